@@ -78,7 +78,7 @@ deps-chat:       ## install tmux and OpenSSH, with which the chat is tested in r
 	  apt-get install --yes --quiet=2 tmux openssh-client openssh-server >/dev/null
 
 pictures: $(STAMP) ## keep what the chat looks like now; tests compare with it
-	NIGHTSHIFT_PICTURES=write $(BIN)/pytest -q tests/chat/test_pictures.py
+	NIGHTSHIFT_PICTURES=write $(BIN)/pytest -q tests/tui/test_pictures.py
 
 screenshots: $(STAMP) ## take the pictures of docs/chat.md from a real night (two minutes)
 	$(BIN)/python packaging/screenshots.py docs/pictures

@@ -12,7 +12,7 @@ looking through them again and again takes a fifth of the time until a command b
 def main() -> None:
     """Hand over to the command line."""
     gc.set_threshold(_OBJECTS, 20, 20)
-    from assistant.doors.cli.main import run
+    from assistant.cli.main import run
 
     run()
 

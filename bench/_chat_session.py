@@ -8,10 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from assistant.config import Settings
-from assistant.doors.chat.app import ChatApp
-from assistant.doors.chat.desk import Desk
-from assistant.doors.chat.memory import Garbage, give_back
-from assistant.doors.chat.start import FromSettings
 from assistant.engine import Engine
 from assistant.ports import SystemClock
 from assistant.records import (
@@ -31,6 +27,10 @@ from assistant.records import (
 )
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
+from assistant.tui.app import ChatApp
+from assistant.tui.backend import Desk
+from assistant.tui.memory import Garbage, give_back
+from assistant.tui.start import FromSettings
 from assistant.wiring import build
 
 NODES, JOBS, INCIDENTS = 2_000, 5_000, 200

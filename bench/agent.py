@@ -23,8 +23,8 @@ from pathlib import Path
 from assistant.agent.chooser import BlendedChooser, Choice, Intent, WordChooser, concepts, intents
 from assistant.agent.reader import reader
 from assistant.agent.semantic import SemanticAgent
-from assistant.doors.agent_bench import load_cases
-from assistant.doors.agent_states import open_state
+from assistant.cli.agent_bench import load_cases
+from assistant.cli.agent_states import open_state
 from assistant.engine.by_words import RecoveryByWords
 from assistant.wiring import chooser_for
 

@@ -27,13 +27,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from assistant.evaluation.asked import Asked
 from assistant.evaluation.coordinator import Coordinator
+from assistant.evaluation.coordinator_plan import planner
 from assistant.evaluation.demo import tasks
 from assistant.evaluation.demo.model import train
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.planned import planner
 from assistant.evaluation.records import Dataset, Estimate
+from assistant.evaluation.run_spec import Asked
 from assistant.evaluation.staging import Model
 from assistant.ports import SystemClock
 from assistant.records import JobSpec, JobState

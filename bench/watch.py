@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.config import Settings, WatchSettings
-from assistant.doors.watchdog.arenas import few_arenas
-from assistant.doors.watchdog.loop import Watchdog
+from assistant.daemon.loop import Watchdog
+from assistant.daemon.malloc import few_arenas
 from assistant.policy import Breaker, Mode, load_policy
 from assistant.ports import JumpingClock, SystemClock
 from assistant.records import JobSpec

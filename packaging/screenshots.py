@@ -14,10 +14,10 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from assistant.content.faults import find_fault
-from assistant.doors.chat.app import ChatApp
-from assistant.doors.chat.screens.incident import IncidentScreen
-from assistant.doors.chat.start import app_on
-from assistant.doors.demo import night
+from assistant.demo import night
+from assistant.tui.app import ChatApp
+from assistant.tui.screens.incident import IncidentScreen
+from assistant.tui.start import app_on
 
 PATIENCE_S = 120.0
 SIZE = (120, 36)

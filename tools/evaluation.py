@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
-from assistant.evaluation.asked import load_asked
 from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.run_spec import load_asked
 from assistant.evaluation.submitting import agrees, spec_of, tag_of
 from assistant.records import Job, JobSpec, Risk
 from assistant.rendering import RenderedChange

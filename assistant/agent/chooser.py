@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from assistant.agent.cues import parsed, stem, strength
+from assistant.agent.keywords import parsed, stem, strength
 from assistant.agent.spelling import WORDS, Spelling
 from assistant.content.reading import build, knowledge_file, read_toml
 

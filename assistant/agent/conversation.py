@@ -23,14 +23,15 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from assistant.agent.answer import Answer, Heard, Kind, Proposal, Source
 from assistant.agent.dialogue import shown_source
+from assistant.agent.entities import Names, read_names
 from assistant.agent.grounding import Evidence, cited_in, held
 from assistant.agent.inventory import Inventory, inventory
-from assistant.agent.naming import Names, read_names
 from assistant.agent.semantic import SemanticAgent
+from assistant.agent.shortening import CHARACTERS_A_TOKEN, Shortener
 from assistant.agent.taint import Origins
 from assistant.agent.toolbox import MOST_CHARACTERS, Offer, Toolbox, offers
 from assistant.agent.turn import Asked, Turn
-from assistant.agent.wording import CHARACTERS_A_TOKEN, Shortener, exact, harmless, one_line, question_of
+from assistant.agent.wording import exact, harmless, one_line, question_of
 from assistant.content.reading import shipped
 from assistant.display import removed
 from assistant.errors import ModelError, NightshiftError, Unavailable

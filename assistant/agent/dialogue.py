@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from assistant.agent.answer import Source
 from assistant.agent.chooser import intents
-from assistant.agent.naming import Names
+from assistant.agent.entities import Names
 from assistant.agent.turn import Asked, Turn
 
 _AND = re.compile(r"^(?:and|also|or|what about|how about|now|same for|the same for|then)\b", re.IGNORECASE)

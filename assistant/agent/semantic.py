@@ -17,11 +17,11 @@ from typing import Any
 from assistant.agent import tell_about
 from assistant.agent.answer import Answer, Heard, Kind, Source
 from assistant.agent.chooser import Choice, Intent, ToolChooser, WordChooser, intents, spelling
+from assistant.agent.coreference import pointed, variants
 from assistant.agent.dialogue import Dialogue, chosen, completed, follow_up, shown_source
+from assistant.agent.entities import Names, read_names
 from assistant.agent.inventory import Inventory, inventory
-from assistant.agent.mood import CHANGING, barred, lifting
-from assistant.agent.naming import Names, read_names
-from assistant.agent.pointing import pointed, variants
+from assistant.agent.speech_act import CHANGING, barred, lifting
 from assistant.agent.tell_changes import RecoveringTurn, Recovery
 from assistant.agent.tellers import READINGS, TELLERS
 from assistant.agent.turn import Asked, Turn

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from assistant.agent.answer import Kind, Proposal, Source
-from assistant.agent.saying import once
+from assistant.agent.phrasing import once
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import Turn
 from assistant.agent.wording import exact, one_line

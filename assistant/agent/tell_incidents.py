@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from assistant.agent.answer import Kind
-from assistant.agent.saying import counted, when
+from assistant.agent.phrasing import counted, when
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED, SHOWN, _ended_after, _since, diagnosis_told, failed
 from assistant.agent.tell_nodes import OUT
 from assistant.agent.turn import Turn

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from assistant.agent.answer import Kind, Source
-from assistant.agent.saying import counted, once, when, without_quote
+from assistant.agent.phrasing import counted, once, when, without_quote
 from assistant.agent.turn import Turn
 from assistant.agent.wording import one_line
 from assistant.nodeset import fold

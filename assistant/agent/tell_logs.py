@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from assistant.agent.answer import Kind
-from assistant.agent.saying import counted, when
+from assistant.agent.phrasing import counted, when
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import Turn
 from assistant.agent.wording import cut, one_line

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from assistant.agent.saying import counted, when
+from assistant.agent.phrasing import counted, when
 from assistant.agent.tell_jobs import SHOWN, failed
 from assistant.agent.turn import Turn
 from assistant.agent.wording import one_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from assistant.agent.saying import counted
+from assistant.agent.phrasing import counted
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import Turn
 from assistant.agent.wording import one_line

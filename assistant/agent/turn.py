@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from assistant.agent.answer import Heard, Kind, Proposal, Source
+from assistant.agent.entities import Names
 from assistant.agent.inventory import Inventory
-from assistant.agent.naming import Names
 from assistant.agent.wording import harmless, one_line
 from assistant.display import line
 from assistant.errors import Denied, NightshiftError, Parked

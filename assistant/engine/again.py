@@ -12,7 +12,7 @@ from assistant.recover.budget import Budget, failing_step, fingerprint, made_pro
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
 from assistant.store import WENT_ON, Store
-from assistant.watch.known import STANDING, Known
+from assistant.watch.attempt_state import STANDING, Known
 
 __all__ = [
     "MOVED",

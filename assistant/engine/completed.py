@@ -20,7 +20,7 @@ from assistant.errors import NightshiftError
 from assistant.records import Job, JobState
 from assistant.recover.joblog import logs_of
 from assistant.untrusted import reading_as, within
-from assistant.watch.unseen import Remark
+from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

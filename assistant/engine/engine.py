@@ -71,8 +71,8 @@ from assistant.store import Store
 from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
 from assistant.untrusted import reading_as
-from assistant.watch.known import Known
-from assistant.watch.unseen import Trouble
+from assistant.watch.attempt_state import Known
+from assistant.watch.troubles import Trouble
 from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)

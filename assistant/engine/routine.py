@@ -20,7 +20,7 @@ from assistant.logs.task import task_key
 from assistant.records import Job, JobState, RuleKind
 from assistant.store import Store
 from assistant.untrusted import reading_as, status_of, within
-from assistant.watch.unseen import Remark
+from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -20,7 +20,7 @@ from assistant.recover.saved_into import saved_into
 from assistant.recover.situation import AWAY, FULL_DISK
 from assistant.untrusted import reading_as
 from assistant.watch.outages import paths_of
-from assistant.watch.unseen import Remark
+from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

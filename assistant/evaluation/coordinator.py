@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from assistant.errors import NightshiftError, Unavailable
-from assistant.evaluation.asked import load_asked
+from assistant.evaluation.coordinator_plan import Estimator, Planner
 from assistant.evaluation.files import claim
 from assistant.evaluation.fleet import Fleet
-from assistant.evaluation.following import Follower
-from assistant.evaluation.holdings import LEAST_S, holding
+from assistant.evaluation.job_tracking import Follower
 from assistant.evaluation.journal import CLEAN, METRIC, TRIAL, Failure, JobNote, Journal, Outputs, State, listed
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.planned import Estimator, Planner
+from assistant.evaluation.pending_work import LEAST_S, holding
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
-from assistant.evaluation.remaining import corrected, gaps, is_complete, is_far, seconds_of
+from assistant.evaluation.remaining_work import corrected, gaps, is_complete, is_far, seconds_of
+from assistant.evaluation.run_spec import load_asked
 from assistant.evaluation.strategies import to_shed
 from assistant.evaluation.submitting import Cancel, Submit, Submitter
 from assistant.evaluation.trial import TAKEN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from assistant.evaluation.asked import Asked
 from assistant.evaluation.journal import STAGE, TRIAL, State
+from assistant.evaluation.run_spec import Asked
 from assistant.records import Node, NodeState
 
 STRIKES = 3

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assistant.errors import UsageError
-from assistant.evaluation.bound import lower_bound
+from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.pieces import Work, open_work, work_of
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assistant import display
-from assistant.evaluation.asked import Asked, load_asked
-from assistant.evaluation.bound import lower_bound
 from assistant.evaluation.files import read_json
 from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal, State
 from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
-from assistant.evaluation.remaining import seconds_of
+from assistant.evaluation.remaining_work import seconds_of
+from assistant.evaluation.run_spec import Asked, load_asked
 
 if TYPE_CHECKING:
     from assistant.evaluation.coordinator import Coordinator

@@ -24,9 +24,9 @@ from assistant.errors import ContentError
 from assistant.evaluation import content
 from assistant.evaluation.content import Entry, WrongContent
 from assistant.evaluation.files import claim, read_json, write_json
-from assistant.evaluation.room import RESERVE_BYTES, room, size_text
+from assistant.evaluation.memory import RESERVE_BYTES, room, size_text
+from assistant.evaluation.model_cache import KEEP_S, Shelf
 from assistant.evaluation.sandbox import Limits, Program
-from assistant.evaluation.shelf import KEEP_S, Shelf
 from assistant.private_files import private_folder
 
 FETCH_S = 6 * 3600.0

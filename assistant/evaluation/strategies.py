@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from assistant.evaluation.bound import lower_bound
+from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.planning import Running, plan, replan
 from assistant.evaluation.priors import Measured, Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial

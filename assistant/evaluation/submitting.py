@@ -17,12 +17,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assistant.evaluation.asked import Asked
 from assistant.evaluation.files import read_json, write_json
 from assistant.evaluation.journal import CLEAN, METRIC, STAGE, TRIAL, Journal, listed
 from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.memory import RESERVE_BYTES
 from assistant.evaluation.records import Dataset, Piece, Trial
-from assistant.evaluation.room import RESERVE_BYTES
+from assistant.evaluation.run_spec import Asked
 from assistant.records import Job, JobSpec
 from assistant.untrusted import read_whole
 

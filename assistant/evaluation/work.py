@@ -10,7 +10,7 @@ from typing import Any
 
 from assistant.evaluation.files import claim, read_json, write_json
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.shelf import Shelf
+from assistant.evaluation.model_cache import Shelf
 from assistant.evaluation.staging import Model
 
 FAILED, NOT_OURS = 1, 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.errors import ContentError
-from assistant.llm import prepared
+from assistant.llm import text_preparation
 from assistant.llm.encoder import FOLDER, HEADS, SITE_HEADS, EncoderRanker, Intents, LlamaEncoder, open_heads, open_words
 from assistant.llm.hashing import HashingEmbedder
 from assistant.llm.heads import NONE, Heads, load_heads, refit, refit_root, save_heads
@@ -178,7 +178,9 @@ def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FO
     if model is None:
         return None
     shipped = load_heads(folder / HEADS, model.digest)
-    known = [(seen, reason) for line, reason in lessons if (seen := prepared.line(line)) and reason in shipped.classes["reason"]]
+    known = [
+        (seen, reason) for line, reason in lessons if (seen := text_preparation.line(line)) and reason in shipped.classes["reason"]
+    ]
     known = list(dict(known).items())
     if not known:
         return None

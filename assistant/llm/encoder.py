@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.errors import ContentError
-from assistant.llm import prepared
+from assistant.llm import text_preparation
 from assistant.llm.digests import digest_of
 from assistant.llm.heads import NONE, Heads, load_heads
 from assistant.llm.ranker import LinearRanker, load_ranker
@@ -71,7 +71,7 @@ class LlamaEncoder:
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return one vector of length 1 for each line; the zero vector for a line without words."""
-        return [[float(value) for value in row] for row in self.vectors([prepared.line(text) for text in texts])]
+        return [[float(value) for value in row] for row in self.vectors([text_preparation.line(text) for text in texts])]
 
     def vectors(self, seen: Sequence[str]) -> Floats:
         """Return one vector of length 1 for each prepared text, shape (texts, DIMS); zero for an empty one.
@@ -207,7 +207,7 @@ class EncoderRanker:
         """Return a score for each line, judged without the others."""
         import numpy as np
 
-        seen = [prepared.line(line) for line in lines]
+        seen = [text_preparation.line(line) for line in lines]
         if not seen:
             return []
         vectors = self.encoder.vectors(seen)
@@ -258,7 +258,7 @@ class Intents:
             sentence: Of an operator; names of jobs and nodes, or {job} and {node} in their place, do not matter.
             allowed: Only these; all that are known when None. Shares then still are those among all.
         """
-        seen = prepared.sentence(sentence)
+        seen = text_preparation.sentence(sentence)
         if not seen:
             return []
         shares = self._heads.shares(self._head, self._encoder.vectors([seen]))[0]

@@ -16,12 +16,12 @@ from assistant.content.reading import Filter, filters
 from assistant.content.reasons import Role, Signature, reasons
 from assistant.errors import ContentError
 from assistant.records import LearnedRule, RuleKind, RuleState
-from assistant.rules.bombs import Refused, shape_of
 from assistant.rules.compiling import Expression, compiled_alone
 from assistant.rules.learned import entry_of
 from assistant.rules.matching import MARKS, Patterns, matches
 from assistant.rules.proof import Flaw
 from assistant.rules.protected import alarm_words, protected_lines
+from assistant.rules.redos import Refused, shape_of
 
 LETTERS = 4
 """Letters that a filter must ask for."""

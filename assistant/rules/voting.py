@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from assistant.errors import ContentError
 from assistant.linear_patterns import holds, linear_pattern
-from assistant.rules.bombs import Refused, shape_of
 from assistant.rules.matching import MARKS
+from assistant.rules.redos import Refused, shape_of
 
 TIMES = 5
 """Proposals that are asked for."""

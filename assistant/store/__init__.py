@@ -9,6 +9,9 @@ from assistant.store.approvals import Approval, ApprovalRows
 from assistant.store.audit import AuditHead, AuditRow
 from assistant.store.budgets import Attempt, BudgetRows
 from assistant.store.calls import PastCall
+from assistant.store.counters import Count
+from assistant.store.coverage_gaps import Said, SightRows, Unseen
+from assistant.store.deliveries import Telling, TellingRows
 from assistant.store.evaluations import EvaluationRows, EvaluationRun
 from assistant.store.incidents import WENT_ON, IncidentRows
 from assistant.store.leaders import LeaderRows, Leadership
@@ -17,9 +20,6 @@ from assistant.store.memories import Memory, MemoryRows, Near
 from assistant.store.policies import PolicyRows
 from assistant.store.processes import ProcessRows
 from assistant.store.rules import RuleRows
-from assistant.store.sight import Said, SightRows, Unseen
-from assistant.store.tallies import Count
-from assistant.store.tellings import Telling, TellingRows
 from assistant.store.templates import TemplateRows
 from assistant.store.trials import TrialRows
 from assistant.store.verification import Broken

@@ -12,7 +12,7 @@ from assistant.watch.moved import READ_UP_TO
 from assistant.watch.pace import Slow
 from assistant.watch.queue import about
 from assistant.watch.saves import SaveLimits
-from assistant.watch.unseen import Remark
+from assistant.watch.troubles import Remark
 from assistant.watch.view import View
 from assistant.watch.witness import Witness, proofs_of_hang, unseen
 

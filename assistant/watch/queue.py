@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from assistant.records import Event, EventKind, Job, JobState
-from assistant.watch.known import Attempt, Known
+from assistant.watch.attempt_state import Attempt, Known
 
 __all__ = ["Attempt", "about", "ended_badly"]
 

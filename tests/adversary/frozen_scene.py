@@ -16,8 +16,8 @@ import pytest
 
 from assistant.config import SlurmSettings
 from assistant.errors import Parked
-from assistant.evaluation.asked import Asked
 from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.run_spec import Asked
 from assistant.evaluation.staging import Model
 from assistant.gate import Gate, Park
 from assistant.policy import Mode, Policy

@@ -24,23 +24,19 @@ from textual.message import Message
 from textual.pilot import Pilot
 
 from assistant.agent.conversation import ModelAgent
+from assistant.cli import ask, evaluate, reference
+from assistant.cli.context import Door
+from assistant.cli.main import main
+from assistant.cli.output import narrate, print_block
+from assistant.cli.termination import crashed
+from assistant.daemon.figures import Standing
+from assistant.daemon.journal import JsonLines, PriorityLines
+from assistant.daemon.metrics import Metrics
+from assistant.daemon.notification_services import Services
+from assistant.daemon.notifications import notices
+from assistant.daemon.pass_result import Passed
+from assistant.daemon.systemd import status_line
 from assistant.display import line
-from assistant.doors.chat.app import ChatApp
-from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
-from assistant.doors.chat.sessions import Talks
-from assistant.doors.chat.slash import COMMANDS as CHAT_COMMANDS
-from assistant.doors.cli import ask, evaluate, reference
-from assistant.doors.cli.door import Door
-from assistant.doors.cli.endings import crashed
-from assistant.doors.cli.main import main
-from assistant.doors.cli.output import narrate, print_block
-from assistant.doors.watchdog.figures import Standing
-from assistant.doors.watchdog.journal import JsonLines, PriorityLines
-from assistant.doors.watchdog.metrics import Metrics
-from assistant.doors.watchdog.notices import notices
-from assistant.doors.watchdog.passed import Passed
-from assistant.doors.watchdog.services import Services
-from assistant.doors.watchdog.systemd import status_line
 from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal
 from assistant.engine.report import report
@@ -48,13 +44,17 @@ from assistant.errors import Unavailable
 from assistant.evaluation.results import Report, Result, markdown
 from assistant.llm.scripted_chat import ScriptedChat, calls
 from assistant.records import IncidentState
+from assistant.tui.app import ChatApp
+from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
+from assistant.tui.sessions import Talks
+from assistant.tui.slash import COMMANDS as CHAT_COMMANDS
 from tests.adversary.canaries import WAYS, canary, planted, planted_text, redaction_off, ways_in, ways_near
 from tests.adversary.test_text import drawn
-from tests.chat.conftest import opened
-from tests.chat.typing_in import answered, say, seen_text
-from tests.chat.waiting import until
+from tests.daemon.http_here import HttpHere
 from tests.scenarios.scene import Scene
-from tests.watchdog.http_here import HttpHere
+from tests.tui.conftest import opened
+from tests.tui.typing_in import answered, say, seen_text
+from tests.tui.waiting import until
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

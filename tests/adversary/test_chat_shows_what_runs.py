@@ -11,26 +11,26 @@ import pytest
 from textual.pilot import Pilot
 
 from assistant.agent.semantic import SemanticAgent
-from assistant.doors.chat.about_undo import SeenUndo, leave_undo, take_back, undo_of
-from assistant.doors.chat.desk import Desk
-from assistant.doors.chat.screens.approval import ApprovalScreen
-from assistant.doors.chat.screens.consent import ConsentScreen
-from assistant.doors.chat.screens.recovery import RecoveryScreen
-from assistant.doors.chat.screens.undo import UndoScreen
-from assistant.doors.chat.words import hindrance
-from assistant.doors.cli.calls import settle
-from assistant.doors.cli.exits import Exit
+from assistant.cli.calls import settle
+from assistant.cli.exits import Exit
 from assistant.errors import ChangesStopped, Denied, NightshiftError, Parked, UsageError
 from assistant.gate.approvers import AnswersFrom
 from assistant.policy import Mode
 from assistant.records import CallStatus, Outcome, Verdict
 from assistant.store.approvals import SHORT_DIGEST
 from assistant.tooling import PENDING_TAG
+from assistant.tui.about_undo import SeenUndo, leave_undo, take_back, undo_of
+from assistant.tui.backend import Desk
+from assistant.tui.screens.approval import ApprovalScreen
+from assistant.tui.screens.consent import ConsentScreen
+from assistant.tui.screens.recovery import RecoveryScreen
+from assistant.tui.screens.undo import UndoScreen
+from assistant.tui.words import hindrance
 from tests.adversary.typed_keys import drawn
-from tests.chat.conftest import OnScene, opened
-from tests.chat.typing_in import say, seen_text
-from tests.chat.waiting import deliberately, seen, until
 from tests.scenarios.scene import Scene
+from tests.tui.conftest import OnScene, opened
+from tests.tui.typing_in import say, seen_text
+from tests.tui.waiting import deliberately, seen, until
 
 ALICE, BOB = "chat:alice", "chat:bob"
 NUMBERED_TAG = re.compile(r"nightshift:[0-9a-z]*:?\d+:\d+")

@@ -15,21 +15,21 @@ import pytest
 from assistant.agent.conversation import open_talks
 from assistant.agent.dialogue import Dialogue
 from assistant.agent.semantic import keep
-from assistant.doors.chat.sessions import _append
-from assistant.doors.chat.talk import written
-from assistant.doors.cli import endings
-from assistant.doors.cli.main import main
+from assistant.cli import termination
+from assistant.cli.main import main
 from assistant.errors import ConfigError, StoreError
 from assistant.evaluation.files import append, claim, locked, write_json
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.metric import scored
+from assistant.evaluation.model_cache import Shelf
 from assistant.evaluation.records import Piece
-from assistant.evaluation.shelf import Shelf
 from assistant.ports import JumpingClock, SystemClock
 from assistant.private_files import append_private, close_state_folder, create_private, private_folder
 from assistant.records import JobSpec
 from assistant.schedulers.local import LocalScheduler
 from assistant.store import Store
+from assistant.tui.sessions import _append
+from assistant.tui.talk import written
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -91,7 +91,7 @@ def test_the_files_of_sqlite_beside_the_store_are_private_while_it_is_open(state
 
 
 def test_conversations_crashes_and_exports_are_private(state: Path) -> None:
-    assert endings._keep("Traceback") is not None
+    assert termination._keep("Traceback") is not None
     keep(state / "nightshift" / "spoken.db", "t", Dialogue())
     open_talks(state / "nightshift" / "conversations.db").conn.close()
     _append(state / "nightshift" / "conversations" / "today.jsonl", b"{}")

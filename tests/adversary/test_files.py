@@ -309,7 +309,7 @@ def test_a_mount_that_hangs_costs_a_look_and_no_more(tmp_path: Path, monkeypatch
     import threading
 
     from assistant import untrusted
-    from assistant.doors.cli import logs
+    from assistant.cli import logs
     from assistant.recover import joblog
     from assistant.recover.checkpoints import inventory as checkpoint_inventory
 

@@ -18,12 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assistant.cli import logs
 from assistant.content.reading import read_toml
 from assistant.diagnose.labels import read_labels
-from assistant.doors.chat import log_reader
-from assistant.doors.chat.log_browser import LogBrowser
-from assistant.doors.chat.log_rows import LogState, News
-from assistant.doors.cli import logs
 from assistant.errors import InputError, MalformedContent, NightshiftError, Unavailable
 from assistant.evaluation.suite import load_suite
 from assistant.llm.gguf import read_gguf
@@ -36,6 +33,9 @@ from assistant.recover.checkpoints.files import zip_problem
 from assistant.recover.directives import read_directives
 from assistant.recover.restart import attempt_of
 from assistant.store import Store
+from assistant.tui import log_reader
+from assistant.tui.log_browser import LogBrowser
+from assistant.tui.log_rows import LogState, News
 from assistant.untrusted import each_within, parse_toml
 from tests.adversary.shown import NOON
 from tests.adversary.test_files import HOSTILE

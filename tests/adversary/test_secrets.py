@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assistant import display
+from assistant.cli.main import main
+from assistant.cli.termination import crashed
 from assistant.content.reading import build, read_toml
-from assistant.doors.chat import export
-from assistant.doors.cli.endings import crashed
-from assistant.doors.cli.main import main
 from assistant.logs.cutting import LONGEST, cut_line
 from assistant.ports import SystemClock
 from assistant.records import JobSpec
 from assistant.redact import redact
 from assistant.redact.tokens import secret_forms
-from assistant.rules.bombs import Refused, shape_of
+from assistant.rules.redos import Refused, shape_of
 from assistant.schedulers.local import LocalScheduler
+from assistant.tui import export
 
 CASES = Path(__file__).parent.parent / "cases" / "redact"
 

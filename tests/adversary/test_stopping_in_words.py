@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
-from assistant.doors.chat.screens.approval import ApprovalScreen
-from assistant.doors.chat.screens.lift import LiftScreen
-from assistant.doors.chat.talk import StopWish, stop_wish
-from assistant.doors.chat.widgets.kill_switch_banner import KillSwitchBanner
 from assistant.policy import Mode
 from assistant.records import Verdict
-from tests.chat.conftest import opened
-from tests.chat.typing_in import prompt, say, seen_text
-from tests.chat.waiting import PAUSE_S, deliberately, seen, until
+from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
+from assistant.tui.screens.approval import ApprovalScreen
+from assistant.tui.screens.lift import LiftScreen
+from assistant.tui.talk import StopWish, stop_wish
+from assistant.tui.widgets.kill_switch_banner import KillSwitchBanner
 from tests.scenarios.scene import Scene
+from tests.tui.conftest import opened
+from tests.tui.typing_in import prompt, say, seen_text
+from tests.tui.waiting import PAUSE_S, deliberately, seen, until
 
 WORDS = tomllib.loads((Path(__file__).parents[1] / "cases" / "adversary" / "stopping.toml").read_text(encoding="utf-8"))
 

@@ -21,27 +21,27 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from assistant.cli import ask
+from assistant.cli.context import Door
+from assistant.cli.main import main
+from assistant.daemon.figures import Standing
+from assistant.daemon.journal import JsonLines, PriorityLines, fields_of
+from assistant.daemon.metrics import Metrics
+from assistant.daemon.notifications import notices
+from assistant.daemon.pass_result import Passed
+from assistant.daemon.systemd import status_line
 from assistant.display import line
-from assistant.doors.chat.app import ChatApp
-from assistant.doors.chat.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
-from assistant.doors.cli import ask
-from assistant.doors.cli.door import Door
-from assistant.doors.cli.main import main
-from assistant.doors.watchdog.figures import Standing
-from assistant.doors.watchdog.journal import JsonLines, PriorityLines, fields_of
-from assistant.doors.watchdog.metrics import Metrics
-from assistant.doors.watchdog.notices import notices
-from assistant.doors.watchdog.passed import Passed
-from assistant.doors.watchdog.systemd import status_line
 from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal
 from assistant.policy import Mode
 from assistant.records import Call, CallStatus, Decision, JobSpec, Verdict
 from assistant.schedulers.simulated_run import Run
 from assistant.store import Count
-from tests.chat.conftest import opened
-from tests.chat.waiting import until
+from assistant.tui.app import ChatApp
+from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
 from tests.scenarios.scene import ECC, XID, Scene
+from tests.tui.conftest import opened
+from tests.tui.waiting import until
 
 CORPUS = tomllib.loads((Path(__file__).parent / "text" / "hostile.toml").read_text(encoding="utf-8"))
 HOSTILE: dict[str, str] = {one["name"]: one["text"] for one in CORPUS["hostile"]}

@@ -17,22 +17,22 @@ from textual.pilot import Pilot
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
-import assistant.doors.chat
+import assistant.tui
 from assistant.agent.answer import Answer, Heard, Kind
 from assistant.agent.semantic import SemanticAgent
-from assistant.doors.chat.app import ChatApp
-from assistant.doors.chat.messages import OpenApproval
-from assistant.doors.chat.screens.approval import ApprovalScreen
-from assistant.doors.chat.screens.consent import AFTER_S, BEFORE_S, TYPING_S, ConsentScreen
-from assistant.doors.chat.screens.keys import KeysScreen
-from assistant.doors.chat.widgets.proposal import ProposalCard
 from assistant.engine import Engine
 from assistant.records import Call, CallStatus, Decision, Verdict
+from assistant.tui.app import ChatApp
+from assistant.tui.messages import OpenApproval
+from assistant.tui.screens.approval import ApprovalScreen
+from assistant.tui.screens.consent import AFTER_S, BEFORE_S, TYPING_S, ConsentScreen
+from assistant.tui.screens.keys import KeysScreen
+from assistant.tui.widgets.proposal import ProposalCard
 from tests.adversary.typed_keys import PACES_S, Keys, corpus, drawn, is_yes, samples, send
-from tests.chat.conftest import opened
-from tests.chat.typing_in import answered, exchange, prompt, say
-from tests.chat.waiting import PAUSE_S, deliberately, seen, until
 from tests.scenarios.scene import Scene
+from tests.tui.conftest import opened
+from tests.tui.typing_in import answered, exchange, prompt, say
+from tests.tui.waiting import PAUSE_S, deliberately, seen, until
 
 ALL = tuple(corpus())
 CHANGES_NOTHING = {KeysScreen}
@@ -95,7 +95,7 @@ def nothing_was_answered(scene: Scene) -> bool:
 
 def test_every_modal_screen_that_can_lead_to_a_change_answers_only_to_a_deliberate_act() -> None:
     found = set()
-    for module in pkgutil.walk_packages(assistant.doors.chat.__path__, "assistant.doors.chat."):
+    for module in pkgutil.walk_packages(assistant.tui.__path__, "assistant.tui."):
         members = vars(importlib.import_module(module.name)).values()
         found |= {
             one for one in members if isinstance(one, type) and issubclass(one, ModalScreen) and one.__module__ == module.name

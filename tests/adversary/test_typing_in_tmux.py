@@ -8,7 +8,7 @@ from pathlib import Path
 from assistant.ports import SystemClock
 from assistant.records import Verdict
 from assistant.store import Store
-from tests.chat.in_tmux import IN_TMUX, Screen, demo_screen  # noqa: F401 - the fixture
+from tests.tui.in_tmux import IN_TMUX, Screen, demo_screen  # noqa: F401 - the fixture
 
 pytestmark = IN_TMUX
 

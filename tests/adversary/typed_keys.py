@@ -13,17 +13,17 @@ from textual.app import App
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
-from assistant.doors.chat.about_recovery import RecoverySeen
-from assistant.doors.chat.about_undo import SeenUndo
-from assistant.doors.chat.app import ChatApp
-from assistant.doors.chat.screens.approval import ApprovalAnswer, ApprovalScreen
-from assistant.doors.chat.screens.consent import ConsentScreen
-from assistant.doors.chat.screens.lift import LiftScreen
-from assistant.doors.chat.screens.recovery import RecoveryScreen
-from assistant.doors.chat.screens.undo import UndoScreen
-from assistant.doors.chat.seen import KillSwitchSeen
 from assistant.engine.plan import Plan, Planned
 from assistant.records import Risk, Verdict
+from assistant.tui.about_recovery import RecoverySeen
+from assistant.tui.about_undo import SeenUndo
+from assistant.tui.app import ChatApp
+from assistant.tui.screens.approval import ApprovalAnswer, ApprovalScreen
+from assistant.tui.screens.consent import ConsentScreen
+from assistant.tui.screens.lift import LiftScreen
+from assistant.tui.screens.recovery import RecoveryScreen
+from assistant.tui.screens.undo import UndoScreen
+from assistant.tui.snapshot import KillSwitchSeen
 from tests.scenarios.scene import Scene
 
 CORPUS = tomllib.loads((Path(__file__).parents[1] / "cases" / "adversary" / "typing.toml").read_text(encoding="utf-8"))

@@ -10,8 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from assistant.doors.watchdog.loop import Watchdog
-from assistant.doors.watchdog.passed import Passed
+from assistant.daemon.loop import Watchdog
+from assistant.daemon.pass_result import Passed
 from assistant.engine import Engine
 from assistant.ports import Clock
 from tests.chaos.watches import Blow, BrittleStore, PassingWatchdog

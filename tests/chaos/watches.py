@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
-from assistant.doors.watchdog.loop import Watchdog
+from assistant.daemon.loop import Watchdog
 from assistant.engine import Engine
 from assistant.engine.leadership import Leader
 from assistant.errors import NightshiftError, StoreError

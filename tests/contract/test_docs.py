@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.doors.cli.main import COMMANDS
+from assistant.cli.main import COMMANDS
 from assistant.policy import load_policy
 
 ROOT = Path(__file__).parents[2]
@@ -70,5 +70,6 @@ def test_the_map_names_only_what_is_there() -> None:
         assert files, name
         defined = rf"(?:def|class) {symbol.rpartition('.')[2]}\b"
         assert not symbol or any(re.search(defined, path.read_text(encoding="utf-8")) for path in files), f"{name}: {symbol}"
-    folders = re.findall(r"`(?:assistant/)?((?:doors/)?\w+)/?`", page)
-    assert [name for name in folders if "/" in name and not (ROOT / "assistant" / name).is_dir()] == []
+    folders = re.findall(r"`(?:assistant/)?(\w+)/`", page)
+    assert folders
+    assert [name for name in folders if not any((ROOT / top / name).is_dir() for top in (".", "assistant", "tools"))] == []

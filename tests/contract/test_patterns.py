@@ -25,7 +25,7 @@ SHIPPED = "a file of the package, which no site replaces"
 NUMBER = "a number"
 ALLOWED: dict[tuple[str, str], str] = {
     ("agent/tell_jobs.py", "word"): "a key of the constant _STATES",
-    ("agent/pointing.py", "_KINDS[kind]"): "a value of a constant",
+    ("agent/coreference.py", "_KINDS[kind]"): "a value of a constant",
     ("diagnose/blame.py", "rank"): NUMBER,
     ("diagnose/families.py", "words"): "of the constant _WORDS",
     ("diagnose/last_file.py", "_FILE % _DATA"): "of constants",
@@ -44,7 +44,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("redact/tokens.py", "characters"): SHIPPED,
     ("redact/tokens.py", "least"): SHIPPED,
     ("redact/tokens.py", "pattern"): SHIPPED,
-    ("agent/mood.py", "(0, 200)"): "the numbers of a repeat",
+    ("agent/speech_act.py", "(0, 200)"): "the numbers of a repeat",
     ("config/loading.py", "os.devnull"): "a constant of Python",
     ("content/playbooks.py", "area"): "a literal of the caller",
     ("content/reading.py", "word"): "behind re.escape, one line above",
@@ -58,7 +58,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("recover/shell_lines.py", "letter"): "a literal of the caller",
     ("recover/shell_words.py", "field_end(separators)"): "a class of characters behind re.escape",
     ("recover/verify.py", "pattern"): "of a tuple of literals",
-    ("rules/bombs.py", "kind"): "of a dict of literals, on one character",
+    ("rules/redos.py", "kind"): "of a dict of literals, on one character",
     ("schedulers/slurm_spec.py", "letter"): "a literal of the caller",
     ("schedulers/slurm_spec.py", "long"): "a literal of the caller",
     ("transports/ssh_config.py", "translate(pattern.replace('[', '[[]'))"): "a Host line of the account's own ssh_config",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from assistant.config import WatchSettings
-from assistant.doors.watchdog.notices import notices, superseded
+from assistant.daemon.notifications import notices, superseded
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.policy import Mode, load_policy

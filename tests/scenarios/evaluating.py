@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from assistant.evaluation import files
-from assistant.evaluation.asked import Asked, load_asked
 from assistant.evaluation.coordinator import Coordinator
+from assistant.evaluation.coordinator_plan import Planner
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.planned import Planner
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
-from assistant.evaluation.remaining import gaps
+from assistant.evaluation.remaining_work import gaps
+from assistant.evaluation.run_spec import Asked, load_asked
 from assistant.evaluation.staging import Model
 from assistant.ports import Scheduler, SystemClock
 from assistant.schedulers.local import LocalScheduler

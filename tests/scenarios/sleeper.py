@@ -16,8 +16,8 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from assistant.content.faults import find_fault
-from assistant.doors.demo.rehearsal import demo_settings
-from assistant.doors.watchdog.loop import Watchdog
+from assistant.daemon.loop import Watchdog
+from assistant.demo.rehearsal import demo_settings
 from assistant.engine.lease import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock

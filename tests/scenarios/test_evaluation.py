@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from assistant.evaluation.coordinator import Coordinator, Stuck
+from assistant.evaluation.coordinator_plan import planner
 from assistant.evaluation.journal import CLEAN, STAGE, Journal
-from assistant.evaluation.planned import planner
+from assistant.evaluation.model_cache import Shelf
 from assistant.evaluation.records import Estimate
-from assistant.evaluation.shelf import Shelf
 from assistant.records import JobSpec, JobState
 from tests.scenarios.evaluating import World
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.doors.demo.rehearsal import demo_settings
+from assistant.demo.rehearsal import demo_settings
 from assistant.ports import SystemClock
 from assistant.records import IncidentState, JobState
 from assistant.schedulers.local import LocalScheduler

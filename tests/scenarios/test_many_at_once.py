@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.doors.watchdog.notices import Notice, notices, superseded
+from assistant.daemon.notifications import Notice, notices, superseded
 from assistant.errors import Unavailable
 from assistant.policy import Policy, load_policy
 from assistant.policy.terms import Limits

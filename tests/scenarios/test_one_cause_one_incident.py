@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.doors.watchdog.notices import notices
+from assistant.daemon.notifications import notices
 from assistant.engine import Engine
 from assistant.policy import Mode
 from assistant.ports import Reply

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.doors.watchdog.notices import notices
+from assistant.daemon.notifications import notices
 from assistant.engine.report import report
 from assistant.policy import Mode, load_policy
 from assistant.records import IncidentState

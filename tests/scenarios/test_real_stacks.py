@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assistant.doors.demo.rehearsal import demo_settings
+from assistant.demo.rehearsal import demo_settings
 from assistant.engine import Engine
 from assistant.ports import SystemClock
 from assistant.records import JobSpec

@@ -9,7 +9,7 @@ import pytest
 
 from assistant.agent.answer import Kind
 from assistant.agent.semantic import SemanticAgent
-from assistant.doors.agent_states import open_state
+from assistant.cli.agent_states import open_state
 from assistant.engine import Engine
 from assistant.engine.by_words import RecoveryByWords
 from assistant.policy import Mode

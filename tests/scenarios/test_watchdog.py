@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from assistant.doors.watchdog import loop
-from assistant.doors.watchdog.loop import Watchdog
-from assistant.doors.watchdog.passed import Passed
+from assistant.daemon import loop
+from assistant.daemon.loop import Watchdog
+from assistant.daemon.pass_result import Passed
 from assistant.errors import Fenced, Unavailable
 from assistant.policy import Mode
 from assistant.records import IncidentState

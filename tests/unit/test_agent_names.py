@@ -10,10 +10,10 @@ import pytest
 
 from assistant.agent.answer import Source
 from assistant.agent.chooser import BlendedChooser, Choice, WordChooser, intents
-from assistant.agent.cues import stem
+from assistant.agent.entities import read_names
 from assistant.agent.grounding import MARK, Evidence, held
 from assistant.agent.inventory import Inventory
-from assistant.agent.naming import read_names
+from assistant.agent.keywords import stem
 from assistant.agent.taint import Origins
 from assistant.agent.tellers import READINGS, TELLERS
 from assistant.agent.wording import as_data, harmless, question_of

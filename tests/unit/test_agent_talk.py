@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from assistant.agent.chooser import spelling
+from assistant.agent.coreference import pointed, variants
 from assistant.agent.dialogue import Dialogue, chosen
+from assistant.agent.entities import read_names
 from assistant.agent.inventory import Inventory
-from assistant.agent.mood import CHANGING, barred
-from assistant.agent.naming import read_names
-from assistant.agent.pointing import pointed, variants
-from assistant.agent.saying import counted, once, when, without_quote
+from assistant.agent.phrasing import counted, once, when, without_quote
 from assistant.agent.semantic import keep, recall
+from assistant.agent.speech_act import CHANGING, barred
 
 KNOWN = Inventory(
     jobs={"4790": "llm-7b", "4812": "tokenise", "4821": "llm-7b"},

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from assistant.cli.readings_file import ReadingsFile
 from assistant.counting import Kept, Reading, after, from_text, past, to_text
-from assistant.doors.cli.readings_file import ReadingsFile
 from assistant.errors import StoreBusy, StoreError, Unavailable
 from assistant.ports import JumpingClock, Reply
 from assistant.store import Store

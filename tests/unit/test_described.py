@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.agent.wording import ModelDescriber
+from assistant.agent.describing import ModelDescriber
 from assistant.content.reasons import reasons
 from assistant.diagnose.case import Case
 from assistant.diagnose.described import CONFIDENCE, ModelOpinion

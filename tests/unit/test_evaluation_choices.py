@@ -10,12 +10,12 @@ import pytest
 
 from assistant.errors import ContentError
 from assistant.evaluation.coordinator import failed_nodes, grouped, why_sunk
-from assistant.evaluation.following import ending
+from assistant.evaluation.job_tracking import ending
 from assistant.evaluation.journal import STAGE, Failure, JobNote, Journal
 from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.metric import cover, joined
 from assistant.evaluation.records import Dataset, Estimate, Piece, Took, Trial
-from assistant.evaluation.remaining import corrected, gaps, is_far
+from assistant.evaluation.remaining_work import corrected, gaps, is_far
 from assistant.evaluation.staging import argv
 from assistant.records import Job, JobState
 

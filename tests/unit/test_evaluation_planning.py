@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assistant.errors import UsageError
-from assistant.evaluation.bound import lower_bound
+from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.planning import Running, plan, replan, trials_for
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial

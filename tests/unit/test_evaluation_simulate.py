@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assistant.evaluation.bound import lower_bound
+from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
 from assistant.evaluation.replay import Change, Outcome, Phase, Rules

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from assistant.evaluation.content import Entry, WrongContent, compare, listing
-from assistant.evaluation.room import room
-from assistant.evaluation.shelf import Shelf
+from assistant.evaluation.memory import room
+from assistant.evaluation.model_cache import Shelf
 from assistant.evaluation.staging import Model, StagingError, mark_of, stage, staged_for
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_what_a_process_reads_stays_although_its_run_gave_it_up(model: Model, sh
 
 def test_a_user_that_was_killed_counts_no_more(model: Model, shelf: Shelf) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from assistant.evaluation.shelf import Shelf\n"
+        "import sys, time; from pathlib import Path; from assistant.evaluation.model_cache import Shelf\n"
         "with Shelf(Path(sys.argv[1])).used(sys.argv[2], 'run'):\n    print('reads', flush=True); time.sleep(60)"
     )
     stage(model, shelf, "run")
@@ -120,7 +120,7 @@ def test_half_a_copy_of_a_killed_precursor_is_never_taken_for_a_model(tmp_path: 
         model, fetch=f"/bin/sh -c 'mkdir {{target}} && echo half > {{target}}/weights && touch {tmp_path}/half && sleep 60'"
     )
     code = (
-        "import sys; from pathlib import Path; from assistant.evaluation.shelf import Shelf\n"
+        "import sys; from pathlib import Path; from assistant.evaluation.model_cache import Shelf\n"
         "from assistant.evaluation.staging import Model, stage\n"
         "stage(Model(sys.argv[2], sys.argv[3]), Shelf(Path(sys.argv[1])), 'run')"
     )

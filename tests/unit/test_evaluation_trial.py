@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from assistant.evaluation import metric, trial
-from assistant.evaluation.asked import load_asked
 from assistant.evaluation.files import claim
 from assistant.evaluation.journal import TRIAL, Journal
 from assistant.evaluation.records import Piece, Trial
+from assistant.evaluation.run_spec import load_asked
 from assistant.evaluation.submitting import Submitter
 from assistant.evaluation.trial import Server, ServerError
 from tests.scenarios.evaluating import World

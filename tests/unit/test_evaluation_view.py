@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from assistant.doors.cli.evaluate_view import drawn
+from assistant.cli.evaluate_view import drawn
 from assistant.evaluation.results import Activity, Progress, duration
 
 PROGRESS = Progress(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from assistant.doors.chat.lanes import Lane
+from assistant.tui.coalescing_worker import Lane
 
 
 def gone(name: str) -> bool:

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from assistant.logs.phases import Phase, phase_begun, phase_over
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState, Node, NodeState
 from assistant.training.heartbeat import Heartbeat
+from assistant.watch.attempt_state import Known
 from assistant.watch.cadence import Cadence, HangLimits, certain_after_s, rarest, suspect_after_s
 from assistant.watch.hang import Signs, Still, suspicion_of
 from assistant.watch.heartbeat import heartbeat_path, last_beat
-from assistant.watch.known import Known
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.outages import Failure, outages, service_of
 from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readers
-from assistant.watch.unseen import Extent
+from assistant.watch.troubles import Extent
 from assistant.watch.watcher import FOR_SURE, NodeTrack
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)

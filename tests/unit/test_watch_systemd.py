@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from assistant.doors.watchdog.journal import JournalHandler, JsonLines, PriorityLines, fields_of, listen, speaks_to_journal
-from assistant.doors.watchdog.passed import Passed
-from assistant.doors.watchdog.systemd import Systemd, watchdog_s
+from assistant.daemon.journal import JournalHandler, JsonLines, PriorityLines, fields_of, listen, speaks_to_journal
+from assistant.daemon.pass_result import Passed
+from assistant.daemon.systemd import Systemd, watchdog_s
 
 UNITS = Path(__file__).parents[2] / "packaging" / "systemd"
 AT = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
@@ -216,7 +216,7 @@ def test_who_takes_the_watch_over_gains_little_by_it(unit: str) -> None:
 
 
 def test_the_units_start_commands_that_exist() -> None:
-    from assistant.doors.cli.main import COMMANDS
+    from assistant.cli.main import COMMANDS
 
     started = [
         line.partition("bin/nightshift ")[2].split()

@@ -22,7 +22,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from assistant.training.checkpoints import AsyncCheckpointer, CheckpointError, OtherLayout, SaveFailed, UnsupportedState
-from assistant.training.checkpoints.leaves import loadable
+from assistant.training.checkpoints.nontensor import loadable
 from assistant.training.checkpoints.tensors_load import load_state
 
 EXTRA: dict[str, Any] = {

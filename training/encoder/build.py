@@ -19,7 +19,7 @@ import numpy as np
 import questions
 import sentences as asked
 
-from assistant.llm import prepared
+from assistant.llm import text_preparation
 from assistant.llm.encoder import DIGEST, DIMS, GGUF, HEADS, WORDS, EncoderRanker, Intents, LlamaEncoder
 from assistant.llm.heads import VERSION, Heads, refit, refit_root, save_heads
 from assistant.llm.ranker import LinearRanker, save_ranker
@@ -78,7 +78,7 @@ def with_trained_root(heads: Heads) -> Heads:
 def of_roots(heads: Heads, encoder: LlamaEncoder) -> Heads:
     """Return heads of which the one for root lines has learnt the further wordings from what llama.cpp computes."""
     told = [line for own in data.pool().by_reason.values() for line in own if data.is_further(line)]
-    vectors = encoder.vectors([prepared.line(line.text) for line in told])
+    vectors = encoder.vectors([text_preparation.line(line.text) for line in told])
     return refit_root(heads, vectors, [line.root for line in told], prior=ROOT_PRIOR)
 
 
@@ -89,7 +89,11 @@ def of_sentences(heads: Heads, encoder: LlamaEncoder) -> Heads:
         wants = tuple(asked.pool(head))
         empty = {f"{head}.weight": np.zeros((len(wants), DIMS), np.float32), f"{head}.bias": np.zeros(len(wants), np.float32)}
         heads = replace(heads, classes={**heads.classes, head: wants}, tables={**heads.tables, **empty})
-        said = [(prepared.sentence(asked.filled(text, chance)), want) for want, texts in asked.pool(head).items() for text in texts]
+        said = [
+            (text_preparation.sentence(asked.filled(text, chance)), want)
+            for want, texts in asked.pool(head).items()
+            for text in texts
+        ]
         heads = refit(heads, head, encoder.vectors([text for text, _ in said]), [want for _, want in said], prior=PRIOR)
     return heads
 

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from assistant.llm import prepared
+from assistant.llm import text_preparation
 from assistant.llm.lessons import filled
 from assistant.llm.ranker import NONE
 from assistant.llm.training import Example
@@ -103,7 +103,7 @@ class Draw:
         while True:
             line = self._one(chance)
             told = data.dressed(data.varied(filled(line.text, chance), chance), chance, speaks=line.root >= CITED)
-            text = prepared.line(told)
+            text = text_preparation.line(told)
             if text:
                 return text, self.reasons.index(line.reason), line.root
 
@@ -111,7 +111,7 @@ class Draw:
         chance = self._chance
         want = chance.choice(self.wants[head])
         text = asked.varied(chance.choice(self.sentences[head][want]), chance)
-        return prepared.sentence(text), self.wants[head].index(want)
+        return text_preparation.sentence(text), self.wants[head].index(want)
 
 
 def tokens_of(base: Path) -> tokenizers.Tokenizer:

@@ -31,8 +31,8 @@ from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Diagnosis, Event, IncidentState, Job, JobState, Risk, Sighting, Verdict
 from assistant.store import Store
 from assistant.tooling import Context, find_tool
+from assistant.watch.attempt_state import Known
 from assistant.watch.hang import HangLimits
-from assistant.watch.known import Known
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.queue import ended_badly
 from assistant.watch.watcher import Watcher

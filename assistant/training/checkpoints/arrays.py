@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import Damaged, OtherLayout, UnsupportedState
-from assistant.training.checkpoints.orders import Layout
+from assistant.training.checkpoints.protocol import Layout
 from assistant.training.checkpoints.segments import Span
 
 KIND = "arrays"

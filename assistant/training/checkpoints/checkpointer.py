@@ -16,11 +16,11 @@ from typing import Any
 
 from assistant.training.checkpoints.checksums import best
 from assistant.training.checkpoints.errors import CheckpointError
-from assistant.training.checkpoints.hands import Hand, ProcessHand, ThreadHand
 from assistant.training.checkpoints.loading import Loaded, load_newest
-from assistant.training.checkpoints.orders import Setup
+from assistant.training.checkpoints.protocol import Setup
 from assistant.training.checkpoints.ranks import ranks_of
 from assistant.training.checkpoints.saving import Saver, Saves
+from assistant.training.checkpoints.writers import Hand, ProcessHand, ThreadHand
 from assistant.training.heartbeat import Heartbeat
 
 WRITERS: dict[str, Callable[[Setup], Hand]] = {"process": ProcessHand, "thread": ThreadHand}

@@ -20,7 +20,7 @@ from assistant.training.checkpoints import manifest as manifests
 from assistant.training.checkpoints.errors import LoadRefused
 from assistant.training.checkpoints.lock import FolderLock
 from assistant.training.checkpoints.manifest import ATTEMPT, NAME, STEP_FOLDER
-from assistant.training.checkpoints.orders import Done, Layout, Order, Setup
+from assistant.training.checkpoints.protocol import Done, Layout, Order, Setup
 from assistant.training.checkpoints.segments import Written, replace_file, sync_folder, write_file
 
 POLL_S = 0.02

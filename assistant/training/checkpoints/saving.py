@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import CheckpointError, SaveFailed
-from assistant.training.checkpoints.hands import Hand
-from assistant.training.checkpoints.orders import Done, Order, Setup
+from assistant.training.checkpoints.protocol import Done, Order, Setup
 from assistant.training.checkpoints.ranks import Ranks
+from assistant.training.checkpoints.writers import Hand
 
 if TYPE_CHECKING:
     from assistant.training.checkpoints.overlap import BackgroundCopy
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from assistant.training.checkpoints.errors import UnsupportedState
-from assistant.training.checkpoints.orders import Layout
+from assistant.training.checkpoints.protocol import Layout
 
 SAME, CHANGED, UNSUPPORTED, FAILED = range(4)
 """What the ranks find before a save; the worst counts for all."""

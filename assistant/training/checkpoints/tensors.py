@@ -21,9 +21,9 @@ from torch.distributed.checkpoint.stateful import Stateful
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.distributed import ByTorch
 from assistant.training.checkpoints.errors import UnsupportedState
-from assistant.training.checkpoints.leaves import check_tensor, check_value, pickled
-from assistant.training.checkpoints.orders import Layout
+from assistant.training.checkpoints.nontensor import check_tensor, check_value, pickled
 from assistant.training.checkpoints.overlap import storages_of
+from assistant.training.checkpoints.protocol import Layout
 from assistant.training.checkpoints.segments import Span
 from assistant.training.checkpoints.structure import KEY, described
 from assistant.training.checkpoints.wrappings import wrapping

@@ -19,8 +19,8 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from assistant.training.checkpoints import structure
 from assistant.training.checkpoints.errors import OtherLayout
-from assistant.training.checkpoints.leaves import SHOWN as HELD
-from assistant.training.checkpoints.leaves import loadable
+from assistant.training.checkpoints.nontensor import SHOWN as HELD
+from assistant.training.checkpoints.nontensor import loadable
 from assistant.training.checkpoints.tensors import METADATA, plain_state
 
 SHOWN = 3

@@ -15,8 +15,8 @@ import sys
 
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import FolderInUse
-from assistant.training.checkpoints.orders import Done, Layout, Order, Setup, receive, send
 from assistant.training.checkpoints.persist import Persister
+from assistant.training.checkpoints.protocol import Done, Layout, Order, Setup, receive, send
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 

@@ -1,0 +1,156 @@
+"""`nightshift ask` and `nightshift explain`: a question in words, and the report of an incident."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.cli.context import Door, door_of
+from assistant.cli.exits import Exit
+from assistant.cli.group import app, examples
+from assistant.cli.incidents import incident_ids
+from assistant.cli.options import Json
+from assistant.cli.output import print_block, print_line, print_record
+
+if TYPE_CHECKING:
+    from assistant.agent.answer import Answer
+    from assistant.engine import Engine
+
+ask_app = app(help="Ask about jobs, nodes and incidents in plain words.")
+explain_app = app(help="Write the report of an incident.")
+
+READ_CHARACTERS = 1_100_000
+"""Of standard input; a question is far shorter, and what is longer is refused by its length."""
+
+
+@ask_app.command(
+    epilog=examples(
+        'nightshift ask "why did 4821 die?"',
+        'nightshift ask "what is wrong now?" --json | jq -r .text',
+        'nightshift ask "which nodes are cordoned?" "and node07?"',
+        'nightshift ask --talk night "why did 4821 die?"; nightshift ask --talk night "and its log?"',
+        "echo 'newest healthy checkpoint of 4821' | nightshift ask -",
+    )
+)
+def ask(
+    context: typer.Context,
+    question: Annotated[
+        list[str],
+        typer.Argument(metavar="QUESTION...", help="One question, or several in a row, each in quotes; - reads one from stdin."),
+    ],
+    sources: Annotated[bool, typer.Option("--sources", help="Print the calls that the answer rests on.")] = False,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Answer without the configured language model.")] = False,
+    talk: Annotated[
+        str,
+        typer.Option(
+            "--talk", metavar="NAME", help="Go on with this conversation: it, and the one before, mean what was spoken of in it."
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Ask about jobs, nodes and incidents in plain words.
+
+    The answer names what it rests on, [1]. A change is proposed at most, and never because of piped text; whoever says yes does it
+    with nightshift approve. Exit codes: 0 answered, 1 not known or asked back, 3 a change was refused, 4 a change waits.
+    """
+    from assistant.wiring import open_agent
+
+    door = door_of(context)
+    agent = open_agent(_engine(door), door.settings, model=not no_model, thread=talk)
+    code = Exit.DONE
+    for number, text in enumerate(_questions(question)):
+        answer = agent.ask(text, trusted="-" not in question)
+        if as_json:
+            print_record(answer)
+        else:
+            if number:
+                print_line()
+            _print(answer, sources=sources)
+            if answer.mode.startswith("model:"):
+                door.say(f"answered by {answer.mode}; words of a model, checked against [n]")
+            else:
+                door.say("answered without a language model")
+        code = _exit_of(answer)
+    raise typer.Exit(code)
+
+
+@explain_app.command(epilog=examples("nightshift explain 3", "nightshift explain 3 > incident-3.md"))
+def explain(
+    context: typer.Context,
+    incident: Annotated[int, typer.Argument(metavar="INCIDENT", help="Id of the incident.", autocompletion=incident_ids)],
+    no_model: Annotated[bool, typer.Option("--no-model", help="Leave out the configured language model's summary.")] = False,
+) -> None:
+    """Write the report of an incident.
+
+    As Markdown: what happened, what shows it, what was weighed, what was done and how to take it back, what is left to do. Where
+    the configured language model has shown by nightshift model test that it sums up well, its summary stands first, checked.
+    """
+    from assistant.engine.report import report
+
+    door = door_of(context)
+    store = door.store
+    store.incident(incident)
+    by, text = ("", "") if no_model else _summed_up(door, incident)
+    print_block(report(store, incident, summed_up=text, by=by).rstrip("\n"))
+
+
+def _summed_up(door: Door, incident: int) -> tuple[str, str]:
+    """Return the name of the configured model and its summary; both empty where there is none that may, or none that stands."""
+    from assistant.llm.models import is_set
+
+    if not is_set(door.settings.model):
+        return "", ""
+    from assistant.agent.summing import summed_up
+    from assistant.engine.brief import told_lines
+    from assistant.errors import NightshiftError
+    from assistant.wiring import summariser_for
+
+    try:
+        found = summariser_for(door.settings, door.store)
+    except (NightshiftError, OSError) as error:
+        door.say(f"no summary by the language model: {error}")
+        return "", ""
+    lines = told_lines(door.store, incident)
+    if found is None or not lines:
+        return "", ""
+    by, write = found
+    summed = summed_up(lines, write)
+    if summed.why_not:
+        door.say(f"the summary of {by} was left out: {summed.why_not}")
+    return by, summed.text
+
+
+def _engine(door: Door) -> Engine:
+    """Build the engine whose questions wait in the inbox: words never approve anything, nor does who typed them."""
+    from assistant.cli.narration import listen
+    from assistant.wiring import build
+
+    listen(door.verbose, quiet=door.quiet)
+    engine = build(door.settings)
+    door.at_end.append(engine.store.close)
+    return engine
+
+
+def _questions(words: list[str]) -> list[str]:
+    return [sys.stdin.read(READ_CHARACTERS) if word == "-" else word for word in words]
+
+
+def _print(answer: Answer, *, sources: bool) -> None:
+    print_block(answer.text)
+    for note in answer.notes:
+        print_line(f"Note: {note}")
+    if sources:
+        print_line()
+        for source in answer.sources:
+            print_line(f"[{source.number}] {source.call}{f': {source.error}' if source.error else ''}")
+        if answer.evidence:
+            print_line(f"evidence {', '.join(str(number) for number in answer.evidence)}")
+
+
+def _exit_of(answer: Answer) -> Exit:
+    from assistant.agent.answer import Kind
+
+    codes = {Kind.ANSWER: Exit.DONE, Kind.PROPOSAL: Exit.WAITS, Kind.REFUSED: Exit.REFUSED}
+    return codes.get(answer.kind, Exit.ERROR)

@@ -1,0 +1,137 @@
+"""`nightshift audit`: the hash-chained record of every decision and change."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from assistant.cli.context import door_of
+from assistant.cli.exits import Exit
+from assistant.cli.group import app, examples
+from assistant.cli.options import Json, Limit
+from assistant.cli.output import print_json, print_line, print_record, print_table
+from assistant.cli.times import local
+from assistant.errors import Unavailable, UsageError
+
+audit_app = app(help="Show and verify the record of every decision.", no_args_is_help=True)
+
+
+@audit_app.command(
+    "show", epilog=examples("nightshift audit show", "nightshift audit show --incident 3", "nightshift audit show --json")
+)
+def show_audit(
+    context: typer.Context,
+    incident: Annotated[int | None, typer.Option("--incident", metavar="ID", help="Only rows about this incident.")] = None,
+    after: Annotated[int, typer.Option("--after", metavar="ROW", help="Only rows with a higher number.")] = 0,
+    limit: Limit = 100,
+    as_json: Json = False,
+) -> None:
+    """Show who did what, when, why, by which rule, and what came of it."""
+    store = door_of(context).store
+    if incident is not None:
+        store.incident(incident)
+    rows = store.audit(incident=incident, after=after, limit=limit)
+    if as_json:
+        for row in rows:
+            print_record(row)
+        return
+    table = [
+        (row.id, local(row.at), row.by, row.what, row.incident, row.call, row.rule, row.outcome, row.preview or row.why)
+        for row in rows
+    ]
+    print_table(("row", "at", "by", "what", "incident", "call", "rule", "outcome", "change or why"), table)
+
+
+@audit_app.command("head", epilog=examples("nightshift audit head", "nightshift audit head >> /mnt/other-host/audit-heads"))
+def show_head(context: typer.Context, as_json: Json = False) -> None:
+    """Print the newest row and its hash, to be kept elsewhere.
+
+    `nightshift audit verify --since` compares with it.
+    """
+    head = door_of(context).store.head()
+    if as_json:
+        print_json({"row": head.row, "hash": head.hash})
+    else:
+        print_line(str(head))
+
+
+@audit_app.command("anchor", epilog=examples("nightshift audit anchor", "nightshift audit anchor --json"))
+def anchor_audit(context: typer.Context, as_json: Json = False) -> None:
+    """Write the newest row and its hash to every place of `audit.anchor`.
+
+    The watch does so by itself. Exit code 1 when a place did not take it.
+    """
+    from assistant.daemon.audit_anchors import anchor_line, write_anchor
+
+    door = door_of(context)
+    if not door.settings.audit.anchor:
+        raise UsageError(
+            'audit.anchor names no place; put [audit] anchor = ["syslog", "file:/PATH"] into config.toml: docs/audit.md'
+        )
+    head, failed = door.store.head(), False
+    for place in door.settings.audit.anchor:
+        try:
+            write_anchor(door.settings, place, anchor_line(door.store, head), head.row)
+            error = ""
+        except Unavailable as why:
+            failed, error = True, str(why)
+        if as_json:
+            print_json({"place": place, "row": head.row, "hash": head.hash, "taken": not error, "error": error})
+        else:
+            print_line(f"{place}: {error or head}", colour="red" if error else "green")
+    if failed:
+        raise typer.Exit(Exit.ERROR)
+
+
+@audit_app.command(
+    "verify",
+    epilog=examples(
+        "nightshift audit verify",
+        "nightshift audit verify --since 4711:5f0c…",
+        "nightshift audit verify --json >> /var/log/nightshift-audit.jsonl",
+    ),
+)
+def verify_audit(
+    context: typer.Context,
+    since: Annotated[
+        list[str] | None, typer.Option("--since", metavar="ROW:HASH", help="A head that was kept elsewhere; may be given again.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check that nothing in the store was written past Nightshift.
+
+    That is: no row of the audit and no sealed row of any table was changed, added or removed. Compares with the heads in the
+    `file:` and `ssh:` places of `audit.anchor`, too. Exit code 1 and up to 20 findings when something was. What it promises
+    and what not is in docs/audit.md.
+    """
+    from assistant.store import AuditHead
+
+    door = door_of(context)
+    store = door.store
+    heads, notes = [AuditHead.parse(text) for text in since or ()], store.audit_notes()
+    if door.settings.audit.anchor:
+        from assistant.daemon.audit_anchors import kept_heads
+
+        try:
+            for place, kept in kept_heads(door.settings, store):
+                heads += kept
+                notes += [] if kept else [f"audit.anchor {place}: no head of this store is kept there yet"]
+        except Unavailable as error:
+            notes.append(str(error))
+    broken, head = store.broken_rows(since=heads), store.head()
+    if as_json:
+        findings = [{"row": one.id, "why": one.why} for one in broken]
+        first = findings[0] if findings else None
+        more = {"broken": first, "findings": findings, "compared": len(heads), "notes": notes}
+        print_json({"ok": not broken, "rows": head.row, "hash": head.hash, **more})
+    else:
+        for note in notes:
+            print_line(f"note: {note}")
+        compared = f", {len(heads)} heads that were kept agree" if heads else ""
+        if not broken:
+            print_line(f"the audit holds: {head.row} rows{compared}, head {head}")
+        for one in broken:
+            print_line(f"the audit is broken at row {one.id}: {one.why}")
+    if broken:
+        raise typer.Exit(Exit.ERROR)

@@ -1,0 +1,166 @@
+"""`nightshift checkpoints`: which ones there are, which of them may be loaded, why not the others, and how often to save."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from assistant.cli.context import door_of, user
+from assistant.cli.exits import Exit
+from assistant.cli.group import app, examples
+from assistant.cli.options import Json
+from assistant.cli.output import print_line, print_record, print_table
+from assistant.cli.times import age, local, now
+from assistant.errors import InputError, ToolError
+from assistant.untrusted import reading_as
+
+if TYPE_CHECKING:
+    from assistant.records import Checkpoint
+    from assistant.recover.checkpoints.inventory import Inventory
+
+checkpoints_app = app(help="List and verify checkpoints, and say how often to save.", no_args_is_help=True)
+
+Target = Annotated[str, typer.Argument(metavar="PATH|JOB", help="A checkpoint folder, one checkpoint, or the id of a job.")]
+
+
+class _Folder(NamedTuple):
+    """A folder of checkpoints that an operator named, by its path or by a job."""
+
+    path: Path
+    live: bool = False
+    """Whether its job may still be writing."""
+    foreign: frozenset[Path] = frozenset()
+    """Checkpoints in it that are another run's than the job's."""
+
+
+def _folder(context: typer.Context, target: str) -> _Folder:
+    """Return the folder that a target means."""
+    path = Path(target)
+    if path.exists() or "/" in target:
+        if not path.exists():
+            raise InputError(f"{target}: there is no such folder")
+        return _Folder(path)
+    engine = door_of(context).engine()
+    outcome = engine.gate.call("list_checkpoints", {"job": target}, why="asked for by hand", by=f"cli:{user()}")
+    if not outcome.ok:
+        raise ToolError(outcome.error)
+    door_of(context).say(f"checkpoints of job {target}: {outcome.value['folder']} ({outcome.value['found_by']})")
+    if outcome.value["doubt"]:
+        door_of(context).say(outcome.value["doubt"])
+    job = engine.scheduler.job(target)
+    context.with_resource(reading_as(job.account))  # until the command has ended
+    return _Folder(Path(outcome.value["folder"]), not job.state.ended, frozenset(map(Path, outcome.value["foreign"])))
+
+
+def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
+    from assistant.recover.checkpoints.inventory import inventory
+
+    folder = _folder(context, target)
+    found = inventory(folder.path, now=now(), live=folder.live)
+    for note in found.notes:
+        door_of(context).say(f"{folder.path}: {note}")
+    if folder.foreign:
+        names = ", ".join(sorted(path.name for path in folder.foreign))
+        door_of(context).say(
+            f"{folder.path}: not listed, because they are another run's by their names, steps, times or contents: {names}"
+        )
+        own = tuple(checkpoint for checkpoint in found.checkpoints if checkpoint.path not in folder.foreign)
+        found = replace(found, checkpoints=own)
+    return found, folder.live
+
+
+@checkpoints_app.command(
+    "list",
+    epilog=examples("nightshift checkpoints list /ckpt/run7", "nightshift checkpoints list 4821 --json | jq 'select(.healthy)'"),
+)
+def list_checkpoints(context: typer.Context, target: Target, as_json: Json = False) -> None:
+    """List checkpoints, oldest step first, with what speaks against each.
+
+    They are judged by names, sizes, markers and headers; `verify` also reads them through.
+    """
+    found, _ = _inventory(context, target)
+    if as_json:
+        for checkpoint in found.checkpoints:
+            print_record(checkpoint)
+        return
+    seen = now()
+    rows = [
+        (one.step, one.format, _size(one.size_bytes), local(one.saved_at), age(one.saved_at, seen), _health(one), one.path)
+        for one in found.checkpoints
+    ]
+    print_table(("step", "format", "size", "saved", "age", "health", "path"), rows)
+
+
+@checkpoints_app.command(
+    "verify",
+    epilog=examples("nightshift checkpoints verify /ckpt/run7", "nightshift checkpoints verify 4821 --newest && sbatch again.sh"),
+)
+def verify_checkpoints(
+    context: typer.Context,
+    target: Target,
+    newest: Annotated[bool, typer.Option("--newest", help="Only the newest one.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Read checkpoints through and say which may be loaded.
+
+    Exit code 1 when one of them is not healthy.
+    """
+    from assistant.recover.checkpoints.inventory import examined
+
+    found, live = _inventory(context, target)
+    if not found.checkpoints:
+        raise ToolError(f"{found.folder}: holds no checkpoint of a known format")
+    bad = 0
+    for checkpoint in found.checkpoints[-1:] if newest else found.checkpoints:
+        one = examined(found, checkpoint, now=now(), live=live) if checkpoint.healthy else checkpoint
+        bad += not one.healthy
+        if as_json:
+            print_record(one)
+        else:
+            print_line(f"{one.path}: step {one.step}: {_health(one)}", colour="green" if one.healthy else "red")
+    if bad:
+        raise typer.Exit(Exit.ERROR)
+
+
+@checkpoints_app.command(
+    "advise",
+    epilog=examples(
+        "nightshift checkpoints advise --job 4821", "nightshift checkpoints advise --job 4821 --mtbf-hours 36 --json | jq .every_s"
+    ),
+)
+def advise_interval(
+    context: typer.Context,
+    job: Annotated[str, typer.Option("--job", metavar="ID", help="The job.")],
+    save_seconds: Annotated[float, typer.Option(min=0.0, help="What a save costs; else as measured.", show_default=False)] = 0.0,
+    mtbf_hours: Annotated[float, typer.Option(min=0.0, help="Time between failures; else as seen.", show_default=False)] = 0.0,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of each node.")] = 8,
+    as_json: Json = False,
+) -> None:
+    """Say how often a job should save, and what each minute costs in GPU-hours.
+
+    By Young's formula, with Daly's beside it: from what a save costs, as the job's checkpoints, metrics or log tell, and from the
+    time between failures, as the incidents of its task tell, else those of the cluster.
+    """
+    from assistant.cli.advice import advice_for, found_or_none, print_advice
+
+    engine = door_of(context).engine()
+    shown = engine.scheduler.job(job)
+    found = None if save_seconds else found_or_none(lambda: _inventory(context, job)[0])
+    advice = advice_for(engine, shown, found, now=now(), cost_s=save_seconds, between_h=mtbf_hours, gpus_per_node=gpus_per_node)
+    print_advice(shown, advice, as_json)
+
+
+def _health(checkpoint: Checkpoint) -> str:
+    return "healthy" if checkpoint.healthy else "REFUSED: " + "; ".join(checkpoint.problems)
+
+
+def _size(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

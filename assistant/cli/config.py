@@ -1,0 +1,157 @@
+"""`nightshift config`: every setting, where it comes from, and whether the files are right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assistant.cli.context import Door, door_of
+from assistant.cli.group import app, examples
+from assistant.cli.options import Json
+from assistant.cli.output import print_json, print_line
+
+if TYPE_CHECKING:
+    from assistant.config import Settings
+    from assistant.policy import PolicyStanding
+
+config_app = app(help="Show and check the settings.", no_args_is_help=True)
+
+
+@config_app.command(
+    "show",
+    epilog=examples(
+        "nightshift config show --origin", "nightshift config show --manual > config.toml", "nightshift config show --json"
+    ),
+)
+def show_config(
+    context: typer.Context,
+    origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
+    manual: Annotated[bool, typer.Option("--manual", help="Say what each setting means.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show every setting that holds here, as lines that a settings file may hold."""
+    from assistant.config.manual import describe, shown
+    from assistant.tooling import to_json
+
+    loaded = door_of(context).loaded
+    for entry in describe():
+        value = _value(loaded.settings, entry.key)
+        # a table of free names has one origin per name
+        origins = {loaded.origins[key] for key in loaded.origins if key == entry.key or key.startswith(f"{entry.key}.")}
+        whence = ", ".join(sorted(origins)) or "default"
+        if as_json:
+            print_json({"key": entry.key, "value": to_json(value), "origin": whence, "type": entry.type, "doc": entry.doc})
+            continue
+        if manual:
+            print_line(f"# {entry.doc}")
+        text = shown(value)
+        line = f"{entry.key} = {text}" if text else f"# {entry.key} ="
+        print_line(f"{line}    # {whence}" if origin else line)
+        if manual:
+            print_line()
+
+
+def _value(settings: Settings, key: str) -> Any:
+    value: Any = settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+@config_app.command("check", epilog=examples("nightshift config check", "nightshift --config new.toml config check"))
+def check_config(context: typer.Context, as_json: Json = False) -> None:
+    """Check the settings, the policy and all content.
+
+    Prints the policy's digest, its files and what the site's file changes. Exit code 2 and the place when something is wrong.
+    """
+    from assistant.content.device_codes import xids
+    from assistant.content.playbooks import playbooks
+    from assistant.content.reading import filters
+    from assistant.content.reasons import reasons
+    from assistant.errors import ContentError
+    from assistant.policy import short_digest
+
+    door = door_of(context)
+    loaded = door.loaded
+    site = loaded.settings.content
+    standing = door.in_force.look()
+    if standing.problem:
+        raise ContentError(f"no policy is in force, and every change is refused: {standing.problem}")
+    counts = {
+        "reasons": len(reasons(site)),
+        "xids": len(xids(site)),
+        "filters": len(filters(site)),
+        "playbooks": len(playbooks(site)),
+    }
+    files = [str(path) for path in loaded.files]
+    if as_json:
+        print_json({"ok": True, "files": files, "mode": standing.mode, "policy": _policy_facts(standing), "content": counts})
+        return
+    print_line(f"settings: right ({', '.join(files) or 'no file, defaults only'})")
+    print_line(
+        f"policy: right, mode {standing.mode}, digest {short_digest(standing.digest)} ({', '.join(map(str, standing.files))})"
+    )
+    for line in standing.overlay:
+        print_line(f"  {line}")
+    print_line(f"content: right ({', '.join(f'{count} {name}' for name, count in counts.items())})")
+
+
+def _policy_facts(standing: PolicyStanding) -> dict[str, Any]:
+    return {
+        "digest": standing.digest,
+        "mode": standing.mode,
+        "problem": standing.problem,
+        "files": [str(path) for path in standing.files],
+        "overlay": list(standing.overlay),
+        "kill_switch": [str(path) for path in standing.policy.kill_switch],
+    }
+
+
+@config_app.command(
+    "policy", epilog=examples("nightshift config policy", "nightshift config policy --shipped --why 'test cluster'")
+)
+def show_policy(
+    context: typer.Context,
+    shipped: Annotated[bool, typer.Option("--shipped", help="Give up the site's own policy, whose file is gone.")] = False,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show which policy is in force.
+
+    Its digest, its files, what the site's file changes, and its kill switches. A site's policy whose file vanished is missing, and
+    every change is refused; --shipped accepts the shipped policy in its place, from now on. Exit code 3 while none is in force.
+    """
+    from assistant.cli.exits import Exit
+    from assistant.cli.output import print_pairs
+
+    door = door_of(context)
+    if shipped:
+        _give_up(door, why)
+    standing = door.in_force.look()
+    if as_json:
+        print_json(_policy_facts(standing))
+    else:
+        print_pairs(
+            [
+                ("in force", f"no: {standing.problem}" if standing.problem else "yes"),
+                ("mode", standing.mode),
+                ("digest", standing.digest),
+                ("files", "\n".join(map(str, standing.files))),
+                ("changes", "\n".join(standing.overlay)),
+                ("kill switches", "\n".join(map(str, standing.policy.kill_switch))),
+            ]
+        )
+    if standing.problem:
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _give_up(door: Door, why: str) -> None:
+    from assistant.cli.context import user
+    from assistant.errors import UsageError
+    from assistant.policy import site_policy_file
+
+    if door.site is not None and site_policy_file(door.site).is_file():
+        raise UsageError(f"{site_policy_file(door.site)} exists: move it away first, or let it say no more than extends and [end]")
+    if door.store.give_up_site_policy(by=f"cli:{user()}", why=why) is None:
+        raise UsageError("the store knows of no policy of this site: the shipped one is in force already")

@@ -1,0 +1,346 @@
+"""`nightshift doctor`: whether everything Nightshift needs is there, what to do where it is not, and what is live."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import typer
+
+from assistant.cli.context import Door, door_of
+from assistant.cli.exits import Exit
+from assistant.cli.extras import missing_extra
+from assistant.cli.group import app, examples
+from assistant.cli.options import Json
+from assistant.cli.output import print_json, print_line
+from assistant.errors import NightshiftError
+
+doctor_app = app(help="Check that everything Nightshift needs is there.")
+
+LOW_DISK_BYTES = 1 << 30
+FULL_DISK_BYTES = 64 << 20
+OLDEST_SQLITE = (3, 35, 0)
+"""First with RETURNING and dropped columns, which migrations rest on."""
+
+
+class Health(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARN = "warn"
+    """Nightshift works with less."""
+    FAIL = "fail"
+
+
+class Finding(NamedTuple):
+    """What one check found."""
+
+    name: str
+    health: Health
+    text: str
+    todo: str = ""
+    """What to do about it."""
+
+
+Check = Callable[[Door], Iterator[Finding]]
+
+
+def _python(_: Door) -> Iterator[Finding]:
+    import sqlite3
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", Health.OK, f"{version} at {sys.executable}")
+    old = sqlite3.sqlite_version_info < OLDEST_SQLITE
+    todo = "use a Python with SQLite 3.35 or newer" if old else ""
+    yield Finding("sqlite", Health.FAIL if old else Health.OK, sqlite3.sqlite_version, todo)
+
+
+def _hyperscan(_: Door) -> Iterator[Finding]:
+    from importlib.metadata import version
+
+    try:
+        import hyperscan  # noqa: F401
+    except ImportError as error:
+        yield Finding("hyperscan", Health.FAIL, str(error), "pip install hyperscan (needs an x86-64 or arm64 Linux)")
+        return
+    yield Finding("hyperscan", Health.OK, version("hyperscan"))
+
+
+def _settings(door: Door) -> Iterator[Finding]:
+    files = [str(path) for path in door.loaded.files]
+    variables = sorted({origin for origin in door.loaded.origins.values() if origin.startswith("NIGHTSHIFT_")})
+    yield Finding("settings", Health.OK, ", ".join([*files, *variables]) or "defaults only")
+
+
+def _policy(door: Door) -> Iterator[Finding]:
+    from assistant.gate.kill_switch import kill_switch_note, missing_folders, stopped_by
+    from assistant.policy import load_policy, short_digest
+
+    standing = door.in_force.look()
+    policy = standing.policy
+    if standing.problem:
+        yield Finding(
+            "policy", Health.FAIL, f"none in force, every change is refused: {standing.problem}", "nightshift config check"
+        )
+        return
+    own = [f"{kind}: {terms.mode}" for kind, terms in policy.kind.items() if terms.mode is not None]
+    yield Finding("policy", Health.OK, ", ".join([f"mode {policy.mode}", *own, f"digest {short_digest(policy.digest)}"]))
+    switch = stopped_by(policy.kill_switch)
+    if switch is not None:
+        note = kill_switch_note(switch)
+        text = f"the kill switch {switch} is set: nothing is changed" + (f" ({note})" if note else "")
+        yield Finding("kill switch", Health.WARN, text, "nightshift stop --lift, to go on")
+    # the shipped switches are two, so that each kind of account has one; a site's own folder is missing only by mistake
+    usual = load_policy().kill_switch
+    for path in missing_folders(policy.kill_switch):
+        if path not in usual:
+            text = f"the folder of the kill switch {path} does not exist: a mount that is away, or mistyped?"
+            yield Finding("kill switch", Health.WARN, text, "make the folder, so that a person can set the switch by touch")
+
+
+def _content(door: Door) -> Iterator[Finding]:
+    from assistant.content.device_codes import xids
+    from assistant.content.playbooks import playbooks
+    from assistant.content.reading import filters
+    from assistant.content.reasons import reasons
+    from assistant.rules.matching import load_patterns
+
+    counts = {
+        "reasons": len(reasons(door.site)),
+        "XIDs": len(xids(door.site)),
+        "filters": len(filters(door.site)),
+        "playbooks": len(playbooks(door.site)),
+    }
+    yield Finding("content", Health.OK, ", ".join(f"{count} {name}" for name, count in counts.items()))
+    yield Finding("patterns", Health.OK, f"{len(load_patterns(door.site))} compile together")
+
+
+def _ranker(door: Door) -> Iterator[Finding]:
+    from assistant.errors import ContentError
+    from assistant.llm.ranker import file_of, load_ranker
+
+    path = file_of(door.site)
+    try:
+        ranker = load_ranker(path)
+    except ContentError as error:
+        yield Finding("ranker", Health.WARN, f"no guesses where no rule knows a line: {error}", "nightshift model train-ranker")
+        return
+    about = ranker.weights.about
+    yield Finding(
+        "ranker", Health.OK, f"{ranker.name}, trained on {about.get('lines', '?')} lines with seed {about.get('seed', '?')}"
+    )
+
+
+def _encoder(_: Door) -> Iterator[Finding]:
+    from assistant.llm import embedded
+
+    found = embedded.status()
+    todo = "" if found.works else "install Nightshift again, and build llama-cpp-python: make deps-llama"
+    yield Finding("embedded model", Health.OK if found.works else Health.WARN, found.says, todo)
+
+
+def _language_model(door: Door) -> Iterator[Finding]:
+    from assistant.errors import NightshiftError
+    from assistant.llm.gguf import parts_of, read_gguf
+    from assistant.llm.memory import available_bytes
+    from assistant.llm.models import identity, is_set, known
+    from assistant.llm.trial import TASKS
+
+    used, other = door.settings.model, "nightshift model use FILE|URL|none"
+    try:
+        if not is_set(used):
+            yield Finding("language model", Health.OK, "none: questions are answered without one")
+            return
+        name = f"{used.name} at {used.url}"
+        if used.path is not None:
+            header, size = read_gguf(used.path), sum(part.stat().st_size for part in parts_of(used.path))
+            name = f"{used.path}, {header.architecture}, {size / 1e9:.1f} GB"
+            if header.architecture not in known(door.site).architectures:
+                yield Finding("language model", Health.WARN, f"{name}: no model that holds a conversation", other)
+                return
+            if size > available_bytes():
+                free = available_bytes() / 1e9
+                yield Finding("language model", Health.WARN, f"{name}: does not fit into the {free:.1f} GB of free memory", other)
+                return
+        trusted = [task for task in TASKS if door.store.may(identity(used), task)]
+    except (NightshiftError, OSError) as error:
+        yield Finding("language model", Health.WARN, str(error), other)
+        return
+    told = f"trusted with {', '.join(trusted)}" if trusted else "answers questions; trusted with no task of diagnosis"
+    yield Finding("language model", Health.OK, f"{name}; {told}", "" if trusted else "nightshift model test")
+
+
+def _cache(_: Door) -> Iterator[Finding]:
+    from assistant.rules.compiling import cache_folder
+
+    folder = cache_folder()
+    if _writable(folder):
+        yield Finding("cache", Health.OK, str(folder))
+    else:
+        yield Finding(
+            "cache",
+            Health.WARN,
+            f"{folder} cannot be written: patterns are compiled at each start",
+            "set XDG_CACHE_HOME to a folder of yours",
+        )
+
+
+def _disk(door: Door) -> Iterator[Finding]:
+    import shutil
+
+    folder = _existing(door.settings.store.parent)
+    free = shutil.disk_usage(folder).free
+    health = Health.FAIL if free < FULL_DISK_BYTES else Health.WARN if free < LOW_DISK_BYTES else Health.OK
+    yield Finding("disk", health, f"{free / 1e9:.1f} GB free at {folder}", "" if health is Health.OK else f"free space at {folder}")
+
+
+def _store(door: Door) -> Iterator[Finding]:
+    from assistant.store.breaker import why_open
+
+    with door.store.transaction():
+        incidents = len(door.store.incidents(open_only=True, limit=10_000))
+    yield Finding("store", Health.OK, f"{door.store.path}, {incidents} open incidents")
+    breaker = why_open(door.store)
+    if breaker is not None:
+        yield Finding("breaker", Health.WARN, f"open {breaker}: the watch changes nothing", "nightshift breaker show, then reset")
+    broken = door.store.verify()
+    if broken is not None:
+        yield Finding(
+            "audit", Health.FAIL, broken.why, "nightshift audit verify; keep a copy of the store and find out who changed it"
+        )
+    else:
+        yield Finding("audit", Health.OK, "the chain and all sealed rows hold")
+    for note in door.store.audit_notes():
+        yield Finding("audit", Health.WARN, note, "see docs/audit.md")
+
+
+def _scheduler(door: Door) -> Iterator[Finding]:
+    scheduler = door.engine().scheduler
+    nodes, jobs = scheduler.nodes(), scheduler.jobs()
+    yield Finding("scheduler", Health.OK, f"{scheduler.name} answers: {len(nodes)} nodes, {len(jobs)} jobs")
+    for line in door.in_force.look().policy.unmatched(nodes):
+        yield Finding("policy", Health.WARN, line, "compare with `nightshift nodes`: case and leading zeros count")
+
+
+def _slurm(door: Door) -> Iterator[Finding]:
+    if door.settings.scheduler != "slurm":
+        return
+    from assistant.schedulers.slurm import SlurmScheduler
+    from assistant.schedulers.slurm_check import check
+
+    scheduler = door.engine().scheduler
+    if isinstance(scheduler, SlurmScheduler):
+        for checked in check(scheduler):
+            yield Finding("slurm", Health.OK if checked.works else Health.WARN, checked.text, checked.todo)
+
+
+def _ssh(door: Door) -> Iterator[Finding]:
+    from assistant.cli.doctor_cluster import ssh_to_nodes
+
+    for works, text, todo in ssh_to_nodes(door):
+        yield Finding("ssh", Health.OK if works else Health.WARN, text, todo)
+
+
+def _running_jobs(door: Door) -> Iterator[Finding]:
+    from assistant.cli.doctor_cluster import running_jobs
+
+    for works, text, todo in running_jobs(door):
+        yield Finding("jobs", Health.OK if works else Health.WARN, text, todo)
+
+
+def _example_policy(door: Door) -> Iterator[Finding]:
+    from assistant.cli.doctor_cluster import EXAMPLE_POLICY
+
+    standing = door.in_force.look()
+    if standing.problem or not standing.policy.only_observes:
+        return
+    one_line = "; ".join(line.partition("#")[0].strip() for line in EXAMPLE_POLICY.splitlines())
+    yield Finding("example", Health.OK, f"a first policy that acts: {one_line}", "docs/from_observe_to_act.md, step by step")
+
+
+def _watch(door: Door) -> Iterator[Finding]:
+    from assistant.daemon.pass_reports import services_of
+    from assistant.daemon.secret_urls import urls_of
+
+    settings = door.settings
+    sinks = ", ".join(services_of(settings))
+    yield Finding("notify", Health.OK, f"told: {sinks}" if sinks else "nobody is told; see [notify.sinks] in docs/watchdog.md")
+    if settings.heartbeat.url_file is not None:
+        urls_of(settings.heartbeat.url_file, "heartbeat.url_file")
+    textfile = settings.metrics.textfile
+    if textfile is not None and not (textfile.parent.is_dir() and _writable(textfile.parent)):
+        todo = f"make {textfile.parent}, writable for this user; under systemd with ReadWritePaths="
+        yield Finding("metrics", Health.WARN, f"{textfile} cannot be written", todo)
+
+
+CHECKS: dict[str, Check] = {
+    "python": _python,
+    "hyperscan": _hyperscan,
+    "settings": _settings,
+    "policy": _policy,
+    "content": _content,
+    "ranker": _ranker,
+    "encoder": _encoder,
+    "language model": _language_model,
+    "cache": _cache,
+    "disk": _disk,
+    "store": _store,
+    "scheduler": _scheduler,
+    "slurm": _slurm,
+    "ssh": _ssh,
+    "jobs": _running_jobs,
+    "notify": _watch,
+    "example": _example_policy,
+}
+
+
+def examine(door: Door) -> Iterator[Finding]:
+    """Yield what every check finds; one that fails does not keep the others from running."""
+    for name, check in CHECKS.items():
+        try:
+            yield from check(door)
+        except (NightshiftError, OSError) as error:
+            yield Finding(name, Health.FAIL, str(error))
+        except ModuleNotFoundError as error:
+            if not (message := missing_extra(error)):
+                raise
+            yield Finding(name, Health.FAIL, message)
+
+
+@doctor_app.command(epilog=examples("nightshift doctor", "nightshift doctor --json | jq 'select(.health != \"ok\")'"))
+def doctor(context: typer.Context, as_json: Json = False) -> None:
+    """Check that everything Nightshift needs is there.
+
+    Prints a line for each check, with what to do where something is missing; exit code 1 when a check failed.
+    """
+    failed = False
+    for finding in examine(door_of(context)):
+        failed |= finding.health is Health.FAIL
+        if as_json:
+            print_json(finding._asdict())
+        else:
+            _print(finding)
+    if failed:
+        raise typer.Exit(Exit.ERROR)
+
+
+def _print(finding: Finding) -> None:
+    colour = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}[finding.health]
+    print_line(f"{finding.health:<5} {finding.name:<10} {finding.text}", colour="" if finding.health is Health.OK else colour)
+    if finding.todo:
+        print_line(f"{'':<17}to do: {finding.todo}")
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _writable(folder: Path) -> bool:
+    import os
+
+    return os.access(_existing(folder), os.W_OK | os.X_OK)

@@ -1,0 +1,353 @@
+"""Begin, go on with and clean up evaluations: settings and gate on one side, the coordinator on the other."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assistant.cli.context import Door, user
+from assistant.errors import StoreBusy
+from assistant.evaluation.coordinator import Coordinator
+from assistant.evaluation.coordinator_plan import estimator, planner
+from assistant.evaluation.files import is_held, locked, read_json
+from assistant.evaluation.journal import Journal, took
+from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.priors import Priors
+from assistant.evaluation.results import Report, markdown, report_of
+from assistant.evaluation.run_spec import load_asked
+from assistant.private_files import create_private
+from assistant.store.evaluations import EvaluationRun
+
+if TYPE_CHECKING:
+    from assistant.config import Settings
+    from assistant.engine import Engine
+from typing import TYPE_CHECKING, Any
+
+from assistant.errors import ToolError
+from assistant.records import CallStatus, JobSpec
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+    from assistant.gate import Gate
+import hashlib
+import os
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assistant.errors import InputError, UsageError
+from assistant.evaluation.content import listing, total
+from assistant.evaluation.priors import Measured
+from assistant.evaluation.run_spec import Asked
+from assistant.evaluation.staging import Model, mark_of
+from assistant.evaluation.suite import load_suite
+
+if TYPE_CHECKING:
+    from assistant.config import Settings
+    from assistant.engine import Engine
+
+
+__all__ = ["Wish", "begin", "clean", "demo", "resume", "runs"]
+
+DEMO_CPUS = 3
+"""Of each node of the demo: one for its trial, two for metrics."""
+
+
+def runs(settings: Settings) -> list[Report]:
+    """Return what came of all runs, oldest first."""
+    found = sorted(runs_folder(settings).glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+    return [report_of(path.parent) for path in found]
+
+
+def begin(door: Door, wish: Wish, *, live: bool) -> Report:
+    """Prepare a run, run it to its end, and return what came of it.
+
+    Raises:
+        UsageError: The suite, the model or the number of nodes is wrong; nothing was submitted.
+        Stuck: No node was left that could evaluate.
+    """
+    engine = door.engine()
+    folder = prepare(engine, door.settings, wish)
+    door.say(f"run {folder.id}: what is done is kept in {folder.path}")
+    return _run(door, engine, folder, live=live)
+
+
+def resume(door: Door, run: str, *, live: bool) -> Report:
+    """Go on with a run, and return what came of it; one that is finished is only reported.
+
+    Raises:
+        UsageError: There is no such run.
+        StoreBusy: Another process is at work on it.
+    """
+    folder = RunFolder(runs_folder(door.settings) / run)
+    load_asked(folder)
+    if Journal(folder).state.finished:
+        return report_of(folder.path)
+    return _run(door, door.engine(), folder, live=live)
+
+
+def demo(door: Door, *, nodes: int, live: bool) -> Report:
+    """Train a tiny model, evaluate it on a scheduler of its own, and return what came of it; nothing of it is kept."""
+    from assistant.evaluation.demo.suite import write_demo
+    from assistant.ports import SystemClock
+    from assistant.schedulers.local import LocalScheduler
+    from assistant.wiring import build, local_folder
+
+    root = Path(tempfile.mkdtemp(prefix="nightshift-evaluate-"))
+    try:
+        evaluation = replace(door.settings.evaluation, folder=None, memory="", fetch="", load_s=0.5, fetch_s=1.0, poll_s=0.2)
+        settings = replace(door.settings, scheduler="local", state_folder=root, store=root / "nightshift.db", evaluation=evaluation)
+        door.say("training a tiny model, and making up ten datasets …")
+        suite = write_demo(root / "demo")
+        cluster = LocalScheduler(local_folder(settings), SystemClock(), nodes=nodes, cpus=DEMO_CPUS)
+        engine = build(settings, scheduler=cluster)
+        door.at_end.append(engine.store.close)
+        folder = prepare(engine, settings, Wish(suite, "", nodes))
+        return _run(door, engine, folder, live=live, settings=settings)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def clean(door: Door, run: str = "") -> tuple[str, ...]:
+    """End what crashed runs left and free the memory of their nodes; return the nodes that could not be reached."""
+    engine, left = door.engine(), set[str]()
+    root = runs_folder(door.settings)
+    if run:
+        load_asked(RunFolder(root / run))
+    for path in [root / run] if run else sorted(one.parent for one in root.glob("*/run.json")):
+        folder = RunFolder(path)
+        if is_held(folder.lock) and not run:
+            continue
+        state = Journal(folder).state
+        if not state.touched and not any(state.live()):
+            continue
+        with _held(folder):
+            settle(engine, folder)
+            found = _coordinator(engine, folder, door.settings).clean()
+        left |= set(found)
+        said = f"; not reached: {', '.join(found)}" if found else ""
+        door.say(f"run {folder.id}: memory of its nodes was given back{said}")
+    return tuple(sorted(left))
+
+
+def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings: Settings | None = None) -> Report:
+    from assistant.cli.evaluate_view import shown
+
+    chosen = settings or door.settings
+    with _held(folder):
+        settle(engine, folder)
+        run = _coordinator(engine, folder, chosen)
+        try:
+            with shown(live=live and not door.quiet) as look:
+                run.run(poll_s=chosen.evaluation.poll_s, look=look)
+        except KeyboardInterrupt:
+            door.say(f"jobs that run go on; nightshift evaluate --resume {folder.id}, or end them: --clean --resume {folder.id}")
+            raise
+    _keep(engine, folder)
+    report = report_of(folder.path)
+    with create_private(folder.path / "results.md", encoding="utf-8") as file:
+        file.write(markdown(report))
+    if run.uncleaned:
+        door.say(f"a model may still lie in the memory of {', '.join(run.uncleaned)}; free it later: nightshift evaluate --clean")
+    return report
+
+
+@contextmanager
+def _held(folder: RunFolder) -> Iterator[None]:
+    """Be the one coordinator of a run.
+
+    Raises:
+        StoreBusy: Another process is.
+    """
+    try:
+        with locked(folder.lock, wait_s=0.0):
+            yield
+    except TimeoutError:
+        raise StoreBusy(f"another nightshift evaluate is at work on run {folder.id}; wait for it or end it") from None
+
+
+def _coordinator(engine: Engine, folder: RunFolder, settings: Settings) -> Coordinator:
+    asked = load_asked(folder)
+    size = asked.model.size_bytes or 0
+    estimates = estimator(Priors.load(settings.content), asked.datasets, past(engine), run=folder.id, model_bytes=size)
+    gated = GatedJobs(engine.gate, folder, by=f"cli:{user()}")
+    return Coordinator(
+        folder, engine.scheduler, engine.clock, planner, submit=gated.submit, cancel=gated.cancel, estimator=estimates
+    )
+
+
+def _keep(engine: Engine, folder: RunFolder) -> None:
+    """Keep what datasets took, so that the next evaluation is planned better."""
+    asked, now = load_asked(folder), engine.clock.now()
+    metrics = {one.name: (read_json(folder.score(one.name)) or {}).get("metric_s", 0.0) for one in asked.datasets}
+    items = {one.name: one.items for one in asked.datasets}
+    rows = []
+    for piece in folder.pieces():
+        found = took(folder, piece)
+        if found is None or piece.dataset not in items:
+            continue
+        metric_s = metrics[piece.dataset] * piece.items / items[piece.dataset]
+        row = (folder.id, piece.dataset, piece.first, piece.last, found.infer_s, metric_s)
+        rows.append(EvaluationRun(*row, asked.model.source, asked.model.size_bytes or 0, now, found.prepare_s))
+    engine.store.keep_evaluation(rows)
+
+
+# The jobs of an evaluation, handed in and ended by way of the gate: written down, within the policy, undone by `nightshift undo`.
+#
+# The person who typed the command has approved them.
+
+SUBMIT, END = "submit_evaluation_job", "end_evaluation_job"
+
+
+class GatedJobs:
+    """Submits and ends the jobs of one run."""
+
+    def __init__(self, gate: Gate, folder: RunFolder, *, by: str) -> None:
+        """Let a person's jobs pass a gate."""
+        self._gate, self._folder, self._by = gate, folder, by
+
+    def submit(self, number: int, spec: JobSpec) -> str:
+        """Hand a job in and return its id.
+
+        Raises:
+            ToolError: The scheduler refused it.
+            Denied: The policy did.
+        """
+        node = (read_json(self._folder.job(number) / "job.json") or {}).get("node", "")
+        value = self._call(SUBMIT, {"number": number, "nodes": [node] if node else []}, f"{spec.name} {number}")
+        return str(value["job"])
+
+    def cancel(self, number: int, job: str) -> None:
+        """End a job.
+
+        Raises:
+            ToolError: The scheduler refused that.
+            Denied: The policy did.
+        """
+        self._call(END, {"number": number, "job": job}, f"end job {number}")
+
+    def _call(self, tool: str, arguments: dict[str, Any], what: str) -> dict[str, Any]:
+        why = f"evaluation {self._folder.id}: {what}"
+        given = {"run": str(self._folder.path), **arguments}
+        outcome = self._gate.call(tool, given, why=why, by=self._by, approved_by=self._by)
+        if not outcome.ok:
+            raise ToolError(outcome.error)
+        return dict(outcome.value)
+
+
+def settle(engine: Engine, folder: RunFolder) -> None:
+    """Find out what came of calls for a run that a crash cut short.
+
+    Raises:
+        Unavailable: The scheduler does not answer, so nobody can tell.
+    """
+    for call in engine.store.calls(status=CallStatus.INTENT):
+        if call.tool in (SUBMIT, END) and call.arguments.get("run") == str(folder.path):
+            engine.gate.resolve(call)
+
+
+# Make a run of what a person asked for: everything that can be checked before anything is submitted is checked here.
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asked for on the command line."""
+
+    suite: Path
+    model: str
+    nodes: int
+    from_storage: bool = False
+    retries: int = 2
+
+
+def runs_folder(settings: Settings) -> Path:
+    """Return the folder of all runs."""
+    return (settings.evaluation.folder or settings.state_folder / "evaluations").absolute()
+
+
+def prepare(engine: Engine, settings: Settings, wish: Wish) -> RunFolder:
+    """Check what was asked, write it into the folder of a new run, and return that.
+
+    Raises:
+        UsageError: Something is wrong with it.
+    """
+    priors = Priors.load(settings.content)
+    suite = load_suite(wish.suite, {name: one.items for name, one in priors.known.items()})
+    source = wish.model or suite.model
+    if not source:
+        raise UsageError(f"{wish.suite} names no model: name one with --model PATH")
+    wanted = settings.evaluation
+    size = None if wanted.fetch else _size(source)
+    most = max(one.gpus for one in suite.datasets)
+    if most > wanted.gpus_per_node:
+        name = next(one.name for one in suite.datasets if one.gpus == most)
+        raise UsageError(
+            f"{name} needs {most} GPUs of one node; evaluation.gpus_per_node says that nodes have {wanted.gpus_per_node}"
+        )
+    known = [one for one in engine.scheduler.nodes() if wanted.partition in ("", one.partition)]
+    if wish.nodes > len(known):
+        raise UsageError(f"--nodes {wish.nodes}: the scheduler has {len(known)} that may be used; a run takes more when they come")
+    folder = RunFolder(runs_folder(settings) / _name(suite.title, engine))
+    limit = int(wanted.memory_limit_gib * (1 << 30)) or None
+    # behind a fetch command nobody can tell whether it is still the same, so each run fetches its own
+    mark = folder.id if wanted.fetch else mark_of(Path(source))
+    place = source if wanted.fetch else str(Path(source).absolute())
+    model = Model(place, wanted.fetch, size, limit, str(folder.digests), mark)
+    learned = priors.learn(suite.datasets, past(engine), run=folder.id, model_bytes=size or 0)
+    Asked(
+        model,
+        suite.datasets,
+        learned.estimates(suite.datasets),
+        memory=wanted.memory or _memory(engine, settings),
+        nodes=wish.nodes,
+        gpus_per_node=wanted.gpus_per_node,
+        cpus_per_node=wanted.cpus_per_node,
+        title=suite.title,
+        from_storage=wish.from_storage,
+        python=wanted.python or sys.executable,
+        partition=wanted.partition,
+        metric_partition=wanted.metric_partition,
+        gpu_option=wanted.gpu_option,
+        no_gpu_option=wanted.no_gpu_option,
+        options=wanted.options,
+        retries=wish.retries,
+        load_s=wanted.load_s,
+        fetch_s=wanted.fetch_s,
+    ).save(folder)
+    return folder
+
+
+def past(engine: Engine) -> list[Measured]:
+    """Return what datasets took in past evaluations."""
+    return [
+        Measured(one.run, one.dataset, one.items, one.infer_s, one.metric_s, one.prepare_s, one.model_bytes)
+        for one in engine.store.evaluations()
+    ]
+
+
+def _size(source: str) -> int:
+    try:
+        return total(listing(Path(source)))
+    except OSError as error:
+        hint = "name a file or folder that all nodes see, or set evaluation.fetch to the command that brings it"
+        raise InputError(f"model {source} cannot be read: {error}; {hint}") from error
+
+
+def _name(title: str, engine: Engine) -> str:
+    words = re.sub(r"[^A-Za-z0-9_+-]+", "-", title).strip("-")[:60] or "run"
+    return f"{words}-{engine.clock.now():%Y%m%d-%H%M%S}-{os.getpid() % 1000:03}"
+
+
+def _memory(engine: Engine, settings: Settings) -> str:
+    """Return the folder in a node's memory; nodes of the embedded scheduler share one memory and get a folder each."""
+    own = f"/dev/shm/nightshift-{os.getuid()}"
+    if engine.scheduler.name != "local":
+        return own
+    cluster = hashlib.blake2b(str(settings.state_folder.absolute()).encode(), digest_size=4).hexdigest()
+    return f"{own}-{cluster}/{{node}}"

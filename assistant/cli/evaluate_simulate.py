@@ -1,0 +1,155 @@
+"""`nightshift evaluate --simulate`: how long a suite would take, in the ways that the paper compares. Touches no cluster."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assistant.cli.output import print_block, print_json, print_line, print_table
+from assistant.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from assistant.cli.context import Door
+    from assistant.evaluation.chart import Panel
+    from assistant.evaluation.priors import Priors
+    from assistant.evaluation.records import Dataset, Machines
+    from assistant.evaluation.simulate import Storage
+    from assistant.evaluation.strategies import Comparison
+
+CHARTED = ("baseline", "sized", "all")
+COLUMNS = ("strategy", "makespan_s", "speedup", "gpu_hours", "over_bound", "what")
+
+
+def simulate(
+    door: Door | None,
+    suite: Path | None,
+    *,
+    nodes: int = 1,
+    gpus_per_node: int = 8,
+    cpus_per_node: int = 128,
+    as_json: bool = False,
+    svg: Path | None = None,
+) -> None:
+    """Print makespan, speed-up and GPU-hours of each strategy, and the GPUs over time.
+
+    Args:
+        door: Names the site's content; None for the shipped priors.
+        suite: What is evaluated; None: the 63 datasets of the priors.
+        nodes: How many.
+        gpus_per_node: Of each.
+        cpus_per_node: Of each, for metrics.
+        as_json: One JSON object instead of the table and the chart.
+        svg: Where the chart is written as a picture, too.
+
+    Raises:
+        UsageError: The suite is wrong, or a dataset needs more GPUs than a node has.
+        InputError: The picture cannot be written.
+    """
+    from assistant.evaluation.priors import Priors
+    from assistant.evaluation.records import Machines
+    from assistant.evaluation.simulate import Storage
+    from assistant.evaluation.strategies import compare
+
+    priors = Priors.load(door.settings.content if door is not None else None)
+    sets, title, model_bytes = _sets(suite, priors)
+    storage = Storage(model_bytes or priors.unit.model_bytes, priors.unit.nic_bits_s / 8)
+    machines = Machines(nodes, gpus_per_node, cpus_per_node, priors.unit.start_s, storage.fetch_s)
+    for one in sets:
+        if one.gpus > gpus_per_node:
+            raise UsageError(f"{one.name} needs {one.gpus} GPUs of one node, and nodes have {gpus_per_node}")
+    found = compare(sets, priors, machines, storage)
+    if svg is not None:
+        _draw(svg, found, machines, title)
+    if as_json:
+        print_json(_record(found, sets, machines, storage, title))
+        return
+    _print(found, sets, machines, storage, title)
+
+
+def _sets(suite: Path | None, priors: Priors) -> tuple[list[Dataset], str, int]:
+    from assistant.evaluation.records import Dataset
+    from assistant.evaluation.suite import load_suite
+
+    known = {name: one.items for name, one in priors.known.items()}
+    if suite is None:
+        return [Dataset(name, items, "{pieces}", "metric") for name, items in known.items()], "the 63 datasets of the priors", 0
+    read = load_suite(suite, known)
+    return list(read.datasets), read.title, _size(Path(read.model)) if read.model else 0
+
+
+def _size(model: Path) -> int:
+    """Return the bytes of a model that lies here; 0 where it does not, for simulating needs none."""
+    if model.is_file():
+        return model.stat().st_size
+    return sum(path.stat().st_size for path in model.rglob("*") if path.is_file()) if model.is_dir() else 0
+
+
+def _record(found: Comparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str) -> dict[str, object]:
+    from assistant.evaluation.strategies import STRATEGIES
+
+    rows = [
+        {
+            "strategy": one.name,
+            "what": one.title,
+            "makespan_s": found.outcomes[one.name].makespan_s,
+            "speedup": found.speedup(one.name),
+            "gpu_hours": found.outcomes[one.name].gpu_hours,
+            "over_bound": found.over_bound(one.name),
+            "trials": found.outcomes[one.name].trials,
+        }
+        for one in STRATEGIES
+    ]
+    where = {"model_bytes": storage.model_bytes, "nic_bytes_s": storage.nic}
+    return {
+        "title": title,
+        "datasets": len(sets),
+        "machines": asdict(machines),
+        "storage": where,
+        "strategies": rows,
+        "bound_s": found.bound_s,
+    }
+
+
+def _print(found: Comparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str) -> None:
+    from assistant.evaluation.chart import terminal
+    from assistant.evaluation.strategies import STRATEGIES
+
+    nodes = f"{machines.nodes} node{'s' if machines.nodes > 1 else ''} of {machines.gpus_per_node} GPUs"
+    size, speed = storage.model_bytes / 1e9, storage.nic * 8 / 1e9
+    print_line(f"{title}: {len(sets)} datasets on {nodes}; a model of {size:.3g} GB, read at {speed:.3g} Gb/s a node")
+    rows: list[tuple[object, ...]] = []
+    for one in STRATEGIES:
+        outcome = found.outcomes[one.name]
+        share = f"{100 * found.over_bound(one.name):.1f} %"
+        rows.append(
+            (one.name, round(outcome.makespan_s), f"{found.speedup(one.name):.2f}x", f"{outcome.gpu_hours:.2f}", share, one.title)
+        )
+    times = found.outcomes["baseline"].makespan_s / found.bound_s if found.bound_s else 1.0
+    rows.append(("bound", round(found.bound_s), f"{times:.2f}x", "", "0.0 %", "no schedule can be shorter"))
+    print_table(COLUMNS, rows)
+    encoding = (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "")
+    width = min(100, shutil.get_terminal_size((80, 24)).columns)
+    print_line()
+    print_block(terminal(_panels(found), machines.nodes * machines.gpus_per_node, width=width, unicode=encoding == "utf8"))
+
+
+def _panels(found: Comparison) -> list[Panel]:
+    from assistant.evaluation.chart import Panel
+    from assistant.evaluation.strategies import STRATEGIES
+
+    return [Panel(one.title, found.outcomes[one.name]) for one in STRATEGIES if one.name in CHARTED]
+
+
+def _draw(path: Path, found: Comparison, machines: Machines, title: str) -> None:
+    from assistant.evaluation.chart import Panel, svg
+    from assistant.evaluation.strategies import STRATEGIES
+
+    panels = [Panel(one.title, found.outcomes[one.name]) for one in STRATEGIES]
+    drawn = svg(panels, machines.nodes * machines.gpus_per_node, found.bound_s, title=f"{title}, {machines.nodes} nodes")
+    try:
+        path.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: the chart cannot be written: {error.strerror}") from error

@@ -1,0 +1,231 @@
+"""`nightshift incidents` and `nightshift incident`: what happened, how it stands, what was done about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.cli.context import door_of, user
+from assistant.cli.group import app, examples
+from assistant.cli.options import Json, Limit
+from assistant.cli.output import completions, print_block, print_line, print_pairs, print_record, print_table
+from assistant.cli.times import age, local, now, since
+
+if TYPE_CHECKING:
+    from assistant.records import Call, Incident
+    from assistant.store import Store
+
+incidents_app = app(help="List incidents, newest first.")
+incident_app = app(help="Show, report, correct or close one incident.", no_args_is_help=True)
+
+
+def incident_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return ids of incidents for the shell to complete, with the job as help."""
+    found = door_of(context).store.incidents()
+    return completions(((str(one.id), f"{one.state} {about(one)}") for one in found), incomplete)
+
+
+Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the incident.", autocompletion=incident_ids)]
+
+
+def about(incident: Incident) -> str:
+    """Return what an incident is about, in words."""
+    if incident.job is None:
+        return incident.subject
+    return f"job {incident.job}" + (f", attempt {incident.attempt}" if incident.attempt else "")
+
+
+@incidents_app.command(
+    epilog=examples(
+        "nightshift incidents --open", "nightshift incidents --job 4821 --json", "nightshift incidents --since 2h | wc -l"
+    )
+)
+def incidents(
+    context: typer.Context,
+    only_open: Annotated[bool, typer.Option("--open", help="Only those that somebody still has to work on.")] = False,
+    job: Annotated[str, typer.Option("--job", "-j", metavar="JOB", help="Only those of this job, any attempt.")] = "",
+    begin: Annotated[str, typer.Option("--since", metavar="SPAN|DATE", help="Only those opened since: 2h, 3d, 2026-03-01.")] = "",
+    limit: Limit = 50,
+    as_json: Json = False,
+) -> None:
+    """List incidents, newest first.
+
+    Says of each what it is about, how it stands, why, and since when.
+    """
+    seen = now()
+    after = since(begin, seen) if begin else None
+    store = door_of(context).store
+    found = store.incidents(job=job or None, open_only=only_open, limit=limit)
+    listed = [(one, _reason(store, one)) for one in found if after is None or one.opened >= after]
+    if as_json:
+        for one, reason in listed:
+            print_record(one, reason=reason or None)
+        return
+    rows = [
+        (one.id, one.state, one.job, one.node or "", one.kind, reason, local(one.opened), age(one.opened, seen), one.note)
+        for one, reason in listed
+    ]
+    print_table(("id", "state", "job", "node", "kind", "reason", "opened", "age", "note"), rows, colour_of=1)
+
+
+def _reason(store: Store, incident: Incident) -> str:
+    found = store.diagnosis(incident.id)
+    return found.reason if found is not None else ""
+
+
+@incident_app.command(
+    "show", epilog=examples("nightshift incident show 3", "nightshift incident show 3 --json | jq .diagnosis.reason")
+)
+def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -> None:
+    """Show one incident with its diagnosis, timeline and calls."""
+    from dataclasses import replace
+
+    from assistant.engine.report import timeline
+    from assistant.recover.page_facts import advice_left, facts_of_page
+    from assistant.watch.outages import shared_by
+
+    store = door_of(context).store
+    one = store.incident(incident)
+    found = store.diagnosis(incident)
+    calls, stages = store.calls(incident), store.stages(incident)
+    if as_json:
+        said = store.acknowledgement(incident)
+        outcomes = [store.outcome(call.id) for call in calls]
+        print_record(
+            one,
+            diagnosis=found,
+            stages=stages,
+            calls=calls,
+            outcomes=[outcome for outcome in outcomes if outcome],
+            acknowledged=said._asdict() if said is not None else None,
+        )
+        return
+    seen = now()
+    print_pairs(
+        [
+            ("incident", one.id),
+            ("about", about(one)),
+            ("state", one.state),
+            ("note", one.note),
+            ("seen as", one.kind),
+            ("failed", f"{local(one.failed_at)} ({age(one.failed_at, seen)})" if one.failed_at else None),
+            ("opened", f"{local(one.opened)} ({age(one.opened, seen)})"),
+            ("closed", f"{local(one.closed)} ({age(one.closed, seen)})" if one.closed else None),
+            ("worked by", f"{one.owner}, until {local(one.lease_until)}" if one.owner else None),
+            ("playbook", one.playbook),
+            ("acknowledged", _acknowledged(store, one)),
+            ("belongs to", f"incident {shared}" if (shared := shared_by(store.events(incident))) else None),
+            ("follows", f"incident {one.parent}" if one.parent else None),
+        ]
+    )
+    if found is not None:
+        from assistant.cli.diagnose import show
+
+        facts = facts_of_page(store, incident)
+        print_line()
+        show("diagnosis", replace(found, advice=advice_left(found.advice, facts, one, store)))
+        for text in facts.undrained:
+            print_line(text)
+    print_line()
+    print_line("timeline", colour="bold")
+    for moment in timeline(store, incident):
+        print_line(f"  {local(moment.at)}  {moment.stage}  {moment.text}".rstrip())
+    if calls:
+        print_line()
+        print_table(("call", "status", "step", "change"), [_call_row(store, call) for call in calls], colour_of=1)
+
+
+def _acknowledged(store: Store, incident: Incident) -> str | None:
+    said = store.acknowledgement(incident.id)
+    if said is None:
+        return f"by nobody: nightshift incident ack {incident.id}" if incident.id in store.unacknowledged() else None
+    return f"by {said.by}, {local(said.at)}" + (f": {said.note}" if said.note else "")
+
+
+def _call_row(store: Store, call: Call) -> tuple[object, ...]:
+    outcome = store.outcome(call.id)
+    error = f": {outcome.error}" if outcome is not None and outcome.error else ""
+    return (call.id, call.status, call.step, f"{call.preview or call.tool}{error}")
+
+
+@incident_app.command("report", epilog=examples("nightshift incident report 3", "nightshift incident report 3 > incident-3.md"))
+def report_incident(context: typer.Context, incident: Id) -> None:
+    """Print the report of one incident as Markdown."""
+    from assistant.engine.report import report
+
+    store = door_of(context).store
+    store.incident(incident)
+    print_block(report(store, incident).rstrip("\n"))
+
+
+@incident_app.command(
+    "ack",
+    epilog=examples(
+        'nightshift incident ack 3 --note "called the storage team"',
+        "nightshift incident ack 3 4 5",
+        "nightshift incident ack --all",
+    ),
+)
+def acknowledge_incidents(
+    context: typer.Context,
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="ID...", help="Ids of incidents.", autocompletion=incident_ids)
+    ] = None,
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What you know or do about it; for the record.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Every escalated incident that nobody has acknowledged.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Acknowledge escalated incidents: say that you know of them.
+
+    Nothing else changes: `nightshift status` no longer counts them, and who said so and when is on the record. An incident that was
+    not handed to a person is refused.
+    """
+    from assistant.errors import UsageError
+
+    if everything == bool(numbers):
+        raise UsageError("say which incidents: their ids, or --all for every one that nobody has acknowledged")
+    store = door_of(context).store
+    wanted = store.unacknowledged() if everything else list(dict.fromkeys(numbers or ()))
+    with store.transaction():
+        for number in wanted:
+            store.acknowledge(number, by=f"cli:{user()}", note=note)
+    for number in wanted:
+        said = store.acknowledgement(number)
+        if as_json and said is not None:
+            print_record(store.incident(number), acknowledged=said._asdict())
+        elif said is not None:
+            print_line(f"incident {number} is acknowledged by {said.by}" + (f": {said.note}" if said.note else ""))
+    if not wanted and not as_json:
+        print_line("nothing waits to be acknowledged")
+
+
+@incident_app.command("close", epilog=examples('nightshift incident close 3 --why "the owner resubmitted by hand"'))
+def close_incident(
+    context: typer.Context,
+    incident: Id,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why nothing more has to be done.")] = "closed by hand",
+    as_json: Json = False,
+) -> None:
+    """Close one incident, so that nobody works on it any more.
+
+    What waits for an approval is refused; what was done stays done.
+    """
+    from assistant.errors import StoreBusy
+    from assistant.records import IncidentState, Verdict
+
+    store = door_of(context).store
+    me = f"cli:{user()}"
+    one = store.incident(incident)
+    if not one.state.ended:
+        if not store.claim(incident, me, 60):
+            raise StoreBusy(f"incident {incident} is being worked on by {one.owner} until {local(one.lease_until)}; try again then")
+        mine = {call.id for call in store.calls(incident)}
+        for approval in store.approvals():
+            if approval.call in mine:
+                store.answer(approval.id, Verdict.DENY, me, why=f"incident {incident} was closed: {why}")
+        one = store.set_state(incident, IncidentState.CLOSED, note=why, by=me)
+    if as_json:
+        print_record(one)
+    else:
+        print_line(f"incident {incident} is {one.state}: {one.note}")

@@ -1,0 +1,107 @@
+"""`nightshift learn`: teach from labelled logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.cli.context import Door, door_of, user
+from assistant.cli.group import app, examples
+from assistant.cli.options import DryRun, Json
+from assistant.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+    from assistant.engine.lessons import Learned
+
+learn_app = app(help="Teach Nightshift from labelled logs.")
+
+
+@learn_app.command(
+    epilog=examples("nightshift learn --from runs/labelled --dry-run", "nightshift learn --from runs/labelled --json")
+)
+def learn(
+    context: typer.Context,
+    folder: Annotated[
+        Path, typer.Option("--from", metavar="FOLDER", help="Cases with label.toml, or with labels.jsonl beside them.")
+    ],
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Teach Nightshift from labelled logs.
+
+    Each case is diagnosed. Where that is wrong, the labelled line becomes a signature on trial when it passes the proof; every
+    case is remembered, and the embedded model's heads are fitted anew to all that is remembered, into the site's knowledge.
+    A case is a folder as for `nightshift diagnose`, with a label.toml: reason, and where known lines (file:line), action, nodes,
+    why. Healthy cases (reason = "no_failure") are what new signatures must not match.
+    """
+    from assistant.diagnose.labels import read_labels
+    from assistant.engine.lessons import learn_from
+
+    labels = read_labels(folder)
+    door = door_of(context)
+    with _engine(door, dry_run=dry_run) as engine:
+        results = []
+        for one in learn_from(engine, labels, by=user()):
+            results.append(one)
+            if as_json:
+                print_json(_object(folder, one))
+        if not dry_run:
+            _relearn(door, engine)
+    if not as_json:
+        print_table(("case", "reason", "diagnosed", "incident", "learned"), [_row(folder, one) for one in results])
+
+
+def _relearn(door: Door, engine: Engine) -> None:
+    """Fit the embedded model's heads to every memory, where the site has a folder to keep them in."""
+    from assistant.llm.embedded import relearn
+
+    if door.site is None:
+        return
+    made = relearn([(line, memory.reason) for memory in engine.store.memories() for line in memory.lines[:1]], door.site)
+    if made is not None:
+        door.say(
+            f"the line model knew {made.right_before} of {made.lines} remembered lines, now knows {made.right_after}: {made.path}"
+        )
+
+
+@contextmanager
+def _engine(door: Door, *, dry_run: bool) -> Iterator[Engine]:
+    if dry_run:
+        with door.rehearsal() as engine:
+            yield engine
+    else:
+        yield door.engine()
+
+
+def _row(folder: Path, one: Learned) -> tuple[object, ...]:
+    name = one.label.folder.relative_to(folder) if one.label.folder != folder else one.label.folder.name
+    diagnosed = "unreadable" if one.before is None else "right" if one.was_right else one.before.reason
+    return (name, one.label.reason, diagnosed, one.incident, _outcome(one))
+
+
+def _outcome(one: Learned) -> str:
+    if one.problem or one.taught is None:
+        return one.problem
+    if one.taught.learned is not None:
+        return f"{one.taught.learned.id}: {one.taught.learned.pattern}"
+    return f"refused: {one.taught.refused}" if one.taught.refused else "remembered"
+
+
+def _object(folder: Path, one: Learned) -> dict[str, object]:
+    learned = one.taught.learned if one.taught is not None else None
+    return {
+        "case": str(one.label.folder.relative_to(folder)),
+        "reason": one.label.reason,
+        "diagnosed": one.before.reason if one.before is not None else None,
+        "right": one.was_right,
+        "incident": one.incident,
+        "rule": learned.id if learned is not None else None,
+        "pattern": learned.pattern if learned is not None else None,
+        "refused": one.taught.refused if one.taught is not None else "",
+        "problem": one.problem,
+    }

@@ -1,0 +1,307 @@
+"""`nightshift model`: language models, and the line ranker that Nightshift trains itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.cli.context import Door, door_of
+from assistant.cli.group import app, examples
+from assistant.cli.model_files import INFO_EXAMPLES, LIST_EXAMPLES, USE_EXAMPLES, list_models, model_info, use_model
+from assistant.cli.options import Json
+from assistant.cli.output import print_json, print_pairs
+
+if TYPE_CHECKING:
+    from assistant.llm.training import Example, Tried
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from assistant.cli.model_files import Folder, folder_of
+from assistant.cli.output import print_line, print_table
+from assistant.errors import NightshiftError, UsageError
+
+if TYPE_CHECKING:
+    from assistant.llm.trial import SummaryCase, Trial
+
+# `nightshift model test`: what the configured language model may be trusted with.
+
+TEST_EXAMPLES = examples("nightshift model test", "nightshift model test --json")
+
+
+def try_model(context: typer.Context, as_json: Json = False) -> None:
+    """Try the model in use against the answers without one.
+
+    Fixed small cases: name the reason of a failure, write a filter rule, sum up an incident. A task is handed to the model only
+    where it does better here; what came out is kept with the model's sha256.
+    """
+    from assistant.llm.models import close_models, identity, open_chat
+
+    door = door_of(context)
+    used = door.settings.model
+    chat = open_chat(used, site=door.site)
+    if chat is None:
+        raise UsageError("there is no language model to test; nightshift model use FILE or URL")
+    model = identity(used)
+    door.say(f"testing {used.path or used.name}; a model on processors takes minutes")
+    try:
+        trials = _trials(door, chat)
+    finally:
+        close_models()
+    now = door.store.clock.now()
+    for trial in trials:
+        door.store.keep_trial(model, trial.task, {"cases": trial.cases, "model": trial.model, "baseline": trial.baseline}, now)
+    if as_json:
+        for trial in trials:
+            print_json({**trial.__dict__, "passed": trial.passed, "model_sha256": model})
+        return
+    rows = [(one.task, one.cases, one.model, one.baseline, one.failed or "", "yes" if one.passed else "no") for one in trials]
+    print_table(("task", "cases", "model", "without", "errors", "handed to the model"), rows)
+    print_line(f"kept for the model {model[:12]}")
+
+
+def _trials(door: Door, chat: Any) -> list[Trial]:
+    from assistant.content.reasons import reasons
+    from assistant.llm import trial
+
+    given = trial.cases(door.site)
+    names = sorted({*reasons(door.site), *(case.expect for case in given.reason)})
+    first = given.reason[0].lines
+    # a model that cannot be asked at all is an error, not a model that knows nothing
+    trial.namer_of(chat, names)(first)
+    namer, writer = trial.namer_of(chat, names), trial.writer_of(chat)
+    return [
+        trial.tried_reasons(given.reason, namer, _Without(door)),
+        trial.tried_filters(given.filter, writer, _written, _matches),
+        trial.tried_summaries(given.summary, trial.summariser_of(chat), _opening),
+    ]
+
+
+def _opening(case: SummaryCase) -> str:
+    """Return how the report without a model begins."""
+    from assistant.engine.brief import opening
+
+    return opening(case.summary, case.state, case.note)
+
+
+class _Without:
+    """Names reasons by all that there is without a language model: rules, memory, the line ranker."""
+
+    def __init__(self, door: Door) -> None:
+        self.engine = door.engine()
+
+    def __call__(self, lines: Sequence[str]) -> str:
+        """Return the reason that is named."""
+        import tempfile
+
+        from assistant.diagnose.case import Case
+        from assistant.diagnose.verdict import diagnose
+
+        with tempfile.TemporaryDirectory(prefix="nightshift-test-") as folder:
+            log = Path(folder) / "job.log"
+            log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            return diagnose(Case.from_path(log), self.engine.knowledge, self.engine.opinions).reason
+
+
+def _written(lines: Sequence[str]) -> str:
+    """Return the pattern that is written without a model."""
+    from assistant.logs.templates import Miner
+    from assistant.rules.matching import pattern_of
+
+    miner = Miner()
+    miner.add(lines)
+    templates = miner.templates()
+    return (pattern_of(templates[0].pieces(), lines) or "") if len(templates) == 1 else ""
+
+
+def _matches(pattern: str, line: str) -> bool:
+    """Tell whether a pattern matches a line, by Hyperscan, which takes bounded time; False for a pattern that it refuses."""
+    from assistant.rules.compiling import Expression, compiled_alone
+
+    hits: list[int] = []
+    try:
+        compiled = compiled_alone(Expression("written", pattern, False))
+    except NightshiftError:
+        return False
+    compiled.scan(line.encode(), match_event_handler=lambda *_: hits.append(1))
+    return bool(hits)
+
+
+# `nightshift model pull`: get a model.
+
+PULL_EXAMPLES = examples(
+    "nightshift model pull OWNER/REPOSITORY                      # lists its files",
+    "nightshift model pull OWNER/REPOSITORY/model-q4_k_m.gguf",
+    "nightshift model pull https://mirror.example/model.gguf --sha256 HEX",
+)
+EVERY_S = 5.0
+
+
+def pull_model(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="SOURCE", help="OWNER/REPOSITORY/FILE on Hugging Face, or a URL.")],
+    sha256: Annotated[str, typer.Option("--sha256", metavar="HEX", help="That the file must have.")] = "",
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Get a model from Hugging Face or any URL.
+
+    What has come stays when the line breaks: the same command goes on there. The file gets its name when it is whole and right.
+    HF_ENDPOINT, HF_TOKEN and the proxies of the environment count. Nothing is used before `nightshift model use`.
+    """
+    from assistant.llm.pull import files_of, pull, source_of
+
+    door = door_of(context)
+    if "://" not in what and what.count("/") == 1:
+        files = files_of(what, os.environ)
+        if as_json:
+            for path, size in files:
+                print_json({"source": f"{what}/{path}", "size_bytes": size})
+        else:
+            print_table(("source", "size"), [(f"{what}/{path}", f"{size / 1e9:.1f} GB") for path, size in files])
+        return
+    found = pull(source_of(what, os.environ), folder_of(folder), sha256=sha256, told=_Progress(door))
+    if as_json:
+        print_json({"path": str(found.path), "sha256": found.sha256, "size_bytes": found.size_bytes, "checked": found.checked})
+        return
+    print_line(f"{found.path}: {found.size_bytes / 1e9:.2f} GB, sha256 {found.sha256}")
+    print_line(f"checked: {f'against {found.checked} sha256' if found.checked else 'the header only: no sha256 was given'}")
+    print_line(f"use it with: nightshift model use {found.path}")
+
+
+class _Progress:
+    """Says every few seconds how far it is."""
+
+    def __init__(self, door: Door) -> None:
+        self.door, self.next = door, time.monotonic() + EVERY_S
+
+    def __call__(self, done: int, size: int) -> None:
+        """Take what has come."""
+        if time.monotonic() < self.next:
+            return
+        self.next = time.monotonic() + EVERY_S
+        share = f" of {size / 1e9:.2f} GB, {100 * done / size:.0f} %" if size else ""
+        self.door.say(f"{done / 1e9:.2f} GB{share}")
+
+
+model_app = app(help="Get, choose and test language models; train the line ranker.", no_args_is_help=True)
+model_app.command("list", epilog=LIST_EXAMPLES)(list_models)
+model_app.command("use", epilog=USE_EXAMPLES)(use_model)
+model_app.command("info", epilog=INFO_EXAMPLES)(model_info)
+model_app.command("test", epilog=TEST_EXAMPLES)(try_model)
+model_app.command("pull", epilog=PULL_EXAMPLES)(pull_model)
+
+FOLDS = 5
+
+
+@model_app.command(
+    "train-ranker",
+    epilog=examples("nightshift model train-ranker", "nightshift model train-ranker --from-store --out ranker.safetensors"),
+)
+def train_ranker(
+    context: typer.Context,
+    from_store: Annotated[
+        bool, typer.Option("--from-store", help="Learn from the store too: learned rules and confirmed incidents.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the order of lines and of what fills their slots.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write here instead of the site's knowledge/ranker.safetensors.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Cross-validate before the file is written.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Train the line ranker, which guesses the reason where no rule knows a line.
+
+    It learns from the wordings and examples of the content, the site's too. Prints how it does on wordings that were held out.
+    The site's file goes before the shipped one. The same content and seed give the same bytes on the same machine.
+    """
+    from assistant.llm.training import Terms, cross_validate, train
+
+    door = door_of(context)
+    target = out or _target(door)
+    with _one_thread():
+        from assistant.llm.ranker import save_ranker
+
+        lines = _lessons(door, from_store=from_store, seed=seed)
+        door.say(f"{len(lines)} lines")
+        tried = cross_validate(lines, FOLDS, Terms(seed=seed)) if check else None
+        weights = train(lines, Terms(seed=seed))
+        save_ranker(weights, target)
+    _show(target, weights.about["digest"], len(lines), tried, as_json=as_json)
+
+
+@model_app.command("show", epilog=examples("nightshift model show", "nightshift model show --json"))
+def show(context: typer.Context, as_json: Json = False) -> None:
+    """Show the line ranker in use.
+
+    Prints its file, what it was trained on and the reasons it knows.
+    """
+    from assistant.llm.ranker import file_of, load_ranker
+
+    path = file_of(door_of(context).site)
+    ranker = load_ranker(path)
+    about = {"name": ranker.name, "file": str(path), "bytes": path.stat().st_size}
+    about |= {name: ranker.weights.about.get(name, "") for name in ("lines", "seed", "digest")}
+    if as_json:
+        print_json({**about, "classes": list(ranker.weights.classes)})
+    else:
+        print_pairs([*about.items(), ("classes", ", ".join(ranker.weights.classes))])
+
+
+def _target(door: Door) -> Path:
+    from assistant.errors import UsageError
+    from assistant.llm.ranker import FILE
+
+    if door.site is None:
+        raise UsageError("there is no folder for the site's content, so say where to write: --out FILE (or set `content`)")
+    return door.site / "knowledge" / FILE
+
+
+def _lessons(door: Door, *, from_store: bool, seed: int) -> list[Example]:
+    from assistant.llm.lessons import lessons
+
+    if not from_store:
+        return lessons(door.site, seed=seed)
+    confirmed = [(line, memory.reason) for memory in door.store.memories() for line in memory.lines[:1]]
+    return lessons(door.site, door.store.rules(counting=True), confirmed, seed=seed)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep NumPy's products to one thread: they are small, and their sums then come in one order."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _show(target: Path, digest: str, lines: int, tried: Tried | None, *, as_json: bool) -> None:
+    about = {"file": str(target), "bytes": target.stat().st_size, "lines": lines, "digest": digest}
+    figures = (
+        {
+            "held_out_lines": tried.lines,
+            "reason": round(tried.reason, 3),
+            "among_three": round(tried.third, 3),
+            "root": round(tried.root, 3),
+        }
+        if tried is not None
+        else {}
+    )
+    if as_json:
+        by_reason = {name: round(share, 3) for name, (_, share) in tried.by_reason.items()} if tried is not None else {}
+        print_json({**about, **figures, "by_reason": by_reason})
+        return
+    print_pairs([(name.replace("_", " "), value) for name, value in {**about, **figures}.items()])
+    if tried is not None:
+        print_pairs([(f"  {name}", f"{share:.2f} of {count}") for name, (count, share) in tried.by_reason.items()])

@@ -1,0 +1,247 @@
+"""`nightshift model list|use|info`: which language models there are, and which one is in use."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assistant.cli.context import Door, door_of
+from assistant.cli.group import examples
+from assistant.cli.options import Json
+from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_table
+from assistant.errors import NightshiftError, UsageError
+
+if TYPE_CHECKING:
+    from assistant.config import ModelSettings
+
+LIST_EXAMPLES = examples("nightshift model list", "nightshift model list --folder /models --json | jq -r .path")
+INFO_EXAMPLES = examples("nightshift model info", "nightshift model info ~/models/qwen2.5-7b-instruct-q4_k_m.gguf")
+USE_EXAMPLES = examples(
+    "nightshift model use ~/models/qwen2.5-7b-instruct-q4_k_m.gguf",
+    "nightshift model use http://gpu01:8000/v1 --name qwen2.5-32b --key-file ~/.nightshift-key",
+    "nightshift model use none",
+)
+
+Folder = Annotated[
+    Path | None, typer.Option("--folder", metavar="DIR", help="Folder of models; default: $XDG_DATA_HOME/nightshift/models.")
+]
+
+
+def folder_of(given: Path | None) -> Path:
+    """Return the folder of models."""
+    from assistant.llm.models import models_folder
+
+    return given or models_folder(os.environ.get("XDG_DATA_HOME", ""), Path.home())
+
+
+def list_models(context: typer.Context, folder: Folder = None, as_json: Json = False) -> None:
+    """List the models that are here, and the sizes that suit this machine's memory."""
+    from assistant.llm.gguf import read_gguf
+    from assistant.llm.memory import available_bytes
+    from assistant.llm.models import known
+
+    door, place = door_of(context), folder_of(folder)
+    used = door.settings.model
+    rows = []
+    for path in sorted({*place.glob("*.gguf"), *([used.path] if used.path else [])}):
+        mark = "in use" if used.path is not None and path.resolve() == used.path.resolve() else ""
+        try:
+            header = read_gguf(path)
+        except NightshiftError as error:
+            what, size, note = "?", 0, str(error).partition(": ")[2]
+        else:
+            what, size = f"{header.architecture} {_short(header.parameters)} {header.quantisation}".rstrip(), header.size_bytes
+            note = known(door.site).of(path.name).note
+        if as_json:
+            print_json({"path": str(path), "model": what, "size_bytes": size, "used": bool(mark), "note": note})
+        rows.append((path.name, what, f"{size / 1e9:.1f} GB", mark, note))
+    if as_json:
+        return
+    if used.url:
+        print_line(f"in use: {used.name} at {used.url}")
+    if rows:
+        print_table(("file", "model", "size", "use", "note"), rows)
+    else:
+        print_line(f"no models in {place}")
+    _sizes(door, available_bytes())
+
+
+def _sizes(door: Door, free: int) -> None:
+    from assistant.llm.models import known
+
+    best = known(door.site).fitting(free)
+    print_line()
+    rows = [
+        (f"{one.memory_gb:g} GB", one.parameters, one.quantisation, "fits" if one.memory_gb * 1e9 <= free else "", one.note)
+        for one in known(door.site).size
+    ]
+    print_table(("memory", "parameters", "quantisation", f"{free / 1e9:.0f} GB free", "note"), rows)
+    if best is not None:
+        print_line()
+        print_line(f"what suits this machine: an instruct model of {best.parameters} parameters, {best.quantisation}")
+
+
+def use_model(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(metavar="FILE|URL|none", help="A GGUF file, an endpoint up to /v1, or none.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the endpoint calls the model.")] = "",
+    key_file: Annotated[Path | None, typer.Option("--key-file", metavar="FILE", help="File that holds the endpoint's key.")] = None,
+    write: Annotated[bool, typer.Option("--write/--print", help="Write the settings file, or print the lines only.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Take another language model, or none, from now on.
+
+    A file is checked first and its sha256 noted. The [model] table of your own settings file is written anew; what else stands
+    there stays as it is.
+    """
+    lines = _lines(what, name, key_file, door_of(context).site)
+    if not write:
+        print_json({"lines": lines}) if as_json else print_block("\n".join(lines))
+        return
+    door = door_of(context)
+    path = door.config or _own_settings()
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    after = with_table(before, lines)
+    _checked(after, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(after, encoding="utf-8")
+    new.replace(path)
+    if as_json:
+        print_json({"path": str(path), "model": None if what == "none" else what})
+        return
+    print_line(f"{path}: {'the model is ' + what if what != 'none' else 'no language model from now on'}")
+
+
+def _lines(what: str, name: str, key_file: Path | None, site: Path | None) -> list[str]:
+    from assistant.config.manual import shown
+
+    if what == "none":
+        return []
+    if what.startswith(("http://", "https://")):
+        if not name:
+            raise UsageError(f"which model of {what}? name it with --name; `curl {what.rstrip('/')}/models` lists them")
+        values: dict[str, object] = {"url": what, "name": name}
+        values |= {"key_file": str(key_file.expanduser().absolute())} if key_file else {}
+    else:
+        from assistant.llm.digests import digest_of
+        from assistant.llm.models import known
+        from assistant.llm.process import ModelProcess
+
+        path = Path(what).expanduser().absolute()
+        ModelProcess(path, context=known(site).of(path.name).context, architectures=known(site).architectures).check()
+        values = {"path": str(path), "sha256": digest_of(path)}
+    return ["[model]", *(f"{key} = {shown(value)}" for key, value in values.items())]
+
+
+def with_table(text: str, lines: list[str]) -> str:
+    """Return a settings file with another [model] table, or none."""
+    kept = re.sub(r"(?ms)^\[model\][^\n]*\n.*?(?=^\[|\Z)", "", text).rstrip("\n")
+    parts = ([kept] if kept else []) + (["\n".join(lines)] if lines else [])
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def _checked(text: str, path: Path) -> None:
+    import tempfile
+
+    from assistant.config import load
+
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        try:
+            load(config=Path(file.name))
+        except NightshiftError as error:
+            raise UsageError(f"{path}: was left as it is: with the new table it would be wrong: {error}") from error
+
+
+def _own_settings() -> Path:
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".config") / "nightshift" / "config.toml"
+
+
+def model_info(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A GGUF file; default: the model in use.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a model is, what it needs, and whether it may do which task."""
+    door = door_of(context)
+    used = door.settings.model
+    if file is None and used.path is None:
+        values = _endpoint(used) if used.url else {"model": "none", "to do": "nightshift model list; nightshift model use FILE"}
+    else:
+        values = _file(file or used.path or Path(), door)
+    if as_json:
+        print_json(values)
+        return
+    print_pairs([(key, _text(value)) for key, value in values.items()])
+
+
+def _file(path: Path, door: Door) -> dict[str, object]:
+    from assistant.llm.gguf import parts_of, read_gguf
+    from assistant.llm.memory import available_bytes
+    from assistant.llm.models import known
+
+    header, family = read_gguf(path), known(door.site).of(path.name)
+    context = min(family.context, header.context or family.context)
+    wanted = sum(part.stat().st_size for part in parts_of(path)) + header.cache_bytes(context)
+    converses = header.architecture in known(door.site).architectures and bool(header.template)
+    return {
+        "file": str(path),
+        "name": header.name,
+        "family": family.name,
+        "architecture": header.architecture,
+        "parameters": header.parameters,
+        "quantisation": header.quantisation,
+        "context": header.context,
+        "licence": header.licence,
+        "size_bytes": header.size_bytes,
+        "memory_bytes": wanted,
+        "fits": wanted < available_bytes(),
+        "converses": converses,
+        "note": family.note,
+        **_trusted(header.path, door),
+    }
+
+
+def _trusted(path: Path, door: Door) -> dict[str, object]:
+    """Return which tasks the model in use passed in its trial; nothing about other files."""
+    from assistant.llm.models import identity
+    from assistant.llm.trial import TASKS
+
+    used = door.settings.model
+    if used.path is None or path.resolve() != used.path.resolve() or not door.settings.store.is_file():
+        return {}
+    model = identity(used)
+    tried = [task for task in TASKS if door.store.trial(model, task) is not None]
+    passed = [task for task in tried if door.store.may(model, task)]
+    return {"tried": tried or "nothing: nightshift model test", "handed to it": passed or "nothing"}
+
+
+def _endpoint(used: ModelSettings) -> dict[str, object]:
+    from assistant.llm.endpoint import key_of
+    from assistant.llm.sse import Endpoint
+
+    endpoint = Endpoint(used.url, key_of(used.key_file), timeout_s=used.timeout_s)
+    names = endpoint.names()
+    values: dict[str, object] = {"endpoint": endpoint.url, "name": used.name, "answers": bool(names), "models": names}
+    if endpoint.key and endpoint.url.startswith("http://") and not re.match(r"http://(localhost|127\.|\[::1\])", endpoint.url):
+        values["note"] = "the key goes over the network in the clear: use https"
+    return values
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _short(count: int) -> str:
+    return f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"

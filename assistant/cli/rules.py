@@ -1,0 +1,336 @@
+"""`nightshift rules`: the patterns that diagnosis and compression look for, with where they come from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from assistant.cli.context import door_of
+from assistant.cli.group import app, examples
+from assistant.cli.options import Json, one_of
+from assistant.cli.output import print_json, print_line, print_pairs, print_record, print_table
+from assistant.cli.rules_learned import activate_rule, export_rules, list_learned, retire_rule, show_learned
+
+if TYPE_CHECKING:
+    from assistant.content.reading import Filter
+    from assistant.content.reasons import Herring, Signature
+from typing import TYPE_CHECKING
+
+from assistant.cli.context import Door
+from assistant.cli.options import DryRun
+from assistant.errors import ContentError, InputError, UsageError
+
+if TYPE_CHECKING:
+    from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.routine import Routine
+    from assistant.ports import RuleWriter
+    from assistant.records import LearnedRule
+    from assistant.rules.matching import Entry
+
+# `nightshift rules test|learn`: what a rule would match, and rules made from logs of good runs.
+
+SHOWN = 5
+"""Lines shown of each file."""
+TRIED = "pattern"
+"""Id of a pattern that is no rule yet."""
+
+Logs = Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs, .gz too.")]
+
+
+def try_rule(
+    context: typer.Context,
+    logs: Annotated[list[str], typer.Argument(metavar="[ID] LOG...", help="Id of a rule, unless --pattern; then logs, .gz too.")],
+    pattern: Annotated[str, typer.Option("--pattern", metavar="REGEX", help="Try this as a filter instead of a rule.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Show which lines a rule matches, and whether the proof of a filter holds.
+
+    Rules that were shipped are proven already; a learned filter, or a new pattern, is proven here.
+    """
+    door = door_of(context)
+    entry = _filter_of(pattern) if pattern else _entry(door, logs[0])
+    flaws = _proof(door, entry)
+    for flaw in flaws[:SHOWN]:
+        door.say(f"proof: {flaw}")
+    files = logs if pattern else logs[1:]
+    total = 0
+    for file in files if _is_safe(entry) else []:
+        total += _tried(door, entry, file, as_json)
+    verdict = "holds" if not flaws else "fails"
+    if as_json:
+        print_json({"id": entry.id, "pattern": entry.pattern, "matched": total, "proof": verdict, "flaws": flaws})
+    else:
+        print_line(f"{entry.id}: {total:,} lines in {len(files)} logs; its proof {verdict}")
+
+
+def learn_rules(
+    context: typer.Context,
+    logs: Logs,
+    task: Annotated[str, typer.Option("--task", metavar="KEY", help="Key of the task; else it is taken from each log.")] = "",
+    least: Annotated[int, typer.Option("--least", min=2, metavar="N", help="Lines of one form that make a rule.")] = 20,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Write filters for the routine lines of logs, each under proof.
+
+    Of a good run its templates are kept as well, so that what is new in a failing run of the task shows. Of a log that ends in a
+    failure only what stands before it counts, and nothing at its end is hidden.
+    """
+    from datetime import UTC, datetime
+
+    from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.routine import routine_of
+
+    door = door_of(context)
+    known = door.store.rules()
+    shipped = Knowledge.load(door.site)
+    writer = _writer(door)
+    for path in logs:
+        knowledge = shipped.with_learned(known)
+        at = datetime.now(UTC)
+        taken = {rule.id for rule in known}
+        found = routine_of(path, knowledge, at=at, task=task, rules=known, taken=taken, least=least, site=door.site, writer=writer)
+        known += found.rules
+        if not dry_run:
+            _keep(door, path, found)
+        _print_routine(door, path, found, as_json)
+
+
+def _writer(door: Door) -> RuleWriter | None:
+    """Return the configured model, where its trial showed that it writes rules better than what there is without it."""
+    from assistant.engine.masking import mask_for
+    from assistant.llm.models import identity, is_set, open_chat
+    from assistant.llm.trial import FILTER
+
+    used = door.settings.model
+    if not is_set(used) or not door.store.may(identity(used), FILTER):
+        return None
+    from assistant.llm.rule_writer import ModelWriter
+
+    chat = open_chat(used, site=door.site, mask=mask_for(door.settings, door.store))
+    return ModelWriter(used.path.name if used.path is not None else used.name, chat) if chat is not None else None
+
+
+def _keep(door: Door, path: Path, found: Routine) -> None:
+    for rule in found.rules:
+        if rule.state.counts:
+            door.store.add_rule(rule)
+    if found.healthy:
+        door.store.keep_templates(found.task, str(path.resolve()), found.state)
+
+
+def _print_routine(door: Door, path: Path, found: Routine, as_json: bool) -> None:
+    how = "a good run" if found.healthy else "not a good run: only what stands before its failure was looked at"
+    door.say(f"{path}: task {found.task}; {how}; {sum(rule.state.counts for rule in found.rules)} rules")
+    if as_json:
+        for rule in found.rules:
+            row = {"id": rule.id, "state": rule.state, "lines": found.covers[rule.id], "pattern": rule.pattern, "why": rule.why}
+            print_json({"log": str(path), "task": found.task, **row})
+    elif found.rules:
+        rows = [(r.id, r.state, found.covers[r.id], r.pattern if r.state.counts else r.why) for r in found.rules]
+        print_table(("id", "state", "lines", "pattern or why not"), rows, colour_of=1)
+
+
+def _entry(door: Door, rule: str) -> Entry:
+    from assistant.cli.options import one_of
+    from assistant.content.reading import filters
+    from assistant.content.reasons import reasons
+    from assistant.rules.learned import entry_of
+
+    known: dict[str, Entry] = {learned.id: entry_of(learned) for learned in door.store.rules()}
+    for reason in reasons(door.site).values():
+        known |= {entry.id: entry for entry in reason.signature}
+        known |= {entry.id: entry for entry in reason.herring}
+    known |= {entry.id: entry for entry in filters(door.site)}
+    return one_of(rule, known, "rule", "nightshift rules list; --pattern tries a new one")
+
+
+def _filter_of(pattern: str) -> Entry:
+    from assistant.content.reading import Filter
+    from assistant.rules.voting import ended
+
+    return Filter(TRIED, ended(pattern), (), "lines of the pattern")
+
+
+def _proof(door: Door, entry: Entry) -> list[str]:
+    """Return what the proof of a filter finds; only filters that were not shipped need one."""
+    from assistant.content.reading import Filter, filters
+    from assistant.rules.admission import flaws, ground_of
+
+    if not isinstance(entry, Filter) or entry in filters(None):
+        return []
+    others = [rule for rule in door.store.rules(counting=True) if rule.id != entry.id]
+    found = flaws(_as_rule(entry), [], ground_of(_knowledge(door, others).patterns, others, site=door.site))
+    return [f"{flaw.what}: {flaw.line[:200]!r}" if flaw.line else flaw.what for flaw in found]
+
+
+def _is_safe(entry: Entry) -> bool:
+    """Tell whether the pattern may be run: what was kept already may, a new one only when it is no bomb."""
+    from assistant.rules.redos import Refused, shape_of
+
+    try:
+        return entry.id != TRIED or shape_of(entry.pattern) is not None
+    except Refused:
+        return False
+
+
+def _knowledge(door: Door, rules: list[LearnedRule]) -> Knowledge:
+    from assistant.diagnose.knowledge import Knowledge
+
+    return Knowledge.load(door.site).with_learned(rules)
+
+
+def _as_rule(entry: Entry) -> LearnedRule:
+    from datetime import UTC, datetime
+
+    from assistant.records import LearnedRule, RuleKind, RuleState
+
+    made = datetime.now(UTC)
+    return LearnedRule(entry.id, RuleKind.FILTER, entry.pattern, entry.examples, "", RuleState.PROPOSED, "cli", "", made)
+
+
+def _tried(door: Door, entry: Entry, file: str, as_json: bool) -> int:
+    """Print the first lines of a log that a rule matches and return how many there are."""
+    from assistant.logs.search import search
+    from assistant.rules.matching import Patterns
+
+    try:
+        single = Patterns([entry])
+        found = search(file, lambda block: [*single.telling(block), *single.routine(block)][1::2], most=2 * SHOWN)
+    except ContentError as error:
+        raise UsageError(f"the pattern cannot be used: {error}") from error
+    except InputError:
+        if not Path(file).exists() and file != "-":
+            raise UsageError(f"there is no log {file!r}; wanted: nightshift rules test ID LOG...") from None
+        raise
+    for line in found.lines[:SHOWN]:
+        if as_json:
+            print_json({"log": file, "line": line.number, "text": line.text})
+        else:
+            print_line(f"{file}:{line.number}: {line.text}")
+    if found.total > SHOWN:
+        door.say(f"{file}: {found.total - SHOWN:,} more")
+    return found.total
+
+
+rules_app = app(help="List, show, learn, test and retire signatures, herrings and filters.", no_args_is_help=True)
+_ID, _LOG = "learned.cache-hit-1", "good/job.log"
+for _name, _does, _lines in (
+    ("test", try_rule, (f"nightshift rules test {_ID} {_LOG}", "nightshift rules test --pattern '^cache hit \\d+$' job.log")),
+    (
+        "learn",
+        learn_rules,
+        (f"nightshift rules learn {_LOG}", "nightshift rules learn --dry-run --task ada/llama/megatron/- *.log"),
+    ),
+    ("retire", retire_rule, (f"nightshift rules retire {_ID} --why 'it hid a warning'",)),
+    ("activate", activate_rule, (f"nightshift rules activate {_ID}",)),
+    ("export", export_rules, ("nightshift rules export", "nightshift rules export --to /etc/nightshift --all")),
+):
+    rules_app.command(_name, epilog=examples(*_lines))(_does)
+
+
+class Kind(StrEnum):
+    """The kinds of rule."""
+
+    SIGNATURE = "signature"
+    """Speaks for a reason."""
+    HERRING = "herring"
+    """Looks like a reason and must not count."""
+    FILTER = "filter"
+    """Folds routine lines away."""
+
+
+class _Listed(NamedTuple):
+    kind: Kind
+    of: str
+    """Its reason; what a filter folds."""
+    rule: Signature | Herring | Filter
+
+
+def _all(site: Path | None) -> dict[str, _Listed]:
+    from assistant.content.reading import filters
+    from assistant.content.reasons import reasons
+
+    listed: dict[str, _Listed] = {}
+    for reason in reasons(site).values():
+        listed |= {entry.id: _Listed(Kind.SIGNATURE, reason.name, entry) for entry in reason.signature}
+        listed |= {entry.id: _Listed(Kind.HERRING, reason.name, entry) for entry in reason.herring}
+    return listed | {entry.id: _Listed(Kind.FILTER, entry.folds, entry) for entry in filters(site)}
+
+
+def _ids(context: typer.Context, incomplete: str) -> list[str]:
+    return [name for name in _all(door_of(context).site) if name.startswith(incomplete)]
+
+
+@rules_app.command("list", epilog=examples("nightshift rules list", "nightshift rules list --reason ecc_error --json"))
+def list_rules(
+    context: typer.Context,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="Only rules of this kind.")] = None,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="REASON", help="Only rules that speak for or against this reason.")
+    ] = "",
+    learned: Annotated[bool, typer.Option("--learned", help="Those that were learned, with state, use and origin.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the rules: id, kind, what they stand for, pattern."""
+    if learned:
+        found = [rule for rule in door_of(context).store.rules() if kind in (None, Kind(rule.kind))]
+        list_learned([rule for rule in found if reason in ("", rule.of)], as_json)
+        return
+    site = door_of(context).site
+    if reason:
+        from assistant.content.reasons import reasons
+
+        one_of(reason, reasons(site), "reason", "nightshift rules list")
+    listed = {
+        name: entry
+        for name, entry in _all(site).items()
+        if (kind is None or entry.kind == kind) and (not reason or (entry.of == reason and entry.kind != Kind.FILTER))
+    }
+    if as_json:
+        for name, entry in listed.items():
+            print_json({"id": name, "kind": entry.kind, "of": entry.of, "pattern": entry.rule.pattern})
+    else:
+        rows = [(name, entry.kind, entry.of, entry.rule.pattern) for name, entry in listed.items()]
+        print_table(("id", "kind", "of", "pattern"), rows)
+
+
+@rules_app.command("show", epilog=examples("nightshift rules show ecc_error.xid48", "nightshift rules show ecc_error.xid48 --json"))
+def show_rule(
+    context: typer.Context,
+    rule: Annotated[str, typer.Argument(metavar="ID", help="Id of the rule.", autocompletion=_ids)],
+    as_json: Json = False,
+) -> None:
+    """Show one rule with its examples and where it counts."""
+    known = _all(door_of(context).site)
+    if rule not in known:
+        for learned in door_of(context).store.rules():
+            if learned.id == rule:
+                show_learned(learned, as_json)
+                return
+    listed = one_of(rule, known, "rule", "nightshift rules list")
+    if as_json:
+        print_record(listed.rule, kind=listed.kind, of=listed.of)
+        return
+    entry = listed.rule
+    where = ", ".join(str(source) for source in getattr(entry, "where", ()))
+    print_pairs(
+        [
+            ("id", entry.id),
+            ("kind", listed.kind),
+            ("of", listed.of),
+            ("pattern", entry.pattern),
+            ("role", getattr(entry, "role", None)),
+            ("counts in", where),
+            ("weight", getattr(entry, "weight", None)),
+            ("action", getattr(entry, "action", None)),
+            ("printed by", getattr(entry, "versions", None)),
+            ("why not", getattr(entry, "why", None)),
+        ]
+    )
+    print_line()
+    for example in entry.examples:
+        print_line(f"  {example}")

@@ -1,0 +1,319 @@
+"""The daemon: pass after pass it leads or stands by, looks, lets incidents be worked on side by side, and tells what came of it.
+
+A pass never waits for an incident that hangs (a silent node, a slow probe): each is worked on by a thread of a small pool, the pass
+goes on and says what is still in flight. Nothing is concluded from what could not be seen, and a pass that could not see everything
+is no sign of life (see `sight`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, wait
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from assistant.daemon.coverage_gaps import Judged, Sight
+from assistant.daemon.pass_result import Beat, Passed
+from assistant.engine import Engine
+from assistant.engine.leadership import SEEK_S, Leader
+from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
+from assistant.records import Incident
+from assistant.watch.troubles import Extent, Remark, Trouble
+
+logger = logging.getLogger(__name__)
+
+WORKERS = 8
+"""Incidents that are worked on side by side."""
+HANGS_S = 900.0
+"""Work that takes longer is told of: every question has a deadline, but a read from a storage that hangs has none."""
+PATIENCE_S = 2.0
+"""How long a pass waits for the incidents it gave out, before it goes on without them; a quarter of the poll where that is less."""
+
+
+@dataclass
+class Watchdog:
+    """Watches a cluster until it is told to stop."""
+
+    engine: Engine
+    owner: str
+    """Under which name this process leads and holds incidents."""
+    poll_s: float
+    beats: Sequence[Beat] = ()
+    workers: int = WORKERS
+    patience_s: float = -1.0
+    """How long a pass waits; negative: as PATIENCE_S says."""
+    leader: Leader = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.patience_s < 0:
+            # the next look must not be late because something is worked on
+            self.patience_s = min(PATIENCE_S, self.poll_s / 4)
+        self.leader = Leader(self.engine.store, self.owner, clock=self.engine.clock)
+        self._pool = Crew(self.workers)
+        self._flying: dict[int | str, Future[object]] = {}
+        self._stopping = threading.Event()
+        self._sight = Sight(self.engine.store, self.owner)
+        self._troubles: list[Trouble] = []
+        self._remarks: list[Remark] = []
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Make passes until `stop`, then finish the calls that are being made."""
+        try:
+            while not self._stopping.is_set():
+                passed = self.look()
+                every = self.poll_s if passed.leads else min(SEEK_S, self.poll_s)
+                self._stopping.wait(max(every - passed.seconds, every / 4))
+        finally:
+            self.finish()
+
+    def stop(self) -> None:
+        """Let the pass that is being made be the last; safe to call from a signal handler."""
+        self._stopping.set()
+
+    def finish(self) -> None:
+        """Wait for the calls that are being made; nothing new is begun."""
+        self._stopping.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def close(self) -> None:
+        """Finish, give leadership back, and tell the beats that the watch ends on purpose."""
+        self.finish()
+        try:
+            self.leader.resign()
+        except StoreError as error:
+            logger.warning("leadership was not given back, its lease runs out by itself: %s", error)
+        for beat in self.beats:
+            beat.close()
+
+    def look(self) -> Passed:
+        """Make one pass and return what came of it; raises nothing that a later pass may survive."""
+        began, at = time.monotonic(), self.engine.clock.now()
+        opened: list[Incident] = []
+        try:
+            leads = self.leader.seek()
+        except StoreError as error:
+            leads = False
+            self._note(Trouble("the store", str(error), Extent.ALL))
+        if leads:
+            opened = self._noticed()
+            self._give_out()
+        judged = self._judged(at, leads=leads)
+        passed = Passed(
+            at,
+            time.monotonic() - began,
+            leads,
+            judged.trouble,
+            tuple(one.id for one in opened),
+            len(self._unfinished()) if leads else 0,
+            len(self._flying),
+            judged.known,
+        )
+        for beat in self.beats:
+            beat.passed(passed)
+        return passed
+
+    def _noticed(self) -> list[Incident]:
+        """Open an incident for what is new."""
+        try:
+            opened = self.engine.look()
+            self._note(*self.engine.watcher.trouble)
+            self._note(*self.engine.taken_troubles())
+            self._remark(*self.engine.watcher.remarks)
+            return opened
+        except Unavailable as error:
+            self._note(Trouble("the scheduler", str(error), Extent.ALL))
+        except Fenced as error:
+            logger.warning("%s", error)
+        except NightshiftError as error:
+            logger.exception("the look at the cluster failed")
+            self._note(Trouble("the look", str(error), Extent.ALL))
+        except Exception as error:
+            # the daemon outlives a fault that nobody foresaw; the pass is no sign of life
+            logger.exception("the look at the cluster failed")
+            self._note(Trouble("the look", f"{type(error).__name__}: {error}", Extent.ALL))
+        return []
+
+    def _give_out(self) -> None:
+        """Let every unfinished incident be worked on that is not in flight, and wait a little for them."""
+        self._pool.relieve()
+        for one in self._unfinished():
+            self._fly(one.id, partial(self.engine.attend, one.id, owner=self.owner, until=self._stopping.is_set))
+        self._fly("allowed calls", self.engine.make_allowed)
+        self._fly("leases", self.engine.settle_leases)
+        self._fly("outages", lambda: self.engine.outages.look(self.engine))
+        self._fly("good runs", self._learn)
+        self._fly("asked", lambda: self.engine.asked.look(self.engine, self.engine.watcher.jobs))
+        self._fly("processes", lambda: self.engine.process_looks.look(self.engine, self.engine.watcher.jobs))
+        wait(list(self._flying.values()), self.patience_s)
+        self._flying = {what: flight for what, flight in self._flying.items() if not flight.done()}
+        busy_s = self._pool.busy_s()
+        for what, flight in self._flying.items():
+            if (for_s := busy_s.get(flight, 0.0)) > HANGS_S:
+                self._note(Trouble(_named(what), f"{_named(what)}: in work for {for_s / 60:.0f} min, what it waits for may hang"))
+
+    def _learn(self) -> None:
+        """Study a job that ended well; what it taught is worth a remark."""
+        self.engine.good_runs.look(self.engine)
+        self._remark(*self.engine.good_runs.taken_remarks())
+
+    def _fly(self, what: int | str, work: Callable[[], object]) -> None:
+        if what not in self._flying and not self._stopping.is_set():
+            self._flying[what] = self._pool.submit(self._done, what, work)
+
+    def _done(self, what: int | str, work: Callable[[], object]) -> None:
+        """Do a piece of work; whatever goes wrong with it is told by the next pass and tried again by it."""
+        try:
+            work()
+        except Fenced as error:
+            logger.warning("%s", error)
+        except NightshiftError as error:
+            self._note(Trouble(_named(what), f"{_named(what)}: {error}"))
+        except Exception as error:
+            logger.error("%s could not be worked on", what, exc_info=error)
+            self._note(Trouble(_named(what), f"{_named(what)}: {type(error).__name__}: {error}"))
+
+    def _unfinished(self) -> list[Incident]:
+        try:
+            return list(reversed(self.engine.store.incidents(open_only=True, limit=10_000)))
+        except StoreError as error:
+            self._note(Trouble("the store", str(error), Extent.ALL))
+            return []
+
+    def _note(self, *troubles: Trouble) -> None:
+        with self._lock:
+            self._troubles += troubles
+
+    def _remark(self, *remarks: Remark) -> None:
+        with self._lock:
+            self._remarks += remarks
+
+    def _judged(self, at: datetime, *, leads: bool) -> Judged:
+        """Return what this pass did not see; only a leader tells of it."""
+        with self._lock:
+            found, self._troubles = list(dict.fromkeys(self._troubles)), []
+            remarks, self._remarks = self._remarks, []
+        for trouble in found:
+            logger.log(logging.DEBUG if trouble.extent is Extent.SET_ASIDE else logging.WARNING, "%s", trouble.text)
+        if not leads:
+            return Judged(tuple(trouble.text for trouble in found))
+        self._sight.keep(remarks, at)
+        return self._sight.judge(found, at)
+
+
+def _named(work: int | str) -> str:
+    return work if isinstance(work, str) else f"incident {work}"
+
+
+# Threads that work on incidents, and are not all kept by work that never ends.
+#
+# A read from a storage that hangs cannot be broken off: its thread is left to it, and after a while another one takes its place,
+# so
+# that eight incidents whose logs lie there keep no others waiting. When the process ends nobody waits for such threads.
+
+__all__ = ["Crew"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RELIEF_S = 60.0
+"""Work that takes longer keeps its thread and no place: most work takes seconds, and what takes minutes waits for something."""
+MOST = 64
+"""Threads, the ones that hang included."""
+
+
+class Crew(Executor):
+    """An executor with places for those who work, not for those who hang."""
+
+    def __init__(self, places: int, *, relief_s: float = RELIEF_S, most: int = MOST) -> None:
+        """Let so many work side by side, that many of them at most counted as at work."""
+        self._places, self._relief_s, self._most = places, relief_s, most
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._busy: dict[threading.Thread, tuple[Future[Any], float]] = {}
+        self._idle = 0
+        self._threads = 0
+        self._closed = False
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Future[T]:
+        """Let a piece of work be done when there is a place."""
+        future: Future[T] = Future()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the crew has gone home")
+            self._waiting.append((future, lambda: work(*args, **named)))
+            self._hire()
+        return future
+
+    def relieve(self) -> None:
+        """Replace those who hang, where something waits; call it now and then."""
+        with self._changed:
+            for _ in self._waiting:
+                self._hire()
+
+    def busy_s(self) -> dict[Future[Any], float]:
+        """Return for how long each piece of work is being done."""
+        now = time.monotonic()
+        with self._changed:
+            return {future: now - began for future, began in self._busy.values()}
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take nothing more; wait for what is being done, but not for what hangs."""
+        with self._changed:
+            self._closed = True
+            if cancel_futures:
+                for future, _ in self._waiting:
+                    future.cancel()
+                self._waiting.clear()
+            self._changed.notify_all()
+            while wait and (self._waiting or self._at_work()):
+                self._changed.wait(0.5)
+
+    def _at_work(self) -> int:
+        """Return how many are busy and do not hang."""
+        now = time.monotonic()
+        return sum(now - began < self._relief_s for _, began in self._busy.values())
+
+    def _hire(self) -> None:
+        hang = len(self._busy) - self._at_work()
+        if self._idle >= len(self._waiting):
+            self._changed.notify()
+        elif self._threads - hang < self._places and self._threads < self._most:
+            self._threads += 1
+            threading.Thread(target=self._work, daemon=True, name=f"incident-{self._threads}").start()
+
+    def _work(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._changed:
+                while not self._waiting or self._at_work() >= self._places:
+                    if self._closed and not self._waiting:
+                        self._threads -= 1
+                        return
+                    self._idle += 1
+                    self._changed.wait(self._relief_s if self._waiting else None)
+                    self._idle -= 1
+                future, work = self._waiting.popleft()
+                if not future.set_running_or_notify_cancel():
+                    continue
+                self._busy[me] = (future, time.monotonic())
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the result gets it
+                self._done(me)
+                future.set_exception(error)
+            else:
+                self._done(me)
+                future.set_result(result)
+            del work, future
+
+    def _done(self, me: threading.Thread) -> None:
+        with self._changed:
+            del self._busy[me]
+            self._changed.notify_all()

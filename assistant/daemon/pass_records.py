@@ -1,0 +1,206 @@
+"""Keep in the store what each pass came to: its row for `nightshift status`, the counts, and the conditions that people hear of."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from assistant.daemon.pass_result import Passed
+from assistant.errors import StoreError
+from assistant.policy import PolicyStanding
+from assistant.records import EventKind, IncidentState
+from assistant.store import AuditRow, Count, Store
+
+__all__ = ["PASS_BUCKETS", "READER", "RECOVERY_BUCKETS", "Kept", "catch_up", "observed"]
+
+logger = logging.getLogger(__name__)
+
+STANDBY_EVERY = timedelta(seconds=15)
+"""How often a watch that stands by writes that it does."""
+
+
+@dataclass
+class Kept:
+    """Writes each pass down; what cannot be written is logged, and the pass counts all the same."""
+
+    store: Store
+    owner: str
+    reasons: Callable[[], frozenset[str]]
+    """Names of the reasons there are."""
+    stopped_by: Callable[[], str | None] = lambda: None
+    """Tells which kill switch is set."""
+    blind_after: timedelta = timedelta(minutes=10)
+    policy: Callable[[], PolicyStanding] | None = None
+    """Tells which policy the gate of this process holds."""
+    _digest: str | None = field(default=None, init=False)
+    """Of the policy in the pass before; None before the first."""
+    _whole_at: datetime | None = field(default=None, init=False)
+    """When this watch last saw everything, or before that any other; when it began to lead, if none ever did."""
+    _stood_by_at: datetime | None = field(default=None, init=False)
+
+    def passed(self, passed: Passed) -> None:
+        """Write one pass down."""
+        try:
+            if not passed.leads:
+                self._stands_by(passed)
+            else:
+                self._led(passed)
+        except StoreError as error:
+            logger.warning("the pass was not written down: %s", error)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _stands_by(self, passed: Passed) -> None:
+        self._whole_at = None
+        if self._stood_by_at is None or passed.at - self._stood_by_at >= STANDBY_EVERY:
+            self._keep(passed)
+            self._stood_by_at = passed.at
+
+    def _led(self, passed: Passed) -> None:
+        self._stood_by_at = None
+        result = Count("passes", (("result", "degraded" if passed.troubles else "whole"),))
+        with self.store.transaction():
+            if self._digest is None:
+                # over a restart: what the watch that led last held
+                self._digest = next((one.policy for one in self.store.watches() if one.leads), None)
+            self._keep(passed)
+            self.store.add_counts({result: 1, **observed("pass_seconds", passed.seconds, PASS_BUCKETS)})
+            self._note_blindness(passed)
+            self._note_kill_switch()
+            self._note_policy()
+        catch_up(self.store, self.reasons())
+
+    def _keep(self, passed: Passed) -> None:
+        held = self.policy() if self.policy is not None else None
+        self.store.keep_pass(
+            self.owner,
+            at=passed.at,
+            seconds=passed.seconds,
+            leads=passed.leads,
+            whole=passed.whole,
+            trouble=passed.troubles,
+            unfinished=passed.unfinished,
+            in_flight=passed.in_flight,
+            policy=held.digest if held is not None else "",
+            mode=held.mode if held is not None else "",
+            policy_problem=held.problem if held is not None else "",
+            kill_switch=[str(path) for path in held.policy.kill_switch] if held is not None else (),
+        )
+
+    def _note_blindness(self, passed: Passed) -> None:
+        if passed.whole:
+            self._whole_at = passed.at
+        elif self._whole_at is None:
+            seen = [one.whole_at for one in self.store.watches() if one.whole_at is not None]
+            self._whole_at = max(seen, default=passed.at)
+        if passed.whole:
+            self.store.set_flag("blind", False, why="a pass saw everything again", by=self.owner)
+        elif passed.at - self._whole_at >= self.blind_after:
+            since = f"{self._whole_at:%Y-%m-%dT%H:%M:%SZ}"
+            why = f"no pass saw everything since {since}: {'; '.join(passed.trouble[:3])}"
+            self.store.set_flag("blind", True, why=why, by=self.owner)
+
+    def _note_kill_switch(self) -> None:
+        switch = self.stopped_by()
+        why = f"{switch} is set: nothing is changed until it is removed" if switch else "it was removed: changes are made again"
+        self.store.set_flag("kill_switch", switch is not None, why=why, by=self.owner)
+
+    def _note_policy(self) -> None:
+        if self.policy is None:
+            return
+        held = self.policy()
+        why = f"every change is refused: {held.problem}" if held.problem else f"it is whole, mode {held.mode}"
+        self.store.set_flag("policy", bool(held.problem), why=why, by=self.owner)
+        if self._digest is not None and self._digest != held.digest:
+            detail = {"policy": held.digest, "before": self._digest}
+            self.store.record("policy.changed", by=self.owner, why=f"mode {held.mode}", detail=detail)
+        self._digest = held.digest
+
+
+# Count what the audit tells: incidents, actions, approvals, how long recoveries took.
+#
+# The counts live in the store, so no restart and no change of hands sets one back.
+
+READER = "tally"
+"""Name of the cursor."""
+PAGE = 2_000
+PAGES = 10
+"""Of the audit in one pass: what is left is counted by the next."""
+PASS_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+RECOVERY_BUCKETS = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
+OTHER = "other"
+"""In place of a reason that the content does not know any more, so that the number of series is bounded."""
+
+
+def catch_up(store: Store, reasons: Iterable[str]) -> None:
+    """Count the rows of the audit that are new since the last time, whoever counted them then.
+
+    Raises:
+        StoreError: It cannot be read or written.
+    """
+    known = frozenset(reasons)
+    for _ in range(PAGES):
+        with store.transaction():
+            rows = store.audit_after(store.cursor(READER) or 0, PAGE)
+            if not rows:
+                return
+            store.add_counts(_counted(rows, store, known))
+            store.move_cursor(READER, rows[-1].id)
+
+
+def observed(name: str, value: float, buckets: Sequence[float]) -> dict[Count, float]:
+    """Return what an observation adds to a histogram: one to each bucket that it fits into, and its value to the sum."""
+    fits = [f"{bound:g}" for bound in buckets if value <= bound] + ["+Inf"]
+    return {**{Count(f"{name}_bucket", (("le", bound),)): 1 for bound in fits}, Count(f"{name}_sum"): value}
+
+
+def _counted(rows: Sequence[AuditRow], store: Store, reasons: frozenset[str]) -> dict[Count, float]:
+    found: dict[Count, float] = defaultdict(float)
+    kinds = store.kinds_of([row.call for row in rows if row.call is not None])
+    for row in rows:
+        if row.what == "incident.opened":
+            found[Count("incidents_opened", (("kind", _kind(row)),))] += 1
+        elif row.what == "diagnosis" and row.incident is not None and store.is_first(row):
+            found[Count("incidents", (("by", row.by), ("reason", _known(row.outcome, reasons))))] += 1
+        elif row.what == "incident.state" and _ends(row):
+            _count_end(row, store, reasons, found)
+        elif row.what == "approval.answered":
+            found[Count("approvals", (("answer", row.outcome),))] += 1
+        elif row.call is not None and kinds.get(row.call, "read") != "read" and (outcome := _outcome(row)):
+            found[Count("actions", (("kind", kinds[row.call]), ("outcome", outcome)))] += 1
+    return found
+
+
+def _kind(row: AuditRow) -> str:
+    word = row.why.partition(":")[0]
+    return word if word in tuple(EventKind) else OTHER
+
+
+def _known(reason: str, reasons: frozenset[str]) -> str:
+    return reason if reason in reasons else OTHER
+
+
+def _ends(row: AuditRow) -> bool:
+    before = str(row.detail.get("from", ""))
+    return IncidentState(row.outcome).ended and not (before in tuple(IncidentState) and IncidentState(before).ended)
+
+
+def _count_end(row: AuditRow, store: Store, reasons: frozenset[str], found: dict[Count, float]) -> None:
+    incident = store.incident(row.incident or 0)
+    diagnosis = store.diagnosis(incident.id)
+    reason = _known(diagnosis.reason, reasons) if diagnosis is not None else "none"
+    found[Count("incidents_ended", (("reason", reason), ("state", row.outcome)))] += 1
+    if row.outcome == IncidentState.RECOVERED:
+        seconds = max((row.at - (incident.failed_at or incident.opened)).total_seconds(), 0.0)
+        for count, value in observed("recovery_seconds", seconds, RECOVERY_BUCKETS).items():
+            found[count] += value
+
+
+def _outcome(row: AuditRow) -> str:
+    if row.what == "outcome":
+        return "done" if row.outcome == "ok" else "failed"
+    return {"call.denied": "denied", "call.undone": "undone", "approval.asked": "asked"}.get(row.what, "")

@@ -1,0 +1,240 @@
+"""How the watch stands, read from the store or from another host's /metrics, and what a monitoring system should make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from assistant.cli.times import span
+from assistant.errors import Unavailable
+
+if TYPE_CHECKING:
+    from assistant.policy import PolicyStanding
+    from assistant.store import Said, Store
+
+__all__ = ["Level", "Status", "judged", "of_store", "of_url"]
+
+_FETCH_S = 10.0
+_MOST_BYTES = 4 << 20
+
+
+class Level(StrEnum):
+    """What it comes to, in the words of monitoring plugins."""
+
+    OK = "ok"
+    WARNING = "warning"
+    CRITICAL = "critical"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Status:
+    """How the watch stands."""
+
+    leader: str | None
+    """Who leads; None when nobody does, or where that is not told."""
+    leads_since: datetime | None
+    stand_by: Sequence[str] = ()
+    """Other watches that passed within the last minutes."""
+    last_pass: datetime | None = None
+    last_whole_pass: datetime | None = None
+    """When the last pass began that saw everything; None when there was none."""
+    trouble: Sequence[str] = ()
+    """What the last pass could not see or do."""
+    troubles: int = 0
+    """How much of that there was."""
+    aside: Sequence[str] = ()
+    """What the site keeps from Nightshift, which is no trouble."""
+    remarks: Sequence[Said] = ()
+    """What the watch remarked in the last hours, the newest first: of no incident, and not told by /metrics."""
+    open_incidents: Mapping[str, int] | None = None
+    """How many stand in each state."""
+    in_flight: int = 0
+    unacknowledged: Sequence[int] = ()
+    """Ids of escalated incidents that nobody has acknowledged, oldest first, as far as they are told."""
+    unacknowledged_count: int = 0
+    approvals: Sequence[int] = ()
+    """Ids of what waits for a person, as far as they are told."""
+    approvals_waiting: int = 0
+    nodes_out: Sequence[str] = ()
+    """Nodes that were cordoned by Nightshift and not put back by it, as far as their names are told."""
+    nodes_cordoned: int = 0
+    kill_switch: str = ""
+    """The switch that stops all changes; empty for none."""
+    breaker: str = ""
+    """Since when and why the breaker is open; empty when it is not."""
+    mode: str = ""
+    """Of the policy that the leading watch held in its last pass; of the files where none leads. `none`: no policy is in force."""
+    policy: str = ""
+    """Digest of that policy; empty where none is in force."""
+    policy_problem: str = ""
+    """Why the files of the policy cannot be obeyed, so that every change is refused; empty when they can."""
+    policy_now: str = ""
+    """Digest of what the files say now; empty where they are not whole, and where that is not told."""
+    mode_now: str = ""
+    source: str = ""
+    """The store or the URL."""
+
+
+def judged(status: Status, now: datetime, max_age: timedelta) -> tuple[Level, str]:
+    """Return what it comes to and why, in a few words, the worst first.
+
+    Critical: no pass saw everything within `max_age`, no policy is in force, or an escalated incident that nobody has
+    acknowledged. Warning: the last pass was degraded, changes are stopped, the policy is another than in the last pass, or a call
+    waits for a person. Who leads is not judged: with `watch --once`
+    nobody does between two passes.
+    """
+    critical, warnings = [], []
+    if status.last_whole_pass is None:
+        critical.append("no pass ever saw everything")
+    elif now - status.last_whole_pass > max_age:
+        critical.append(f"no pass saw everything for {_age(status, now)}")
+    if status.policy_problem:
+        critical.append(f"no policy is in force, every change is refused: {status.policy_problem}")
+    elif status.policy_now and status.policy and status.policy_now != status.policy:
+        warnings.append(
+            f"the policy was edited since the last pass: mode {status.mode_now} after {status.mode}; it is read before each change"
+        )
+    if status.unacknowledged_count:
+        one = status.unacknowledged_count == 1
+        first = f": nightshift incident show {status.unacknowledged[0]}" if status.unacknowledged else ""
+        critical.append(f"{status.unacknowledged_count} {'incident needs' if one else 'incidents need'} a person{first}")
+    if status.troubles:
+        first = f": {status.trouble[0]}" if status.trouble else ""
+        warnings.append(f"the last pass was degraded{first}")
+    if status.kill_switch:
+        warnings.append(f"the kill switch is set: {status.kill_switch}")
+    if status.breaker:
+        warnings.append(f"the breaker is open {status.breaker}: nightshift breaker reset")
+    if status.approvals_waiting:
+        which = f": nightshift approve {status.approvals[0]}" if len(status.approvals) == 1 else ""
+        warnings.append(f"{status.approvals_waiting} waiting for an approval{which}")
+    level = Level.CRITICAL if critical else Level.WARNING if warnings else Level.OK
+    seen = f"last whole pass {_age(status, now)} ago" if status.last_whole_pass and not critical else ""
+    many = sum((status.open_incidents or {}).values())
+    parts = [*critical, *warnings, f"{status.leader} leads" if status.leader else "", seen, f"{many} open incidents"]
+    return level, ", ".join(part for part in parts if part)
+
+
+def figures_of(status: Status, now: datetime, max_age: timedelta) -> str:
+    """Return the figures as monitoring plugins print them behind the bar."""
+    age = (now - status.last_whole_pass).total_seconds() if status.last_whole_pass is not None else None
+    many = sum((status.open_incidents or {}).values())
+    parts = [f"whole_pass_age={age:.0f}s;;{max_age.total_seconds():.0f};0"] if age is not None else []
+    parts += [f"open={many};;;0", f"unacknowledged={status.unacknowledged_count};;0;0"]
+    parts += [f"approvals={status.approvals_waiting};0;;0", f"nodes_out={status.nodes_cordoned};;;0"]
+    return " ".join(parts)
+
+
+def of_store(store: Store, policy: PolicyStanding, stopped_by: str | None, now: datetime) -> Status:
+    """Return how the watch stands by its store; nothing is written.
+
+    Args:
+        store: Of the watch.
+        policy: What its files say now.
+        stopped_by: The kill switch that is set, as this account sees it.
+        now: The time.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    from assistant.store.breaker import why_open
+
+    with store.snapshot():
+        led, watches = store.leader(), store.watches()
+        leader = led.owner if led is not None and led.until > now else None
+        own = next((one for one in watches if one.owner == leader), None) or next((one for one in watches if one.leads), None)
+        leads_now = own is not None and own.leads and own.owner == leader
+        whole = [one.whole_at for one in watches if one.whole_at is not None]
+        waiting = [approval.id for approval in store.approvals()]
+        out, needs = store.nodes_out(), store.unacknowledged()
+        return Status(
+            leader=leader,
+            leads_since=own.began if own is not None and leader == own.owner else None,
+            stand_by=[one.owner for one in watches if not one.leads and now - one.at < timedelta(minutes=2)],
+            last_pass=own.at if own is not None else None,
+            last_whole_pass=max(whole, default=None),
+            trouble=own.trouble if own is not None else (),
+            troubles=len(own.trouble) if own is not None else 0,
+            aside=store.aside(),
+            remarks=store.remarks(),
+            open_incidents=store.open_states(),
+            in_flight=own.in_flight if own is not None else 0,
+            unacknowledged=needs,
+            unacknowledged_count=len(needs),
+            approvals=waiting,
+            approvals_waiting=len(waiting),
+            nodes_out=sorted(out),
+            nodes_cordoned=len(out),
+            kill_switch=stopped_by or "",
+            breaker=why_open(store) or "",
+            mode=own.mode if leads_now and own is not None and own.mode else policy.mode,
+            policy=own.policy if leads_now and own is not None and own.mode else policy.digest,
+            policy_problem=policy.problem or (own.policy_problem if leads_now and own is not None else ""),
+            policy_now=policy.digest,
+            mode_now=policy.mode,
+            source=str(store.path),
+        )
+
+
+def of_url(url: str) -> Status:
+    """Return how a watch stands by its /metrics, from any host.
+
+    Raises:
+        Unavailable: It does not answer, or with something else.
+    """
+    import urllib.request
+    from http.client import HTTPException
+
+    if not url.startswith(("http://", "https://")):
+        raise Unavailable(f"{url}: is no address of metrics; write http://HOST:PORT/metrics")
+    try:
+        with urllib.request.urlopen(url, timeout=_FETCH_S) as reply:
+            text = reply.read(_MOST_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError, HTTPException) as error:
+        raise Unavailable(f"{url}: {getattr(error, 'reason', error)}; is metrics.listen set there?") from error
+    return _of_metrics(text, url)
+
+
+def _of_metrics(text: str, url: str) -> Status:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    except (ValueError, KeyError, IndexError) as error:
+        raise Unavailable(f"{url}: does not answer with metrics: {error}") from error
+    found = {sample.name: sample.value for sample in samples}
+    labels = {sample.name: sample.labels for sample in samples}
+    if "nightshift_leader" not in found:
+        raise Unavailable(f"{url}: answers, but with the metrics of something else")
+    states = {one.labels["state"]: int(one.value) for one in samples if one.name == "nightshift_incidents_open" and one.value}
+    told = labels.get("nightshift_policy_info", {})
+    return Status(
+        leader=url if found["nightshift_leader"] else None,
+        leads_since=None,
+        last_pass=_moment(found.get("nightshift_last_pass_timestamp_seconds")),
+        last_whole_pass=_moment(found.get("nightshift_last_whole_pass_timestamp_seconds")),
+        troubles=int(found.get("nightshift_pass_troubles", 0)),
+        open_incidents=states,
+        in_flight=int(found.get("nightshift_incidents_in_flight", 0)),
+        unacknowledged_count=int(found.get("nightshift_incidents_unacknowledged", 0)),
+        approvals_waiting=int(found.get("nightshift_approvals_waiting", 0)),
+        nodes_cordoned=int(found.get("nightshift_nodes_cordoned", 0)),
+        kill_switch="set there" if found.get("nightshift_kill_switch") else "",
+        breaker="there" if found.get("nightshift_breaker") else "",
+        mode=told.get("mode", ""),
+        policy=told.get("digest", ""),
+        policy_problem="see `nightshift status` there" if told.get("mode") == "none" else "",
+        source=url,
+    )
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _age(status: Status, now: datetime) -> str:
+    return span(max((now - status.last_whole_pass).total_seconds(), 0.0)) if status.last_whole_pass is not None else ""

@@ -1,1 +1,0 @@
-"""The ways in: commands in a shell; later the watchdog and the chat."""

@@ -1,0 +1,252 @@
+"""One drill on a real Slurm cluster: a real job over real nodes, hurt for real, looked after by the engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
+from assistant.content.faults import Drill, cluster_faults
+from assistant.demo.rehearsal import Result, differences
+from assistant.display import line
+from assistant.drill.rig import Rig
+from assistant.engine import Engine
+from assistant.engine.lease import owner_name
+from assistant.engine.times import times_of
+from assistant.errors import Denied, NightshiftError, Unavailable
+from assistant.gate.kill_switch import stopped_by
+from assistant.logs.metrics import metric_points
+from assistant.logs.tail import Follower
+from assistant.policy import Mode, Policy, PolicyInForce
+from assistant.ports import Scheduler, SystemClock
+from assistant.records import CallStatus, Job, JobSpec, JobState, NodeState, Outcome
+from assistant.schedulers.drill import armed
+from assistant.wiring import build
+
+NODES, SAVE_EVERY, STEP_MS = 4, 20, 100.0
+POLL_S = 1.0
+NODES_BACK_S = 90.0
+SCRIPT = """\
+#!/bin/bash
+#SBATCH --no-requeue --mem={memory_mb}M
+#NIGHTSHIFT checkpoints={folder}/checkpoints format=nightshift
+#NIGHTSHIFT resume="--load {{checkpoint}}"
+export NIGHTSHIFT_RENDEZVOUS={folder}/meet-$SLURM_JOB_ID NIGHTSHIFT_SCRATCH=/scratch
+mkdir -p "$NIGHTSHIFT_RENDEZVOUS"
+srun --kill-on-bad-exit=1 --mem={memory_mb}M bash -c '
+  export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID PYTHONPATH={source}
+  export NIGHTSHIFT_ADDRESS=$(hostname -i | cut -d" " -f1)
+  exec {python} -m assistant.training.numpy_lm --checkpoints {folder}/checkpoints \\
+    --steps {steps} --save-interval {save_every} --step-ms {step_ms:g} \\
+    ${{NIGHTSHIFT_RESUME_FROM:+--load "$NIGHTSHIFT_RESUME_FROM"}}'
+"""
+MEMORY_MB = 1024
+
+
+class ClusterDrill:
+    """A job on the cluster, with a drill in wait."""
+
+    def __init__(self, drill: Drill, rig: Rig, folder: Path, in_force: PolicyInForce, *, by: str) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            drill: Which.
+            rig: Of the cluster, shared already.
+            folder: An empty folder on the cluster's shared file system, under the nodes' name for it.
+            in_force: The site's policy. Its mode is raised to act, since a person asked for the drill; all its kill switches,
+                protections, windows and limits hold.
+            by: The person who asked for it, `cli:alice`.
+
+        Raises:
+            Denied: A kill switch is set, or the site's policy is not whole.
+        """
+        self.drill, self.rig, self.folder, self.steps = drill, rig, folder, drill.steps
+        self.title = drill.title
+        self.name = f"drill-{drill.name}-{folder.parent.name.rpartition('-')[2]}"
+        clock = SystemClock()
+        self.settings = cluster_settings(rig, folder / "state")
+        self.by = by
+
+        def acting(policy: Policy) -> Policy:
+            return dataclasses.replace(policy, mode=Mode.ACT, kill_switch=(*policy.kill_switch, folder / "stop"))
+
+        _must_not_be_stopped(in_force)
+        policy = in_force.amended(acting)
+        self.engine: Engine = build(self.settings, clock=clock, policy=policy, since=clock.now())
+        self.cluster: Scheduler = self.engine.scheduler
+        self.struck = ""
+        self._nodes: tuple[str, ...] = ()
+        self._outage_ends: float | None = None
+
+    def run(self, show: Callable[[ClusterDrill], None]) -> Result:
+        """Submit the job, strike, and look after it until everything has ended."""
+        _ = self.engine.knowledge
+        self._wait_for_nodes()
+        began, owner = time.monotonic(), owner_name("drill")
+        job_id = self.cluster.submit(self._spec())
+        log = Follower(self.folder / f"job-{job_id}.log")
+        try:
+            while time.monotonic() - began < self.drill.seconds:
+                self._strike_when_due(job_id, log)
+                self._end_outage()
+                try:
+                    self.engine.tick(owner=owner)
+                    show(self)
+                    if self._over(job_id):
+                        break
+                except Unavailable as error:
+                    # a blind pass: nothing may be concluded from it
+                    print(line(f"            {error}"), file=sys.stderr)  # noqa: T201
+                time.sleep(POLL_S)
+        finally:
+            self._heal()
+        return self._result(time.monotonic() - began)
+
+    def close(self) -> None:
+        """Put back, through the gate, the nodes that this drill's own calls took out, and close the store.
+
+        A node stays out where its reason is no longer the one that the drill wrote, or where the policy refuses.
+        """
+        try:
+            for left in self.engine.store.calls(status=CallStatus.INTENT):
+                self._told(partial(self.engine.gate.resolve, left))
+            for node, call in self.engine.store.nodes_out().items():
+                undo = partial(self.engine.gate.undo, call, self.by, why="the drill is over", approved_by=self.by)
+                outcome = self._told(undo)
+                if outcome is not None and not outcome.ok:
+                    print(line(f"            {node} stays out: {outcome.error}"), file=sys.stderr)  # noqa: T201
+        finally:
+            self.engine.store.close()
+
+    def _told(self, change: Callable[[], Outcome | None]) -> Outcome | None:
+        """Make a change; what refuses it is told, and keeps nothing else from being put back."""
+        try:
+            return change()
+        except NightshiftError as error:
+            print(f"            {line(error)}", file=sys.stderr)  # noqa: T201
+            return None
+
+    def _wait_for_nodes(self) -> None:
+        """Wait for all nodes: those that the drill before has healed need a while, and the policy counts healthy ones.
+
+        Raises:
+            Unavailable: The job and one spare node do not fit, even after a while.
+        """
+        deadline = time.monotonic() + NODES_BACK_S
+        while True:
+            nodes = self.cluster.nodes()
+            idle = sum(node.state is NodeState.IDLE for node in nodes)
+            late = time.monotonic() > deadline
+            if idle == len(nodes) > NODES or (late and idle > NODES):
+                return
+            if late:
+                states = ", ".join(f"{node.name} {node.state} {node.reason}".strip() for node in nodes)
+                raise Unavailable(f"a drill needs {NODES + 1} idle nodes, found {idle}: {states}")
+            time.sleep(POLL_S)
+
+    def _spec(self) -> JobSpec:
+        source = Path(__file__).resolve().parents[3]
+        script = SCRIPT.format(
+            folder=self.folder,
+            source=shlex.quote(str(source)),
+            python=shlex.quote(sys.executable),
+            steps=self.steps,
+            save_every=SAVE_EVERY,
+            step_ms=STEP_MS,
+            memory_mb=MEMORY_MB,
+        )
+        faults = self.folder / "faults"
+        faults.mkdir()
+        if self.drill.fault:
+            fault = dataclasses.replace(cluster_faults()[self.drill.fault], at_step=self.drill.at_step, rank=self.drill.rank)
+            (faults / f"{fault.name}.json").write_text(json.dumps(armed(fault)), encoding="utf-8")
+        return JobSpec(
+            name=self.name,
+            script=script,
+            nodes=NODES,
+            ranks_per_node=1,
+            work_dir=self.folder,
+            log=str(self.folder / "job-%j.log"),
+            environment={"NIGHTSHIFT_FAULT_DIR": str(faults)},
+        )
+
+    def _strike_when_due(self, job_id: str, log: Follower) -> None:
+        if self.struck:
+            return
+        points = metric_points(log.news().lines)
+        if len(self._nodes) < NODES:
+            # asked while it trains: of a job that ends Slurm shows only the nodes that are not cleared yet
+            self._nodes = self.cluster.job(job_id).nodes
+        # an armed fault strikes at its step by itself; the rig must be ready just before
+        early = 3 if self.drill.fault else 0
+        if len(self._nodes) < NODES or not points or points[-1].step < self.drill.at_step - early:
+            return
+        self.struck = self._nodes[self.drill.rank]
+        if self.drill.cancel:
+            self.cluster.cancel(job_id)
+        for words in self.drill.rig:
+            self.rig.do(words, {"node": self.struck, "job": job_id})
+        if self.drill.outage_s:
+            self._outage_ends = time.monotonic() + self.drill.outage_s
+
+    def _end_outage(self) -> None:
+        if self._outage_ends is not None and time.monotonic() >= self._outage_ends:
+            self._outage_ends = None
+            self._heal()
+
+    def _heal(self) -> None:
+        for words in self.drill.heal if self.struck else ():
+            self.rig.do(words, {"node": self.struck})
+
+    def _over(self, job_id: str) -> bool:
+        incidents = self.engine.store.incidents()
+        mine = self.jobs()
+        if any(not job.state.ended for job in mine) or not all(incident.state.ended for incident in incidents):
+            return False
+        return bool(incidents) or self.drill.expect is None or self.cluster.job(job_id).state is JobState.COMPLETED
+
+    def jobs(self) -> Sequence[Job]:
+        """Return its jobs, oldest first."""
+        return [job for job in self.cluster.jobs() if job.name == self.name]
+
+    def _result(self, seconds: float) -> Result:
+        store, jobs = self.engine.store, tuple(self.jobs())
+        incidents = store.incidents()
+        first = incidents[-1] if incidents else None
+        diagnosis = store.diagnosis(first.id) if first is not None else None
+        if self.drill.expect is None:
+            problems = [f"an incident was opened: {incidents[0].note}"] if incidents else []
+            problems += [f"{len(jobs)} jobs were submitted"] if len(jobs) != 1 else []
+        else:
+            problems = differences(self.drill.expect, self.struck, incidents, diagnosis, jobs)
+        times = times_of(store, first.id) if first is not None else None
+        return Result(self.drill.name, first, diagnosis, times, jobs, seconds, tuple(problems))
+
+
+def _must_not_be_stopped(in_force: PolicyInForce) -> None:
+    standing = in_force.look()
+    if standing.problem:
+        raise Denied(f"a drill changes the cluster, and no policy is in force: {standing.problem}")
+    switch = stopped_by(standing.policy.kill_switch)
+    if switch is not None:
+        raise Denied(f"a drill changes the cluster, and the kill switch {switch} is set: nightshift stop --lift")
+
+
+def cluster_settings(rig: Rig, state: Path) -> Settings:
+    """Return the settings for the rig's cluster."""
+    return Settings(
+        scheduler="slurm",
+        transport="ssh",
+        state_folder=state,
+        store=state / "nightshift.db",
+        slurm=SlurmSettings(conf=rig.slurm_conf, users=("*",), timeout_s=10.0),
+        ssh=SshSettings(config=rig.ssh_config, connect_timeout_s=3.0),
+        command_timeout_s=8.0,
+        watch=WatchSettings(poll_s=POLL_S, hang_after_s=15.0, hang_factor=6.0, spike_patience_steps=8),
+    )

@@ -1,0 +1,145 @@
+"""All that the chat tells about nodes, read in one go on a lane and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from assistant.errors import NightshiftError, Unavailable
+from assistant.records import Node
+from assistant.recover.leases import Lease, parse
+from assistant.tui.snapshot import SeenIncident
+
+if TYPE_CHECKING:
+    from assistant.diagnose.ledger import Score
+    from assistant.engine import Engine
+
+LEDGER_DAYS = 60
+"""How far back the ledger is read, as in `nightshift nodes ledger`."""
+KERNEL_LINES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """One node."""
+
+    name: str
+    node: Node | None
+    """As the scheduler shows it; None when it shows none of that name."""
+    lease: Lease | None
+    """Our cordon; None where there is none, or where the reason is somebody else's."""
+    score: Score | None
+    """How it stands in the ledger; None for a node that was part of no failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesSeen:
+    """Some nodes."""
+
+    at: datetime
+    nodes: tuple[SeenNode, ...]
+    incidents: tuple[SeenIncident, ...]
+    """In which they were to blame, or which are about them; newest first."""
+    unknown: str = ""
+    """Why the scheduler's side is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRow:
+    """What one probe said of one node."""
+
+    node: str
+    probe: str
+    status: str
+    """ok, warning, critical or unknown."""
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSeen:
+    """What a health check said."""
+
+    rows: tuple[ProbeRow, ...] = ()
+    """Worst first."""
+    faulty: tuple[str, ...] = ()
+    trouble: str = ""
+    """Why there is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSeen:
+    """The ends of kernel logs, one text with a header for each node."""
+
+    text: str
+    trouble: str = ""
+
+
+def read_nodes(engine: Engine, names: Sequence[str], known: Sequence[Node] | None, now: datetime) -> NodesSeen:
+    """Return what is known about nodes; `known` are all nodes as the scheduler showed them last, None when it is to be asked."""
+    from assistant.diagnose.ledger import scores
+
+    unknown = ""
+    if known is None:
+        try:
+            known = engine.scheduler.nodes()
+        except Unavailable as error:
+            known, unknown = (), f"the scheduler does not answer: {error}"
+    shown = {node.name: node for node in known}
+    store = engine.store
+    with store.snapshot():
+        standing = {one.node: one for one in scores(store.sightings(now - timedelta(days=LEDGER_DAYS)), now)}
+        incidents = _incidents(engine, names, standing)
+    nodes = tuple(
+        SeenNode(name, node, parse(node.reason) if node is not None else None, standing.get(name))
+        for name in names
+        for node in (shown.get(name),)
+    )
+    return NodesSeen(now, nodes, incidents, unknown)
+
+
+def _incidents(engine: Engine, names: Sequence[str], standing: Mapping[str, Score]) -> tuple[SeenIncident, ...]:
+    store = engine.store
+    found = {seen.incident for name in names if name in standing for seen in standing[name].blamed}
+    for name in names[:64]:  # each is a query of its own
+        found |= {incident.id for incident in store.incidents(node=name)}
+    told = []
+    for number in sorted(found, reverse=True)[:200]:
+        diagnosis = store.diagnosis(number)
+        reason = (diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes) if diagnosis is not None else ("", 0.0, ())
+        told.append(SeenIncident(store.incident(number), *reason))
+    return tuple(told)
+
+
+def read_health(engine: Engine, names: Sequence[str], by: str) -> HealthSeen:
+    """Return what the health probes say of nodes now, by the reading call of that name."""
+    try:
+        outcome = engine.gate.call("check_nodes", {"nodes": list(names)}, why="asked for in the chat", by=by)
+    except NightshiftError as error:
+        return HealthSeen(trouble=str(error))
+    if not outcome.ok or not isinstance(outcome.value, Mapping):
+        return HealthSeen(trouble=outcome.error or "the check returned nothing")
+    order = ("critical", "warning", "unknown", "ok")
+    rows = [
+        ProbeRow(node, str(row["probe"]), str(row["status"]), str(row["text"]), str(row.get("remedy") or ""))
+        for node, told in outcome.value["nodes"].items()
+        for row in told["probes"]
+    ]
+    rows.sort(key=lambda row: order.index(row.status) if row.status in order else 0)
+    return HealthSeen(tuple(rows), tuple(outcome.value.get("faulty", ())))
+
+
+def read_kernel(engine: Engine, names: Sequence[str], by: str) -> KernelSeen:
+    """Return the ends of the kernel logs of nodes, by the reading call of that name."""
+    arguments = {"nodes": list(names), "lines": KERNEL_LINES}
+    try:
+        outcome = engine.gate.call("kernel_log", arguments, why="asked for in the chat", by=by)
+    except NightshiftError as error:
+        return KernelSeen("", str(error))
+    if not outcome.ok or not isinstance(outcome.value, Mapping):
+        return KernelSeen("", outcome.error)
+    texts, silent = outcome.value.get("text", {}), outcome.value.get("unknown", {})
+    text = "".join(f"# {node}\n{said or '(empty)'}\n" for node, said in texts.items())
+    return KernelSeen(text, "; ".join(f"{node}: {why}" for node, why in silent.items()))

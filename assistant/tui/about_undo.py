@@ -1,0 +1,94 @@
+"""What taking a change back would do: the call is written down and frozen before it is shown, and that very call is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from assistant.errors import NightshiftError, ToolError
+from assistant.records import Call, CallStatus, Outcome, Risk, Verdict
+from assistant.store.approvals import SHORT_DIGEST
+from assistant.tooling import find_tool, found
+from assistant.tui.snapshot import target_name
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class SeenUndo:
+    """What taking a change back would do."""
+
+    call: Call
+    """The change."""
+    undo: Call | None
+    """The prepared call that takes it back, frozen as it is shown; None when the change cannot be taken back."""
+    risk: Risk
+    verdict: Verdict
+    """What the policy says to it now, with the person's yes."""
+    rule: str
+    why: str
+    """The policy's reason, or why it cannot be taken back."""
+    target: str = ""
+    """What the person types first, since taking back cannot itself be undone; empty where it can."""
+
+    @property
+    def text(self) -> str:
+        """The exact commands and their note; empty when the change cannot be taken back."""
+        return self.undo.preview if self.undo is not None else ""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the commands, as far as people are shown it."""
+        return self.undo.digest[:SHORT_DIGEST] if self.undo is not None else ""
+
+
+def undo_of(engine: Engine, call_id: int, by: str) -> SeenUndo:
+    """Write down what would take a change back, and return it with what the policy says to it; nothing runs.
+
+    Who does not take the change back after all calls `leave_undo`.
+
+    Raises:
+        UsageError: There is no such call.
+        Unavailable: The scheduler did not answer.
+    """
+    call, outcome = engine.store.call(call_id), engine.store.outcome(call_id)
+    tool = found().get(call.tool)
+    if tool is None or tool.undo is None or outcome is None or call.status is not CallStatus.DONE:
+        why = f"it is {call.status}" if tool is not None and tool.undo else f"{call.tool} has no undo"
+        return SeenUndo(call, None, Risk.READ, Verdict.DENY, "", why)
+    undo_tool = find_tool(tool.undo)
+    try:
+        undo = engine.gate.prepare_undo(call_id, by)
+    except ToolError as error:
+        return SeenUndo(call, None, undo_tool.risk, Verdict.DENY, "", str(error))
+    approval = engine.store.approval_of(undo.id)
+    if approval is not None and approval.pending(engine.store.clock.now()):
+        return SeenUndo(call, None, undo_tool.risk, Verdict.DENY, "", f"its undo waits as approval {approval.id} already")
+    try:
+        decision = engine.gate.preview(undo.tool, undo.arguments, by=by, incident=undo.incident, approved_by=by).decision
+    except NightshiftError:
+        engine.gate.withdraw(undo.id, by)
+        raise
+    target = "" if undo_tool.undo else target_name(undo.arguments) or f"call {call_id}"
+    return SeenUndo(call, undo, undo_tool.risk, decision.verdict, decision.rule, decision.why, target)
+
+
+def take_back(engine: Engine, seen: SeenUndo, by: str) -> Outcome:
+    """Make the call that was shown, once a person has said yes to it.
+
+    Raises:
+        UsageError: Its commands are others by now, or there is nothing to make.
+        Denied: The policy or a person refused.
+        Parked: The cluster has changed meanwhile: what would be done now is asked about anew.
+        Unavailable: Something did not answer.
+    """
+    if seen.undo is None:
+        raise ToolError(f"call {seen.call.id} cannot be taken back: {seen.why}")
+    return engine.gate.go_on(seen.undo.id, approved_by=by, digest=seen.undo.digest)
+
+
+def leave_undo(engine: Engine, seen: SeenUndo, by: str) -> None:
+    """Withdraw the prepared call of an undo that nobody wants."""
+    if seen.undo is not None:
+        engine.gate.withdraw(seen.undo.id, by, why="left as it is")

@@ -1,0 +1,374 @@
+"""The chat as an application: screens on top of one another, and the desk that asks for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from textual import events
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widgets import Button
+
+from assistant.agent.wording import MOST_CHARACTERS
+from assistant.content.playbooks import Playbook
+from assistant.display import line
+from assistant.errors import NightshiftError
+from assistant.tui import messages
+from assistant.tui.backend import Desk
+from assistant.tui.memory import PAUSE_S, Garbage
+from assistant.tui.palette import PROVIDERS
+from assistant.tui.questions import asked_on
+from assistant.tui.screens.approval import ApprovalAnswer, ApprovalScreen
+from assistant.tui.screens.consent import ConsentScreen
+from assistant.tui.screens.keys import KeysScreen
+from assistant.tui.screens.main import MainScreen
+from assistant.tui.screens.playbook import PlaybookScreen
+from assistant.tui.sessions import Talks
+from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen, read_store
+from assistant.tui.talk import Talk
+from assistant.tui.themes import DARK, LIGHT, THEMES
+from assistant.tui.widgets.kill_switch_banner import KillSwitchBanner
+from assistant.tui.widgets.options import Options
+from assistant.tui.widgets.prompt import Completion, Prompt
+from assistant.tui.widgets.proposal import ProposalCard
+from assistant.tui.widgets.status_bar import StatusBar
+
+WIDE = 100
+"""Columns from which on a screen has room for two things side by side."""
+LACKS_A_NAME = re.compile(r"\b(?:JOB|NODE|ID)\b|\.\.\.")
+"""What stands in a reading that is offered, where a name is to be put."""
+MakesDesk = Callable[[Callable[[Message], object]], Desk]
+
+
+class ChatApp(App[int]):
+    """`nightshift chat`."""
+
+    TITLE = "Nightshift"
+    COMMANDS = App.COMMANDS | PROVIDERS
+    CSS_PATH = ["chat.tcss", "talk.tcss", "incident.tcss"]  # noqa: RUF012 - as Textual declares it
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (160, "-very-wide")]  # noqa: RUF012 - as Textual declares it
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-low"), (30, "-high")]  # noqa: RUF012 - as Textual declares it
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "quit", "Quit", priority=True, show=False),
+        Binding("f1", "keys", "Help"),
+        Binding("question_mark", "keys", "Help", show=False),
+        Binding("ctrl+t", "other_theme", "Light or dark", show=False),
+    ]
+
+    # whoever shows them watches them: without `repaint=False` the whole screen is drawn anew for each look
+    store_seen: reactive[StoreSeen | None] = reactive(None, repaint=False)
+    cluster_seen: reactive[ClusterSeen | None] = reactive(None, repaint=False)
+    kill_switch: reactive[KillSwitchSeen | None] = reactive(None, repaint=False)
+    """The file that stops every change; None while none is set."""
+
+    def __init__(
+        self,
+        make_desk: MakesDesk,
+        *,
+        thread: str = "",
+        theme: str = DARK.name,
+        talks: Talks | None = None,
+        garbage: Garbage | None = None,
+    ) -> None:
+        """Prepare the application.
+
+        Args:
+            make_desk: Gets the function that takes messages from any thread.
+            thread: Name of the conversation.
+            theme: With which it starts.
+            talks: Where conversations are kept; None keeps none.
+            garbage: Looks for garbage while nobody types; without it Python does when it likes.
+        """
+        super().__init__()
+        for one in THEMES:
+            self.register_theme(one)
+        self.theme = theme
+        self.desk = make_desk(self.post_message)
+        self._thread = thread
+        self.mode = ""
+        """Of the policy; empty before the engine stands."""
+        self.talk = Talk(self, thread, talks)
+        self._garbage = garbage
+
+    def on_mount(self) -> None:
+        """Show the first screen, and wake what stands behind it when that is painted."""
+        self.screen_change_signal.subscribe(self, self._show_kill_switch_on)
+        self.main = MainScreen()
+        self.push_screen(self.main)
+        self.call_after_refresh(self.desk.open, self._thread)
+        self.call_after_refresh(self.talk.open)
+        if self._garbage is not None:
+            self._garbage.take_over()
+            self.set_interval(PAUSE_S / 2, self._garbage.look_if_quiet)
+
+    def on_unmount(self) -> None:
+        """Stop looking."""
+        self.desk.close()
+        self.talk.close()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Note that somebody is there."""
+        if self._garbage is not None and isinstance(event, events.InputEvent):
+            self._garbage.touched()
+        if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded and not self._admits(event):
+            return
+        await super().on_event(event)
+
+    def _admits(self, event: events.Event) -> bool:
+        """Let a dialog that leads to a change decide which keys and pastes it gets; of clicks it does so itself."""
+        dialog = self.screen_stack[-1] if self.screen_stack else None
+        return not isinstance(dialog, ConsentScreen) or dialog.admit(event)
+
+    def _show_kill_switch_on(self, screen: Screen[Any]) -> None:
+        """Put the line about the kill switch on a screen that comes to the top for the first time."""
+
+        def mount() -> None:
+            if screen.is_attached and not screen.query(KillSwitchBanner):
+                screen.mount(KillSwitchBanner())
+
+        screen.call_later(mount)
+
+    def on_store_read(self, message: messages.StoreRead) -> None:
+        """Show what the store says."""
+        self._saw(message.seen)
+        self._status("trouble", "")
+
+    def _saw(self, seen: StoreSeen) -> None:
+        """Take what was read of the store, unless something younger was taken: two threads read it."""
+        if self.store_seen is None or seen.at >= self.store_seen.at:
+            self.store_seen = seen
+
+    def on_kill_switch_read(self, message: messages.KillSwitchRead) -> None:
+        """Show whether everything is stopped."""
+        self.kill_switch = message.seen
+
+    def on_cluster_read(self, message: messages.ClusterRead) -> None:
+        """Show what the scheduler says."""
+        self.cluster_seen = message.seen
+
+    def on_trouble(self, message: messages.Trouble) -> None:
+        """Say what does not work; what was seen before stays on the screen."""
+        if message.lane == "store":
+            self._status("trouble", message.text)
+        else:
+            self.notify(line(message.text), title=message.lane, severity="error", timeout=15, markup=False)
+
+    def on_engine_ready(self, message: messages.EngineReady) -> None:
+        """Say how far Nightshift may go."""
+        self.mode = message.mode
+        self._status("mode", message.mode)
+
+    def on_agent_ready(self, message: messages.AgentReady) -> None:
+        """Say who answers."""
+        self._status("answers", message.mode)
+        self.talk.answers_are(message.mode)
+        if self._garbage is not None:
+            self._garbage.look()  # what was loaded stays
+
+    def _status(self, name: str, value: str) -> None:
+        for bar in self.main.query(StatusBar):
+            setattr(bar, name, value)
+
+    def on_prompt_asked(self, message: Prompt.Asked) -> None:
+        """Take what was typed."""
+        self.talk.typed(message.text)
+
+    def on_prompt_too_long(self, message: Prompt.TooLong) -> None:
+        """Say what to do with a log."""
+        self.notify(
+            f"{message.size:,} characters; a question has {MOST_CHARACTERS:,} at most. For a log: nightshift diagnose FILE",
+            title="Too long",
+            severity="warning",
+            timeout=10,
+            markup=False,
+        )
+
+    def on_prompt_stopped(self) -> None:
+        """Wait no longer."""
+        self.action_help_quit()
+
+    def on_completion_taken(self, message: Completion.Taken) -> None:
+        """Put a way to go on, that was clicked, into the prompt."""
+        self.main.query_one(Prompt).fill(message.offer.line)
+
+    def on_options_chosen(self, message: Options.Chosen) -> None:
+        """Say what was clicked; where a name is still missing in it, let the person put it in."""
+        if LACKS_A_NAME.search(message.text):
+            self.main.query_one(Prompt).fill(message.text)
+        else:
+            self.talk.ask(message.text)  # what a model offers is a question at most, never a command
+
+    def on_proposal_card_refuse(self, message: ProposalCard.Refuse) -> None:
+        """Let the person say why."""
+        self.main.query_one(Prompt).fill(f"/deny {message.approval} ")
+
+    async def on_looked(self, message: messages.Looked) -> None:
+        """Show a reading call."""
+        await self.talk.looked(message)
+
+    async def on_drafted(self, message: messages.Drafted) -> None:
+        """Show more of an answer."""
+        await self.talk.drafted(message.question, message.text)
+
+    async def on_answered(self, message: messages.Answered) -> None:
+        """Show an answer."""
+        await self.talk.answered(message.question, message.answer)
+
+    async def on_not_answered(self, message: messages.NotAnswered) -> None:
+        """Say why there is no answer."""
+        await self.talk.failed(message.question, message.why)
+
+    async def on_noted(self, message: messages.Noted) -> None:
+        """Show what came of a command."""
+        await self.talk.noted(message.question, message.text)
+
+    async def on_resumed(self, message: messages.Resumed) -> None:
+        """Show another conversation."""
+        await self.talk.resumed(message)
+
+    def on_typed(self, message: messages.Typed) -> None:
+        """Let the prompt know what was typed before."""
+        for prompt in self.main.query(Prompt):
+            prompt.remember(message.lines)
+
+    def on_settled(self, message: messages.Settled) -> None:
+        """Say what came of an approval."""
+        self.notify(line(message.text), severity="information" if message.won else "warning", markup=False)
+        if not message.waits:
+            self.talk.settled(message.approval, message.text)
+
+    def on_open_approval(self, message: messages.OpenApproval) -> None:
+        """Ask the person about a change."""
+        if isinstance(self.screen, ConsentScreen):  # a second Enter or click: what is open stays
+            return
+        if not self._asks(message.approval):  # it may be younger than what was read last
+            asked_on = self.screen
+            self.desk.read(
+                f"approval {message.approval}",
+                lambda engine: read_store(engine.store, self.desk.now()),
+                lambda seen: messages.ApprovalLookedFor(message.approval, seen, asked_on),
+            )
+
+    def on_approval_looked_for(self, message: messages.ApprovalLookedFor) -> None:
+        """Ask, or say that nothing waits."""
+        self._saw(message.seen)
+        if self.screen is not message.asked_on:
+            text = f"Approval {message.approval} was looked at; ask there again to see it."
+            self.notify(line(text), timeout=10, markup=False)
+        elif not self._asks(message.approval):
+            self.notify(line(f"Approval {message.approval} waits no more."), severity="warning", markup=False)
+
+    def _asks(self, approval: int) -> bool:
+        """Ask about an approval that waits as far as is known; tell whether it does."""
+        seen = self.store_seen
+        found = next((one for one in seen.approvals if one.approval.id == approval), None) if seen is not None else None
+
+        def answered(answer: ApprovalAnswer | None) -> None:
+            if answer is not None:
+                self.desk.settle(approval, answer.verdict, answer.why, shown=answer.shown)
+
+        if found is not None:
+            self._focus_prompt()
+            self.push_screen(ApprovalScreen(found, self.desk.now(), mode=self.mode), answered)
+        return found is not None
+
+    def _focus_prompt(self) -> None:
+        """Take the focus from a button before its dialog opens: what is typed after the dialog is meant for the conversation."""
+        if self.main.focused is None or isinstance(self.main.focused, Button):
+            self.main.query_one(Prompt).focus()
+
+    def on_ask_recovery(self, message: messages.AskRecovery) -> None:
+        """Ask the person whether a playbook may begin."""
+        from assistant.tui.screens.recovery import RecoveryScreen
+
+        self._ask_person(RecoveryScreen(message.seen), message.then)
+
+    def on_ask_undo(self, message: messages.AskUndo) -> None:
+        """Ask the person whether a change is taken back."""
+        from assistant.tui.screens.undo import UndoScreen
+
+        self._ask_person(UndoScreen(message.seen), message.then)
+
+    def on_ask_lift(self, message: messages.AskLift) -> None:
+        """Ask the person whether the kill switch is lifted."""
+        from assistant.tui.screens.lift import LiftScreen
+
+        self._ask_person(LiftScreen(message.seen), message.then)
+
+    def _ask_person(self, question: ConsentScreen[bool], then: Callable[[bool], None]) -> None:
+        """Ask on the conversation's screen, or say where to ask again."""
+        self._focus_prompt()
+        if not asked_on(self.main, question, lambda yes: then(bool(yes))):
+            self.notify("What you asked for in the conversation was looked at; ask there again to see it.", timeout=10)
+            then(False)
+
+    def on_deliver(self, message: messages.Deliver) -> None:
+        """Hand over what was read for a screen, if it is still there."""
+        if message.to.is_attached:
+            message.to.post_message(message.message)
+
+    def on_told(self, message: messages.Told) -> None:
+        """Say what came of what the person asked for."""
+        self.notify(line(message.text), severity="information" if message.ok else "error", timeout=10, markup=False)
+
+    def on_open_incident(self, message: messages.OpenIncident) -> None:
+        """Show an incident."""
+        from assistant.tui.screens.incident import IncidentScreen
+
+        self.push_screen(IncidentScreen(message.incident))
+
+    def on_open_job(self, message: messages.OpenJob) -> None:
+        """Show a job."""
+        from assistant.tui.screens.job import JobScreen
+
+        self.push_screen(JobScreen(message.job))
+
+    def on_open_nodes(self, message: messages.OpenNodes) -> None:
+        """Show a node or a set of them."""
+        from assistant.tui.screens.nodes import NodesScreen
+
+        try:
+            self.push_screen(NodesScreen(message.nodes))
+        except NightshiftError as error:
+            self.notify(line(str(error)), severity="warning", markup=False)
+
+    def on_open_playbook(self, message: messages.OpenPlaybook) -> None:
+        """Show a playbook."""
+        self.push_screen(PlaybookScreen(self.playbooks()[message.name]))
+
+    def playbooks(self) -> Mapping[str, Playbook]:
+        """Return all playbooks by name; none before the engine stands."""
+        return self.desk.playbooks
+
+    def action_help_quit(self) -> None:
+        """Wait no longer for an answer; when none is awaited, say how one leaves."""
+        if not self.talk.stop():
+            self.notify("Ctrl+Q leaves; what runs goes on.", timeout=4)
+
+    def action_keys(self) -> None:
+        """Show the keys of the screen that is open."""
+        if not isinstance(self.screen, KeysScreen):
+            self.push_screen(KeysScreen(self.screen))
+
+    def action_other_theme(self) -> None:
+        """Change between dark and light."""
+        self.theme = LIGHT.name if self.theme != LIGHT.name else DARK.name
+
+    def action_panel(self, name: str) -> None:
+        """Go to a panel of the first screen."""
+        self._to_main()
+        self.main.action_panel(name)
+
+    def action_talk(self) -> None:
+        """Go to the conversation."""
+        self._to_main()
+        self.main.action_talk()
+
+    def _to_main(self) -> None:
+        while self.screen is not self.main and len(self.screen_stack) > 2:
+            self.pop_screen()

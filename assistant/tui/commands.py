@@ -1,0 +1,269 @@
+"""What the commands that begin with a slash do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from assistant.errors import NightshiftError, UsageError
+from assistant.records import CallStatus, Verdict
+from assistant.tui.about_recovery import recovery_of
+from assistant.tui.about_undo import SeenUndo, take_back, undo_of
+from assistant.tui.export import code, escaped
+from assistant.tui.messages import (
+    AskLift,
+    AskRecovery,
+    AskUndo,
+    NotAnswered,
+    Noted,
+    OpenApproval,
+    OpenIncident,
+    OpenJob,
+    OpenNodes,
+)
+from assistant.tui.slash import Given, Known, Takes
+from assistant.tui.snapshot import read_kill_switch
+from assistant.tui.widgets.welcome import who
+from assistant.tui.words import MODES, about, short
+
+if TYPE_CHECKING:
+    from textual.message import Message
+
+    from assistant.engine import Engine
+    from assistant.tui.app import ChatApp
+    from assistant.tui.talk import Talk
+
+PANELS = {"incidents": "incidents", "waiting": "approvals", "happened": "happened", "jobs": "jobs", "nodes": "nodes"}
+
+
+class Commands:
+    """Does what is typed; nothing here blocks."""
+
+    def __init__(self, app: ChatApp, talk: Talk) -> None:
+        self._app, self._talk = app, talk
+
+    def run(self, given: Given) -> None:
+        """Do what a command says.
+
+        Raises:
+            UsageError: It cannot be done; the message says why.
+        """
+        name = given.command.name
+        if name in PANELS:
+            self._app.action_panel(PANELS[name])
+        else:
+            does: Callable[[Given], None] = getattr(self, f"_{name}")
+            does(given)
+
+    def known(self, kind: Takes) -> Iterator[Known]:
+        """Yield what exists of a kind, what needs somebody first."""
+        store, cluster = self._app.store_seen, self._app.cluster_seen
+        if kind is Takes.INCIDENT and store is not None:
+            for seen in store.incidents:
+                yield Known(str(seen.incident.id), f"{about(seen.incident)}  {seen.reason}  {seen.incident.state}")
+        elif kind is Takes.APPROVAL and store is not None:
+            for waits in store.approvals:
+                yield Known(str(waits.approval.id), short(waits.call.preview or waits.call.tool, 100))
+        elif kind is Takes.CALL and store is not None:
+            for row in store.happened:
+                if row.call is not None and row.undo and row.what in (f"call.{CallStatus.DONE}", "outcome"):
+                    yield Known(str(row.call), short(row.preview, 100))
+        elif kind is Takes.JOB and cluster is not None:
+            for job in cluster.foremost:
+                yield Known(job.id, f"{short(job.name, 40)}  {job.state}")
+        elif kind is Takes.NODE and cluster is not None:
+            for node in cluster.nodes:
+                yield Known(node.name, f"{node.state}  {short(node.reason, 60)}".rstrip())
+        elif kind is Takes.THEME:
+            yield from (Known(name) for name in sorted(self._app.available_themes))
+        elif kind is Takes.TALK:
+            yield from (Known(one.name, one.at.strftime("%Y-%m-%d %H:%M")) for one in self._talk.kept)
+
+    def _incident(self, given: Given) -> None:
+        self._app.post_message(OpenIncident(int(given.first)))
+
+    def _job(self, given: Given) -> None:
+        self._app.post_message(OpenJob(given.first))
+
+    def _node(self, given: Given) -> None:
+        self._app.post_message(OpenNodes(given.first))
+
+    def _log(self, given: Given) -> None:
+        from assistant.tui.screens.log import LogScreen
+
+        jobs = self._app.cluster_seen.jobs if self._app.cluster_seen is not None else ()
+        job = next((job for job in jobs if job.id == given.first), None)
+        if job is None:
+            raise UsageError(f"the scheduler knows no job {given.first}; /log and Tab lists those that it knows")
+        if job.log is None:
+            raise UsageError(f"job {job.id} is {job.state} and has no log yet")
+        self._app.push_screen(LogScreen([job.log], title=f"job {job.id} {short(job.name, 40)}", account=job.account))
+
+    def _approve(self, given: Given) -> None:
+        self._app.post_message(OpenApproval(int(given.first)))
+
+    def _deny(self, given: Given) -> None:
+        self._app.desk.settle(int(given.first), Verdict.DENY, given.rest)
+
+    def _ack(self, given: Given) -> None:
+        number, by = int(given.first), self._app.desk.by
+
+        def work(engine: Engine) -> str:
+            engine.store.acknowledge(number, by=by, note=given.rest)
+            return f"Incident {number} is acknowledged by {code(by)}."
+
+        self._act(given, lambda engine, _: work(engine))
+
+    def _explain(self, given: Given) -> None:
+        from assistant.engine.report import report
+
+        self._act(given, lambda engine, _: report(engine.store, int(given.first)))
+
+    def _recover(self, given: Given) -> None:
+        desk, job, number = self._app.desk, given.first, self._talk.begin()
+
+        def work(engine: Engine) -> str:
+            from assistant.engine.requested import requested
+
+            incident = requested(engine, job, by=desk.by)
+            desk.tell(Noted(number, f"Incident {incident.id}: Nightshift is at work on job {code(job)}."))
+            desk.drive(incident.id, asked=True)
+            return standing(engine, incident.id)
+
+        def answered(yes: bool) -> None:
+            if yes:
+                desk.act(number, f"recover {job}", work)
+            else:
+                desk.tell(Noted(number, f"Job {code(job)} was left as it is."))
+
+        def look(engine: Engine) -> Message:
+            waits = waiting_for(engine, job)
+            if waits is not None:
+                return Noted(number, standing(engine, waits))
+            return AskRecovery(recovery_of(engine, by=desk.by, job=job), answered)
+
+        self._look(number, f"recover {job}", look, lane="nodes")
+
+    def _undo(self, given: Given) -> None:
+        desk, call, number = self._app.desk, int(given.first), self._talk.begin()
+
+        def work(engine: Engine, seen: SeenUndo) -> str:
+            outcome = take_back(engine, seen, desk.by)
+            return (
+                f"Call {call} was taken back." if outcome.ok else f"Call {call} could not be taken back: {escaped(outcome.error)}"
+            )
+
+        def look(engine: Engine) -> Message:
+            seen = undo_of(engine, call, desk.by)
+            if not seen.text:
+                return NotAnswered(number, f"call {call} cannot be taken back: {seen.why}")
+
+            def answered(yes: bool) -> None:
+                if yes:
+                    desk.act(number, f"undo {call}", lambda engine: work(engine, seen))
+                else:
+                    desk.leave_undo(seen)
+                    desk.tell(Noted(number, f"Call {call} was left as it is."))
+
+            return AskUndo(seen, answered)
+
+        self._look(number, f"undo {call}", look)
+
+    def _look(self, number: int, kind: str, look: Callable[[Engine], Message], *, lane: str = "read") -> None:
+        """Find out on a lane what a command would change; `look` returns the message that asks the person, or says why none is."""
+
+        def asked(engine: Engine) -> Message:
+            try:
+                return look(engine)
+            except NightshiftError as error:
+                return NotAnswered(number, str(error))
+
+        self._app.desk.read(kind, asked, lambda message: message, lane=lane)
+
+    def _stop(self, given: Given) -> None:
+        if given.first == "--lift":
+            self.lift()
+        elif given.first.startswith("--"):
+            raise UsageError(f"/stop knows --lift only; you wrote {short(given.first, 40)!r}: /stop [WHY], /stop --lift")
+        else:
+            self.stop(given.first)
+
+    def stop(self, why: str = "") -> None:
+        """Set the kill switch; nothing is asked before, since it only stops."""
+        self._app.desk.stop(self._talk.begin(), why)
+
+    def lift(self) -> None:
+        """Show the kill switch, and lift it once the person has said yes."""
+        desk, number = self._app.desk, self._talk.begin()
+
+        def look(engine: Engine) -> Message:
+            switch = read_kill_switch(engine.gate.policy.kill_switch)
+            if switch is None:
+                return Noted(number, "No kill switch is set.")
+
+            def answered(yes: bool) -> None:
+                if yes:
+                    desk.lift(number)
+                else:
+                    desk.tell(Noted(number, "The kill switch stays set."))
+
+            return AskLift(switch, answered)
+
+        desk.read("lift", look, lambda message: message, lane="stop")
+
+    def _model(self, given: Given) -> None:
+        self._app.post_message(Noted(self._talk.begin(), escaped(who(self._talk.answers))))
+
+    def _mode(self, given: Given) -> None:
+        def work(engine: Engine, _: int) -> str:
+            mode = str(engine.gate.policy.mode)
+            return f"Nightshift's {MODES.get(mode, f'mode {mode}')}. The policy file sets it: `knowledge/policy.toml`."
+
+        self._act(given, work)
+
+    def _theme(self, given: Given) -> None:
+        if given.first not in self._app.available_themes:
+            raise UsageError(f"there is no theme {given.first!r}; /theme and Tab lists them")
+        self._app.theme = given.first
+
+    def _export(self, given: Given) -> None:
+        self._talk.export(self._talk.begin(), given.first)
+
+    def _resume(self, given: Given) -> None:
+        self._talk.resume(given.first)
+
+    def _new(self, given: Given) -> None:
+        self._talk.new(given.first)
+
+    def _clear(self, _: Given) -> None:
+        self._talk.clear()
+
+    def _help(self, _: Given) -> None:
+        self._app.action_keys()
+
+    def _quit(self, _: Given) -> None:
+        self._app.exit(0)
+
+    def _act(self, given: Given, work: Callable[[Engine, int], str]) -> None:
+        number = self._talk.begin()
+        self._app.desk.act(number, f"{given.command.name} {given.first}", lambda engine: work(engine, number))
+
+
+def waiting_for(engine: Engine, job: str) -> int | None:
+    """Return the incident of a job with a question that nobody has answered; None where there is none."""
+    for incident in engine.store.incidents(job=job, open_only=True, limit=1):
+        mine = {call.id for call in engine.store.calls(incident.id)}
+        if any(one.call in mine for one in engine.store.approvals()):
+            return incident.id
+    return None
+
+
+def standing(engine: Engine, incident: int) -> str:
+    """Return how an incident stands after it was worked on, and what a person can do next, as Markdown."""
+    one = engine.store.incident(incident)
+    lines = [f"Incident {one.id} is **{one.state}**." + (f" {escaped(one.note)}" if one.note else "")]
+    mine = {call.id for call in engine.store.calls(one.id)}
+    for approval in engine.store.approvals():
+        if approval.call in mine:
+            lines.append(f"\nWaits for you: {code(engine.store.call(approval.call).preview)}, `/approve {approval.id}`")
+    return "\n".join(lines)

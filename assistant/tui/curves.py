@@ -1,0 +1,248 @@
+"""Curves of training: what a job's log or metrics.jsonl shows of its steps, with what happened marked. Read on a lane."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assistant.errors import InputError
+from assistant.records import EventKind, Job, MetricPoint
+from assistant.untrusted import open_regular, read_end, reading_as, status_of
+
+if TYPE_CHECKING:
+    from assistant.tui.about_incident import IncidentSeen
+
+MOST_BYTES = 12 << 20
+"""Of a longer log the end is read."""
+MOST_POINTS = 1_500
+"""Drawn of one run and metric; of more, the lowest and the highest of each stretch."""
+NO_STEPS = "its log shows no steps"
+METRICS = ("loss", "grad_norm", "seconds")
+TITLES = {"loss": "loss", "grad_norm": "gradient norm", "seconds": "seconds per step"}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The steps of one job."""
+
+    name: str
+    path: Path | None
+    points: tuple[MetricPoint, ...] = ()
+    note: str = ""
+    """Why there are no points, or what is left out of them."""
+    stamp: tuple[int, int, int] = (0, 0, 0)
+    """Inode, size and time of the file, to know whether it must be read again."""
+    read_to: int = 0
+    """Bytes of the file up to which its lines were read; 0 for one that cannot be read on, such as a gzip."""
+    account: str = ""
+    """With whose rights the file is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened at a step."""
+
+    step: int
+    label: str
+    colour: str
+    """Name of a variable of the theme."""
+
+    @property
+    def sign(self) -> str:
+        """The letter that tells it from the others without colour."""
+        return {"last checkpoint": "C"}.get(self.label, self.label[0].upper())
+
+
+@dataclass(frozen=True, slots=True)
+class CurvesSeen:
+    """All that the curves of a job or an incident show."""
+
+    runs: tuple[Run, ...]
+    """Oldest first: the job, then those that it was restarted as."""
+    marks: tuple[Mark, ...] = ()
+
+    def has(self, metric: str) -> bool:
+        """Tell whether any point has a metric."""
+        return any(getattr(point, metric) is not None for run in self.runs for point in run.points)
+
+    @property
+    def note(self) -> str:
+        """What must be known about them."""
+        return " · ".join(f"{run.name}: {run.note}" for run in self.runs if run.note)
+
+
+def incident_curves(seen: IncidentSeen, before: CurvesSeen | None = None) -> CurvesSeen:
+    """Return the curves of an incident: of its job, and of its restarts; what has not changed since is not read again."""
+    known = {run.path: run for run in before.runs} if before is not None else {}
+    first = seen.job
+    jobs = [first] if first is not None else []
+    runs = [job_run(job, known) for job in (*jobs, *(one for one in seen.restarts if first is None or one.id != first.id))]
+    if first is None:
+        with reading_as(seen.account):
+            run = _run(seen.incident.subject, [seen.log] if seen.log is not None else [], known)
+        runs.insert(0, replace(run, account=seen.account))
+    return CurvesSeen(tuple(runs), tuple(_incident_marks(seen, runs[0].points)))
+
+
+def job_curves(job: Job, checkpoint: int | None = None, before: CurvesSeen | None = None) -> CurvesSeen:
+    """Return the curves of a job; `checkpoint` is the step of its newest healthy one."""
+    run = job_run(job, {one.path: one for one in before.runs} if before is not None else {})
+    marks = [Mark(checkpoint, "last checkpoint", "success")] if checkpoint is not None else []
+    return CurvesSeen((run,), (*_spike_mark(run.points, None), *marks))
+
+
+def job_run(job: Job, known: dict[Path | None, Run]) -> Run:
+    """Return the steps of a job, of its log or else of the metrics.jsonl in its folder."""
+    metrics = [job.work_dir / "metrics.jsonl"] if job.work_dir is not None else []
+    with reading_as(job.account):
+        run = _run(f"job {job.id}", [*([job.log] if job.log is not None else []), *metrics], known)
+    return replace(run, account=job.account)
+
+
+def _run(name: str, paths: Sequence[Path], known: dict[Path | None, Run]) -> Run:
+    if not paths:
+        return Run(name, None, note="where it logs is not known")
+    tried = []
+    for path in paths:
+        run = known.get(path)
+        tried.append(read_run(name, path) if run is None else read_on(run, path))
+        if tried[-1].points:
+            return tried[-1]
+    return tried[0]
+
+
+def read_run(name: str, path: Path) -> Run:
+    """Return the steps that a log or a metrics.jsonl shows; a file that cannot be read is a run without points that says why."""
+    from assistant.logs.lines import Lines
+    from assistant.logs.metrics import metric_points
+
+    stamp = _stamp(path)
+    try:
+        raw, begin, grows = _end_of(path)
+    except (OSError, InputError) as error:
+        return Run(name, path, note=getattr(error, "strerror", None) or str(error), stamp=stamp)
+    points = tuple(metric_points(Lines([(1, raw)])))
+    cut = f"the last {MOST_BYTES >> 20} MiB of {path.name}" if begin else ""
+    return Run(name, path, points, cut if points else NO_STEPS, stamp, begin + len(raw) if grows else 0)
+
+
+def read_on(run: Run, path: Path) -> Run:
+    """Return a run with the steps that its file got since; as it is when nothing came, read anew when the file is another one."""
+    from assistant.logs.lines import Lines
+    from assistant.logs.metrics import metric_points
+
+    stamp = _stamp(path)
+    if stamp == run.stamp:
+        return run
+    if not run.read_to or stamp[0] != run.stamp[0] or stamp[1] < run.read_to:
+        return read_run(run.name, path)
+    try:
+        with open_regular(path) as file:
+            file.seek(run.read_to)
+            raw = file.read(MOST_BYTES)
+    except OSError:
+        return read_run(run.name, path)
+    raw = raw[: raw.rfind(b"\n") + 1]
+    points = (*run.points, *metric_points(Lines([(1, raw)])))
+    note = "" if points and run.note == NO_STEPS else run.note
+    return replace(run, points=points, note=note, stamp=stamp, read_to=run.read_to + len(raw))
+
+
+class _End(NamedTuple):
+    """The end of a file."""
+
+    raw: bytes
+    """Whole lines."""
+    begin: int
+    """Where it begins."""
+    grows: bool
+    """Whether more may come behind it."""
+
+
+def _end_of(path: Path) -> _End:
+    """Return the end of a file, from a line's beginning to a line's end."""
+    from assistant.logs.reading import open_log
+
+    with open_log(path) as stream:
+        if stream.plain is not None and (end := read_end(path, MOST_BYTES)).begin:
+            head, _, raw = end.raw.partition(b"\n")
+            return _End(raw[: raw.rfind(b"\n") + 1], end.begin + len(head) + 1, True)
+        raw = b""
+        while len(raw) < MOST_BYTES and (block := stream.read(1 << 20)):
+            raw += block
+        whole = raw[: raw.rfind(b"\n") + 1] or raw
+        return _End(whole, 0, stream.plain is not None)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        status = status_of(path)
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _incident_marks(seen: IncidentSeen, points: Sequence[MetricPoint]) -> Iterator[Mark]:
+    diagnosis = seen.diagnosis
+    yield from _spike_mark(points, diagnosis.spike_step if diagnosis is not None else None)
+    last = points[-1].step if points else None
+    failed = diagnosis.step if diagnosis is not None and diagnosis.step is not None else last
+    if failed is not None:
+        word = "failed" if seen.incident.kind in (EventKind.JOB_ENDED, EventKind.NODE_DOWN) else "last step seen"
+        yield Mark(failed, "hang" if seen.hung else word, "error")
+    if seen.times.restart_step is not None:
+        yield Mark(seen.times.restart_step, "restarted from", "success")
+    elif (step := _checkpoint_step(seen)) is not None:
+        yield Mark(step, "last checkpoint", "success")
+
+
+def _checkpoint_step(seen: IncidentSeen) -> int | None:
+    """Return the step of the checkpoint that the playbook chose."""
+    for one in reversed(seen.calls):
+        value: Any = one.outcome.value if one.outcome is not None and one.outcome.ok else None
+        if one.call.tool == "choose_checkpoint" and isinstance(value, dict) and value.get("path"):
+            return int(value.get("step") or 0)
+    return None
+
+
+def _spike_mark(points: Sequence[MetricPoint], known: int | None) -> list[Mark]:
+    from assistant.logs.spikes import find_spike
+
+    if known is None:
+        found = find_spike(points)
+        known = found.step if found is not None else None
+    return [Mark(known, "spike", "warning")] if known is not None else []
+
+
+def runs_of(points: Sequence[MetricPoint]) -> list[Sequence[MetricPoint]]:
+    """Return the points cut where the steps went back: a line must not run backwards."""
+    pieces: list[Sequence[MetricPoint]] = []
+    begin = 0
+    for at in range(1, len(points)):
+        if points[at].step < points[at - 1].step:
+            pieces.append(points[begin:at])
+            begin = at
+    return [*pieces, points[begin:]] if points else []
+
+
+def line_of(points: Sequence[MetricPoint], metric: str, *, log: bool = False) -> tuple[list[float], list[float]]:
+    """Return steps and finite values of a metric, at most about `MOST_POINTS` of them; as powers of ten for a log scale."""
+    pairs = [
+        (float(point.step), value) for point in points if (value := getattr(point, metric)) is not None and math.isfinite(value)
+    ]
+    if log:
+        pairs = [(step, math.log10(value)) for step, value in pairs if value > 0]
+    size = max(1, math.ceil(2 * len(pairs) / MOST_POINTS))
+    if size > 1:
+        stretches = [pairs[at : at + size] for at in range(0, len(pairs), size)]
+        ends = [sorted({min(one, key=lambda pair: pair[1]), max(one, key=lambda pair: pair[1])}) for one in stretches]
+        pairs = [pair for both in ends for pair in both]
+    return [step for step, _ in pairs], [value for _, value in pairs]
+
+
+def not_numbers(points: Sequence[MetricPoint], metric: str) -> list[int]:
+    """Return the steps at which a metric was NaN or infinite."""
+    return [point.step for point in points if (value := getattr(point, metric)) is not None and not math.isfinite(value)]

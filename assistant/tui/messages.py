@@ -1,0 +1,227 @@
+"""What lanes and widgets tell the app. A newer one of those that show a state replaces an older one that still waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from textual.message import Message
+
+from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen
+
+if TYPE_CHECKING:
+    from textual.message_pump import MessagePump
+    from textual.screen import Screen
+
+    from assistant.agent.answer import Answer, Source
+    from assistant.tui.about_recovery import RecoverySeen
+    from assistant.tui.about_undo import SeenUndo
+    from assistant.tui.sessions import Entry
+
+
+class Latest(Message):
+    """News about a state: only the newest counts."""
+
+    def can_replace(self, message: Message) -> bool:
+        """Tell whether this makes a waiting message needless."""
+        return type(message) is type(self)
+
+
+class Deliver(Message):
+    """Something was read for one screen or widget; the app hands it over."""
+
+    def __init__(self, to: MessagePump, message: Message) -> None:
+        super().__init__()
+        self.to, self.message = to, message
+
+
+class StoreRead(Latest):
+    """The store was read."""
+
+    def __init__(self, seen: StoreSeen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class KillSwitchRead(Latest):
+    """The files that stop every change were looked at; None when none is set."""
+
+    def __init__(self, seen: KillSwitchSeen | None) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class ClusterRead(Latest):
+    """The scheduler answered, or did not."""
+
+    def __init__(self, seen: ClusterSeen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class Trouble(Message):
+    """Something did not work; the chat goes on with less."""
+
+    def __init__(self, lane: str, text: str) -> None:
+        super().__init__()
+        self.lane, self.text = lane, text
+
+
+class EngineReady(Message):
+    """The engine stands; `mode` is that of the policy: observe, propose or act."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+
+
+class AgentReady(Message):
+    """The agent can be asked; `mode` says what answers."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+
+
+class Looked(Message):
+    """The agent made a reading call for a question."""
+
+    def __init__(self, question: int, source: Source, took_s: float | None = None) -> None:
+        super().__init__()
+        self.question, self.source, self.took_s = question, source, took_s
+
+
+class Drafted(Message):
+    """More of an answer, as the model says it: not yet held against the evidence."""
+
+    def __init__(self, question: int, text: str) -> None:
+        super().__init__()
+        self.question, self.text = question, text
+
+
+class Answered(Message):
+    """A question is answered."""
+
+    def __init__(self, question: int, answer: Answer) -> None:
+        super().__init__()
+        self.question, self.answer = question, answer
+
+
+class NotAnswered(Message):
+    """A question could not be answered."""
+
+    def __init__(self, question: int, why: str) -> None:
+        super().__init__()
+        self.question, self.why = question, why
+
+
+class Noted(Message):
+    """What came of a command that was typed in the conversation, as Markdown."""
+
+    def __init__(self, question: int, text: str) -> None:
+        super().__init__()
+        self.question, self.text = question, text
+
+
+class Resumed(Message):
+    """Another conversation is to be shown; a new one has no entries."""
+
+    def __init__(self, name: str, entries: Sequence[Entry]) -> None:
+        super().__init__()
+        self.name, self.entries = name, entries
+
+
+class Typed(Message):
+    """What was typed in earlier conversations, oldest first."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__()
+        self.lines = lines
+
+
+class Settled(Message):
+    """A person's answer to an approval was given to the store, or came too late; `waits` where it can still be answered."""
+
+    def __init__(self, approval: int, *, won: bool, text: str, waits: bool = False) -> None:
+        super().__init__()
+        self.approval, self.won, self.text, self.waits = approval, won, text, waits
+
+
+class Told(Message):
+    """What the person asked for was done, or could not be."""
+
+    def __init__(self, text: str, *, ok: bool) -> None:
+        super().__init__()
+        self.text, self.ok = text, ok
+
+
+class AskRecovery(Message):
+    """Show what bringing a job back would do, and ask; `then` gets the person's answer, on the thread of the screens."""
+
+    def __init__(self, seen: RecoverySeen, then: Callable[[bool], None]) -> None:
+        super().__init__()
+        self.seen, self.then = seen, then
+
+
+class AskUndo(Message):
+    """Show what taking a change back would do, and ask; `then` gets the person's answer, on the thread of the screens."""
+
+    def __init__(self, seen: SeenUndo, then: Callable[[bool], None]) -> None:
+        super().__init__()
+        self.seen, self.then = seen, then
+
+
+class OpenIncident(Message):
+    """Show an incident."""
+
+    def __init__(self, incident: int) -> None:
+        super().__init__()
+        self.incident = incident
+
+
+class OpenApproval(Message):
+    """Show what waits for a yes."""
+
+    def __init__(self, approval: int) -> None:
+        super().__init__()
+        self.approval = approval
+
+
+class ApprovalLookedFor(Message):
+    """The store was read anew to find what waits for a yes; `asked_on` is the screen on which the person asked for it."""
+
+    def __init__(self, approval: int, seen: StoreSeen, asked_on: Screen[Any]) -> None:
+        super().__init__()
+        self.approval, self.seen, self.asked_on = approval, seen, asked_on
+
+
+class AskLift(Message):
+    """The person wants the kill switch lifted: show it, and ask; `then` gets the answer, on the thread of the screens."""
+
+    def __init__(self, seen: KillSwitchSeen, then: Callable[[bool], None]) -> None:
+        super().__init__()
+        self.seen, self.then = seen, then
+
+
+class OpenJob(Message):
+    """Show a job."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__()
+        self.job = job
+
+
+class OpenNodes(Message):
+    """Show a node, or a folded set of them."""
+
+    def __init__(self, nodes: str) -> None:
+        super().__init__()
+        self.nodes = nodes
+
+
+class OpenPlaybook(Message):
+    """Show a playbook."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name

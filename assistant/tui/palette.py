@@ -1,0 +1,139 @@
+"""What the command palette finds: incidents, approvals, jobs, nodes, playbooks and panels, by any part of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from rich.text import Text
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+from textual.fuzzy import Matcher
+from textual.markup import escape
+
+from assistant.display import line
+from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, OpenPlaybook
+from assistant.tui.words import about, short
+
+if TYPE_CHECKING:
+    from textual.message import Message
+
+    from assistant.tui.app import ChatApp
+
+MOST = 40
+"""Hits of one kind."""
+
+
+class Find(NamedTuple):
+    """Something that can be opened."""
+
+    text: str
+    help: str
+    open: Callable[[], object]
+
+
+def _discovered(one: Find) -> DiscoveryHit:
+    # the palette parses texts and helps as markup
+    return DiscoveryHit(Text(line(one.text)), one.open, one.text, escape(line(one.help)))
+
+
+def _highlighted(matcher: Matcher, text: str) -> Content:
+    """Return a text with what matches in the style of the palette; `Matcher.highlight` would parse the text as markup."""
+    shown = Content(line(text))
+    score, places = matcher.fuzzy_search.match(matcher.query, shown.plain)
+    for place in places if score else ():
+        shown = shown.stylize(matcher.match_style, place, place + 1)
+    return shown
+
+
+class Records(Provider):
+    """Finds records of one kind among what is seen now."""
+
+    def finds(self, chat: ChatApp) -> Iterator[Find]:
+        """Yield everything that can be found."""
+        raise NotImplementedError
+
+    async def search(self, query: str) -> Hits:
+        """Yield what fits a query, the best first."""
+        matcher = self.matcher(query)
+        scored = ((matcher.match(one.text), one) for one in self.finds(cast("ChatApp", self.app)))
+        best = sorted(((score, one) for score, one in scored if score > 0), key=lambda pair: -pair[0])
+        for score, one in best[:MOST]:
+            yield Hit(score, _highlighted(matcher, one.text), one.open, one.text, escape(line(one.help)))
+
+    def _post(self, message: Message) -> Callable[[], object]:
+        return partial(self.app.post_message, message)
+
+
+class Incidents(Records):
+    """Incidents."""
+
+    def finds(self, chat: ChatApp) -> Iterator[Find]:
+        """Yield the incidents, those that need somebody first."""
+        for one in chat.store_seen.incidents if chat.store_seen else ():
+            text = f"incident {one.incident.id} {about(one.incident)} {one.reason or one.incident.kind}"
+            yield Find(text, str(one.incident.state), self._post(OpenIncident(one.incident.id)))
+
+    async def discover(self) -> Hits:
+        """Yield what is unfinished, before anything is typed."""
+        chat = cast("ChatApp", self.app)
+        for one, seen in zip(self.finds(chat), chat.store_seen.incidents if chat.store_seen else (), strict=False):
+            if not seen.incident.state.ended:
+                yield _discovered(one)
+
+
+class Approvals(Records):
+    """What waits for a person."""
+
+    def finds(self, chat: ChatApp) -> Iterator[Find]:
+        """Yield what waits."""
+        for one in chat.store_seen.approvals if chat.store_seen else ():
+            change = short(one.call.preview or one.call.tool, 90)
+            yield Find(f"approval {one.approval.id}: {change}", one.call.why, self._post(OpenApproval(one.approval.id)))
+
+    async def discover(self) -> Hits:
+        """Yield all of it, before anything is typed."""
+        for one in self.finds(cast("ChatApp", self.app)):
+            yield _discovered(one)
+
+
+class Jobs(Records):
+    """Jobs."""
+
+    def finds(self, chat: ChatApp) -> Iterator[Find]:
+        """Yield the jobs, the newest first."""
+        for job in reversed(chat.cluster_seen.jobs if chat.cluster_seen else ()):
+            yield Find(f"job {job.id} {short(job.name, 60)}", f"{job.state}, {job.user}", self._post(OpenJob(job.id)))
+
+
+class Nodes(Records):
+    """Nodes."""
+
+    def finds(self, chat: ChatApp) -> Iterator[Find]:
+        """Yield the nodes."""
+        for node in chat.cluster_seen.nodes if chat.cluster_seen else ():
+            yield Find(f"node {node.name}", f"{node.state} {short(node.reason, 60)}".rstrip(), self._post(OpenNodes(node.name)))
+
+
+class Playbooks(Records):
+    """Playbooks."""
+
+    def finds(self, chat: ChatApp) -> Iterator[Find]:
+        """Yield the playbooks."""
+        for one in chat.playbooks().values():
+            yield Find(f"playbook {one.name}", one.title, self._post(OpenPlaybook(one.name)))
+
+
+class Panels(Records):
+    """The panels of the first screen."""
+
+    def finds(self, chat: ChatApp) -> Iterator[Find]:
+        """Yield them."""
+        from assistant.tui.screens.main import PANELS
+
+        for panel in PANELS:
+            yield Find(f"show {panel.TITLE.lower()}", "", partial(chat.action_panel, panel.NAME))
+
+
+PROVIDERS: frozenset[type[Provider]] = frozenset({Incidents, Approvals, Jobs, Nodes, Playbooks, Panels})

@@ -1,0 +1,224 @@
+"""Where a playbook stands: it is played again with the outcomes that the store has, up to the first call that has none. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from assistant.content.playbooks import REFERENCE, Limits, Playbook, Step, Verify
+from assistant.errors import NightshiftError
+from assistant.records import CallStatus, Diagnosis, Incident, Job, Outcome
+from assistant.recover.budget import Budget
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+    from assistant.tui.about_incident import SeenCall
+
+MOST_CALLS = 5_000
+"""More than any playbook has made."""
+
+
+class At(StrEnum):
+    """Where a step is."""
+
+    DONE = "done"
+    FAILED = "failed"
+    NOW = "now"
+    """It is its turn."""
+    WAITS = "waits"
+    """It waits for a person's answer."""
+    SKIPPED = "not taken"
+    """It was not needed, or never reached."""
+    NEXT = "next"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStep:
+    """A step or verify of a playbook."""
+
+    name: str
+    tool: str
+    at: At
+    verify: bool
+    why: str
+    found: str
+    """What came of it, in short."""
+    expects: str = ""
+    """What it waits to be told, and how long; empty for a step that is made once."""
+    calls: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """A playbook and where it stands."""
+
+    name: str = ""
+    """Empty where there is no playbook."""
+    title: str = ""
+    steps: tuple[SeenStep, ...] = ()
+    begun: bool = False
+    """Whether it runs or ran; else it is the one that would be taken."""
+    note: str = ""
+    """Why there is none, or what else must be known."""
+    limits: Limits | None = None
+    budget: Budget | None = None
+    ends: str = ""
+    """How it ended, or ends when all goes well."""
+
+
+def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job: Job | None, calls: Sequence[SeenCall]) -> Play:
+    """Return the playbook of an incident, or the one that its diagnosis would choose, and where it stands."""
+    if diagnosis is None:
+        return Play(note="No diagnosis yet: the playbook is chosen by it.")
+    begun = incident.playbook is not None
+    if incident.playbook is not None:
+        book, why = engine.playbooks.get(incident.playbook), f"playbook {incident.playbook} is no longer there"
+    else:
+        book, why = engine.playbook_for(diagnosis, job)
+    if book is None:
+        return Play(note=why)
+    changed = (
+        "The file has changed since it was chosen: steps may differ." if begun and book.digest != incident.playbook_digest else ""
+    )
+    values = _values(incident, diagnosis, job)
+    standing = Standing({}, None, "")
+    if begun:
+        standing = replace(stand(book, values, calls), over=incident.state.ended)
+    steps = tuple(_seen(entry, standing, values, begun=begun) for entry in book.entries)
+    budget = engine.budget(book, diagnosis, job) if book.restarts else None
+    ends = standing.ended or f"ends {book.ends} when all goes well"
+    return Play(book.name, book.title, steps, begun, changed, book.limits, budget, ends)
+
+
+def _values(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Mapping[str, Any]:
+    from assistant.recover.situation import situation
+
+    return situation(incident, diagnosis, job, now=incident.opened)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a playbook came."""
+
+    made: Mapping[str, tuple[SeenCall, ...]]
+    """Calls of each entry, by its name."""
+    now: str | None
+    """The entry whose turn it is; None when it has ended or cannot be told."""
+    ended: str
+    """How it ended; empty while it runs."""
+    order: tuple[str, ...] = ()
+    """Names of all entries."""
+    over: bool = False
+    """Whether nobody goes on with it."""
+
+
+def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[SeenCall]) -> Standing:
+    """Return how far a playbook came, by playing it with the outcomes of the calls that were made."""
+    from assistant.recover.playbook import play
+
+    order = tuple(entry.name for entry in book.entries)
+    by_key = {one.call.step: one for one in calls if one.call.step}
+    made: dict[str, tuple[SeenCall, ...]] = {}
+    for one in calls:
+        if one.call.step:
+            name = _entry_of(one.call.step)
+            made[name] = (*made.get(name, ()), one)
+    running = play(book, values, look_s=0)
+    try:
+        wanted = next(running)
+        for _ in range(MOST_CALLS):
+            known = by_key.get(wanted.key)
+            if known is None or known.outcome is None:
+                return Standing(made, _entry_of(wanted.key), "", order)
+            wanted = running.send(known.outcome)
+    except StopIteration as stop:
+        return Standing(made, None, f"ended {stop.value.state}: {stop.value.note}", order)
+    except NightshiftError:
+        # the file is another one than the one that was played
+        return Standing(made, None, "", order)
+    finally:
+        running.close()
+    return Standing(made, None, "", order)
+
+
+def _entry_of(key: str) -> str:
+    """Return the entry of a step's key: `isolate[node02]`, `progress#3`."""
+    return key.partition("[")[0].partition("#")[0]
+
+
+def _seen(entry: Step | Verify, standing: Standing, values: Mapping[str, Any], *, begun: bool) -> SeenStep:
+    calls = standing.made.get(entry.name, ())
+    expects = f"until it says {entry.expect}, within {entry.within_min:g} min" if entry.expect else ""
+    return SeenStep(
+        entry.name,
+        entry.use,
+        _at(entry, calls, standing) if begun else At.NEXT,
+        isinstance(entry, Verify),
+        calls[-1].call.why if calls and not expects else foretold(entry.why, values),
+        found_by(calls),
+        expects,
+        tuple(one.call.id for one in calls),
+    )
+
+
+def foretold(why: str, values: Mapping[str, Any]) -> str:
+    """Return why a step would be taken, with what is known already; what an earlier step must find first is told by its name."""
+    from assistant.errors import ToolError
+    from assistant.recover.values import look_up
+
+    def known(path: re.Match[str]) -> str:
+        if path[1] == "item":
+            return "it"
+        try:
+            return str(look_up(path[1], values))
+        except ToolError:
+            return f"({path[1].replace('.', ' ')})"
+
+    return REFERENCE.sub(known, why)
+
+
+def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: Standing) -> At:
+    status = calls[-1].call.status if calls else None
+    if status is CallStatus.DENIED:
+        return At.FAILED
+    turn = standing.now == entry.name
+    if turn and not standing.over:
+        return At.WAITS if status is CallStatus.PENDING else At.NOW
+    if not calls:
+        return At.NEXT if not standing.over and standing.now in standing.order and _after(entry.name, standing) else At.SKIPPED
+    if entry.expect:
+        return At.DONE if _status(calls[-1].outcome) == entry.expect else At.FAILED
+    return At.FAILED if turn or any(one.outcome is not None and not one.outcome.ok for one in calls) else At.DONE
+
+
+def _after(name: str, standing: Standing) -> bool:
+    return standing.now is not None and standing.order.index(name) > standing.order.index(standing.now)
+
+
+def _status(outcome: Outcome | None) -> str:
+    value = outcome.value if outcome is not None and outcome.ok else None
+    return str(value.get("status", "")) if isinstance(value, Mapping) else ""
+
+
+def found_by(calls: Sequence[SeenCall]) -> str:
+    """Return what calls found, in a few words: the last of a verify's looks, each of a step's items."""
+    told = [_short(one.outcome) for one in calls if one.outcome is not None]
+    looked = len({one.call.step.partition("#")[0] for one in calls if one.call.step}) == 1 and len(told) > 1
+    return f"{told[-1]} ({len(told)} looks)" if looked else "; ".join(dict.fromkeys(filter(None, told)))
+
+
+def _short(outcome: Outcome) -> str:
+    if not outcome.ok:
+        return outcome.error
+    value = outcome.value
+    if not isinstance(value, Mapping):
+        return str(value)
+    note = str(value.get("note") or value.get("text") or "")
+    return note or ", ".join(f"{key} {item}" for key, item in value.items() if _tells(item))
+
+
+def _tells(value: object) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""

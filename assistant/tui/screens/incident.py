@@ -1,0 +1,400 @@
+"""One incident: why it failed and what proves it, what happened when, what was changed, where its playbook stands."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from assistant.display import line
+from assistant.errors import NightshiftError
+from assistant.records import Citation, EventKind, IncidentState, Job
+from assistant.tui.about_incident import IncidentSeen, read_incident
+from assistant.tui.about_recovery import recovery_of
+from assistant.tui.about_undo import SeenUndo, take_back, undo_of
+from assistant.tui.citations import first_place, log_of, place_of, rival_place, text_place
+from assistant.tui.curves import CurvesSeen, incident_curves
+from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
+from assistant.tui.questions import asked_on
+from assistant.tui.screens.consent import ConsentScreen
+from assistant.tui.screens.recovery import RecoveryScreen
+from assistant.tui.screens.report import ReportScreen
+from assistant.tui.screens.tabbed import NotThere, Tabbed
+from assistant.tui.screens.undo import UndoScreen
+from assistant.tui.snapshot import ClusterSeen, StoreSeen
+from assistant.tui.visibility import covered
+from assistant.tui.widgets.changes import ChangesView
+from assistant.tui.widgets.curves_view import CurvesView
+from assistant.tui.widgets.evidence import EvidenceView, readable, value_text
+from assistant.tui.widgets.heads import incident_head
+from assistant.tui.widgets.openable import Openable
+from assistant.tui.widgets.playbook_view import PlaybookView
+from assistant.tui.widgets.timeline import TimelineView
+from assistant.tui.widgets.verdict import VerdictView, weighed
+from assistant.tui.words import hindrance
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+from textual.message import Message
+
+from assistant.tui.about_recovery import RecoverySeen
+from assistant.tui.citations import Place
+from assistant.tui.messages import Latest
+
+
+class IncidentScreen(Tabbed):
+    """An incident."""
+
+    PANES: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("verdict", "Verdict"),
+        ("timeline", "Timeline"),
+        ("evidence", "Evidence"),
+        ("curves", "Curves"),
+        ("playbook", "Playbook"),
+        ("changes", "Changes"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("l", "log", "Log"),
+        Binding("a", "approval", "Approval"),
+        Binding("r", "go_on", "Recover"),
+        Binding("u", "undo", "Undo"),
+        Binding("o", "report", "Report"),
+        Binding("x", "export", "Export"),
+        Binding("v", "tab('verdict')", "Verdict", show=False),
+        Binding("t", "tab('timeline')", "Timeline", show=False),
+        Binding("e", "tab('evidence')", "Evidence", show=False),
+        Binding("c", "tab('curves')", "Curves", show=False),
+        Binding("p", "tab('playbook')", "Playbook", show=False),
+        Binding("d", "tab('changes')", "Changes (what was done)", show=False),
+    ]
+
+    def __init__(self, incident: int) -> None:
+        super().__init__()
+        self.incident = incident
+        self.seen: IncidentSeen | None = None
+        self._curves: CurvesSeen | None = None
+        self._export = False
+        self._texts = tempfile.TemporaryDirectory(prefix="nightshift-chat-")
+
+    def panes(self) -> Sequence[Widget]:
+        """Return the tabs."""
+        return VerdictView(), TimelineView(), EvidenceView(), CurvesView(), PlaybookView(), ChangesView()
+
+    def on_mount(self) -> None:
+        """Follow the store."""
+        super().on_mount()
+        self.watch(self.app, "store_seen", self._store_read)
+        self.watch(self.app, "cluster_seen", self._cluster_read, init=False)
+
+    def on_unmount(self) -> None:
+        """Throw away the texts that were written to be read."""
+        self._texts.cleanup()
+
+    def on_screen_resume(self) -> None:
+        """Read what has happened while something lay on top."""
+        self._store_read(None)
+
+    def _store_read(self, _seen: StoreSeen | None) -> None:
+        if not covered(self):
+            known, now = self._jobs(), self.desk.now()
+            self.ask("incident", lambda engine: read_incident(engine, self.incident, known, now), Read)
+
+    def _cluster_read(self, _seen: ClusterSeen | None) -> None:
+        # a job that the scheduler has forgotten is not asked for again and again
+        if self.seen is not None and not self.seen.job_unknown:
+            self._store_read(None)
+
+    def _jobs(self) -> dict[str, Job]:
+        """Return the jobs that are known: as the scheduler lists them, else as it answered before."""
+        cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        seen = self.seen
+        before = [job for job in (seen.job, *seen.restarts) if job is not None] if seen is not None else []
+        return {job.id: job for job in (*before, *(cluster.jobs if cluster is not None else ()))}
+
+    def on_read(self, message: Read) -> None:
+        """Show what was read."""
+        seen = self.seen = message.seen
+        self.head(*incident_head(seen))
+        self.query_one(VerdictView).tell(seen)
+        self.query_one(TimelineView).tell(seen)
+        self.query_one(EvidenceView).tell(seen)
+        self.query_one(PlaybookView).tell(seen)
+        self.query_one(ChangesView).tell(seen)
+        self.refresh_bindings()
+        self._read_curves()
+
+    def on_not_there(self, message: NotThere) -> None:
+        """Say why; without anything to show the person is led back."""
+        super().on_not_there(message)
+        if self.seen is None and self.is_current:
+            self.dismiss(None)
+
+    def turned(self, shown: str) -> None:
+        """Read the metrics when they are first wanted."""
+        self._read_curves()
+
+    def _read_curves(self) -> None:
+        seen, before = self.seen, self._curves
+        if seen is not None and (self.shown == "curves" or self.pane("curves").has_class("-beside")):
+            self.ask("curves", lambda _engine: incident_curves(seen, before), CurvesRead)
+
+    def on_curves_read(self, message: CurvesRead) -> None:
+        """Draw them."""
+        self._curves = message.curves
+        self.query_one(CurvesView).tell(message.curves)
+
+    def on_openable_chosen(self, message: Openable.Chosen) -> None:
+        """Open what stands behind an item."""
+        message.stop()
+        if self.seen is None:
+            return
+        kind, _, which = message.key.partition(":")
+        openers = {
+            "cite": self._open_cited,
+            "node": self._open_cited,
+            "evidence": self._open_evidence,
+            "call": self._open_call,
+            "pattern": self._open_pattern,
+            "rival": self._open_rival,
+        }
+        if kind in openers and which:
+            openers[kind](self.seen, message.key)
+        elif kind == "incident":
+            self.post_message(OpenIncident(int(which)))
+        elif kind == "job":
+            self.post_message(OpenJob(which))
+        elif kind == "nodes":
+            self.post_message(OpenNodes(which))
+        elif kind == "log":
+            self.action_log()
+        elif kind == "step":
+            self._open_step(self.seen, which)
+        elif kind in dict(self.PANES):
+            self.shown = kind
+
+    def _open_cited(self, seen: IncidentSeen, key: str) -> None:
+        found = seen.diagnosis
+        if found is not None:
+            kind, *places = key.split(":")
+            numbers = [int(place) for place in places]
+            cited = found.root_cause[numbers[0]] if kind == "cite" else found.nodes[numbers[0]].citations[numbers[1]]
+            self._open(seen, cited)
+
+    def _open(self, seen: IncidentSeen, cited: Citation) -> None:
+        folder = Path(self._texts.name)
+        self.ask("place", lambda _engine: place_of(seen, cited, folder), PlaceFound)
+
+    def _open_evidence(self, seen: IncidentSeen, key: str) -> None:
+        number = int(key.partition(":")[2])
+        one = next((one for one in seen.evidence if one.id == number), None)
+        if one is None:  # a moment of the timeline: its facts
+            self.shown = "evidence"
+        elif one.source == "job log":
+            self.ask("place", lambda _engine: log_of(seen), PlaceFound)
+        else:
+            self._read_text(one.source, readable(one.text))
+
+    def _open_call(self, seen: IncidentSeen, key: str) -> None:
+        number = int(key.partition(":")[2])
+        one = next(one for one in seen.calls if one.call.id == number)
+        facts = f"{one.call.preview or one.call.tool}\n{dict(one.call.arguments)}\nwhy: {one.call.why}\n\n{value_text(one)}\n"
+        self._read_text(f"call {number} {one.call.tool}", facts)
+
+    def _open_step(self, seen: IncidentSeen, name: str) -> None:
+        step = next((step for step in seen.play.steps if step.name == name), None)
+        if step is not None and step.calls:
+            self._open_call(seen, f"call:{step.calls[-1]}")
+        else:
+            self.notify(line(f"Step {name} has made no call."), markup=False)
+
+    def _open_pattern(self, seen: IncidentSeen, key: str) -> None:
+        pattern = seen.diagnosis.patterns[int(key.partition(":")[2])] if seen.diagnosis is not None else None
+        if pattern is not None and pattern.incidents:
+            self.post_message(OpenIncident(pattern.incidents[0]))
+        elif pattern is not None and pattern.nodes:
+            self.post_message(OpenNodes(",".join(pattern.nodes)))
+
+    def _open_rival(self, seen: IncidentSeen, key: str) -> None:
+        rival = seen.diagnosis.rivals[int(key.partition(":")[2])] if seen.diagnosis is not None else None
+        cited = rival_place(rival) if rival is not None else None
+        if cited is not None:
+            self._open(seen, cited)
+        elif rival is not None:
+            # nothing in the case names it: what it rests on is what it would take to decide
+            self._read_text(f"{rival.reason} weighed", "\n".join(f"{name}: {text}" for name, text in weighed(rival) if text))
+
+    def _read_text(self, name: str, text: str) -> None:
+        folder = Path(self._texts.name)
+        self.ask("place", lambda _engine: text_place(folder, name, text), PlaceFound)
+
+    def on_place_found(self, message: PlaceFound) -> None:
+        """Open the log viewer there."""
+        self.show_place(message.place)
+
+    def action_log(self) -> None:
+        """Open the log at the line that the verdict rests on; without one at its end."""
+        seen = self.seen
+        if seen is None:
+            return
+        cited = first_place(seen)
+        if cited is not None:
+            self._open(seen, cited)
+        else:
+            self.ask("place", lambda _engine: log_of(seen), PlaceFound)
+
+    def action_approval(self) -> None:
+        """Open the question that waits."""
+        if self.seen is None or not self.seen.approvals:
+            self.notify(line(f"Nothing of incident {self.incident} waits for you."), markup=False)
+            return
+        self.post_message(OpenApproval(self.seen.approvals[0].id))
+
+    def action_go_on(self) -> None:
+        """Show what working on the incident now would do, and ask; the policy decides what may be done."""
+        seen = self.seen
+        if seen is None:
+            return
+        if seen.incident.state.ended:
+            again = f"; to try again: nightshift recover {seen.incident.job} --again" if seen.incident.job else ""
+            self.notify(
+                line(f"Incident {self.incident} is {seen.incident.state}: there is nothing to go on with{again}."),
+                timeout=8,
+                markup=False,
+            )
+            return
+        if seen.approvals:
+            self.action_approval()
+            return
+        if seen.incident.state is IncidentState.VERIFYING:  # only looked at: nothing is changed that was not shown
+            self._work(asked=seen.incident.kind is EventKind.REQUESTED)
+            return
+        by = self.desk.by
+        self.notify("Finding out what it takes; nothing is changed yet.", timeout=3)
+        self.ask("recovery", lambda engine: recovery_of(engine, by=by, incident=self.incident), RecoveryPlanned, lane="nodes")
+
+    def on_recovery_planned(self, message: RecoveryPlanned) -> None:
+        """Ask."""
+        self._ask_person(RecoveryScreen(message.seen), lambda yes: self._work() if yes else None)
+
+    def _ask_person(self, question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
+        """Ask, or say where to ask again; return whether it was asked."""
+        asked = asked_on(self, question, answered)
+        if not asked:
+            self.notify(
+                line(f"What you asked for on incident {self.incident} was looked at; ask there again to see it."),
+                timeout=10,
+                markup=False,
+            )
+        return asked
+
+    def _work(self, *, asked: bool = True) -> None:
+        self.desk.go_on(self.incident, asked=asked)
+        self.notify(line(f"Working on incident {self.incident}."), markup=False)
+
+    def action_undo(self) -> None:
+        """Show what taking back the change under the cursor would do, and ask."""
+        call = self.query_one(ChangesView).call
+        if self.shown != "changes" or call is None:
+            self.shown = "changes"
+            self.notify(
+                "Choose a change, then u." if self.seen is not None and self.seen.changes else "Nothing was changed.", markup=False
+            )
+            return
+        by = self.desk.by
+        self.ask("undo", lambda engine: undo_of(engine, call, by), UndoSeen)
+
+    def on_undo_seen(self, message: UndoSeen) -> None:
+        """Ask."""
+        seen = message.seen
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._take_back(seen)
+            else:
+                self.desk.leave_undo(seen)
+
+        if not self._ask_person(UndoScreen(seen), answered):
+            self.desk.leave_undo(seen)
+
+    def _take_back(self, seen: SeenUndo) -> None:
+        by = self.desk.by
+
+        def undone(engine: Engine) -> Told:
+            try:
+                outcome = take_back(engine, seen, by)
+            except NightshiftError as error:
+                return Told(hindrance(error, "not undone"), ok=False)
+            return Told(f"done: {seen.text}" if outcome.ok else f"failed: {outcome.error}", ok=outcome.ok)
+
+        self.desk.read(f"undo {seen.call.id}", undone, lambda told: told, lane="act")
+
+    def action_report(self) -> None:
+        """Show the report."""
+        from assistant.engine.report import report
+
+        self.ask("report", lambda engine: report(engine.store, self.incident), ReportMade)
+
+    def action_export(self) -> None:
+        """Show the report, ready to be written to a file."""
+        self._export = True
+        self.action_report()
+
+    def on_report_made(self, message: ReportMade) -> None:
+        """Show it."""
+        export, self._export = self._export, False
+        self.app.push_screen(ReportScreen(message.text, name=f"incident-{self.incident}", export=export))
+
+
+# What was read for the screen of an incident.
+
+
+class Read(Latest):
+    """The incident was read."""
+
+    def __init__(self, seen: IncidentSeen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class CurvesRead(Latest):
+    """The metrics were read."""
+
+    def __init__(self, curves: CurvesSeen) -> None:
+        super().__init__()
+        self.curves = curves
+
+
+class PlaceFound(Message):
+    """What the person wants to read lies there."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
+
+
+class ReportMade(Message):
+    """The report is written."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class UndoSeen(Message):
+    """It is known what an undo would do."""
+
+    def __init__(self, seen: SeenUndo) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class RecoveryPlanned(Message):
+    """It is known what going on would do."""
+
+    def __init__(self, seen: RecoverySeen) -> None:
+        super().__init__()
+        self.seen = seen

@@ -1,0 +1,152 @@
+"""One node or a set of them: state, whose cordon, what the ledger says, and on demand its kernel log and a health check."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import DataTable
+
+from assistant.display import line
+from assistant.nodeset import expand, fold
+from assistant.tui.about_nodes import HealthSeen, KernelSeen, NodesSeen, read_health, read_kernel, read_nodes
+from assistant.tui.citations import Place, text_place
+from assistant.tui.messages import Latest, OpenIncident, OpenNodes
+from assistant.tui.screens.tabbed import Tabbed
+from assistant.tui.snapshot import ClusterSeen
+from assistant.tui.visibility import covered
+from assistant.tui.widgets.heads import nodes_head
+from assistant.tui.widgets.health import HealthTable
+from assistant.tui.widgets.incidents_panel import IncidentList
+from assistant.tui.widgets.rows import NodeTable
+
+MOST_ASKED = 256
+"""Nodes whose kernel log or health is asked for at once."""
+
+
+class Read(Latest):
+    """The nodes were read."""
+
+    def __init__(self, seen: NodesSeen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class HealthRead(Message):
+    """The probes have answered."""
+
+    def __init__(self, seen: HealthSeen) -> None:
+        super().__init__()
+        self.seen = seen
+
+
+class KernelRead(Message):
+    """The kernel logs were read."""
+
+    def __init__(self, seen: KernelSeen, place: Place | None) -> None:
+        super().__init__()
+        self.seen, self.place = seen, place
+
+
+class NodesScreen(Tabbed):
+    """Nodes."""
+
+    PANES: ClassVar[tuple[tuple[str, str], ...]] = (("nodes", "Nodes"), ("incidents", "Incidents"), ("health", "Health"))
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d,K", "kernel", "Kernel log"),
+        Binding("h", "health", "Health check"),
+        Binding("n", "tab('nodes')", "Nodes", show=False),
+        Binding("i", "tab('incidents')", "Incidents", show=False),
+    ]
+
+    def __init__(self, nodes: str) -> None:
+        super().__init__()
+        self.names = tuple(expand(nodes))
+        self.seen: NodesSeen | None = None
+        self._texts = tempfile.TemporaryDirectory(prefix="nightshift-chat-")
+
+    def panes(self) -> Sequence[Widget]:
+        """Return the tabs."""
+        return NodeTable(), IncidentList("No incident blames them."), HealthTable()
+
+    def on_mount(self) -> None:
+        """Follow store and scheduler."""
+        super().on_mount()
+        self.watch(self.app, "store_seen", self._look, init=False)
+        self.watch(self.app, "cluster_seen", self._look, init=False)
+
+    def on_unmount(self) -> None:
+        """Throw away the texts that were written to be read."""
+        self._texts.cleanup()
+
+    def on_screen_resume(self) -> None:
+        """Read, at first and what has happened while something lay on top."""
+        self._look(None)
+
+    def _look(self, _seen: object) -> None:
+        if covered(self):
+            return
+        cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        known = cluster.nodes if cluster is not None and cluster.at is not None else None
+        now = self.desk.now()
+        self.ask("nodes", lambda engine: read_nodes(engine, self.names, known, now), Read)
+
+    def on_read(self, message: Read) -> None:
+        """Show what was read."""
+        self.seen = message.seen
+        self.head(*nodes_head(message.seen, fold(self.names)))
+        self.query_one(NodeTable).tell(message.seen)
+        self.query_one(IncidentList).tell(message.seen.incidents, message.seen.at)
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Open an incident, or one node of many."""
+        event.stop()
+        key, where = str(event.row_key.value), event.data_table.parent
+        if isinstance(where, IncidentList):
+            self.post_message(OpenIncident(int(key)))
+        elif isinstance(where, NodeTable) and len(self.names) > 1:
+            self.post_message(OpenNodes(key))
+
+    def action_health(self) -> None:
+        """Run the health probes; they only read."""
+        if self._too_many():
+            return
+        self.shown = "health"
+        table, names, by = self.query_one(HealthTable), self.names, self.desk.by
+        if not table.busy:
+            table.begin(len(names))
+            self.ask("health", lambda engine: read_health(engine, names, by), HealthRead, lane="nodes")
+
+    def on_health_read(self, message: HealthRead) -> None:
+        """Show what they said."""
+        self.query_one(HealthTable).tell(message.seen)
+
+    def action_kernel(self) -> None:
+        """Read the end of the kernel logs and open them."""
+        if self._too_many():
+            return
+        names, by, folder = self.names, self.desk.by, Path(self._texts.name)
+        self.notify(line(f"Reading the kernel log of {fold(names)}…"), markup=False, timeout=3)
+
+        def kernel(read: KernelSeen) -> KernelRead:
+            return KernelRead(read, text_place(folder, f"kernel log of {fold(names)}", read.text) if read.text else None)
+
+        self.ask("kernel", lambda engine: read_kernel(engine, names, by), kernel, lane="nodes")
+
+    def on_kernel_read(self, message: KernelRead) -> None:
+        """Open them; say which node did not answer."""
+        if message.seen.trouble:
+            self.notify(line(message.seen.trouble[:500]), title="unknown", severity="warning", timeout=10, markup=False)
+        if message.place is not None:
+            self.show_place(message.place)
+
+    def _too_many(self) -> bool:
+        many = len(self.names) > MOST_ASKED
+        if many:
+            self.notify(line(f"{len(self.names):,} nodes are too many to ask at once; choose at most {MOST_ASKED}."), markup=False)
+        return many

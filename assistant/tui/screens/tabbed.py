@@ -1,0 +1,160 @@
+"""A screen about one thing: a head of facts, below it tabs; very wide terminals show two of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer, Static, Tab, Tabs
+
+from assistant.display import line
+from assistant.errors import NightshiftError
+from assistant.tui.keys import panel_keys
+from assistant.tui.messages import Deliver
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+    from assistant.tui.backend import Desk
+    from assistant.tui.citations import Place
+    from assistant.tui.widgets.curves_view import CurvesView
+
+Found = TypeVar("Found")
+
+
+class NotThere(Message):
+    """What should be shown cannot be."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self.why = why
+
+
+class Tabbed(Screen[None]):
+    """Head and tabs."""
+
+    PANES: ClassVar[tuple[tuple[str, str], ...]]
+    """Name and title of each tab; the first is shown first, and beside the others where there is room."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "dismiss", "Back"),
+        *(Binding(str(number), f"number({number})", show=False) for number in range(1, 7)),
+        Binding("left_square_bracket", "turn(-1)", show=False),
+        Binding("right_square_bracket", "turn(1)", show=False),
+        *panel_keys("app.", show=False),
+    ]
+
+    shown: reactive[str] = reactive("")
+    """Name of the tab that is shown."""
+
+    def panes(self) -> Sequence[Widget]:
+        """Return the content of each tab, in the order of `PANES`."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        """Lay out the screen."""
+        yield Static(id="head", markup=False)
+        yield Tabs(*(Tab(f"{number} {title}", id=f"tab-{name}") for number, (name, title) in enumerate(self.PANES, 1)), id="tabs")
+        with Horizontal(id="panes"):
+            for (name, title), pane in zip(self.PANES, self.panes(), strict=True):
+                pane.id = f"pane-{name}"
+                pane.border_title = Content(line(title))
+                yield pane.add_class("pane")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Show the first tab."""
+        self.query_one(Tabs).can_focus = False
+        self._beside = self.PANES[1][0] if len(self.PANES) > 1 else self.PANES[0][0]
+        self.shown = self.shown or self.PANES[0][0]
+
+    def watch_shown(self, before: str, shown: str) -> None:
+        """Show a tab."""
+        if not shown:
+            return
+        first = self.PANES[0][0]
+        self._beside = shown if shown != first else before or self._beside
+        for name, _ in self.PANES:
+            self.pane(name).set_class(name == shown, "-chosen")
+            self.pane(name).set_class(name in (first, self._beside), "-beside")
+        self.query_one(Tabs).active = f"tab-{shown}"
+        self.focus_in(shown)
+        self.refresh_bindings()
+        self.call_after_refresh(self.turned, shown)
+
+    def turned(self, shown: str) -> None:
+        """Read what a tab needs when it is first shown."""
+
+    def focus_in(self, name: str) -> None:
+        """Give a tab the focus."""
+        pane = self.pane(name)
+        inner = pane if pane.can_focus else next((one for one in pane.query("*").results(Widget) if one.can_focus), None)
+        if inner is not None:
+            inner.focus(scroll_visible=False)
+
+    def pane(self, name: str) -> Widget:
+        """Return the content of a tab."""
+        return self.query_one(f"#pane-{name}")
+
+    def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
+        """Follow a click on a tab."""
+        event.stop()
+        if event.tab.id and event.tab.id == self.query_one(Tabs).active:
+            self.shown = event.tab.id.removeprefix("tab-")
+
+    def action_number(self, number: int) -> None:
+        """Go to a tab by its place."""
+        if number <= len(self.PANES):
+            self.shown = self.PANES[number - 1][0]
+
+    def action_tab(self, name: str) -> None:
+        """Go to a tab by its name."""
+        self.shown = name
+
+    def action_turn(self, by: int) -> None:
+        """Go to the tab before or behind."""
+        names = [name for name, _ in self.PANES]
+        self.shown = names[(names.index(self.shown) + by) % len(names)]
+
+    def head(self, *lines: Content) -> None:
+        """Say what it is about."""
+        self.query_one("#head", Static).update(Content("\n").join([line for line in lines if line.plain]))
+
+    @property
+    def desk(self) -> Desk:
+        """Who reads for the screen."""
+        desk: Desk = self.app.desk  # type: ignore[attr-defined]
+        return desk
+
+    def ask(self, kind: str, work: Callable[[Engine], Found], then: Callable[[Found], Message], *, lane: str = "read") -> None:
+        """Read something on a lane; what comes of it arrives here as a message: that of `then`, or `NotThere`."""
+
+        def tried(engine: Engine) -> Message:
+            try:
+                return then(work(engine))
+            except (NightshiftError, OSError) as error:
+                return NotThere(str(error))
+
+        self.desk.read(f"{id(self)} {kind}", tried, lambda message: Deliver(self, message), lane=lane)
+
+    def show_place(self, place: Place) -> None:
+        """Open the log viewer there."""
+        from assistant.tui.screens.log import LogScreen
+
+        self.app.push_screen(LogScreen([place.path], title=place.title, cited=place.cited, line=place.line, account=place.account))
+
+    def on_curves_view_line_chosen(self, message: CurvesView.LineChosen) -> None:
+        """Open the log at the step that was asked for."""
+        from assistant.tui.citations import Place
+
+        self.show_place(Place(message.path, f"log of {message.run}", message.line, account=message.account))
+
+    def on_not_there(self, message: NotThere) -> None:
+        """Say why it cannot be shown."""
+        self.notify(line(message.why), severity="warning", timeout=10, markup=False)

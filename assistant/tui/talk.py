@@ -1,0 +1,375 @@
+"""The conversation that is going on: what is typed goes to the agent or to a command, what comes back is shown and kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assistant.agent.answer import Answer
+from assistant.display import line
+from assistant.errors import UsageError
+from assistant.tui.coalescing_worker import Lane
+from assistant.tui.commands import Commands
+from assistant.tui.export import code, exported
+from assistant.tui.messages import Looked, NotAnswered, Noted, Resumed, Trouble, Typed
+from assistant.tui.sessions import Entry, Kept, Talks, What, checked
+from assistant.tui.slash import is_command, parse
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+    from assistant.tui.app import ChatApp
+    from assistant.tui.widgets.conversation import Conversation
+    from assistant.tui.widgets.prompt import Prompt
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from assistant.errors import NightshiftError
+from assistant.private_files import create_private
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+import re
+from enum import Enum, auto
+
+STOPPED = "You waited no longer for this."
+ENDS_S = 1.0
+"""How long the end of the chat waits until all is written."""
+
+
+class Talk:
+    """Stands between prompt, agent, commands, conversation and the file that keeps it; its methods are called by handlers only."""
+
+    def __init__(self, app: ChatApp, name: str, talks: Talks | None) -> None:
+        """Begin.
+
+        Args:
+            app: Whose conversation it is.
+            name: Of the conversation.
+            talks: Where it is kept; None keeps nothing.
+        """
+        self._app, self.name, self._talks = app, name, talks
+        self._commands = Commands(app, self)
+        self._lane = Lane("conversations", self._failed)
+        self._number, self._written = 0, 0
+        self._said = ""
+        self._complained = False
+        self.answers = ""
+        """What answers, as the status line says it."""
+        self.kept: Sequence[Kept] = ()
+        """Conversations that can be gone on with, the newest first."""
+
+    @property
+    def _conversation(self) -> Conversation:
+        from assistant.tui.widgets.conversation import Conversation
+
+        return self._app.main.query_one(Conversation)
+
+    @property
+    def _prompt(self) -> Prompt:
+        from assistant.tui.widgets.prompt import Prompt
+
+        return self._app.main.query_one(Prompt)
+
+    def open(self) -> None:
+        """Read what was kept, behind the first paint."""
+        self._prompt.known = self._commands.known
+        if self._talks is not None:
+            self._do(lambda talks: self._app.post_message(Typed(talks.typed())))
+            self._load(self.name)
+
+    def close(self) -> None:
+        """Wait a moment until all is written."""
+        done = threading.Event()
+        self._lane.ask("end", done.set)
+        done.wait(ENDS_S)
+        self._lane.close()
+
+    def answers_are(self, answers: str) -> None:
+        """Say what answers from now on."""
+        if not self.is_there:
+            return
+        self.answers = answers
+        self._conversation.welcome.says(answers)
+
+    def typed(self, text: str) -> None:
+        """Take what the person typed: a question or a command."""
+        if self._talks is not None:
+            self._do(lambda talks: talks.add_typed(text))
+        self._said = text
+        if is_command(text):
+            try:
+                self._commands.run(parse(text))
+            except UsageError as error:
+                self._app.notify(line(str(error)), severity="warning", markup=False)
+                self._prompt.fill(text)
+            return
+        wish = stop_wish(text)
+        if wish is StopWish.SET:
+            self._commands.stop(text)
+        elif wish is StopWish.LIFT and self._app.kill_switch is not None:
+            self._commands.lift()
+        else:
+            self.ask(text)
+
+    def ask(self, text: str) -> None:
+        """Let the agent answer, whatever the text looks like: for what was offered and chosen, not written by the person."""
+        question = self._conversation.meant(text)
+        self._said = question
+        number = self.begin(asks=True)
+        self._app.desk.ask(number, question)
+
+    def begin(self, *, asks: bool = False) -> int:
+        """Begin an exchange with what was just typed, and return its number."""
+        self._number += 1
+        self._record(What.SAID, self._number, self._said)
+        self._app.call_later(self._conversation.said, self._number, self._said, asks=asks)
+        return self._number
+
+    def stop(self) -> bool:
+        """Wait no longer for any answer; tell whether one was awaited."""
+        working = self._conversation.working
+        for number in working:
+            self._app.desk.unask(number)
+            self._app.post_message(NotAnswered(number, STOPPED))
+        return bool(working)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is anything to show it on: an answer may come while the person leaves."""
+        from assistant.tui.widgets.conversation import Conversation
+
+        return bool(self._app.main.query(Conversation))
+
+    async def looked(self, message: Looked) -> None:
+        """Show a reading call."""
+        if not self.is_there:
+            return
+        await self._conversation.looked(message.question, message.source, message.took_s)
+
+    async def drafted(self, number: int, text: str) -> None:
+        """Show more of what a model says."""
+        if self.is_there:
+            await self._conversation.drafted(number, text)
+
+    async def answered(self, number: int, answer: Answer) -> None:
+        """Show an answer, and keep it."""
+        if not self.is_there:
+            return
+        self._record(What.ANSWERED, number, answer=answer)
+        await self._conversation.told(number, answer)
+
+    async def failed(self, number: int, why: str) -> None:
+        """Show why there is no answer, and keep that."""
+        if not self.is_there:
+            return
+        self._record(What.FAILED, number, why)
+        await self._conversation.failed(number, why)
+
+    async def noted(self, number: int, text: str) -> None:
+        """Show what came of a command, and keep it."""
+        if not self.is_there:
+            return
+        self._record(What.NOTED, number, text)
+        await self._conversation.noted(number, text)
+
+    def settled(self, approval: int, text: str) -> None:
+        """Say below a proposal what came of it, and keep that."""
+        if not self.is_there:
+            return
+        number = self._conversation.settled(approval, text)
+        if number is not None:
+            self._record(What.SETTLED, number, f"approval {approval}: {text}")
+
+    def clear(self) -> None:
+        """Take everything off the screen."""
+        self._app.call_later(self._conversation.clear)
+
+    def new(self, name: str) -> None:
+        """Begin another conversation.
+
+        Raises:
+            UsageError: There is one of that name.
+        """
+        talks, now = self._keeping(), self._app.desk.now()
+        if name:
+            checked(name)
+
+        def begin() -> None:
+            chosen = name or talks.free_name(now)
+            if chosen in [one.name for one in talks.names()]:
+                raise UsageError(f"there is a conversation {chosen!r} already: /resume {chosen}")
+            self._app.post_message(Resumed(chosen, ()))
+
+        self._lane.ask("change", begin)
+
+    def resume(self, name: str) -> None:
+        """Go on with another conversation; without a name with the newest of the others.
+
+        Raises:
+            UsageError: Nothing is kept.
+        """
+        talks, here = self._keeping(), self.name
+
+        def load() -> None:
+            others = [one.name for one in talks.names() if one.name != here]
+            if not name and not others:
+                raise UsageError("there is no other conversation to go on with")
+            chosen = talks.chosen(name or others[0])
+            self._app.post_message(Resumed(chosen, talks.entries(chosen)))
+
+        self._lane.ask("change", load)
+
+    async def resumed(self, message: Resumed) -> None:
+        """Show another conversation, and go on in it."""
+        if not self.is_there:
+            return
+        if message.name != self.name:
+            self.stop()
+            self.name = message.name
+            self._app.desk.talk_in(message.name)
+        self._number = max([self._number, *(entry.question for entry in message.entries)])
+        await self._conversation.replace(message.entries)
+        self._names()
+        self._prompt.focus()
+
+    def export(self, number: int, file: str) -> None:
+        """Write the conversation as Markdown to a file, which must not be there yet."""
+        entries, name = list(self._conversation.entries[:-1]), self.name or "conversation"
+
+        def work(engine: Engine) -> str:
+            text = exported(name, entries, came_of(engine, entries))
+            return f"Written: {code(str(written(Path(file).expanduser() if file else None, name, text)))}"
+
+        if not any(entry.answer is not None for entry in entries):
+            self._app.post_message(Noted(number, "There is nothing to export yet."))
+            return
+        self._app.desk.act(number, f"export {number}", work)
+
+    def _record(self, what: What, number: int, text: str = "", answer: Answer | None = None) -> None:
+        entry = Entry(self._app.desk.now(), what, number, text, answer)
+        self._conversation.record(entry)
+        name = self.name
+        if self._talks is not None:
+            self._do(lambda talks: talks.add(name, entry))
+
+    def _load(self, name: str) -> None:
+        def load(talks: Talks) -> None:
+            kept = [one.name for one in talks.names()]
+            self._app.post_message(Resumed(name, talks.entries(name) if name in kept else ()))
+
+        self._do(load)
+
+    def _names(self) -> None:
+        def look(talks: Talks) -> None:
+            self.kept = talks.names()
+
+        if self._talks is not None:
+            self._do(look)
+
+    def _keeping(self) -> Talks:
+        if self._talks is None:
+            raise UsageError("this chat keeps no conversations")
+        return self._talks
+
+    def _do(self, work: Callable[[Talks], object]) -> None:
+        """Do something with what is kept, after all that was asked before."""
+        talks = self._keeping()
+        self._written += 1
+        self._lane.ask(str(self._written), lambda: work(talks))
+
+    def _failed(self, lane: str, error: Exception) -> None:
+        if not isinstance(error, OSError):
+            self._app.post_message(Trouble(lane, str(error)))
+        elif not self._complained:
+            # a full disk would else be told with every line
+            self._complained = True
+            told = f"{error.filename or 'the file'}: {error.strerror or error}; what is said from here on may not be kept"
+            self._app.post_message(Trouble(lane, told))
+
+
+# What the export of a conversation needs of the world: what came of its proposals, and a file that was not there before.
+
+
+def came_of(engine: Engine, entries: Sequence[Entry]) -> Mapping[int, str]:
+    """Return what came of the changes that were proposed in a conversation, by their approvals."""
+    proposals = [one for entry in entries if entry.answer is not None for one in entry.answer.proposals]
+    came = {}
+    for approval in {one.approval for one in proposals if one.approval is not None}:
+        try:
+            one = engine.store.approval(approval)
+            outcome = engine.store.outcome(one.call)
+        except NightshiftError:
+            continue
+        end = "" if outcome is None else ", done" if outcome.ok else f", failed: {outcome.error}"
+        if one.verdict is not None:
+            why = f" ({one.answer_why})" if one.answer_why else ""
+            came[approval] = f"{one.verdict} by {one.by}{why}{end}"
+        else:
+            came[approval] = "lapsed" if one.expired(engine.clock.now()) else "waits for a person"
+    return came
+
+
+def written(path: Path | None, name: str, text: str) -> Path:
+    """Write a new file and return its path.
+
+    Raises:
+        UsageError: It is there already, or cannot be written.
+    """
+    places = (
+        [path] if path is not None else [Path(f"nightshift-{name}{tail}.md") for tail in ("", *(f"-{n}" for n in range(2, 100)))]
+    )
+    for place in places:
+        try:
+            with create_private(place, "x", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"{place} cannot be written: {error.strerror or error}") from error
+        return place.absolute()
+    raise UsageError(f"{places[-1]} is there already; name another file: /export FILE")
+
+
+# Words by which a person stops every change or wants to go on: `stop everything`, `pause`, `resume`. Pure.
+#
+# A line counts only as a whole. Where it names anything, as `stop job 12` does, it is another wish and goes to the agent, and so
+# does
+# every question about stopping.
+
+POLITE = r"(?:please|pls|now|nightshift|ok|okay|quick|quickly|immediately|at once|right now|for now|hey)"
+EVERYTHING = (
+    r"(?:everything|all|it all|all of it|nightshift|"
+    r"(?:all|any|every|the|your|its)?\s*(?:further |other |more |new |automatic |automated )*"
+    r"(?:change|changes|action|actions|automation|changing(?: things| anything)?|acting|making changes)"
+    r"(?: of yours)?|changing (?:things|anything)|acting)"
+)
+STOPS = r"(?:(?:an )?emergency(?: stop)?|stop|halt|pause|freeze|suspend|(?:hit |set |use )?(?:the )?kill switch|hands off)"
+GOES_ON = (
+    r"(?:resume|unpause|unfreeze|unstop|go on|carry on|continue|proceed|start again|un-?pause|end the (?:stop|pause)|"
+    r"(?:lift|remove|clear|release|unset) (?:the )?(?:stop|pause|kill switch))"
+)
+_STOP = re.compile(rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{STOPS}(?:\s{{1,8}}{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}")
+_GO_ON = re.compile(
+    rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{GOES_ON}(?:\s{{1,8}}(?:with\s{{1,8}})?{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}"
+)
+LONGEST = 80
+"""Characters of a line that may be such a wish."""
+
+
+class StopWish(Enum):
+    """What a person wants of the kill switch."""
+
+    SET = auto()
+    LIFT = auto()
+
+
+def stop_wish(text: str) -> StopWish | None:
+    """Return what a line wants of the kill switch; None where it is about something else."""
+    line = " ".join(text.lower().split()).rstrip("!. ")
+    if not line or len(line) > LONGEST:
+        return None
+    if _STOP.fullmatch(line):
+        return StopWish.SET
+    return StopWish.LIFT if _GO_ON.fullmatch(line) else None

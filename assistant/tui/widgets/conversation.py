@@ -1,0 +1,213 @@
+"""The conversation: what was asked, what was looked at, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widgets import Static
+
+from assistant.agent.answer import Answer, Source
+from assistant.display import line
+from assistant.tui.sessions import Entry, What
+from assistant.tui.widgets.exchange import Exchange
+from assistant.tui.widgets.plain import Plain, link
+from assistant.tui.widgets.welcome import Welcome
+
+MOST_LAID_OUT = 24
+"""Exchanges that are laid out; older ones are when somebody asks for them."""
+MORE = 12
+
+
+class Conversation(VerticalScroll):
+    """Questions and answers, oldest first; it stays at its end while the person does not scroll up."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.welcome = Welcome()
+        self._earlier = Earlier()
+        self._shown: dict[int, Exchange] = {}
+        self._entries: list[Entry] = []
+        """All of the conversation, laid out or not."""
+
+    def compose(self) -> ComposeResult:
+        """Begin with the welcome."""
+        yield self.welcome
+        yield self._earlier
+
+    def on_mount(self) -> None:
+        """Stay at the end."""
+        self._earlier.show(0)
+        self.anchor()
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All of the conversation, oldest first."""
+        return self._entries
+
+    @property
+    def working(self) -> list[int]:
+        """Questions that are not answered yet."""
+        return [number for number, one in self._shown.items() if one.waits]
+
+    def record(self, entry: Entry) -> None:
+        """Take an entry into the conversation; it is shown by other means."""
+        self._entries.append(entry)
+
+    async def said(self, question: int, text: str, *, asks: bool) -> None:
+        """Show what the person said.
+
+        Args:
+            question: Number of the exchange.
+            text: As it was typed.
+            asks: Whether the agent works on it.
+        """
+        with self.app.batch_update():
+            exchange = await self._begin(question, text)
+            if asks:
+                exchange.think()
+            await self._prune()
+        # whoever says something wants to see what comes of it, wherever they had scrolled to
+        self.anchor()
+
+    async def looked(self, question: int, source: Source, took_s: float | None = None) -> None:
+        """Show a reading call of the agent."""
+        if question in self._shown:
+            await self._shown[question].looked(source, took_s)
+
+    async def drafted(self, question: int, text: str) -> None:
+        """Show more of what the model says."""
+        if question in self._shown:
+            await self._shown[question].drafted(text)
+
+    async def told(self, question: int, answer: Answer) -> None:
+        """Show an answer."""
+        if question in self._shown:
+            with self.app.batch_update():
+                await self._shown[question].told(answer)
+
+    async def failed(self, question: int, why: str) -> None:
+        """Show why there is no answer."""
+        if question in self._shown:
+            await self._shown[question].failed(why)
+
+    async def noted(self, question: int, markdown: str) -> None:
+        """Show what came of a command."""
+        if question not in self._shown:
+            await self._begin(question, "")
+        await self._shown[question].noted(markdown)
+
+    def settled(self, approval: int, text: str) -> int | None:
+        """Say what came of a proposal; return the exchange in which it was made, None when that is not laid out."""
+        return next((number for number, one in self._shown.items() if one.settled(approval, text)), None)
+
+    def meant(self, text: str) -> str:
+        """Return what is meant by a number that was typed below numbered options; else the text as it is."""
+        last = next(reversed(self._shown.values()), None)
+        answer = last.reply.answer if last is not None else None
+        options = answer.options if answer is not None else () if self._entries else self.welcome.examples
+        if text in options or not text.isdecimal() or not 1 <= int(text) <= len(options):
+            return text
+        return options[int(text) - 1]
+
+    async def replace(self, entries: Sequence[Entry]) -> None:
+        """Show another conversation: its last exchanges."""
+        self._entries = list(entries)
+        await self.clear()
+        await self.show_earlier()
+        self.anchor()
+
+    async def clear(self) -> None:
+        """Take everything off the screen; it can be laid out again."""
+        shown, self._shown = list(self._shown.values()), {}
+        with self.app.batch_update():
+            for one in shown:
+                await one.remove()
+        self._count()
+
+    async def on_earlier_wanted(self, message: Earlier.Wanted) -> None:
+        """Lay out older exchanges."""
+        message.stop()
+        await self.show_earlier()
+
+    async def show_earlier(self, count: int = MORE) -> None:
+        """Lay out older exchanges, above those that are."""
+        hidden = self._hidden()
+        top = next(iter(self._shown.values()), None)
+        newer = dict(self._shown)
+        self._shown = {}
+        # one layout for all of them, not one for each widget
+        with self.app.batch_update():
+            for number in hidden[-count:]:
+                await self._again(number, top)
+        self._shown |= newer
+        self._count()
+
+    async def on_plain_cited(self, event: Plain.Cited) -> None:
+        """Open the source: of the same exchange, else of the nearest before it."""
+        event.stop()
+        numbers = list(self._shown)
+        asked = next((one.number for one in self._shown.values() if event.control in one.walk_children()), numbers[-1])
+        for number in reversed(numbers[: numbers.index(asked) + 1]):
+            if self._shown[number].open_source(event.number):
+                return
+        self.app.notify(
+            line(f"Source {event.number} is not on the screen: it belongs to an earlier question."),
+            severity="warning",
+            markup=False,
+        )
+
+    async def _begin(self, number: int, text: str, before: Exchange | None = None) -> Exchange:
+        self._shown[number] = exchange = Exchange(number, text)
+        await self.mount(exchange, before=before)
+        return exchange
+
+    async def _again(self, number: int, before: Exchange | None) -> None:
+        entries = [entry for entry in self._entries if entry.question == number]
+        said = next((entry.text for entry in entries if entry.what is What.SAID), "")
+        exchange = await self._begin(number, said, before)
+        for entry in entries:
+            if entry.what is What.ANSWERED and entry.answer is not None:
+                await exchange.told(entry.answer)
+            elif entry.what is What.FAILED:
+                await exchange.failed(entry.text)
+            elif entry.what is What.NOTED:
+                await exchange.noted(entry.text)
+            elif entry.what is What.SETTLED:
+                await exchange.remarked(entry.text)
+
+    async def _prune(self) -> None:
+        """Take the oldest exchanges off the screen, unless the person reads there."""
+        if len(self._shown) <= MOST_LAID_OUT or not self.is_vertical_scroll_end:
+            return
+        oldest = [number for number, one in self._shown.items() if not one.waits][: len(self._shown) - MOST_LAID_OUT]
+        for number in oldest:
+            await self._shown.pop(number).remove()
+        self._count()
+
+    def _hidden(self) -> list[int]:
+        return [number for number in dict.fromkeys(entry.question for entry in self._entries) if number not in self._shown]
+
+    def _count(self) -> None:
+        self._earlier.show(len(self._hidden()))
+
+
+# What was said before what is laid out.
+
+
+class Earlier(Static):
+    """Stands for exchanges that are not laid out."""
+
+    class Wanted(Message):
+        """Somebody wants to see some of them."""
+
+    def show(self, count: int) -> None:
+        """Say how many there are."""
+        self.display = count > 0
+        self.update(link(f"… {count:,} earlier", "earlier"))
+
+    def action_earlier(self) -> None:
+        """Ask for some of them."""
+        self.post_message(self.Wanted())

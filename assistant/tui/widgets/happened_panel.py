@@ -1,0 +1,67 @@
+"""What happened: the audit, newest first, without readings."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from textual.widgets import DataTable
+
+from assistant.store import AuditRow
+from assistant.tui.messages import OpenIncident
+from assistant.tui.snapshot import StoreSeen
+from assistant.tui.widgets.panel import Panel
+from assistant.tui.widgets.rows import Cell, Row
+from assistant.tui.words import clock, short
+
+_COLOURS = {"incident.opened": "error", "approval.asked": "accent", "diagnosis": "primary"}
+_WORDS = {"incident.opened": "noticed", "incident.event": "again", "approval.asked": "asks", "diagnosis": "found"}
+
+
+class HappenedPanel(Panel):
+    """The recent past."""
+
+    NAME, TITLE, CALM = "happened", "What happened", "Nothing has happened yet."
+    COLUMNS = ("at", "#", "what", "by")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._incidents: dict[str, int] = {}
+
+    def store_read(self, seen: StoreSeen | None) -> None:
+        """Show the rows."""
+        if seen is not None:
+            self._incidents = {str(row.id): row.incident for row in seen.happened if row.incident is not None}
+            self.table.show([row_of(row, seen.at) for row in seen.happened])
+            self.count(len(seen.happened))
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Open the incident that the row is about."""
+        event.stop()
+        about = self._incidents.get(str(event.row_key.value))
+        if about is not None:
+            self.post_message(OpenIncident(about))
+
+
+def row_of(row: AuditRow, now: datetime) -> Row:
+    """Return a row of the audit as a row."""
+    return Row(
+        str(row.id),
+        (
+            Cell(clock(row.at, now), "text-muted"),
+            str(row.incident or ""),
+            Cell(short(told(row), 120), _COLOURS.get(row.what, "")),
+            Cell(short(row.by.partition("@")[0], 16), "text-muted"),
+        ),
+    )
+
+
+def told(row: AuditRow) -> str:
+    """Return what a row of the audit says, in words."""
+    if row.what == "incident.state":
+        return f"{row.outcome}: {row.why}" if row.why else row.outcome
+    if row.what == "approval.answered":
+        return f"{'allowed' if row.outcome == 'allow' else 'refused'}: {row.preview}"
+    if row.what == "outcome":
+        return f"done: {row.preview}" if row.outcome == "ok" else f"failed: {row.preview}: {row.outcome}"
+    word = _WORDS.get(row.what, row.what.replace(".", " ").replace("_", " "))
+    return f"{word}: {row.preview or row.why}".rstrip(": ")

@@ -1,0 +1,208 @@
+"""A table of records that is changed only where they changed, so that a thousand rows cost nothing while nothing happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import ClassVar, NamedTuple
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.widgets import DataTable, Static
+
+from assistant.display import line
+from assistant.records import NodeState
+from assistant.tui.about_incident import CheckpointsSeen, SeenCheckpoint
+from assistant.tui.about_nodes import NodesSeen, SeenNode
+from assistant.tui.keys import vi_keys
+from assistant.tui.words import NODES, age, short
+
+
+class Cell(NamedTuple):
+    """What stands in one cell."""
+
+    text: str
+    colour: str = ""
+    """Name of a variable of the theme, `error`; empty for the plain colour."""
+
+
+class Row(NamedTuple):
+    """One record."""
+
+    key: str
+    """Tells it from all others of the table, for as long as it lives."""
+    cells: tuple[Cell | str, ...]
+
+
+class Rows(DataTable[Text]):
+    """Shows records; the cursor stays on its record while others come and go."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *vi_keys(
+            down="cursor_down", up="cursor_up", first="scroll_top", last="scroll_bottom", page_down="page_down", page_up="page_up"
+        ),
+    ]
+
+    def __init__(self, columns: Sequence[str], *, id: str | None = None) -> None:
+        super().__init__(cursor_type="row", zebra_stripes=False, id=id)
+        self._titles = tuple(columns)
+        self._shown: dict[str, Row] = {}
+        self._drawn_in = ""
+
+    def on_mount(self) -> None:
+        """Make the columns."""
+        self.cell_padding = 0
+        for place, title in enumerate(self._titles):
+            self.add_column(Text(line(f"{title} ")), key=str(place))
+        # a header that is drawn between new rows and the measuring of their columns stays in Textual's cache with the old widths
+        self.watch(self, "virtual_size", self.notify_style_update, init=False)
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._shown.values())))
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show these records in this order."""
+        wanted = {row.key: row for row in rows}
+        same_order = [key for key in self._shown if key in wanted] == [row.key for row in rows if row.key in self._shown]
+        appended = list(wanted)[: len(self._shown)] == list(self._shown)
+        if self._drawn_in == self.app.theme and (list(wanted) == list(self._shown) or (same_order and appended)):
+            self._change(wanted)
+        else:
+            self._draw_anew(rows)
+        self._shown, self._drawn_in = wanted, self.app.theme
+
+    def _change(self, wanted: dict[str, Row]) -> None:
+        for key, row in wanted.items():
+            if key not in self._shown:
+                self.add_row(*self._drawn(row), key=key)
+            elif row != self._shown[key]:
+                for place, (cell, before) in enumerate(zip(row.cells, self._shown[key].cells, strict=True)):
+                    if cell != before:
+                        self.update_cell(key, str(place), self._text(cell), update_width=True)
+
+    def _draw_anew(self, rows: Sequence[Row]) -> None:
+        # where nobody is reading, what is newest stays in sight
+        at = self.cursor_key if self.has_focus or self.cursor_row else ""
+        top = self.scroll_y if at else 0
+        self.clear()
+        for row in rows:
+            self.add_row(*self._drawn(row), key=row.key)
+        places = [row.key for row in rows]
+        if at in places:
+            self.move_cursor(row=places.index(at), scroll=False)
+        self.scroll_to(y=top, animate=False, force=True)
+
+    @property
+    def cursor_key(self) -> str:
+        """Key of the record that the cursor is on; empty in an empty table."""
+        keys = list(self._shown)
+        return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
+
+    def _drawn(self, row: Row) -> list[Text]:
+        return [self._text(cell) for cell in row.cells]
+
+    def _text(self, cell: Cell | str) -> Text:
+        if isinstance(cell, str):
+            return Text(line(f"{cell} "), no_wrap=True, end="")
+        colour = self.app.theme_variables.get(cell.colour, "")
+        return Text(line(f"{cell.text} "), style=colour if colour.startswith("#") else "", no_wrap=True, end="")
+
+
+# What a job saved, newest first, each with what speaks against loading it.
+
+
+class CheckpointsTable(Vertical):
+    """Checkpoints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Rows(("", "step", "saved", "size", "format", "name", "problems"))
+        self.note = Static("Looking for checkpoints…", classes="note", markup=False)
+
+    def compose(self) -> ComposeResult:
+        """Put note and table there."""
+        yield self.note
+        yield self.table
+
+    def tell(self, seen: CheckpointsSeen, now: datetime) -> None:
+        """Show them."""
+        nothing = "" if seen.found else "No checkpoints. "
+        self.note.update(f"{nothing}{line(seen.note)}")
+        self.table.show([_row(one, now) for one in reversed(seen.found)])
+        self.table.set_class(not seen.found, "-hidden")
+
+
+def _row(one: SeenCheckpoint, now: datetime) -> Row:
+    sign = Cell("✗", "error") if one.problems else Cell("✓", "success")
+    problems = Cell(short("; ".join(one.problems), 160), "error") if one.problems else Cell("healthy", "success")
+    saved = f"{age(one.saved_at, now)} ago" if one.saved_at is not None else "?"
+    return Row(
+        one.path, (sign, f"{one.step:,}", saved, size(one.size_bytes), one.format, short(PurePath(one.path).name, 40), problems)
+    )
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in a few cells: `512 B`, `1.4 GB`."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+# Nodes one by one: state, whose cordon it is, jobs, and how often each was to blame.
+
+MOST = 1_000
+"""Rows; the head counts all of them."""
+
+
+class NodeTable(Vertical):
+    """Nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Rows(("", "node", "state", "job", "blame", "failed jobs", "of what", "set aside by", "until", "reason"))
+
+    def compose(self) -> ComposeResult:
+        """Put the table there."""
+        yield self.table
+
+    def tell(self, seen: NodesSeen) -> None:
+        """Show them."""
+        self.table.show([row_of(one, seen) for one in seen.nodes[:MOST]])
+
+
+def row_of(one: SeenNode, seen: NodesSeen) -> Row:
+    """Return a node as a row."""
+    state = one.node.state if one.node is not None else NodeState.UNKNOWN
+    look = NODES[state]
+    told = str(state) if one.node is not None else "unknown" if seen.unknown else "no such node"
+    score = one.score
+    of = Counter(sighting.reason for sighting in score.blamed).most_common() if score is not None else []
+    lease = one.lease
+    by = f"us ({lease.by})" if lease is not None else "somebody else" if one.node is not None and one.node.reason else ""
+    until = (
+        "" if lease is None or lease.until is None else "ran out" if lease.expired(seen.at) else f"{age(lease.until, seen.at)} left"
+    )
+    reason = lease.why if lease is not None else one.node.reason if one.node is not None else ""
+    return Row(
+        one.name,
+        (
+            Cell(look.sign, look.colour),
+            one.name,
+            Cell(told, look.colour),
+            short(", ".join(one.node.jobs), 24) if one.node is not None else "",
+            Cell(
+                f"{score.score:.2f}" if score is not None and score.blamed else "0",
+                "warning" if score is not None and score.score else "",
+            ),
+            str(score.present) if score is not None else "0",
+            short(", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in of), 40),
+            by,
+            until,
+            Cell(short(reason, 160), look.colour),
+        ),
+    )

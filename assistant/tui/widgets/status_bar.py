@@ -1,0 +1,137 @@
+"""The first line: is anything wrong, does anything wait, who answers, how far may Nightshift go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from rich.cells import cell_len
+from textual import events
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widgets import Static
+
+from assistant.display import line
+from assistant.records import JobState, NodeState
+from assistant.tui.snapshot import ClusterSeen, StoreSeen
+from assistant.tui.visibility import covered
+from assistant.tui.words import clock
+
+GAP = "  "
+_OUT = (NodeState.DOWN, NodeState.DRAINED, NodeState.DRAINING)
+
+
+class StatusBar(Static):
+    """One line that is calm when all is well."""
+
+    MODES: ClassVar[dict[str, str]] = {"observe": "observes", "propose": "asks first", "act": "acts"}
+
+    answers: reactive[str] = reactive("waking up")
+    """What answers questions: `words`, `embedded model`, the name of a language model."""
+    mode: reactive[str] = reactive("")
+    """Of the policy; empty before it is known."""
+    trouble: reactive[str] = reactive("")
+    """What does not work now."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._places: list[tuple[int, int, str]] = []
+
+    def on_mount(self) -> None:
+        """Follow what the desk reads."""
+        self.watch(self.app, "store_seen", self.look, init=False)
+        self.watch(self.app, "cluster_seen", self.look, init=False)
+        self.look()
+
+    def watch_answers(self) -> None:
+        """Say it."""
+        self.look()
+
+    def watch_mode(self) -> None:
+        """Say it."""
+        self.look()
+
+    def watch_trouble(self) -> None:
+        """Say it."""
+        self.look()
+
+    def look(self) -> None:
+        """Show what is seen now."""
+        if covered(self):
+            return
+        store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
+        cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        left = [Part(" Nightshift ", "$primary bold")]
+        if self.trouble:
+            left.append(Part(f"! {self.trouble}", "$error bold"))
+        left += _store_parts(store) + _cluster_parts(cluster)
+        self._places = _places_of(left)
+        right = [Content.styled(line(text), "$text-muted") for text in (self.answers, self.MODES.get(self.mode, self.mode)) if text]
+        shown = Content(GAP).join(Content.styled(line(part.text), part.style) for part in left)
+        self.update(_spread(shown, Content(" · ").join(right), self.size.width), layout=False)  # always one line of the whole width
+
+    def on_resize(self) -> None:
+        """Fill the line."""
+        self.look()
+
+    async def on_click(self, event: events.Click) -> None:
+        """Open the panel of what was clicked."""
+        for first, end, panel in self._places:
+            if first <= event.x < end:
+                await self.app.run_action(f"app.panel('{panel}')")
+
+
+class Part(NamedTuple):
+    """A few words of the line."""
+
+    text: str
+    style: str
+    panel: str = ""
+    """Which a click opens."""
+
+
+def _places_of(parts: Sequence[Part]) -> list[tuple[int, int, str]]:
+    """Return from where to where the parts with a panel stand, in cells."""
+    found, at = [], 0
+    for part in parts:
+        end = at + cell_len(part.text)
+        if part.panel:
+            found.append((at, end, part.panel))
+        at = end + len(GAP)
+    return found
+
+
+def _store_parts(seen: StoreSeen | None) -> list[Part]:
+    if seen is None:
+        return [Part("opening the store…", "$text-muted")]
+    parts = [Part("! breaker open: nightshift breaker", "$error bold", "happened")] if seen.breaker else []
+    if not (seen.unfinished or seen.approvals or seen.handed_over):
+        return parts or [Part("nothing is wrong", "$success")]
+    if seen.unfinished:
+        parts.append(Part(f"{seen.unfinished} incident{'s' * (seen.unfinished > 1)}", "$error bold", "incidents"))
+    if seen.approvals:
+        count = len(seen.approvals)
+        parts.append(Part(f"{count} wait{'s' * (count == 1)} for you", "$accent bold", "approvals"))
+    if seen.handed_over:
+        parts.append(Part(f"{seen.handed_over} handed over", "$warning", "incidents"))
+    return parts
+
+
+def _cluster_parts(seen: ClusterSeen | None) -> list[Part]:
+    if seen is None or (seen.at is None and not seen.trouble):
+        return [Part("asking the scheduler…", "$text-muted")]
+    if seen.trouble:
+        since = f" since {clock(seen.at, seen.at)}" if seen.at is not None else ""
+        return [Part(f"! scheduler silent{since}", "$warning", "jobs")]
+    parts = [Part(f"{seen.states.get(JobState.RUNNING, 0):,} running", "$text-muted", "jobs")]
+    if seen.out:
+        parts.append(Part(f"{seen.out:,} of {len(seen.nodes):,} nodes out", "$warning", "nodes"))
+    else:
+        parts.append(Part(f"{len(seen.nodes):,} nodes", "$text-muted", "nodes"))
+    return parts
+
+
+def _spread(left: Content, right: Content, width: int) -> Content:
+    """Put one text to the left and one to the right; the right one goes first where there is no room."""
+    gap = width - left.cell_length - right.cell_length - 1
+    return left + Content(" " * gap) + right if gap >= 2 else left

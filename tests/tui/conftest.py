@@ -1,0 +1,82 @@
+"""The chat on a simulated cluster: the real app, desk and engine; only the cluster and time are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from assistant.agent.semantic import SemanticAgent
+from assistant.engine import Engine
+from assistant.policy import Mode
+from assistant.tui.app import ChatApp
+from assistant.tui.backend import Desk
+from assistant.tui.sessions import Talks
+from assistant.wiring import Agent
+from tests.scenarios.scene import Scene
+from tests.tui.waiting import until
+
+MakesAgent = Callable[[Engine], Agent]
+
+
+class OnScene:
+    """Builds nothing: gives the chat the engine of a scene, with an agent that needs no model."""
+
+    def __init__(self, scene: Scene, agent: MakesAgent | None = None) -> None:
+        self._scene, self._agent = scene, agent
+
+    def engine(self) -> Engine:
+        return self._scene.engine
+
+    def agent(self, engine: Engine, thread: str) -> tuple[Agent, str]:
+        if self._agent is not None:
+            return self._agent(engine), "scripted"
+        return SemanticAgent(engine.gate, engine.clock), "words only"
+
+
+def app_on(
+    scene: Scene, *, by: str = "chat:alice", thread: str = "", talks: Talks | None = None, agent: MakesAgent | None = None
+) -> ChatApp:
+    starts = OnScene(scene, agent)
+    return ChatApp(lambda post: Desk(starts, post, by=by, owner=f"{by}@here:1.1", clock=scene.clock), thread=thread, talks=talks)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """A quiet cluster."""
+    return Scene(tmp_path, mode=Mode.PROPOSE)
+
+
+@pytest.fixture
+def broken(scene: Scene) -> Scene:
+    """A job has died of a GPU; the cordon of its node waits for a yes."""
+    scene.cluster.submit(scene.spec)
+    scene.watch(120)
+    assert scene.engine.store.approvals()
+    return scene
+
+
+@asynccontextmanager
+async def opened(
+    scene: Scene,
+    size: tuple[int, int] = (120, 40),
+    *,
+    thread: str = "",
+    talks: Talks | None = None,
+    agent: MakesAgent | None = None,
+) -> AsyncIterator[tuple[ChatApp, Pilot[int]]]:
+    """Run the chat until it has read store and scheduler once, and the agent is ready."""
+    app = app_on(scene, thread=thread, talks=talks, agent=agent)
+    async with app.run_test(size=size) as pilot:
+        await until(
+            pilot,
+            lambda: app.store_seen is not None and app.cluster_seen is not None and app.cluster_seen.at is not None,
+            "the first look",
+        )
+        yield app, pilot
+
+
+Opens = Callable[..., AbstractAsyncContextManager[tuple[ChatApp, Pilot[int]]]]
