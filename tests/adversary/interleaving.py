@@ -46,7 +46,7 @@ READERS: tuple[tuple[Any, str], ...] = (
     (Gate, "_moot"),
     (Gate, "_settle"),
     (Gate, "_must_still_be_allowed"),
-    (resubmit, "_plan"),
+    (resubmit, "plan_submission"),
     (resubmit, "_first_of_call"),
     (resubmit, "_must_win"),
 )
