@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assistant.errors import ToolError
+from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.logs.spikes import find_spike
 from assistant.records import Checkpoint, Job, Risk
 from assistant.recover.checkpoints.inventory import Choice, Inventory, before_step, examined, inventory, last, last_healthy
@@ -28,6 +28,8 @@ WHICH = ("last", "last_healthy", "before_step")
 FEWEST_LOST = 5
 """Logged steps without a number that show lost weights; a loss scaler skips one or two."""
 LOST = "the loss of job {job} is no number from step {step} on: what it saved since must not be loaded"
+MOST_TORN = 3
+"""Newest checkpoints that are not whole and are named to people."""
 MOST_PRESENT = 200
 """Newest checkpoints that a choice writes down, so that it can be told later which were written over."""
 
@@ -204,6 +206,31 @@ def about(checkpoint: Checkpoint) -> dict[str, Any]:
         "healthy": checkpoint.healthy,
         "problems": list(checkpoint.problems),
     }
+
+
+def saved_state(context: Context, job: Job) -> str:
+    """Say what a job left to go on from, for people: the newest checkpoint that is whole, and newer ones that are not.
+
+    Only what lies there is looked at; contents are not read. Empty where nothing is known of it, or the storage does not answer.
+    """
+    try:
+        search = search_of(context, job)
+        if search.inventory is None:
+            return f"{search.note}." if search.state is SaveState.NEVER_SAVED else ""
+        checkpoints = _refused_from(search.inventory, lost_from(job)).checkpoints
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return ""
+    whole = max(
+        (checkpoint for checkpoint in checkpoints if checkpoint.healthy), key=lambda checkpoint: checkpoint.step, default=None
+    )
+    newer = [checkpoint for checkpoint in checkpoints if not checkpoint.healthy and (whole is None or checkpoint.step > whole.step)]
+    torn = "; ".join(
+        f"{checkpoint.path.name}: {checkpoint.problems[0]}" for checkpoint in newer[-MOST_TORN:] if checkpoint.problems
+    )
+    unusable = f"not to be loaded: {torn}." if torn else ""
+    if whole is None:
+        return f"No checkpoint of it is whole; {unusable}" if unusable else ""
+    return f"The newest whole checkpoint is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else '.'}"
 
 
 def search_of(context: Context, job: Job) -> CheckpointSearch:

@@ -6,11 +6,14 @@ from typing import Any
 
 from assistant.records import Risk
 from assistant.tooling import Context, tool
+from assistant.tools.checkpoints import saved_state
 
 
 @tool(risk=Risk.READ)
 def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: str = "", owner: str = "") -> dict[str, Any]:
     """Write the message for the owner of a job: what failed, the line that proves it, what to change. It is kept, not sent.
+
+    The message and `saved` say what the job left to go on from: its newest whole checkpoint, and newer ones that are not whole.
 
     Args:
         job: Scheduler job id.
@@ -23,16 +26,24 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
     to = owner or shown.user or "the owner"
     lines = [f"{to}: job {job} ({shown.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []
+    saved = saved_state(context, shown)
+    lines += [saved] if saved else []
     lines.append("Nightshift did not restart it; submit it again when that is done.")
-    return {"owner": to, "text": "\n".join(lines), "note": f"{to} must act: {advice}"}
+    return {"owner": to, "text": "\n".join(lines), "saved": saved, "note": f"{to} must act: {advice}"}
 
 
 @tool(risk=Risk.READ)
-def escalate(context: Context, why: str, advice: str = "") -> dict[str, Any]:
+def escalate(context: Context, why: str, advice: str = "", job: str = "") -> dict[str, Any]:
     """Hand an incident to the operators on duty, with the reason why; nothing else happens.
 
     Args:
         why: What stands in the way.
         advice: What to look at first.
+        job: Scheduler job id of the job that failed: `saved` then says what it left to go on from.
     """
-    return {"incident": context.incident, "note": f"{why}{' ' if why.endswith('.') else ': '}{advice}" if advice else why}
+    saved = saved_state(context, context.scheduler.job(job)) if job else ""
+    return {
+        "incident": context.incident,
+        "saved": saved,
+        "note": f"{why}{' ' if why.endswith('.') else ': '}{advice}" if advice else why,
+    }

@@ -125,7 +125,7 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
         facts = facts_of_page(store, incident)
         print_line()
         show("diagnosis", replace(found, advice=advice_left(found.advice, facts, one, store)))
-        for text in facts.undrained:
+        for text in filter(None, [*facts.undrained, facts.saved]):
             print_line(text)
     print_line()
     print_line("timeline", colour="bold")

@@ -87,7 +87,7 @@ def _lines(store: Store, incident_id: int) -> Iterator[str]:
     yield from _done(store, incident_id)
     yield from _figures(store, incident_id)
     facts = facts_of_page(store, incident_id)
-    left = [*facts.undrained, *filter(None, [advice_left(diagnosis.advice, facts, incident, store)])]
+    left = [*facts.undrained, *filter(None, [advice_left(diagnosis.advice, facts, incident, store), facts.saved])]
     if left:
         yield "\n## What to do\n"
         yield from (f"{_plain(one)}\n" for one in left)

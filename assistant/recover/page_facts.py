@@ -36,6 +36,8 @@ class PageFacts:
     """Whether a restart was asked about and cannot be made as things stand."""
     undrained: tuple[str, ...] = ()
     """Sentences about nodes that were to be taken out of service and were not."""
+    saved: str = ""
+    """What the job left to go on from; empty where nobody asked, or nothing is known of it."""
 
 
 def facts_of_page(store: History, incident: int) -> PageFacts:
@@ -47,7 +49,8 @@ def facts_of_page(store: History, incident: int) -> PageFacts:
     failed = any(call.tool in RESTARTS and call.status in (CallStatus.FAILED, CallStatus.DENIED) for call in calls)
     asked = [value for call, value in done if call.tool in ASKED and "restart_from" in value]
     refused = failed or (bool(asked) and not asked[-1]["restart_from"])
-    return PageFacts(ended, restarts[-1] if restarts else "", refused and not restarts, tuple(_undrained(store, calls)))
+    saved = next((str(value["saved"]) for _, value in reversed(done) if value.get("saved")), "")
+    return PageFacts(ended, restarts[-1] if restarts else "", refused and not restarts, tuple(_undrained(store, calls)), saved)
 
 
 def advice_left(advice: str, facts: PageFacts, incident: Incident, store: History) -> str:
