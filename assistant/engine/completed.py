@@ -1,8 +1,9 @@
-"""Say of a job that ended with exit code 0 that its log shows an error: scripts go on behind a command that failed."""
+"""Say of a job that ended with exit code 0 that its log shows an error, or a loss that ran away: neither shows in an exit code."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,8 +19,9 @@ from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.errors import NightshiftError
 from assistant.records import Job, JobState
-from assistant.recover.joblog import logs_of
+from assistant.recover.joblog import log_points, logs_of
 from assistant.untrusted import reading_as, within
+from assistant.watch.loss import SHORT_RUN, SpikeLimits, lasting_spike, loss_in_words
 from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ LARGEST_BYTES = 64 << 20
 READ_S = 10.0
 STRONG = 0.5
 SURVIVED_STEPS = 2
+TRIES = 5
+"""Passes in which a log that cannot be read is tried."""
 _NAMED = 20_000
 
 
@@ -42,6 +46,8 @@ class CompletedJobs:
     """Jobs that ended well by their exit code, each looked at once."""
 
     looked_at: set[tuple[str, int]] = field(default_factory=set)
+    failures: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """How often the log of an attempt could not be read; a file system may answer again at the next pass."""
 
     def look(self, engine: Engine, jobs: Sequence[Job]) -> list[Remark]:
         """Return remarks on jobs that ended since the store was made and were not looked at yet.
@@ -53,16 +59,22 @@ class CompletedJobs:
         due = [job for job in jobs if job.state is JobState.COMPLETED and not job.exit_code and self._is_due(job, engine)]
         remarks: list[Remark] = []
         for job in due[:IN_A_PASS]:
-            self.looked_at.add((job.id, job.attempt))
+            attempt = (job.id, job.attempt)
             try:
-                text = error_behind(engine.scheduler.job(job.id), engine.knowledge)
+                ended = engine.scheduler.job(job.id)
+                text = error_behind(ended, engine.knowledge) or loss_behind(ended)
             except (NightshiftError, OSError) as error:
+                self.failures[attempt] += 1
+                if self.failures[attempt] >= TRIES:
+                    self.looked_at.add(attempt)
                 logger.info("job=%s ended with 0 and its log cannot be read: %s", job.id, error)
                 continue
+            self.looked_at.add(attempt)
             if text:
                 remarks.append(Remark(f"job {job.id}.{job.attempt} error behind exit code 0", text))
         if len(self.looked_at) > _NAMED:
             self.looked_at &= {(job.id, job.attempt) for job in jobs}
+            self.failures.clear()
         return remarks
 
     def _is_due(self, job: Job, engine: Engine) -> bool:
@@ -91,6 +103,14 @@ def error_behind(job: Job, knowledge: Knowledge) -> str:
     where = name or (str(job.log.name) if job.log is not None else "job.log")
     text = text.removeprefix(facts.combined.label_of(number)) if facts.combined is not None else text
     return f"job {job.id} ended with exit code 0, but its log shows an error: {text.strip()[:200]} ({where}:{place})"
+
+
+def loss_behind(job: Job) -> str:
+    """Return how far the loss of a completed job had run away at its end; empty where it had not, or it logs none."""
+    spike = lasting_spike(log_points(job), SpikeLimits(persist_steps=SHORT_RUN))
+    if spike is None:
+        return ""
+    return f"job {job.id} ended with exit code 0, but its loss stood {loss_in_words(spike)} and never came back"
 
 
 def _last_raised(facts: Facts) -> tuple[int, str] | None:

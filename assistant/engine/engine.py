@@ -38,7 +38,7 @@ from assistant.engine.requeues import RequeueRecords
 from assistant.engine.same_cause import open_or_join
 from assistant.engine.senders import in_spite_of_its_end
 from assistant.engine.settled import as_proven
-from assistant.engine.settlement import finished_training, settled_elsewhere
+from assistant.engine.settlement import finished_training, lost_training, settled_elsewhere
 from assistant.engine.surroundings import with_surroundings
 from assistant.engine.went_on import close_if_it_goes_on, close_what_went_on
 from assistant.engine.wrong_starts import stopped_here
@@ -401,8 +401,8 @@ class Engine:
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
         turn = self.outages.turn(self, incident, diagnosis) if by is None else Turn()
-        if turn.over:
-            self._escalate(incident, turn.over)
+        if over := lost_training(self, incident, job) or turn.over:
+            self._escalate(incident, over)
             return False
         if turn.note:
             self._note_state(incident, IncidentState.DIAGNOSED, turn.note)

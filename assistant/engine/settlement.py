@@ -6,15 +6,18 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from assistant.errors import ToolError
+from assistant.logs.spikes import find_spike
 from assistant.records import CallStatus, Diagnosis, EventKind, Incident, Job, JobState, tags_in
 from assistant.recover.dependencies import never_begin
 from assistant.recover.identity import RESTARTS, other_store, restart_of
+from assistant.recover.joblog import log_points
 from assistant.recover.runs import successor_of
+from assistant.watch.loss import loss_in_words
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["finished_training", "settled_elsewhere"]
+__all__ = ["finished_training", "lost_training", "settled_elsewhere"]
 
 
 def settled_elsewhere(
@@ -55,10 +58,33 @@ def settled_elsewhere(
         where = f"job {job.id} was queued again under its own id{why}{on}"
         return f"settled elsewhere: {where} (attempt {job.attempt}, {job.state}){steps}"
     if job.state is JobState.COMPLETED and not job.exit_code and job.ended is not None and job.ended > incident.opened:
-        return f"settled elsewhere: job {job.id} completed meanwhile"
+        return "" if _run_away(incident, job) else f"settled elsewhere: job {job.id} completed meanwhile"
     if not job.state.ended:
         return ""
     return _as_another_job(engine, incident, job, among)
+
+
+def lost_training(engine: Engine, incident: Incident, job: Job | None) -> str:
+    """Return that a job completed although its loss had run away for good, with what it left that is healthy; empty otherwise.
+
+    An exit code of 0 says nothing about what was learned: what such a job saved since must not be used, and a person has to know.
+    """
+    words = _run_away(incident, job) if job is not None and not engine.replays else ""
+    if not words or job is None:
+        return ""
+    outcome = engine.gate.call("escalate", {"why": words, "job": job.id}, why=words, by="engine", incident=incident.id)
+    value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
+    return " ".join(part for part in (f"{words}.", str(value.get("saved", ""))) if part)
+
+
+def _run_away(incident: Incident, job: Job) -> str:
+    if job.state is not JobState.COMPLETED or incident.kind is not EventKind.LOSS_SPIKE:
+        return ""
+    spike = find_spike(log_points(job))
+    if spike is None:
+        return ""
+    gone = f"its loss stood {loss_in_words(spike)} and never came back"
+    return f"job {job.id} completed, but {gone}: what it saved since must not be used"
 
 
 def finished_training(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> str:

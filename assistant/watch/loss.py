@@ -29,6 +29,8 @@ RETURNING = 0.5
 """Share of the peak's height below which a loss counts as on its way back."""
 NO_NORM = -1.0
 """In place of a norm that was not logged: NaN is one that was."""
+SHORT_RUN = 25
+"""Logged steps that a loss gets at least to come back in a run that has logged few before it left its level."""
 MOST_PATIENCE = 4
 """Times the patience that a loss gets which is on its way back."""
 
@@ -56,8 +58,20 @@ def lasting_spike(points: Sequence[MetricPoint], limits: SpikeLimits) -> Spike |
         return spike if len(losses) >= limits.persist_steps else None
     if math.isnan(spike.height):
         return spike if len(losses) >= min(NOT_A_NUMBER_STEPS, limits.persist_steps) else None
-    patience = limits.persist_steps * (MOST_PATIENCE if _returning(losses, spike.level) else 1)
+    logged_before = sum(point.line < spike.line and point.loss is not None for point in last_run(points))
+    patience = min(limits.persist_steps, max(SHORT_RUN, logged_before))  # a short run must not end before anybody is told
+    if _returning(losses, spike.level):
+        patience = limits.persist_steps * MOST_PATIENCE
     return spike if len(losses) >= patience else None
+
+
+def loss_in_words(spike: Spike) -> str:
+    """Say how far a loss is off and since when: `at 9.5 since step 70 (3.74 before)`, `no number since step 62 (5.38 before)`."""
+    before = f" ({spike.level:.4g} before)" if math.isfinite(spike.level) else ""
+    if spike.no_gradients:
+        return f"of weights that have not changed since step {spike.step}, where the gradients became no numbers"
+    height = "no number" if math.isnan(spike.height) else f"at {spike.height:.4g}"
+    return f"{height} since step {spike.step}{before}"
 
 
 def _tall(spike: Spike) -> bool:
