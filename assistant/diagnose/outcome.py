@@ -43,6 +43,8 @@ CLOSING = 3
 AFTERMATH = 12
 """Lines behind an exception that a program wrote down itself in which it explains it."""
 LONGEST_WARNING = 30
+TEARDOWN_KINDS = (Kind.IGNORED, Kind.ATEXIT)
+"""What Python prints while it takes a program down that has ended already."""
 LONG, LONG_HEAD, LONG_END = 480, 160, 240
 """Of a longer line, a text or a table that a program handles, only head and end may tell of its own failure."""
 OUTLIVED = 25
@@ -116,6 +118,8 @@ _HARMLESS = re.compile(
     r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
     r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|standard|test|val\w*|train\w*|average"
     r"|avg|word|character) errors?\b"
+    r"|\b(?:processed|converted|downloaded|parsed|written|total|finished|done)\b\D{0,20}\d.{0,60}\b\d+ (?:errors?|failed)\b"
+    r"|:\d+: (?:warning|note): |^-- (?:Performing Test|Looking for|Check|Could NOT find)\b"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
     r"|ignor|skipp|continu|fall(?:ing)? ?back|retry",
     re.IGNORECASE,
@@ -140,7 +144,11 @@ _CONCLUDED = re.compile(
     r"|\ball done\b",
     re.IGNORECASE,
 )
-_BUILT = re.compile(r"^\W{0,4}Successfully (?:built|tagged|installed)\b")
+_BUILT = re.compile(
+    r"^\W{0,4}Successfully (?:built|tagged|installed)\b|^\[100%\] Built target\b"
+    r"|\bBUILD SUCCESS|\b[Bb]uild (?:succeeded|successful|completed?)\b"
+    r"|^\s*Finished \W?(?:release|dev)\b.* target"
+)
 """The last line of a build, whatever its parts complained of."""
 _PREFIX = re.compile(r"^\W{0,3}\d[\d/:., T-]{6,30}\W*(?:\b(?:INFO|DEBUG|NOTICE)\b\W*)?")
 """Time and level that a logger sets before the words."""
@@ -180,6 +188,7 @@ def outcome_of(facts: Facts) -> Outcome:
     handled = [episode for episode in facts.episodes if episode.last >= lines[0].number and _outlived(episode, facts, lines)]
     past = {number for episode in handled for number in range(episode.first - 1, _explained(episode, facts) + 1)}
     past |= _warned(lines)
+    past |= {number for episode in facts.episodes if episode.kind in TEARDOWN_KINDS for number in episode.lines}
     failed = [
         line
         for line in lines

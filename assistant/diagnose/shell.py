@@ -22,7 +22,8 @@ OPENING = 10
 """Lines with words between the first line of a log and a traceback that is not of the same program."""
 _TOOL = re.compile(
     r"\S{0,200}: line \d{1,6}: \S|(?:\S{0,60}/)?(?:cp|mv|rm|mkdir|rmdir|ln|ls|cat|tar|g?unzip|zip|chmod|chown|touch|rsync"
-    r"|scp|find|sed|grep|awk|head|tail|source|cd|bash|sh|zsh|module|ml|export|ulimit|stat|df|du|tee|which|basename|dirname|readlink|realpath): \S"
+    r"|scp|find|sed|grep|awk|head|tail|source|cd|bash|sh|zsh|module|ml|export|ulimit|stat|df|du|tee|which|basename|dirname"
+    r"|readlink|realpath): \S"
 )
 """What a shell and its tools print of what they could not do."""
 _TRACED = re.compile(r"\+{1,4} \S")

@@ -45,10 +45,14 @@ _RESULTS = re.compile(
     re.IGNORECASE,
 )
 _SAVE_WORDS = ("sav", "Sav", "writ", "Writ", "wrote", "Wrote", "stored")
-_SCORE = re.compile(r"\W{0,6}[A-Za-z][\w @./()-]{0,30}\s{0,20}[:=|]\s{0,20}-?\d{1,12}(?:\.\d{1,12})?\s?%?\W{0,3}$")
+_SCORE = re.compile(r"\W{0,6}[A-Za-z][\w @./()-]{0,30}\s{0,20}[:=|]\s{0,40}-?\d{1,12}(?:\.\d{1,12})?\s?%?\W{0,3}$")
 _COUNT = re.compile(
-    r"\W{0,6}[A-Za-z][\w @./()-]{0,30}\s{0,20}[:=|]\s{0,20}\d{1,12}(?: ?/ ?\d{1,12})?"
+    r"\W{0,6}[A-Za-z][\w @./()-]{0,30}\s{0,20}[:=|]\s{0,40}\d{1,12}(?: ?/ ?\d{1,12})?"
     r"(?:\s?\(?\d{1,3}(?:\.\d{1,6})?\s?%\)?)?\W{0,3}$"
+)
+_LAST_NUMBER = re.compile(r"[:=|]\s{0,40}(\d{1,12})")
+_GOOD_COUNT = re.compile(
+    r"\W{0,6}(?:\w+ ){0,2}(?:success\w*|correct|passed|completed|ok)\b[^:=|]{0,20}[:=|]\s{0,40}(\d{1,12})\b", re.IGNORECASE
 )
 _HEADING = re.compile(r"\s{1,12}[A-Za-z][\w ]{0,30}:\s*$")
 _SHARE = re.compile(
@@ -232,7 +236,10 @@ def counted_in_results(line: int, facts: Facts) -> bool:
         return False
     around = facts.between(line - RESULT_LINES, line + RESULT_LINES)
     scores = [entry for entry in around if _SCORE.match(entry.text) or _SHARE.match(entry.text)]
-    return len(scores) >= FEWEST_SCORES and any(_SHARE.match(entry.text) for entry in scores)
+    count = _LAST_NUMBER.search(own.text)
+    well = [int(match[1]) for entry in scores if (match := _GOOD_COUNT.match(entry.text)) is not None]
+    fewer = count is not None and any(int(count[1]) < good for good in well)
+    return len(scores) >= FEWEST_SCORES and (fewer or any(_SHARE.match(entry.text) for entry in scores))
 
 
 def _one_of_several(finding: Finding, facts: Facts) -> bool:
@@ -345,7 +352,11 @@ def _quoted_before(episode: Episode, facts: Facts) -> bool:
     first = facts.line(episode.first)
     if first is not None and not episode.stream and _INTRODUCED.match(first.text) and not _UNCAUGHT.search(first.text):
         return True
-    return len(message) >= 8 and before is not None and message in before.text
+    if before is None:
+        return False
+    classes = {raised.short for raised in episode.raised}
+    by_class = any(f"{name}({quote}" in before.text or f"{name}: {message}" in before.text for name in classes for quote in "'\"")
+    return by_class or (len(message) >= 8 and message in before.text)
 
 
 _INTRODUCES = re.compile(r"\b(?:ERROR|WARN(?:ING)?|[Ee]xception|[Ee]rror|[Ff]ailed|[Cc]aught|[Ss]kip\w*)\b")
