@@ -54,12 +54,13 @@ def left_to_shell(finding: Finding, facts: Facts) -> bool:
         return False
     if episode is None and _TOOL.match(finding.text) is None:
         return _before_all_else(finding, facts)
-    inside = {number for other in facts.episodes if other.last < first for number in other.lines}
-    before = [entry for entry in facts.between(max(1, facts.progress.leg), first - 1) if entry.text.strip()]
-    if len([entry for entry in before if entry.number not in inside]) > FIRST_LINES:
-        return False
     after = [entry for entry in facts.between(last + 1, last + LOOK_AHEAD) if entry.text.strip()]
     if episode is not None and not (after and (_TOOL.match(after[0].text) or _TRACED.match(after[0].text))):
+        return False
+    opening = facts.between(max(1, facts.progress.leg), min(first - 1, facts.progress.leg + LOOK_AHEAD))
+    inside = {number for other in facts.episodes if other.last < first for number in other.lines}
+    before = [entry for entry in opening if entry.text.strip() and entry.number not in inside]
+    if len(before) > FIRST_LINES:
         return False
     ended = any(_JOB_ENDED.search(entry.text) for entry in after) and any(_STEP_ENDED.search(entry.text) for entry in after)
     return ended or any(OTHER_LANGUAGE.match(entry.text) for entry in after[:LOOK_AHEAD])
