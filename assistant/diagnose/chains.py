@@ -25,6 +25,8 @@ _CONTROL_FLOW = {
     "ValueError",
     "LookupError",
 }
+_OFTEN_A_SYMPTOM = "connection_error"
+"""What a rank prints of another that is gone, in the same words and of the same class as a cause."""
 _COUNTS = {Role.ROOT: 1.0, Role.SYMPTOM: 0.7, Role.CASCADE: 0.5, Role.CONFIRMATION: 0.5}
 
 
@@ -95,4 +97,8 @@ def _one(raised: Raised, signatures: Mapping[int, Sequence[Signature]], known: M
         and signature.role is Role.ROOT
     ):
         reason = fallback.reason
-    return Judged(reason, value, signature.role, signature.id, number, text, signature, more)
+    role = signature.role
+    if same and reason != _OFTEN_A_SYMPTOM and fallback.role is Role.ROOT and fallback.weight > value * _COUNTS.get(role, 0.2):
+        # words that may stand in a mere notice are the exception's own here
+        value, role = max(value, fallback.weight), fallback.role
+    return Judged(reason, value, role, signature.id, number, text, signature, more)

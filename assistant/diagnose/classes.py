@@ -65,6 +65,8 @@ _PARENTS = {
     "DataLossError": "dataset_loading_error", "ReadTimeout": "connection_error", "ConnectTimeout": "connection_error",
     "SSLError": "connection_error", "ProxyError": "connection_error", "UnavailableError": "connection_error",
     "DeadlineExceededError": "connection_error", "InvalidArgumentError": "value_error", "UnimplementedError": "runtime_error",
+    "DomainError": "value_error", "InexactError": "value_error", "DimensionMismatch": "value_error", "BoundsError": "index_error",
+    "MethodError": "type_error", "UndefVarError": "name_error", "UndefRefError": "attribute_error",
 }  # fmt: skip
 _SYMPTOMS = {
     "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError", "DistNetworkError", "DistStoreError",

@@ -11,10 +11,14 @@ from assistant.diagnose.streams import Body, Streams
 from assistant.logs.lines import Line
 
 ORPHAN = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|NotFound|Interrupt))(?:: (.*))?$")
+OTHER_LANGUAGE = re.compile(
+    r"^ERROR: (?:(?:LoadError|InitError|TaskFailedException): )*(?P<name>[A-Z]\w{2,60})(?:: | with )(?P<message>.*)$"
+)
+"""What Julia prints of an exception that nobody caught, its stack trace behind it."""
 FIRST_ALIKE = 100
 LAST_ALIKE = 25
 """Of a flood of exception lines of one class so many from either end count."""
-_WORDS = ("Error", "Exception", "Interrupt", "NotFound")
+_WORDS = ("Error", "Exception", "Interrupt", "NotFound", "ERROR: ")
 _NEVER = ("ChildFailedError", "KeyboardInterrupt")
 
 
@@ -44,13 +48,18 @@ def orphans(lines: Iterable[Line], streams: Streams, spoken_for: Callable[[int],
             continue
         body = streams.body(text)
         match = ORPHAN.match(body.text)
-        if match is None or match.group(1) in _NEVER:
+        foreign = OTHER_LANGUAGE.match(body.text) if match is None else None
+        if foreign is not None:
+            orphan = Orphan(line, body, foreign["name"], foreign["message"])
+        elif match is None or match.group(1) in _NEVER:
             continue
-        orphan = Orphan(line, body, body.text.partition(":")[0], match.group(2) or "")
-        counted[match.group(1)] += 1
-        if counted[match.group(1)] <= FIRST_ALIKE:
+        else:
+            orphan = Orphan(line, body, body.text.partition(":")[0], match.group(2) or "")
+        short = orphan.name.rpartition(".")[2]
+        counted[short] += 1
+        if counted[short] <= FIRST_ALIKE:
             yield orphan
         else:
-            last[match.group(1)].append(orphan)
+            last[short].append(orphan)
     for kept in last.values():
         yield from kept

@@ -16,10 +16,14 @@ from enum import StrEnum
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.runs import keyed_lines
+from assistant.diagnose.shell import excused
 from assistant.diagnose.survival import (
     NO_WORK,
     PYTHON_WARNING,
+    called_mild,
+    counted_in_results,
     exception_lived_with,
+    level_of,
     lived_through,
     logged_by_itself,
     reported_after,
@@ -34,9 +38,13 @@ TAIL = 60
 MOST = 2000
 TEARDOWN = 40
 """Lines at the end among which the first word of a signal is looked for."""
+CLOSING = 3
+"""Lines before a server closes in which the error stands that it closes over."""
 AFTERMATH = 12
 """Lines behind an exception that a program wrote down itself in which it explains it."""
 LONGEST_WARNING = 30
+TEARDOWN_KINDS = (Kind.IGNORED, Kind.ATEXIT)
+"""What Python prints while it takes a program down that has ended already."""
 LONG, LONG_HEAD, LONG_END = 480, 160, 240
 """Of a longer line, a text or a table that a program handles, only head and end may tell of its own failure."""
 OUTLIVED = 25
@@ -89,9 +97,15 @@ _STOPPED = re.compile(
     r"\b(?:received?|receiving|got|caught|catching|handling)\b.{0,40}?\b(?:SIG(?:INT|TERM|HUP|USR[12])\b|signal:? ?(?:1|2|15)\b)"
     r"|\breceived (?:1|2|15) death signal|^\^C|\bKeyboardInterrupt|(?:^|[\]\s|:])(?:Terminated|Hangup)\s*$"
     r"|\b(?:interrupted|stopped|aborted|cancell?ed) by (?:the )?user\b|: line \d+:\s+\d+ (?:Terminated|Hangup)\b"
-    r"|\bshutting down (?:gracefully|server|http server|worker|fastapi)|^stopping all processes|application shutdown complete",
+    r"|\bSIG(?:INT|TERM|HUP)\b.{0,12}\b(?:received|caught)\b|\bsignal \(?(?:1|2|15)\)?: (?:Terminated|Interrupt|Hangup)",
     re.IGNORECASE,
 )
+_SHUT_DOWN = re.compile(
+    r"\bshutting down (?:gracefully|(?:the )?(?:http |api |grpc |inference )?server|worker|fastapi)|^stopping all processes"
+    r"|application shutdown complete|\bserver (?:process )?(?:has )?(?:stopped|shut ?down|finished)\b|\bshutdown complete\b",
+    re.IGNORECASE,
+)
+"""What a server prints that closes in order, whoever asked it to."""
 _FAILED = re.compile(
     r"\b(?:errors?|fatal|abort(?:ed|ing)?|exceptions?|panic(?:ked)?|segmentation fault|core dumped|fail(?:ed|ure|ures|s)?)\b"
     r"|\b(?:denied|not found|no such|invalid|refused|unrecognized|unsupported|crash(?:ed)?|killed|terminated)\b"
@@ -104,6 +118,8 @@ _HARMLESS = re.compile(
     r"\b(?:0|no|zero|without(?: any)?) (?:\w+ )?(?:errors?|failures?|failed)|\b(?:errors?|failed|failures?)\b\W{1,4}0\b|deprecat"
     r"|error (?:bar|rate|bound)|\b(?:mean|absolute|squared?|relative|std|standard|test|val\w*|train\w*|average"
     r"|avg|word|character) errors?\b"
+    r"|\b(?:processed|converted|downloaded|parsed|written|total|finished|done)\b\D{0,20}\d.{0,60}\b\d+ (?:errors?|failed)\b"
+    r"|:\d+: (?:warning|note): |^-- (?:Performing Test|Looking for|Check|Could NOT find)\b"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
     r"|ignor|skipp|continu|fall(?:ing)? ?back|retry",
     re.IGNORECASE,
@@ -128,7 +144,11 @@ _CONCLUDED = re.compile(
     r"|\ball done\b",
     re.IGNORECASE,
 )
-_BUILT = re.compile(r"^\W{0,4}Successfully (?:built|tagged|installed)\b")
+_BUILT = re.compile(
+    r"^\W{0,4}Successfully (?:built|tagged|installed)\b|^\[100%\] Built target\b"
+    r"|\bBUILD SUCCESS|\b[Bb]uild (?:succeeded|successful|completed?)\b"
+    r"|^\s*Finished \W?(?:release|dev)\b.* target"
+)
 """The last line of a build, whatever its parts complained of."""
 _PREFIX = re.compile(r"^\W{0,3}\d[\d/:., T-]{6,30}\W*(?:\b(?:INFO|DEBUG|NOTICE)\b\W*)?")
 """Time and level that a logger sets before the words."""
@@ -160,16 +180,24 @@ def outcome_of(facts: Facts) -> Outcome:
         ]
         if shown and not (how is How.STOPPED and _concluded(shown[-1], last)):
             return Outcome(how, _from_the_signal(how, shown, lines))
+    closed = [line for line in lines[-TEARDOWN:] if line in last and _SHUT_DOWN.search(line.text[-400:])]
+    if closed and not _raised(facts, lines[0].number):
+        begun = next(line for line in lines[-TEARDOWN:] if _SHUT_DOWN.search(line.text[-400:]))
+        return _closed(closed[-1], lines[-TEARDOWN:], begun)
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
     handled = [episode for episode in facts.episodes if episode.last >= lines[0].number and _outlived(episode, facts, lines)]
     past = {number for episode in handled for number in range(episode.first - 1, _explained(episode, facts) + 1)}
     past |= _warned(lines)
+    past |= {number for episode in facts.episodes if episode.kind in TEARDOWN_KINDS for number in episode.lines}
     failed = [
         line
         for line in lines
         if line.number > facts.progress.last_line and tells_failure(line.text) and _seldom(line, facts.progress.forms)
     ]
-    failed = [line for line in failed if line.number not in past]
+    failed = [line for line in failed if line.number not in past and not excused(line.number, facts)]
+    failed = [line for line in failed if not counted_in_results(line.number, facts) and not called_mild(line, facts)]
+    if (cut := _cut_traceback(lines)) is not None:
+        return Outcome(How.FAILED, (cut,), raised=True)
     if failed and not _raised(facts, lines[0].number) and lines[-1].number > failed[-1].number and _BUILT.search(lines[-1].text):
         return Outcome(How.FINISHED, (lines[-1],), concluded=True)
     if failed and (_went_on_for_long(failed[-1], lines) or all(reported_after(line.number, facts) for line in failed)):
@@ -190,6 +218,17 @@ def outcome_of(facts: Facts) -> Outcome:
     if at is not None and facts.lines_total - at.number <= TAIL:
         return Outcome(How.GOES_ON, (at,))
     return Outcome(How.NOTHING_WRONG, tuple(lines[-1:]))
+
+
+def _closed(end: Line, lines: Sequence[Line], begun: Line) -> Outcome:
+    """Return how a server ended that closed in order: by a signal that stands before, over an error that does, or well."""
+    before = [line for line in lines if line.number < begun.number][-TEARDOWN:]
+    if (signal := next((line for line in reversed(before) if _STOPPED.search(line.text[:LONG])), None)) is not None:
+        return Outcome(How.STOPPED, (signal, end))
+    errors = [line for line in before[-CLOSING:] if level_of(line.text) == "error" and tells_failure(line.text)]
+    if errors:
+        return Outcome(How.FAILED, tuple(errors[:1]), raised=True)
+    return Outcome(How.FINISHED, (begun, end) if begun is not end else (end,), concluded=True)
 
 
 def _from_the_signal(how: How, shown: list[Line], lines: list[Line]) -> tuple[Line, ...]:
@@ -248,6 +287,16 @@ def _outlived(episode: Episode, facts: Facts, lines: Sequence[Line]) -> bool:
         return True
     after = [line for line in lines if line.number > episode.last]
     return exception_lived_with(episode, facts) and any(_concludes(line.text) for line in after)
+
+
+def _cut_traceback(lines: Sequence[Line]) -> Line | None:
+    """Return the beginning of a traceback that the end of the log cuts off before its exception."""
+    for line in reversed(lines[-TAIL:]):
+        if "Traceback (most recent call last)" in line.text:
+            return line
+        if not _FRAME.match(line.text):
+            return None
+    return None
 
 
 def _explained(episode: Episode, facts: Facts) -> int:

@@ -115,7 +115,7 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
     printed = [line.number for line in keyed if END.search(line.text)]
     begins = {**dict(_first_again(keyed)), **dict(_announced(keyed, ended))}
     previous = keyed[0].number
-    for begin in _repeated(_outside(keyed, tracebacks), ended[0] if ended else keyed[-1].number + 1):
+    for begin in _repeated(_outside(keyed, tracebacks), ended):
         between_ends = bisect_left(ended, begin.number) - bisect_left(ended, previous)
         between_steps = bisect_left(steps, begin.number) - bisect_left(steps, previous)
         if bisect_left(printed, begin.number) == bisect_left(printed, previous) and _counts_across(keyed, begin.number):
@@ -160,8 +160,14 @@ def _announced(keyed: Sequence[Keyed], ended: Sequence[int]) -> Iterator[tuple[i
             previous = line.number
 
 
-def _repeated(keyed: Sequence[Keyed], first_end: int) -> Iterator[_Begin]:
-    """Yield where the beginning of the log comes again; what stands behind the first end is no part of it."""
+def _repeated(keyed: Sequence[Keyed], ended: Sequence[int]) -> Iterator[_Begin]:
+    """Yield where the beginning of the log comes again; what stands behind the first end is no part of it.
+
+    Args:
+        keyed: Lines of no traceback.
+        ended: Numbers of the lines with which a run may have ended, in order: no beginning goes on behind one.
+    """
+    first_end = ended[0] if ended else keyed[-1].number + 1
     counts = Counter(line.key for line in keyed)
     head: dict[str, Keyed] = {}
     for line in keyed[:HEAD_LINES]:
@@ -176,7 +182,7 @@ def _repeated(keyed: Sequence[Keyed], first_end: int) -> Iterator[_Begin]:
     for at, place in enumerate(again):
         if place <= taken or keyed[place].number <= begun:
             continue
-        matched = _in_order(keyed, again[at : at + 4 * HEAD_LINES], order)
+        matched = _in_order(keyed, again[at : at + 4 * HEAD_LINES], order, ended)
         share = len(matched) / len(order)
         if len(matched) < MATCHED or share < LEAST_SHARE or order[keyed[matched[0]].key] > len(order) // 3:
             continue
@@ -187,12 +193,17 @@ def _repeated(keyed: Sequence[Keyed], first_end: int) -> Iterator[_Begin]:
         taken = matched[-1]
 
 
-def _in_order(keyed: Sequence[Keyed], again: Sequence[int], order: dict[str, int]) -> list[int]:
-    """Return the places whose lines come in the order of the head, each line of it once, as far as they stand close together."""
+def _in_order(keyed: Sequence[Keyed], again: Sequence[int], order: dict[str, int], ended: Sequence[int]) -> list[int]:
+    """Return the places whose lines come in the order of the head, each line of it once, as far as they stand close together.
+
+    A line behind the next end is that of another beginning.
+    """
     matched: list[int] = []
     reached = -1
+    next_end = bisect_left(ended, keyed[again[0]].number)
+    limit = ended[next_end] if next_end < len(ended) else keyed[-1].number
     for place in again:
-        if place - again[0] > WINDOW:
+        if place - again[0] > WINDOW or keyed[place].number > limit:
             break
         here = order[keyed[place].key]
         if here > reached:

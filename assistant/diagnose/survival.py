@@ -14,7 +14,10 @@ from assistant.diagnose.findings import Finding
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
 from assistant.diagnose.runs import END, keyed_lines
+from assistant.diagnose.shell import excused
+from assistant.diagnose.times import stamp
 from assistant.diagnose.tracebacks import Episode, Kind
+from assistant.logs.lines import Line
 
 SURVIVED_STEPS = 3
 """Later steps after which an error counts as survived."""
@@ -42,7 +45,23 @@ _RESULTS = re.compile(
     re.IGNORECASE,
 )
 _SAVE_WORDS = ("sav", "Sav", "writ", "Writ", "wrote", "Wrote", "stored")
-_SCORE = re.compile(r"\W{0,6}[A-Za-z][\w @./()-]{0,30}\s{0,20}[:=|]\s{0,20}-?\d{1,12}(?:\.\d{1,12})?\s?%?\W{0,3}$")
+_SCORE = re.compile(r"\W{0,6}[A-Za-z][\w @./()-]{0,30}\s{0,20}[:=|]\s{0,40}-?\d{1,12}(?:\.\d{1,12})?\s?%?\W{0,3}$")
+_COUNT = re.compile(
+    r"\W{0,6}[A-Za-z][\w @./()-]{0,30}\s{0,20}[:=|]\s{0,40}\d{1,12}(?: ?/ ?\d{1,12})?"
+    r"(?:\s?\(?\d{1,3}(?:\.\d{1,6})?\s?%\)?)?\W{0,3}$"
+)
+_LAST_NUMBER = re.compile(r"[:=|]\s{0,40}(\d{1,12})")
+_GOOD_COUNT = re.compile(
+    r"\W{0,6}(?:\w+ ){0,2}(?:success\w*|correct|passed|completed|ok)\b[^:=|]{0,20}[:=|]\s{0,40}(\d{1,12})\b", re.IGNORECASE
+)
+_HEADING = re.compile(r"\s{1,12}[A-Za-z][\w ]{0,30}:\s*$")
+_SHARE = re.compile(
+    r"\W{0,6}(?:\w+ ){0,3}(?:acc\w*|f1\w*|precision|recall|exact[ _]match|em|bleu|rouge\S*|pass@\d+|auc|score"
+    r"|success rate|win rate)\b"
+    r"[^:=|]{0,20}[:=|]\s{0,20}\d{1,3}(?:\.\d{1,12})?\b",
+    re.IGNORECASE,
+)
+RESULT_LINES = 6
 _BAD_COUNT = re.compile(r"\W{0,6}(?:\w+ ){0,2}(?:failed|failures?|errors?)\b\D{0,20}[1-9]", re.IGNORECASE)
 NO_WORK = re.compile(
     r"\bwait|heart-?beat|time-?out|watchdog|still (?:alive|running)|barrier|NCCL|retry|error|exception|traceback|fail|warn"
@@ -83,6 +102,9 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
         finding.note = "the program says that it goes on"
     elif _stays_full(finding.text, episode.last if episode is not None else finding.line, facts):
         return
+    elif finding.episode is None and not finding.blames and excused(finding.line, facts):
+        finding.factor *= 0.15
+        finding.note, finding.survived = "the shell was told to go on", True
     elif _shell_went_on(finding, facts):
         finding.factor *= 0.6
         finding.note, finding.survived = "the shell went on after it", True
@@ -204,6 +226,22 @@ def reported_after(line: int, facts: Facts) -> bool:
     return len(scores) >= FEWEST_SCORES and not any(_BAD_COUNT.match(entry.text) for entry in scores)
 
 
+def counted_in_results(line: int, facts: Facts) -> bool:
+    """Tell whether a line is one of a table of results that has a share of what was right: answers are counted there, not ends.
+
+    `Accuracy: 0.31`, `Correct: 310`, `Parse failures: 41` and a heading of samples below it belong to one table.
+    """
+    own = facts.line(line)
+    if own is None or not (_COUNT.match(own.text) or _HEADING.match(own.text)):
+        return False
+    around = facts.between(line - RESULT_LINES, line + RESULT_LINES)
+    scores = [entry for entry in around if _SCORE.match(entry.text) or _SHARE.match(entry.text)]
+    count = _LAST_NUMBER.search(own.text)
+    well = [int(match[1]) for entry in scores if (match := _GOOD_COUNT.match(entry.text)) is not None]
+    fewer = count is not None and any(int(count[1]) < good for good in well)
+    return len(scores) >= FEWEST_SCORES and (fewer or any(_SHARE.match(entry.text) for entry in scores))
+
+
 def _one_of_several(finding: Finding, facts: Facts) -> bool:
     """Tell whether an exception that nobody caught is of one of several programs that draw into one log: bars prove only theirs.
 
@@ -314,7 +352,11 @@ def _quoted_before(episode: Episode, facts: Facts) -> bool:
     first = facts.line(episode.first)
     if first is not None and not episode.stream and _INTRODUCED.match(first.text) and not _UNCAUGHT.search(first.text):
         return True
-    return len(message) >= 8 and before is not None and message in before.text
+    if before is None:
+        return False
+    classes = {raised.short for raised in episode.raised}
+    by_class = any(f"{name}({quote}" in before.text or f"{name}: {message}" in before.text for name in classes for quote in "'\"")
+    return by_class or (len(message) >= 8 and message in before.text)
 
 
 _INTRODUCES = re.compile(r"\b(?:ERROR|WARN(?:ING)?|[Ee]xception|[Ee]rror|[Ff]ailed|[Cc]aught|[Ss]kip\w*)\b")
@@ -331,6 +373,53 @@ def _shell_went_on(finding: Finding, facts: Facts) -> bool:
         return False
     later = (re.search(r": line (\d+): ", line.text) for line in facts.between(finding.line + 1, finding.line + 40))
     return any(match is not None and int(match.group(1)) > int(own.group(1)) for match in later)
+
+
+_LEVEL = re.compile(
+    r"(?<![\w-])(TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)(?![\w-])"
+    r"|[\[(<](trace|debug|info|notice|warn(?:ing)?|error|critical|fatal)[\])>:]|^\W?([IWEF])\d{4} \d{2}:"
+)
+"""How grave a logger calls its line, in its head."""
+_HEAD = 120
+MILD_OUTLIVED = 8
+"""Lines behind one that its own logger calls no trouble, which show that it was none."""
+_RECORD_LINES = 8
+
+
+def level_of(text: str) -> str:
+    """Return how grave a logger calls a line: `mild`, `warning`, `error`; empty where none says it."""
+    match = _LEVEL.search(text[:_HEAD])
+    first = next(filter(None, match.groups()))[0].upper() if match is not None else ""
+    return {"": "", "W": "warning", "E": "error", "C": "error", "F": "error"}.get(first, "mild")
+
+
+def called_mild(line: Line, facts: Facts) -> bool:
+    """Tell whether the own logger of a line calls it no trouble, and lines enough follow to show that it was none."""
+    return level_of(line.text) == "mild" and facts.lines_total - line.number >= MILD_OUTLIVED
+
+
+def says_error(text: str) -> bool:
+    """Tell whether a logger calls a line an error."""
+    return level_of(text) == "error"
+
+
+def of_warning(line: int, facts: Facts) -> bool:
+    """Tell whether a line is a warning's, or goes on with one that a line shortly before it began."""
+    own = facts.line(line)
+    if own is None:
+        return False
+    if _is_warning(own.text) or level_of(own.text):
+        return _is_warning(own.text) or level_of(own.text) == "warning"
+    for entry in reversed(facts.between(max(1, line - _RECORD_LINES), line - 1)):
+        if _is_warning(entry.text) or level_of(entry.text) == "warning":
+            return True
+        if not entry.text.strip() or level_of(entry.text) or stamp(entry.text) is not None or _troubled_head(entry.text):
+            return False
+    return False
+
+
+def _troubled_head(text: str) -> bool:
+    return text.startswith(("Traceback", '  File "')) or _ends(text)
 
 
 _GRAVE = re.compile(r"\[[EF]\d{3,4} |\b[EF]\d{4} |terminate called|CRITICAL|FATAL|\b[Aa]borting\b")

@@ -30,10 +30,12 @@ from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
+from assistant.diagnose.shell import excused
 from assistant.diagnose.survival import (
     LOOK_AHEAD,
     PYTHON_WARNING,
     SURVIVED_STEPS,
+    called_mild,
     exception_lived_with,
     lived_through,
     lived_with,
@@ -139,7 +141,8 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
     well = outcome.how not in _BADLY
     if found.reason == "no_failure" and well:
         return found
-    if found.reason not in ("unknown", "no_failure") and not (well and _overruled(found, outcome, facts)):
+    stopped = outcome.how is How.STOPPED and not facts.progress.lines and doubtful(found)
+    if found.reason not in ("unknown", "no_failure") and not ((well or stopped) and _overruled(found, outcome, facts)):
         return found
     if outcome.how is How.FAILED or facts.exits or facts.tasks or facts.kernel or facts.scheduler:
         return found
@@ -176,6 +179,8 @@ def _outlived(rival: Rival, facts: Facts) -> bool:
     if line is None:
         return False
     cited = Citation("job.log", line.number, line.text, "")
+    if called_mild(line, facts):
+        return True
     return not tells_failure(line.text) or facts.before_leg(line.number) or _left_behind(cited, facts)
 
 
@@ -227,7 +232,8 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
         long_after = not episode.stream and facts.lines_total - episode.last >= LOOK_AHEAD
         return long_after or lived_through(episode, facts)
     warned = PYTHON_WARNING.match(cited.text) is not None and cited.line < facts.lines_total
-    return warned or facts.lines_total - cited.line >= OUTLIVED_LINES or work_went_on(cited.line, facts)
+    long_after = facts.lines_total - cited.line >= OUTLIVED_LINES
+    return warned or long_after or work_went_on(cited.line, facts) or excused(cited.line, facts)
 
 
 def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:

@@ -25,7 +25,8 @@ from assistant.diagnose.hearsay import weigh_hearsay
 from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.nodewords import booted_within, confirm_workers, is_boot
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE, ROLES, SPECIFIC, explains, role_factor, symptomatic
-from assistant.diagnose.survival import weigh_place
+from assistant.diagnose.shell import left_to_shell
+from assistant.diagnose.survival import of_warning, says_error, weigh_place
 from assistant.diagnose.times import stamp
 from assistant.diagnose.tracebacks import Episode, Kind
 
@@ -50,6 +51,8 @@ MISSES = frozenset({"file_not_found_error", "model_loading_error", "dataset_load
 _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python|<frozen|/bin/")
 LEAST = 0.14
 """What is weaker was survived, recovered from or handled: no cause, even where nothing else is there."""
+LONG_BEFORE = 25
+"""Lines with words between a plain line and a traceback that show that the program lived with the first."""
 OFTEN = 5
 """Times that a line was survived after which the next is taken for no cause, either."""
 LIVED_WITH = timedelta(hours=1)
@@ -76,8 +79,10 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     weigh_hearsay(kept, facts)
     _explain(kept, facts)
     _prefer_specific(kept)
-    _prefer_tracebacks(kept)
+    _leave_to_the_shell(kept, facts)
+    _prefer_tracebacks(kept, facts)
     _prefer_first_program(kept, facts)
+    _believe_last_exception(kept, facts)
     return [finding for finding in kept if finding.factor > 0.01]
 
 
@@ -251,18 +256,47 @@ def _prefer_specific(findings: Sequence[Finding]) -> None:
                 finding.note = finding.note or f"printed beside {named[0].reason}"
 
 
-def _prefer_tracebacks(findings: Sequence[Finding]) -> None:
-    """A process that died with a traceback tells more than a plain line before it."""
+def _leave_to_the_shell(findings: Sequence[Finding], facts: Facts) -> None:
+    """Lower what failed before the job's own program: the shell went on to one that was ended or failed by itself."""
+    for finding in findings:
+        if finding.file == "job.log" and finding.reason not in ENDINGS | HARDWARE and left_to_shell(finding, facts):
+            finding.factor, finding.survived = finding.factor * 0.15, True
+            finding.note = "the shell went on after it to another program"
+
+
+def _believe_last_exception(findings: Sequence[Finding], facts: Facts) -> None:
+    """Let an exception that is mostly a consequence count where it ended the program and nothing else tells of a cause."""
+    if any(finding.strength > LEAST for finding in findings):
+        return
+    for finding in findings:
+        last = finding.episode is not None and finding.episode.kind is Kind.MAIN and not finding.survived
+        if last and finding.role is Role.CASCADE and not facts.before_leg(finding.line):
+            finding.factor = ROLES[Role.SYMPTOM]
+
+
+def _prefer_tracebacks(findings: Sequence[Finding], facts: Facts) -> None:
+    """A process that died with a traceback tells more than a plain line before it, all the more than a warning long before."""
     died = {f.reason for f in findings if f.episode is not None and not symptomatic(f) and f.factor >= 0.9}
     if not died:
         return
+    first = min(f.episode.first for f in findings if f.episode is not None and not symptomatic(f) and f.factor >= 0.9)
     if died == {"called_process_error"}:
         died |= TOLD_BY_TOOLS
     for finding in findings:
         plain = finding.episode is None and not finding.orphan and not finding.beside and not finding.blames
         if plain and finding.reason not in died and finding.reason not in HARDWARE and finding.reason not in ENDINGS:
-            finding.factor *= 0.65
+            # of a warning the program says itself that it goes on, and long after another line it did
+            mild = finding.file == "job.log" and not says_error(finding.text) and _lines_between(finding.line, first, facts)
+            finding.factor *= 0.4 if mild and (mild >= LONG_BEFORE or of_warning(finding.line, facts)) else 0.65
             finding.note = finding.note or "a plain line; a process died with another error"
+
+
+def _lines_between(line: int, later: int, facts: Facts) -> int:
+    """Return how many lines with words stand between two lines, at most `LONG_BEFORE`; 0 where the second is not later."""
+    if later <= line:
+        return 0
+    words = (1 for entry in facts.between(line + 1, min(later - 1, line + 4 * LONG_BEFORE)) if entry.text.strip())
+    return max(1, min(sum(words), LONG_BEFORE))
 
 
 def _prefer_first_program(findings: Sequence[Finding], facts: Facts) -> None:

@@ -56,6 +56,7 @@ _FORMATS = {
     b"\x28\xb5\x2f\xfd": "a zstd file; use: zstdcat FILE | nightshift diagnose -",
 }
 _NUL_RUN = re.compile(rb"\x00{64,}")
+_ASCII_WORDS = re.compile(rb"[A-Za-z0-9_.:/%-]{2,}")
 _NO_TEXT = bytes(set(range(32)) - set(b"\t\n\r\x08\x0c\x1b") | {127})
 
 
@@ -345,8 +346,17 @@ def refuse_binary(head: bytes, shown: str) -> None:
         return
     strange = len(text) - len(text.translate(None, _NO_TEXT))
     broken = text.decode("utf-8", "replace").count("\ufffd")
-    if strange > len(text) / 20 or broken > len(text) / 4:
+    if strange > len(text) / 20 or (broken > len(text) / 4 and not _of_another_encoding(text, strange)):
         raise InputError(f"{shown}: is no log but binary data ({strange + broken} of its first {len(text)} bytes are no text)")
+
+
+def _of_another_encoding(text: bytes, strange: int) -> bool:
+    """Tell whether bytes that are no UTF-8 are text in another encoding: lines with words, and no bytes that control something.
+
+    Of data that is no text about one byte in nine controls something. The words that are ASCII can be read all the same.
+    """
+    words = sum(map(len, _ASCII_WORDS.findall(text)))
+    return strange <= len(text) / 500 and words >= len(text) / 20 and text.count(b"\n") + text.count(b"\r") >= len(text) / 5000
 
 
 def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:

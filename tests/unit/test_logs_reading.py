@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import io
+import pickle
+import random
+import zlib
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +76,46 @@ def test_what_is_no_log_is_refused_by_name(tmp_path: Path, content: bytes, messa
     path = tmp_path / "job.log"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
+        open_log(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "encoding"),
+    [
+        ("第 3 轮 训练损失 0.31\n正在加载模型 model.bin\n", "gbk"),
+        ("学習を開始します epoch 3 loss 0.31\n", "shift_jis"),
+        ("モデルを保存しました out/model.pt\n", "euc_jp"),
+        ("Эпоха 3 потери 0.31\n", "koi8-r"),
+        ("Эпоха 3 потери 0.31\n", "cp1251"),
+        ("\r 9%|ÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛÛ| 9/90 [00:01<00:09, 3.1it/s]\n", "latin-1"),
+        ("에폭 3 손실 0.31 저장 완료\n", "euc_kr"),
+        ("época 3 pérdida 0.31 ─────────────\n", "cp850"),
+    ],
+)
+def test_a_log_in_another_encoding_is_read(tmp_path: Path, words: str, encoding: str) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(words.encode(encoding) * 300)
+    assert read(path).count(b"\n") == 300 * words.count("\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        random.Random(1).randbytes(60_000),
+        array("f", (1.5 + 0.001 * at for at in range(16_000))).tobytes(),
+        array("i", range(16_000)).tobytes(),
+        pickle.dumps([1.0 / at for at in range(1, 7_000)]),
+        zlib.compress(random.Random(2).randbytes(60_000)),
+        bytes(random.Random(3).choices(range(128, 256), k=60_000)),
+        bytes(random.Random(4).choices((0x3F, 0xBF, 0x80, 0xA1, 0xE3), k=60_000)),
+        b"\xff\xd8\xff\xe0" + random.Random(5).randbytes(30_000),
+    ],
+    ids=["noise", "floats", "integers", "pickle", "zlib", "high bytes", "half floats", "picture"],
+)
+def test_data_are_no_text_of_another_encoding(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "job.log"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="binary data"):
         open_log(path)
 
 
