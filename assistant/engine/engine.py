@@ -426,10 +426,8 @@ class Engine:
         if chosen is None:
             self._escalate(incident, why)
             return False
-        if by is None and chosen.restarts and (waits := again.back_off(self.budget(chosen, diagnosis, job), self.clock.now())):
-            self._note_state(incident, IncidentState.DIAGNOSED, waits)
-            return False
-        if shared is not None and chosen.restarts and (waits := self.outages.take_turn(self, shared)):
+        waits = again.back_off(self.budget(chosen, diagnosis, job), self.clock.now()) if by is None and chosen.restarts else ""
+        if waits or (shared is not None and chosen.restarts and (waits := self.outages.take_turn(self, shared))):
             self._note_state(incident, IncidentState.DIAGNOSED, waits)
             return False
         note = f"playbook {chosen.name}: {chosen.title}"
