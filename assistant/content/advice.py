@@ -2,8 +2,8 @@
 
 One `[[advice]]` belongs to reasons and begins with a pattern for a line that the diagnosis cites. Its named groups, those of
 further patterns for the lines around, and what diagnosis knows of the case (`SLOTS`) fill the clauses; a clause with a group that
-nothing filled is left out, so that nothing is ever invented. Where one message has several remedies, by what else is known, they are
-variants of one entry.
+nothing filled is left out, so that nothing is ever invented. Where one message has several remedies, by what else is known, they
+are variants of one entry.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path "
     "folder gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service "
     "job environment divisor table step method prompt trusted printed installed newer asker inner port_setting training "
-    "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top".split()
+    "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top "
+    "more_memory ask_gpus record gpus_shown processes text_setting emptied lost outer started_in measured bound module".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
@@ -97,12 +98,18 @@ class Advice:
         compiled = linear_pattern(pattern, caseless=self.caseless)
         if not holds(compiled, line):
             return None
-        groups = {name: value.strip() for name, value in named_groups(compiled, line).items()}
+        groups = {name: _unquoted(value.strip()) for name, value in named_groups(compiled, line).items()}
         return {
             name: value if len(value) <= LONGEST else f"{value[: LONGEST // 2]}…{value[-LONGEST // 2 :]}"
             for name, value in groups.items()
             if value
         }
+
+
+def _unquoted(value: str) -> str:
+    """Return a value without a quotation mark at one end of it that has no fellow."""
+    marks = [letter for letter in value if letter in "'\"`"]
+    return value.strip(marks[0]) if len(marks) == 1 else value
 
 
 def _names(clause: str) -> set[str]:
