@@ -57,7 +57,7 @@ _FORMATS = {
 }
 _NUL_RUN = re.compile(rb"\x00{64,}")
 _MULTIBYTE = "gb18030"
-"""By which a text of bytes above 127 is read that its strict decoder takes; of Shift JIS, which it takes, ASCII words stay whole."""
+"""By which text of bytes above 127 is read that its strict decoder takes; of Shift JIS, which it takes, ASCII words stay whole."""
 MOST_STRANGE, MOST_BROKEN = 1 / 20, 1 / 4
 """Share of control characters, and of bytes that are no UTF-8, from which on a file is no plain text."""
 MOST_STRANGE_BYTES = 1 / 200
