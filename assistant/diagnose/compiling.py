@@ -22,7 +22,7 @@ HEADERS: Mapping[str, str] = {
     **dict.fromkeys("FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON".split(), "<cfloat> (<float.h> in C)"),
     **dict.fromkeys("INT_MAX INT_MIN UINT_MAX LONG_MAX LONG_MIN LLONG_MAX CHAR_BIT SHRT_MAX".split(), "<climits>"),
     **dict.fromkeys(
-        "int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t intptr_t UINT32_MAX INT32_MAX SIZE_MAX".split(),
+        "int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t UINT32_MAX INT32_MAX SIZE_MAX".split(),
         "<cstdint>",
     ),
     **dict.fromkeys("memcpy memset memmove memcmp strlen strcmp strncpy strcpy strdup".split(), "<cstring>"),
