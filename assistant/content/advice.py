@@ -2,7 +2,8 @@
 
 One `[[advice]]` belongs to reasons and begins with a pattern for a line that the diagnosis cites. Its named groups, those of
 further patterns for the lines around, and what diagnosis knows of the case (`SLOTS`) fill the clauses; a clause with a group that
-nothing filled is left out, so that nothing is ever invented.
+nothing filled is left out, so that nothing is ever invented. Where one message has several remedies, by what else is known, they
+are variants of one entry.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path "
     "folder gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service "
     "job environment divisor table step method prompt trusted printed installed newer asker inner port_setting training "
-    "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top".split()
+    "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top "
+    "more_memory ask_gpus record gpus_shown processes text_setting emptied lost outer started_in measured bound module".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
@@ -55,6 +57,8 @@ class Advice:
     clauses: tuple[str, ...]
     """Sentences with `{group}` for what is quoted. The first has to be complete, or nothing is said."""
     examples: tuple[Example, ...]
+    variants: tuple[tuple[str, ...], ...] = ()
+    """Further sets of clauses; the first set whose first clause can be filled is said, `clauses` before all of them."""
     around: tuple[str, ...] = ()
     """Patterns of lines near the cited one, which fill further groups."""
     caseless: bool = False
@@ -87,19 +91,25 @@ class Advice:
             more = next((groups for line in around if (groups := self._groups(pattern, line)) is not None), {})
             words = more | words
         words = {**(slots or {}), **words}
-        sentences = [_GROUP.sub(lambda match: words[match[1]], clause) for clause in self.clauses if _names(clause) <= words.keys()]
-        return " ".join(sentences) if _names(self.clauses[0]) <= words.keys() else ""
+        clauses = next((each for each in (self.clauses, *self.variants) if each and _names(each[0]) <= words.keys()), ())
+        return " ".join(_GROUP.sub(lambda match: words[match[1]], clause) for clause in clauses if _names(clause) <= words.keys())
 
     def _groups(self, pattern: str, line: str) -> dict[str, str] | None:
         compiled = linear_pattern(pattern, caseless=self.caseless)
         if not holds(compiled, line):
             return None
-        groups = {name: value.strip() for name, value in named_groups(compiled, line).items()}
+        groups = {name: _unquoted(value.strip()) for name, value in named_groups(compiled, line).items()}
         return {
             name: value if len(value) <= LONGEST else f"{value[: LONGEST // 2]}…{value[-LONGEST // 2 :]}"
             for name, value in groups.items()
             if value
         }
+
+
+def _unquoted(value: str) -> str:
+    """Return a value without a quotation mark at one end of it that has no fellow."""
+    marks = [letter for letter in value if letter in "'\"`"]
+    return value.strip(marks[0]) if len(marks) == 1 else value
 
 
 def _names(clause: str) -> set[str]:
@@ -133,6 +143,7 @@ def _read(path: Path) -> tuple[Advice, ...]:
             groups = {name for pattern in patterns for name in group_names(linear_pattern(pattern))}
         except ContentError as error:
             raise wrong(path, "pattern", f"{entry.id}: {error}") from error
-        if not entry.clauses or not all(_names(clause) <= groups | SLOTS for clause in entry.clauses):
+        clauses = [clause for each in (entry.clauses, *entry.variants) for clause in each]
+        if not all((entry.clauses, *entry.variants)) or not all(_names(clause) <= groups | SLOTS for clause in clauses):
             raise wrong(path, "clauses", f"{entry.id}: wants at least one, and quotes only groups that its patterns name, or slots")
     return entries

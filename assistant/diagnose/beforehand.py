@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from assistant.diagnose.compiling import compiler_account
+from assistant.diagnose.decisive import failed_set_up
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import raised_at
 from assistant.diagnose.tracebacks import QUOTING
@@ -47,6 +49,8 @@ _CONTROL = frozenset(
 """Exceptions by which programs look whether something is there; what is raised while they are handled tells more."""
 SAME = 40
 """Characters of a message by which another one repeats it."""
+_OF_MACHINES = frozenset({"ecc_error", "nvlink_error", "node_failure", "cancelled", "preempted", "no_failure"})
+"""Reasons with which the set-up of the script has nothing to do."""
 _EXPLAINING = {
     "called_process_error": (_COMPILER,),
     "import_error": (_SET_UP,),
@@ -88,6 +92,12 @@ def handled_before(found: Diagnosis, facts: Facts) -> str:
 def look_first(found: Diagnosis, facts: Facts) -> str:
     """Return a sentence about the earliest line of the same attempt that may be why the cited one came; empty without any."""
     patterns = _EXPLAINING.get(found.reason, ())
+    if found.root_cause and found.reason not in _OF_MACHINES and (words := _set_up(found.root_cause[0], facts)):
+        return words
+    if found.root_cause and found.reason in ("called_process_error", "runtime_error", "import_error"):
+        account = compiler_account(found.root_cause[0], facts)
+        if account:
+            return account
     if not patterns or not found.root_cause or found.root_cause[0].file != "job.log" or facts.combined is not None:
         return ""
     cited = found.root_cause[0]
@@ -99,6 +109,22 @@ def look_first(found: Diagnosis, facts: Facts) -> str:
         return ""
     where = "what came before it" if line[0] < cited.line else "what it printed"
     return f"Look first at {where} (job.log:{line[0]}: {text}): it may be why."
+
+
+def _set_up(cited: Citation, facts: Facts) -> str:
+    """Return that the environment had not been set up before a cited line, which a restart would meet again."""
+    line = failed_set_up(facts, cited.line) if cited.file == "job.log" else None
+    if line is None:
+        return ""
+    text = line.text.strip()
+    said = f"job.log:{line.number}: {text if len(text) <= SHOWN else f'{text[:SHOWN]}…'}"
+    conda = "conda" in text or "mamba" in text
+    how = (
+        ' (source etc/profile.d/conda.sh of the conda installation, or eval "$(conda shell.bash hook)", before conda activate)'
+        if conda
+        else ""
+    )
+    return f"Mend first what failed in the script before that ({said}){how}: the program ran without the environment that is meant."
 
 
 def _earliest(patterns: Sequence[re.Pattern[str]], cited: Citation, facts: Facts) -> tuple[int, str] | None:

@@ -124,7 +124,10 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
 )
 """Forms of complaints, with what each asks for; the first that fits counts. `pair` is the two that the complaint names."""
-_NO_THING = re.compile(r"(?:you|it|this|that|these|which|we|they|there|and|but|or|if|when)\b", re.IGNORECASE)
+_NO_THING = re.compile(
+    r"(?:you|it|this|that|these|which|we|they|there|and|but|or|if|when|your|my|our|their|his|its)\b",
+    re.IGNORECASE,
+)
 """Words by which a complaint names nothing."""
 _RELATION = re.compile(
     r"(?:(?P<a>[\w.()\[\]]{1,40}) = )?(?<![\w.])(?P<x>-?\d[\d.]{0,14}) (?P<sign>>=?|!=|vs\.?|is not equal to|does not match|"

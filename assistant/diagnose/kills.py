@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from assistant.diagnose.batch_system import record_command
 from assistant.diagnose.circumstances import BATCH, FOLDER, WORKERS, last_save, setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
@@ -25,7 +26,7 @@ def kill_account(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
         return ""
     match = next((match for text in texts for pattern in (_WORKER, _SHELL, _LAUNCHED) if (match := pattern.search(text))), None)
     who = f" of process {match[1]}" if match else ""
-    batch_job = f", or sacct -j {facts.job_id} -o State,ExitCode,MaxRSS,ReqMem" if facts.job_id else ""
+    batch_job = f", or {record}" if (record := record_command(facts)) else ""
     words = (
         "SIGKILL without a word is most often the kernel's, when the host has no memory left: dmesg -T of the node "
         f"(an oom-kill record{who}){batch_job} says it."

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.times import stamp
-from assistant.logs.phases import BEGINS, ENDS, OVER
+from assistant.logs.phases import BEGINS, ENDS, OVER, Phase
 from assistant.records import Category, Diagnosis, NodePattern, PatternKind
 
 LOOK_BACK = 400
@@ -24,11 +25,47 @@ ALL_KEPT = 200
 """So many hits of one signature are surely all kept, see `logs.scan`."""
 
 
+_STEP_NAMED = re.compile(
+    r"\b(?:global_?step|steps?|iter(?:ation)?s?|updates?|num_updates)(?: number)?['\"]?\s{0,3}[:=#\[(]?\s{0,3}"
+    r"(\d[\d,]{0,17})(?![\w.])",
+    re.IGNORECASE,
+)
+"""What a log calls a step of the run; epochs, batches of an epoch, requests and bytes are none."""
+_LOADS = re.compile(r"load|restor|resum|from_pretrained|deseriali", re.IGNORECASE)
+_DONE_LOADING = re.compile(r"\b100%\|")
+_WORK = re.compile(r"step|iter|batch|epoch|sample|token|update|train", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     line: int
     at: datetime | None
     rank: int | None
+
+
+def last_step(facts: Facts) -> int | None:
+    """Return the last step of the run that the log shows; None where what rises in it need not be one."""
+    if facts.points:
+        leg = facts.progress.leg if facts.metric_file == "job.log" else 0
+        return next((point.step for point in reversed(facts.points) if not point.counted and point.line >= leg), None)
+    progress = facts.progress
+    if not progress.steps or not _sure_step(facts):
+        return None
+    return int(progress.steps[-1])
+
+
+def _sure_step(facts: Facts) -> bool:
+    """Tell whether what rises in the log is a step of the run: a counter that is called so, or a bar that never starts again."""
+    progress = facts.progress
+    if progress.learnt:
+        line = facts.line(progress.last_line)
+        value = progress.steps[-1]
+        named = _STEP_NAMED.finditer(line.text[:2000]) if line is not None else ()
+        return any(float(match[1].replace(",", "")) == value for match in named)
+    if not progress.bars:
+        return True
+    steps = progress.steps[progress.before(progress.leg - 1) :]
+    return all(first <= second for first, second in pairwise(steps))
 
 
 def phase_of(facts: Facts, line: int) -> str:
@@ -49,14 +86,29 @@ def phase_of(facts: Facts, line: int) -> str:
             return "end"
         for phase, begins in BEGINS:
             if OVER[phase].search(before.text):
-                return _training(done)
+                return _training(done, facts, at)
             if begins.search(before.text):
-                return str(phase)
-    return _training(done)
+                loaded = phase is Phase.LOADING and (_DONE_LOADING.search(before.text) or _raised_elsewhere(facts, at))
+                return _training(done, facts, at) if loaded else str(phase)
+    return _training(done, facts, at)
 
 
-def _training(done: int) -> str:
-    return "start" if not done else "first_step" if done == 1 else "training"
+def _raised_elsewhere(facts: Facts, line: int) -> bool:
+    """Tell whether a line ends a traceback none of whose frames loads anything."""
+    frames = next((r.frames for episode in facts.episodes for r in episode.raised if r.line == line), ())
+    sources = (source.text for frame in frames if (source := facts.line(frame.at + 1)) is not None)
+    return bool(frames) and not any(_LOADS.search(text) for text in (*(frame.function for frame in frames), *sources))
+
+
+def _training(done: int, facts: Facts, at: int) -> str:
+    """Return the phase of a run with so many proofs of progress; empty where bars were drawn or something else was counted."""
+    progress = facts.progress
+    if not done:
+        return "" if any(number <= at and position > 0 for number, position in progress.drawn) else "start"
+    counted = facts.line(progress.lines[done - 1]) if progress.learnt else None
+    if counted is not None and not _WORK.search(counted.text[:2000]):
+        return ""
+    return "first_step" if done == 1 else "training"
 
 
 def with_order(found: Diagnosis, facts: Facts) -> Diagnosis:

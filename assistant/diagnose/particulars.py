@@ -16,13 +16,14 @@ from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
 from assistant.diagnose.beforehand import ANNOUNCES, handled_before, look_first
 from assistant.diagnose.circumstances import last_save
+from assistant.diagnose.decisive import filled_fields
 from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
 from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.gpu_memory import memory_advice
 from assistant.diagnose.kills import KILLS, kill_account
 from assistant.diagnose.program import Program, program_of
-from assistant.diagnose.raising import Origin, message_of, origin_of, raised_at
+from assistant.diagnose.raising import LIBRARY, Origin, message_of, origin_of, raised_at, source_of
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
     end_account,
@@ -68,6 +69,10 @@ _REFUSED = re.compile(r"(?:unrecognized arguments|Unrecognized options|No such o
 _TWO_STOPS = re.compile(r"(?<![./])\.\.(?=\s|$)")
 """A sentence that was quoted with its stop at the end of another one."""
 _ASSERTS = re.compile(r"assert (.{3,120}?)(?:, ?f?['\"(].*)?$")
+_STOP_LEFT = re.compile(
+    r"^raise \w+\(\s*f?['\"]\W*(?:stop|debug|exit|here|done|test|break|todo|xxx+|asdf|quit|end|bye|ok|hi|hello)\W*['\"]\s*\)$",
+    re.IGNORECASE,
+)
 _OF_KEYS = frozenset({"model_loading_error", "runtime_error", "key_error"})
 _OF_MESSAGES = frozenset(
     "runtime_error type_error value_error key_error attribute_error index_error name_error assertion_error argument_error "
@@ -189,7 +194,8 @@ def _remedy(found: Diagnosis, facts: Facts, reason: Reason) -> str:
     """Return what is left to say where no template fits: of code and settings the message itself, else the general remedy."""
     if found.reason == "cuda_error" and found.action is Action.CORDON_AND_RESTART:
         return "Test its GPUs (dcgmi diag -r 3) and reset them, or the host, before it comes back; what fails again is replaced."
-    if found.reason == "cuda_error" and found.action is Action.FIX_AND_RESUBMIT:
+    raised = any(raised_at(cited, facts) is not None for cited in found.root_cause[:2])
+    if found.reason == "cuda_error" and found.action is Action.FIX_AND_RESUBMIT and raised:
         return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."
     cited = found.root_cause[0] if found.root_cause else None
     asks = cited is not None and found.reason in _ASKS and found.action is Action.FIX_AND_RESUBMIT
@@ -295,10 +301,24 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
     if origin.own and (match := _ASSERTS.match(origin.code)):
         return f"{asked}`{match[1]}` has to hold at {_place_of(origin)} and does not: {message}."
     if origin.own and origin.code.startswith(("raise ", "assert ")):
-        return f"{asked}The program's own check at {_place_of(origin)} refuses it: {message}."
+        return f"{asked}{_own_check(origin, message, cited, facts)}"
     if origin.own and origin.library and origin.code:
         return f"{asked}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses: {message}."
     return f"{asked}{_raised_from(origin)}: {message}."
+
+
+def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> str:
+    """Return what is known of a check that the job's own code raised by: a stop left over from debugging, values, who called it."""
+    if _STOP_LEFT.search(origin.code):
+        return f"It is a stop that somebody put there to look at something: take out `{origin.code}` at {_place_of(origin)}."
+    values = ", ".join(f"{name} is {value}" for name, value in filled_fields(origin.code, message))
+    known = raised_at(cited, facts)
+    own = [frame for frame in known[1].frames if frame.line and not LIBRARY.search(frame.file)] if known is not None else []
+    caller = own[-2] if len(own) > 1 else None
+    called = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
+    source = source_of(caller, facts) if caller is not None else ""
+    said = f"The program's own check at {_place_of(origin)} refuses it: {message}{f' ({values})' if values else ''}"
+    return f"{said}{called}{f', `{source}`' if source else ''}. The condition that raises stands in the lines above that one."
 
 
 def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:

@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from assistant.content.reading import package_for, successor_of
+from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.circumstances import PORT, WORKERS, named_setting, option_with, setting, version_of
+from assistant.diagnose.decisive import (
+    empty_list,
+    gpus_shown,
+    lost_options,
+    outer_folder,
+    processes_started,
+    text_setting,
+)
 from assistant.diagnose.expressions import assigned, called, needs_python_3, receiver, subscripted
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
@@ -97,6 +106,11 @@ _OWN_NAMES = frozenset(
 MOST_OF_VALUE = 160
 MOST_NAMES = 4
 _OF_MEMORY = re.compile(r"[Oo]om|OOM|OUT_OF_MEMORY|[Mm]emory")
+_OF_GPUS = re.compile(r"invalid device ordinal|CUDA GPUs are available|no CUDA-capable device|Invalid device id|device_id")
+_OPENED = re.compile(r"can't open file '([^']{1,300})'")
+_COMPARES = re.compile(r"self\.assert(?:Less|Greater)(?:Equal)?\((.{1,80}?),\s*([^,()]{1,80}(?:\([^()]{0,40}\))?)(?:,.*)?\)?$")
+"""A comparison of Python's unittest: what was measured, and its bound."""
+_APPLIED = re.compile(r"^(?:[\w., ]{1,80} = )?((?:self\.)?[A-Za-z_]\w{0,60})\((?!.*=\s*[A-Za-z_]\w*\()")
 _KINDS = {ProgramKind.TRAINING: "training", ProgramKind.SERVING: "serving", ProgramKind.EVALUATION: "evaluation"}
 _WORDS = {ProgramKind.TRAINING: "training", ProgramKind.SERVING: "server", ProgramKind.EVALUATION: "evaluation"}
 """By kind of program: the slot that only it fills, and what it is called."""
@@ -134,9 +148,33 @@ def slots_of(
         slots["option"] = option_with(facts, path, cited.line)
     if facts.job_id:
         slots["job"] = facts.job_id
+    slots |= _of_surroundings(text, origin, cited, facts)
     if found.step is not None and not facts.progress.learnt:
         slots["step"] = str(found.step)
     return {name: cut(value, MOST_OF_VALUE) for name, value in slots.items() if value}
+
+
+def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: Facts) -> dict[str, str]:
+    """Return what other lines of the log decide: the batch system, GPUs and processes, settings that are text, lost options."""
+    system = batch_system(facts)
+    slots = {"more_memory": system.memory, "ask_gpus": system.gpus, "record": record_command(facts)}
+    if _OF_GPUS.search(text):
+        slots |= {"gpus_shown": gpus_shown(facts), "processes": processes_started(facts)}
+    elif _OF_MEMORY.search(text) or "exceeded" in text:
+        slots["processes"] = processes_started(facts)
+    if origin is not None and "'str'" in text:
+        slots["text_setting"] = text_setting(origin, cited, facts)
+    if origin is not None and "index out of range" in text:
+        slots["emptied"] = empty_list(origin)
+    if "not found" in text:
+        slots["lost"] = lost_options(cited, facts)
+    if (match := _OPENED.search(text)) and (folders := outer_folder(match[1]))[0]:
+        slots |= {"outer": folders[0], "started_in": folders[1]}
+    if origin is not None and (match := _COMPARES.match(origin.code)):
+        slots |= {"measured": match[1].strip(), "bound": match[2].strip()}
+    if origin is not None and origin.own and (match := _APPLIED.match(origin.code)):
+        slots["module"] = match[1]
+    return slots
 
 
 def _of_origin(text: str, origin: Origin) -> dict[str, str]:

@@ -8,6 +8,7 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.circumstances import RATE, SAVING, WORLD, Bar, last_bar, last_save, setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.outcome import How, outcome_of, tells_failure
@@ -16,6 +17,7 @@ from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.wording import cut
 from assistant.records import Diagnosis, MetricPoint
 
+_CGROUP = re.compile(r"slurm(?:step)?d: error: .{0,160}(?:cgroup|\(null\)/)")
 STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
 SHOWN_OF_SAVE = 240
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
@@ -99,32 +101,36 @@ def last_words(found: Diagnosis, facts: Facts) -> str:
     if last is None:
         return ""
     step = f", the last step {found.step}" if found.step and not facts.progress.learnt else ""
-    who = (
-        f"sacct -j {facts.job_id} -o State,ExitCode,End"
-        if facts.job_id
-        else "The exit status (sacct -o State,ExitCode,End, or the shell)"
-    )
+    who = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
     text = facts.streams.body(last.text).text.strip()
-    return f"Its last line is job.log:{last.number} ({cut(text, SHOWN_OF_SAVE)}){step}. {who} says whether it failed at all."
+    fault = next((line for line in facts.lines if _CGROUP.search(line.text[:MOST_OF_LINE])), None)
+    node = (
+        f"slurmstepd could not place a process into its cgroup (job.log:{fault.number}): that is the set-up of the node "
+        "(cgroup.conf, slurmd), for its administrator, and no fault of the program. "
+        if fault is not None
+        else ""
+    )
+    return f"{node}Its last line is job.log:{last.number} ({cut(text, SHOWN_OF_SAVE)}){step}. {who} says whether it failed at all."
 
 
 def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
     """Return what the rest of the work wants of the next time limit."""
+    option = batch_system(facts).time
     if program.kind is ProgramKind.SERVING:
-        return "A server has no end of its own: ask for as much time (--time) as it is to serve."
+        return f"A server has no end of its own: ask for as much time ({option}) as it is to serve."
     save = last_save(facts)
     if bar is None and save is not None:
-        return "Ask for more time (--time) where the rest does not fit, and start so that it goes on from that save."
+        return f"Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
     if bar is None:
-        return "Under the same limit it ends at the same place: ask for more time (--time), or let it save and go on from there."
+        return f"Under the same limit it ends at the same place: ask for more time ({option}), or let it save and go on from there."
     stood = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
     if save is not None:
         rest = f"the rest takes about {clock(bar.left_s)} at that rate"
-        return f"{stood}, and {rest}: ask for that much (--time), and start from that save."
+        return f"{stood}, and {rest}: ask for that much ({option}), and start from that save."
     return (
         f"{stood}, and the rest takes about {clock(bar.left_s)} at that rate: from the start it wants "
         f"{clock(bar.spent_s + bar.left_s)} "
-        "(--time), unless it saves on the way and goes on from there."
+        f"({option}), unless it saves on the way and goes on from there."
     )
 
 

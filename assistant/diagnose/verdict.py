@@ -23,7 +23,7 @@ from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.last_file import with_last_file
 from assistant.diagnose.opinion import Opinion, doubtful
-from assistant.diagnose.order import with_order
+from assistant.diagnose.order import last_step, with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.parts import placed
@@ -321,7 +321,7 @@ def _by_ending(
     reason = knowledge.reasons.get(ending.reason, _UNKNOWN)
     action, nodes = _agreed(reason.action, ending.nodes, reason)
     confidence = round(min(ending.weight, 0.97), 2)
-    step = _last_step(facts)
+    step = last_step(facts)
     cited = ending.citations[:CITED]
     return Diagnosis(
         reason=reason.name,
@@ -354,7 +354,7 @@ def _by_cause(
     if late is not None:
         cited = _with_second(cited, Citation("job.log", late[1], late[2], "rank behind"))
     confidence = _confidence(cause, errors)
-    step = _last_step(facts)
+    step = last_step(facts)
     return Diagnosis(
         reason=reason.name,
         category=reason.category,
@@ -457,17 +457,10 @@ def _confidence(cause: Finding, errors: Sequence[Finding]) -> float:
     return round(min(max(base, 0.15), 0.97), 2)
 
 
-def _last_step(facts: Facts) -> int | None:
-    if facts.points:
-        leg = facts.progress.leg if facts.metric_file == "job.log" else 0
-        return next((point.step for point in reversed(facts.points) if not point.counted and point.line >= leg), None)
-    return int(facts.progress.steps[-1]) if facts.progress.steps else None
-
-
 def _unknown(considered: Sequence[Finding], facts: Facts, knowledge: Knowledge) -> Diagnosis:
     reason = knowledge.reasons.get("unknown", _UNKNOWN)
     cited = tuple(Citation("job.log", line.number, line.text, "end of log") for line in facts.lines[-3:] if line.text.strip())
-    step = _last_step(facts)
+    step = last_step(facts)
     return Diagnosis(
         reason="unknown",
         category=reason.category,

@@ -1,6 +1,6 @@
 """Open logs of every kind, and cut them into blocks of whole lines in bounded memory.
 
-Plain files, gzip (several members in one file too), UTF-16 with its mark, and `-` for standard input. What is no log is refused by
+Plain files, gzip (several members in one file too), UTF-16, GBK, and `-` for standard input. What is no log is refused by
 name, before anything is read from it but its first 64 KiB.
 """
 
@@ -56,7 +56,14 @@ _FORMATS = {
     b"\x28\xb5\x2f\xfd": "a zstd file; use: zstdcat FILE | nightshift diagnose -",
 }
 _NUL_RUN = re.compile(rb"\x00{64,}")
-_ASCII_WORDS = re.compile(rb"[A-Za-z0-9_.:/%-]{2,}")
+_MULTIBYTE = "gb18030"
+"""By which text of bytes above 127 is read that its strict decoder takes; of Shift JIS, which it takes, ASCII words stay whole."""
+MOST_STRANGE, MOST_BROKEN = 1 / 20, 1 / 4
+"""Share of control characters, and of bytes that are no UTF-8, from which on a file is no plain text."""
+MOST_STRANGE_BYTES = 1 / 200
+"""Share of control characters up to which bytes above 127 are letters of a code page, for data that is packed has one in ten."""
+LEAST_LINES = 1 / 2048
+"""Line ends for each byte that such a text has at least: pictures and weights have hardly any."""
 _NO_TEXT = bytes(set(range(32)) - set(b"\t\n\r\x08\x0c\x1b") | {127})
 
 
@@ -251,12 +258,12 @@ class _Gunzip(io.RawIOBase):
         super().close()
 
 
-class _FromUtf16(io.RawIOBase):
-    """UTF-16 as UTF-8."""
+class _Transcoded(io.RawIOBase):
+    """Text of another encoding as UTF-8."""
 
-    def __init__(self, source: io.RawIOBase) -> None:
+    def __init__(self, source: io.RawIOBase, encoding: str) -> None:
         self._source = source
-        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
         self._ready = b""
         self._ended = False
 
@@ -315,11 +322,11 @@ def open_log(path: Path | str) -> LogStream:
     except InputError:
         raw.close()
         raise
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raw = _FromUtf16(raw)
+    if (encoding := encoding_of(head)) is not None:
+        raw = _Transcoded(raw, encoding)
     stream = LogStream(raw, _SAMPLE)
     stream.gunzip, stream.window = gunzip, window
-    if gunzip is None and not isinstance(raw, _FromUtf16) and str(path) != "-":
+    if gunzip is None and not isinstance(raw, _Transcoded) and str(path) != "-":
         stream.plain = Path(path)
     return stream
 
@@ -339,24 +346,62 @@ def refuse_binary(head: bytes, shown: str) -> None:
     for magic, what in _FORMATS.items():
         if head.startswith(magic):
             raise InputError(f"{shown}: is no log but {what}")
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    strange, broken = _no_text(head)
+    if encoding_of(head) is not None or _of_code_page(head, strange):
         return
-    text = _NUL_RUN.sub(b"", head)  # a log that was cut under its writer starts with a hole
-    if not text:
-        return
-    strange = len(text) - len(text.translate(None, _NO_TEXT))
-    broken = text.decode("utf-8", "replace").count("\ufffd")
-    if strange > len(text) / 20 or (broken > len(text) / 4 and not _of_another_encoding(text, strange)):
-        raise InputError(f"{shown}: is no log but binary data ({strange + broken} of its first {len(text)} bytes are no text)")
+    size = len(_NUL_RUN.sub(b"", head))
+    if strange > size * MOST_STRANGE or broken > size * MOST_BROKEN:
+        raise InputError(f"{shown}: is no log but binary data ({strange + broken} of its first {size} bytes are no text)")
 
 
-def _of_another_encoding(text: bytes, strange: int) -> bool:
-    """Tell whether bytes that are no UTF-8 are text in another encoding: lines with words, and no bytes that control something.
+def encoding_of(head: bytes) -> str | None:
+    """Return the encoding that a log has to be read by; None for UTF-8 and for bytes whose encoding does not matter.
 
-    Of data that is no text about one byte in nine controls something. The words that are ASCII can be read all the same.
+    Args:
+        head: The first bytes; the last character of them may be cut.
     """
-    words = sum(map(len, _ASCII_WORDS.findall(text)))
-    return strange <= len(text) / 500 and words >= len(text) / 20 and text.count(b"\n") + text.count(b"\r") >= len(text) / 5000
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if (order := _utf16_without_mark(head)) is not None:
+        return order
+    strange, broken = _no_text(head)
+    if broken <= len(head) * MOST_BROKEN or strange > len(head) * MOST_STRANGE_BYTES or not _has_lines(head):
+        return None
+    return _MULTIBYTE if _decodes(head, _MULTIBYTE) else None
+
+
+def _no_text(head: bytes) -> tuple[int, int]:
+    """Return how many control characters there are, and how many pieces that are no UTF-8."""
+    text = _NUL_RUN.sub(b"", head)  # a log that was cut under its writer starts with a hole
+    return len(text) - len(text.translate(None, _NO_TEXT)), text.decode("utf-8", "replace").count("\ufffd")
+
+
+def _utf16_without_mark(head: bytes) -> str | None:
+    """Return the byte order of a text whose every second byte is mostly zero and whose others never are."""
+    even, odd = head[::2], head[1::2]
+    for high, low, name in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
+        zeros = high.count(0)
+        if len(high) > 8 and zeros * 2 > len(high) and 0 not in low and low.count(b"\n") and _decodes(head, name):
+            plain = bytes(byte for byte, top in zip(low, high, strict=False) if not top)
+            return name if len(plain) == len(plain.translate(None, _NO_TEXT)) else None
+    return None
+
+
+def _of_code_page(head: bytes, strange: int) -> bool:
+    """Tell whether bytes above 127 are letters or lines of a code page: all the rest is printable, in lines."""
+    return strange <= len(head) * MOST_STRANGE_BYTES and _has_lines(head)
+
+
+def _has_lines(head: bytes) -> bool:
+    return head.count(b"\n") + head.count(b"\r") > len(head) * LEAST_LINES
+
+
+def _decodes(head: bytes, encoding: str) -> bool:
+    try:
+        codecs.getincrementaldecoder(encoding)("strict").decode(head, final=False)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:

@@ -14,9 +14,9 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.survival import level_of
 from assistant.diagnose.verdict import diagnose
 
-CASES: list[dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parents[1] / "cases" / "outlived" / "logs.toml").read_text("utf-8")
-)["case"]
+CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parents[1] / "cases" / "outlived" / "logs.toml").read_text("utf-8"))[
+    "case"
+]
 REPEATED = re.compile(r"^\*(\d+) (.*)$", re.MULTILINE)
 
 

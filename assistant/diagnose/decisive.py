@@ -1,0 +1,137 @@
+"""Read what stands elsewhere in a log, or in the line of source, and decides between remedies of one message.
+
+GPUs that nvidia-smi shows against processes that are started, a setting that came in as text, a list that is empty, an option
+that a script lost, values in a message that the program made, and a set-up that had failed before. Nothing is told that no
+line shows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from assistant.diagnose.circumstances import Setting, named_setting
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.raising import Origin
+from assistant.logs.lines import Line
+from assistant.records import Citation
+
+MOST_OF_LINE = 400
+MOST_PAIRS, MOST_LOST = 4, 6
+_GPU_ROW = re.compile(r"^\|\s{1,4}(\d{1,2})\s{1,6}\S.{0,60}\b(?:On|Off|N/A)\s{0,3}\|")
+_GPU_LISTED = re.compile(r"^GPU (\d{1,2}): .{1,80}\(UUID")
+_TABLE = re.compile(r"NVIDIA-SMI \d|^\|\s{1,4}0\s|^GPU 0: ")
+_PROCESSES = re.compile(
+    r"(?<![\w-])(?P<name>(?:--)?nproc[-_]per[-_]node|(?:--)?num[-_]processes|--num[-_]gpus|[Nn]um[ _][Pp]rocesses)"
+    r"['\"]?(?:\s{0,2}[:=]\s{0,2}|\s)['\"]?(?P<value>[1-9]\d{0,3})(?![\w.])"
+)
+_TEXT_NUMBER = re.compile(r"[+-]?\d{1,6}[eE]-?\d{1,3}")
+"""A number that YAML 1.1 reads as text, for it wants a point in it."""
+_NAME = re.compile(r"[A-Za-z_]\w{1,40}")
+_FIRST = re.compile(r"\b([A-Za-z_][\w.]{0,60})\[(?:0|-1)\](?!\s*\])")
+_LOST = re.compile(r"line (\d{1,6}): (--?[A-Za-z][\w-]{0,80})(?:=\S{0,80})?: (?:command )?not found")
+_PIECES = re.compile(r"""\bf(?P<mark>['"])(?P<text>.{3,200}?)(?P=mark)""")
+_FIELD = re.compile(r"\{([^{}!:=]{1,60})[^{}]{0,20}\}")
+_INNER = re.compile(r"(?P<outer>/.{1,200}?)/(?P<inner>scripts?|examples?|launch|slurm|jobs|bin|run|experiments)/(?=.+/)")
+_SET_UP = re.compile(
+    r"CondaError: Run 'conda init'|shell has not been properly configured to use 'conda"
+    r"|(?:conda|mamba|micromamba|module|ml): (?:command )?not found"
+    r"|EnvironmentNameNotFound|Could not find conda environment|EnvironmentLocationNotFound"
+    r"|Lmod has detected the following error|Unable to locate a modulefile"
+    r"|bin/activate: No such file|(?:torchrun|accelerate|deepspeed|python3?|mpirun): (?:command )?not found"
+    r"|line \d{1,5}: \S{1,200}(?:conda\.sh|profile\.sh|rc|activate|env\.sh|setup\.sh|modules\.sh|init\.sh): No such file"
+)
+
+
+def gpus_shown(facts: Facts) -> str:
+    """Return how many GPUs the last table of nvidia-smi in the log shows, with its first line; empty where it holds none."""
+    gpus: set[int] = set()
+    first = 0
+    for line in facts.lines:
+        if "|" not in line.text[:1] and not line.text.startswith("GPU "):
+            continue
+        text = line.text[:MOST_OF_LINE]
+        match = _GPU_ROW.match(text) or _GPU_LISTED.match(text)
+        if match is None:
+            continue
+        if int(match[1]) in gpus:
+            gpus, first = set(), 0
+        gpus.add(int(match[1]))
+        first = first or line.number
+    return f"{len(gpus)} GPU{'s' * (len(gpus) != 1)} (job.log:{first})" if gpus else ""
+
+
+def processes_started(facts: Facts) -> str:
+    """Return how many processes of a node the last attempt was started with, as the log prints it; empty where it does not."""
+    for line in facts.lines:
+        if line.number >= facts.progress.leg and (match := _PROCESSES.search(line.text[:2000])):
+            return str(Setting(match["name"].lstrip("-"), match["value"], line.number))
+    return ""
+
+
+def text_setting(origin: Origin, cited: Citation, facts: Facts) -> str:
+    """Return the setting named in the lines that raised whose printed value YAML reads as text, such as 1e-4; empty without one."""
+    for name in dict.fromkeys(_NAME.findall(f"{origin.code} {origin.deepest}")):
+        value = named_setting(facts, name, cited.line)
+        if value is not None and _TEXT_NUMBER.fullmatch(value.value):
+            return str(value)
+    return ""
+
+
+def empty_list(origin: Origin) -> str:
+    """Return the expression of the job's own line whose first or last element is not there; empty where another index was."""
+    own = set(_FIRST.findall(origin.code))
+    if origin.own and not origin.library:
+        return own.pop() if len(own) == 1 and origin.code.count("[") == 1 else ""
+    names = set(_FIRST.findall(origin.deepest))
+    if len(names) != 1 or origin.deepest.count("[") != 1:
+        return ""
+    passed = re.search(rf"\b{re.escape(names.pop().rpartition('.')[2])}\s*=\s*([A-Za-z_][\w.]{{0,60}})(?=\s*[,)])", origin.code)
+    return passed[1] if passed else ""
+
+
+def lost_options(cited: Citation, facts: Facts) -> str:
+    """Return the other options of one script that the shell took for commands, with their lines in the script."""
+    others = [
+        f"{match[2]} (line {match[1]})"
+        for line in facts.lines
+        if line.number != cited.line and "not found" in line.text and (match := _LOST.search(line.text[:MOST_OF_LINE]))
+    ]
+    return ", ".join(dict.fromkeys(others[:MOST_LOST]))
+
+
+class FilledField(NamedTuple):
+    """What a program put into a message that it made."""
+
+    expression: str
+    value: str
+
+
+def filled_fields(source: str, message: str) -> list[FilledField]:
+    """Return the expressions of an f-string in a line of source with their values in the message; none where they do not fit."""
+    match = _PIECES.search(source)
+    if match is None:
+        return []
+    fields = _FIELD.findall(match["text"])
+    pieces = _FIELD.sub("\0", match["text"]).split("\0")
+    pattern = "(.{1,120}?)".join(re.escape(piece) for piece in pieces)
+    values = re.search(rf"{pattern}$" if not pieces[-1] else pattern, message) if 0 < len(fields) <= MOST_PAIRS else None
+    return [FilledField(name.strip(), value) for name, value in zip(fields, values.groups(), strict=True)] if values else []
+
+
+def outer_folder(path: str) -> tuple[str, str]:
+    """Return the folder above that of scripts from which a path was built, and that folder; two empty texts for other paths."""
+    match = _INNER.match(path)
+    return (match["outer"], f"{match['outer']}/{match['inner']}") if match else ("", "")
+
+
+def failed_set_up(facts: Facts, before: int) -> Line | None:
+    """Return the first line of the last attempt, before a line, that says that its environment was not set up; None without one."""
+    if facts.combined is not None:
+        return None
+    for line in facts.lines:
+        if line.number >= before:
+            return None
+        if line.number >= facts.progress.leg and len(line.text) < MOST_OF_LINE and _SET_UP.search(line.text):
+            return line
+    return None
