@@ -35,7 +35,7 @@ from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal
 from assistant.policy import Mode
 from assistant.records import Call, CallStatus, Decision, JobSpec, Verdict
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Count
 from assistant.tui.app import ChatApp
 from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
@@ -110,7 +110,7 @@ def planted(folder: Path, text: str) -> Scene:
     scene = Scene(folder, mode=Mode.PROPOSE)
     scene.cluster.partition = text
     checkpoints = folder / "checkpoints"
-    run = Run(fails_at=50, lines=(text, *ECC, f"RuntimeError: {text}"), kernel={"node02": (*XID, text)}, only_on="node02")
+    run = SimulatedRun(fails_at=50, lines=(text, *ECC, f"RuntimeError: {text}"), kernel={"node02": (*XID, text)}, only_on="node02")
     scene.cluster.plan(text, dataclasses.replace(run, checkpoints=checkpoints, cut=(40,)))
     scene.cluster.submit(dataclasses.replace(scene.spec, name=text, user=text, comment=text))
     scene.cluster.submit(JobSpec(text, f"#!/bin/sh\n#{text}\n", nodes=1, work_dir=folder, user=text))

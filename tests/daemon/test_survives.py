@@ -27,7 +27,7 @@ from assistant.errors import StoreError, Unavailable
 from assistant.policy import Mode
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, IncidentState, Job, JobState, Node, NodeState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.watch import view
 from assistant.watch.attempt_state import Known
@@ -313,7 +313,7 @@ def test_a_store_that_is_locked_is_waited_for_and_no_pass_of_that_time_is_a_sign
 
 
 def test_what_could_not_be_written_down_is_noticed_again(scene: Scene, dogs: Dogs) -> None:
-    scene.cluster.plan("llm", Run(steps=1_000, hangs_at=30))
+    scene.cluster.plan("llm", SimulatedRun(steps=1_000, hangs_at=30))
     store = BrittleStore(scene.folder / "nightshift.db", scene.clock)
     dog = dogs(store)
     scene.cluster.submit(scene.spec)
@@ -358,7 +358,7 @@ def test_a_pass_that_cannot_read_one_log_is_no_sign_of_life_until_people_know_of
 
 
 def test_a_single_pass_that_cannot_read_one_log_is_no_sign_of_life_either(scene: Scene) -> None:
-    scene.cluster.plan("llm", Run(steps=1_000))
+    scene.cluster.plan("llm", SimulatedRun(steps=1_000))
     scene.cluster.submit(scene.spec)
     scene.clock.sleep(5)
     engine, listed = scene.engine, scene.cluster.jobs
@@ -373,7 +373,7 @@ def test_a_single_pass_that_cannot_read_one_log_is_no_sign_of_life_either(scene:
 
 
 def test_what_is_remarked_reaches_the_store(scene: Scene, dogs: Dogs) -> None:
-    scene.cluster.plan("llm", Run(steps=1_000))
+    scene.cluster.plan("llm", SimulatedRun(steps=1_000))
     dog = dogs(Store(scene.folder / "nightshift.db", scene.clock))
     scene.cluster.submit(scene.spec)
     passes(dog, scene, 2)
