@@ -92,7 +92,7 @@ def unopened_outputs(record: Mapping[str, str], missing: Callable[[str], bool]) 
     """Return which output of a held job Slurm could not open: it makes no folders, and such a job ends at once (0:53).
 
     Args:
-        held: Of the held job, from `shown_record`, with its texts.
+        record: Of the held job, from `shown_record`, with its texts.
         missing: Tells whether a folder is surely not there.
     """
     problems = []

@@ -22,7 +22,7 @@ from assistant.tools import _stacks
 from assistant.tools._gpu_activity import COMMAND, QUERY
 from assistant.tools.storage import _PROGRAM
 from assistant.watch.hang import Still, Suspicion
-from assistant.watch.witness import Vote
+from assistant.watch.witness import WitnessVote
 from tests.scenarios.scene import ECC, Scene
 
 ENDPOINT = 'Could not connect to the endpoint URL: "https://{}/ckpt/iter_40/model.pt"'
@@ -159,7 +159,7 @@ def test_a_watch_that_goes_on_does_not_wait_for_the_second_look(tmp_path: Path) 
             break
         time.sleep(0.05)
     assert witness is not None
-    assert witness.vote is Vote.UNKNOWN
+    assert witness.vote is WitnessVote.UNKNOWN
 
 
 def test_a_silent_job_that_is_seen_at_work_is_left_alone(tmp_path: Path) -> None:
