@@ -108,7 +108,7 @@ def _secret(path: Path, text: str) -> Path:
 
 def test_without_settings_only_the_store_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    assert [type(beat).__name__ for beat in beats_of(Settings(), store)] == ["Kept"]
+    assert [type(beat).__name__ for beat in beats_of(Settings(), store)] == ["PassRecorder"]
 
 
 def test_everything_that_is_configured_hears_of_a_pass(
@@ -124,7 +124,7 @@ def test_everything_that_is_configured_hears_of_a_pass(
         heartbeat=HeartbeatSettings(_secret(tmp_path / "url", service.url)),
     )
     beats = beats_of(settings, store, owner="watch@here:1.2")
-    assert [type(beat).__name__ for beat in beats] == ["Kept", "Notifier", "Metrics", "Heartbeat", "Systemd"]
+    assert [type(beat).__name__ for beat in beats] == ["PassRecorder", "Notifier", "MetricsServer", "HeartbeatSender", "Systemd"]
     Night(store, clock).fails("1")
     for beat in beats:
         beat.passed(passed(clock))
