@@ -37,12 +37,12 @@ def account_of(name: str) -> Account | None:
     """Return the account whose rights count; None where they are our own: an empty name, root, or the account that we run as."""
     if not name:
         return None
-    account = _known(name)
+    account = _account_of(name)
     return None if account.uid in (0, os.geteuid()) else account
 
 
 @lru_cache(maxsize=4096)
-def _known(name: str) -> Account:
+def _account_of(name: str) -> Account:
     try:
         entry = pwd.getpwuid(int(name)) if name.isdecimal() and len(name) < 10 else pwd.getpwnam(name)
     except (KeyError, ValueError, OverflowError):
@@ -100,7 +100,7 @@ def may_write(name: str, path: Path, status: os.stat_result) -> bool:
 
     Root is left out: it may write everywhere, and does not train in the folders of others.
     """
-    account = _known(name)
+    account = _account_of(name)
     if status.st_mode & stat.S_IWOTH or status.st_uid == account.uid:
         return True
     if account.uid == NOBODY and status.st_mode & stat.S_IWGRP:
@@ -117,7 +117,7 @@ def may_be_shared(name: str, path: Path, status: os.stat_result) -> bool:
 
 def uid_of(name: str) -> int | None:
     """Return the number of an account; None where this machine does not know it."""
-    uid = _known(name).uid if name else NOBODY
+    uid = _account_of(name).uid if name else NOBODY
     return uid if uid != NOBODY else None
 
 

@@ -26,11 +26,11 @@ class Reading:
     counts: Mapping[str, int]
     """By the name of device and counter: `port mlx5_0/1 symbol_error`."""
 
-    def of_one_boot(self, other: Reading) -> bool:
+    def of_one_boot(self, reading: Reading) -> bool:
         """Whether the node was not booted between the two."""
-        if self.booted is None or other.booted is None:
+        if self.booted is None or reading.booted is None:
             return False
-        return abs((self.booted - other.booted).total_seconds()) <= SAME_BOOT_S
+        return abs((self.booted - reading.booted).total_seconds()) <= SAME_BOOT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,26 +91,26 @@ class Kept:
 def past(kept: Kept, now: datetime, booted: datetime | None, window: timedelta) -> Past:
     """Choose the reading to judge against: the newest that is a window old, else the oldest there is."""
     current = Reading(now, booted, {})
-    usable = [one for one in kept.readings if one.of_one_boot(current) and one.at <= now]
+    usable = [reading for reading in kept.readings if reading.of_one_boot(current) and reading.at <= now]
     if not usable:
         return Past(window=window, why=_why_none(kept, current))
-    old_enough = [one for one in usable if now - one.at >= window]
+    old_enough = [reading for reading in usable if now - reading.at >= window]
     return Past(old_enough[-1] if old_enough else usable[0], now, window)
 
 
 def _why_none(kept: Kept, current: Reading) -> str:
     if not kept.readings:
         return kept.why
-    if current.booted is None or all(one.booted is None for one in kept.readings):
+    if current.booted is None or all(reading.booted is None for reading in kept.readings):
         return "it is not known when the node was booted"
-    if any(one.of_one_boot(current) for one in kept.readings):
+    if any(reading.of_one_boot(current) for reading in kept.readings):
         return "the clock went back"
     return "the node was booted since the last reading"
 
 
 def after(kept: Kept, new: Reading, window: timedelta) -> tuple[Reading, ...]:
     """Return what to keep once a new reading was made: no two that are nearer than the window, and what went back from anew."""
-    usable = [_anew(one, new.counts) for one in kept.readings if one.of_one_boot(new) and one.at <= new.at]
+    usable = [_anew(reading, new.counts) for reading in kept.readings if reading.of_one_boot(new) and reading.at <= new.at]
     if not usable:
         return (new,)
     if new.at - usable[-1].at < window:
@@ -129,8 +129,8 @@ def to_text(readings: Iterable[Reading]) -> str:
     """Return readings as text to keep."""
     return json.dumps(
         [
-            {"at": one.at.isoformat(), "booted": one.booted and one.booted.isoformat(), "counts": dict(one.counts)}
-            for one in readings
+            {"at": reading.at.isoformat(), "booted": reading.booted and reading.booted.isoformat(), "counts": dict(reading.counts)}
+            for reading in readings
         ],
         sort_keys=True,
     )
@@ -143,27 +143,27 @@ def from_text(text: str) -> tuple[Reading, ...]:
         ValueError: It is none that `to_text` wrote.
     """
     try:
-        found = json.loads(text)
+        listed = json.loads(text)
     except RecursionError as error:
         raise ValueError("no list of readings") from error
-    if not isinstance(found, list):
+    if not isinstance(listed, list):
         raise ValueError("no list of readings")
-    return tuple(_reading(one) for one in found)
+    return tuple(_reading(entry) for entry in listed)
 
 
-def _reading(one: Any) -> Reading:
+def _reading(entry: Any) -> Reading:
     try:
-        at, booted, counts = _time(one["at"]), one["booted"] and _time(one["booted"]), one["counts"]
+        at, booted, counts = _time(entry["at"]), entry["booted"] and _time(entry["booted"]), entry["counts"]
         return Reading(at, booted or None, {str(name): int(count) for name, count in counts.items()})
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no reading: {error}") from error
 
 
 def _time(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
         raise ValueError(f"a time without its zone: {text}")
-    return found
+    return moment
 
 
 __all__ = ["Growth", "Kept", "Past", "Reading", "after", "from_text", "past", "to_text"]

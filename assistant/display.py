@@ -49,7 +49,7 @@ __all__ = [
     "unambiguous",
 ]
 
-_HIDDEN = (
+_INVISIBLE = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
@@ -62,9 +62,9 @@ _MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe2
 _PICTURE = "\u2190-\u2bff\U0001f000-\U0001faff"
 """Symbols that a variation selector and a joiner may stand behind."""
 
-_IN_BLOCK = re.compile(f"[{_HIDDEN}]|(?<=[{_MARKS}]{{4}})[{_MARKS}]")
-_IN_LINE = re.compile(f"[\t\n{_HIDDEN}]|(?<=[{_MARKS}]{{4}})[{_MARKS}]")
-_IN_JSON = re.compile(f"[{_HIDDEN}]")
+_IN_BLOCK = re.compile(f"[{_INVISIBLE}]|(?<=[{_MARKS}]{{4}})[{_MARKS}]")
+_IN_LINE = re.compile(f"[\t\n{_INVISIBLE}]|(?<=[{_MARKS}]{{4}})[{_MARKS}]")
+_IN_JSON = re.compile(f"[{_INVISIBLE}]")
 _IS_PICTURE = re.compile(f"[{_PICTURE}]")
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
 _SEQUENCE = re.compile(r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)")
@@ -78,8 +78,8 @@ def line(text: object, most: int | None = None) -> str:
         text: Anything; its `str` is taken.
         most: Characters that are left; of a longer text the beginning and `…`.
     """
-    shown = _IN_LINE.sub(_escape, redact(str(text)))
-    return shown if most is None else shorten(shown, most)
+    escaped = _IN_LINE.sub(_escape, redact(str(text)))
+    return escaped if most is None else shorten(escaped, most)
 
 
 def block(text: object) -> str:
@@ -141,10 +141,10 @@ def unambiguous(text: object, most: int | None = None) -> str:
     Asian ones, compatibility forms, foreign digits, dashes, dots and slashes; words that consist of letters like ASCII ones.
     Ordinary words of any script, and Latin letters with accents, stay.
     """
-    shown = line(text)
-    if not shown.isascii():
-        shown = "".join(_word(part) for part in _SEPARATE.split(shown))
-    return shown if most is None else shorten(shown, most)
+    escaped = line(text)
+    if not escaped.isascii():
+        escaped = "".join(_word(part) for part in _SEPARATE.split(escaped))
+    return escaped if most is None else shorten(escaped, most)
 
 
 def _word(word: str) -> str:
@@ -152,12 +152,12 @@ def _word(word: str) -> str:
         return word
     if word.isspace():
         return "".join(sign if sign == " " else _escaped(sign) for sign in word)
-    rest = _AN_ESCAPE.sub("", word)
-    foreign = [sign for sign in rest if not sign.isascii() and sign.isalpha()]
+    unescaped = _AN_ESCAPE.sub("", word)
+    foreign = [sign for sign in unescaped if not sign.isascii() and sign.isalpha()]
     twins = bool(foreign) and all(sign in _TWINS for sign in foreign)
-    if not (twins or re.search(r"[A-Za-z0-9]", rest)):
+    if not (twins or re.search(r"[A-Za-z0-9]", unescaped)):
         return word
-    mixed = twins or bool(_LATIN.search(rest))
+    mixed = twins or bool(_LATIN.search(unescaped))
     escaped = "".join(_escaped(sign) if _deceives(sign, mixed) else sign for sign in word)
     return word if escaped == word else _word(escaped)  # what is left may pass for something without what was escaped
 
@@ -216,10 +216,10 @@ _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 def markdown(text: object, most: int | None = None) -> str:
     """Return a line that Markdown shows as it is; addresses and mentions become code, which no service links or delivers."""
-    shown = line(text, most)
+    escaped = line(text, most)
     parts = [
         markdown_code(part) if _ADDRESS.search(part) else _PUNCTUATION.sub(r"\\\g<0>", part) if part.strip() else " "
-        for part in _SEPARATE.split(shown)
+        for part in _SEPARATE.split(escaped)
         if part
     ]
     return _LINE_START.sub(
@@ -229,17 +229,17 @@ def markdown(text: object, most: int | None = None) -> str:
 
 def markdown_code(text: object, most: int | None = None) -> str:
     """Return a line as code within a line; empty for an empty text."""
-    shown = line(text, most)
-    ticks = "`" * (1 + max((len(run) for run in _TICKS.findall(shown)), default=0))
-    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
-    return f"{ticks}{pad}{shown}{pad}{ticks}" if shown.strip() else ""
+    escaped = line(text, most)
+    ticks = "`" * (1 + max((len(run) for run in _TICKS.findall(escaped)), default=0))
+    pad = " " if escaped.startswith("`") or escaped.endswith("`") else ""
+    return f"{ticks}{pad}{escaped}{pad}{ticks}" if escaped.strip() else ""
 
 
 def markdown_fence(text: object) -> list[str]:
     """Return the lines of a block of code that shows a text as it is, whatever stands in it."""
-    shown = block(text)
-    ticks = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(shown)), default=0))
-    return [f"{ticks}text", *shown.split("\n"), ticks]
+    escaped = block(text)
+    ticks = "`" * max(3, 1 + max((len(run) for run in _TICKS.findall(escaped)), default=0))
+    return [f"{ticks}text", *escaped.split("\n"), ticks]
 
 
 def markdown_tamed(text: object) -> str:
@@ -253,9 +253,9 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 
 def notice_line(text: object, most: int | None = None) -> str:
     """Return a line that no chat service takes for a mention, a link, a spoiler or a fence, nor mail for a header."""
-    shown = _MENTION.sub(lambda match: f"{match.group()} ", line(text))
-    shown = _FENCE.sub(lambda match: "'" * len(match.group()), shown)
-    return shown if most is None else shorten(shown, most)
+    escaped = _MENTION.sub(lambda match: f"{match.group()} ", line(text))
+    escaped = _FENCE.sub(lambda match: "'" * len(match.group()), escaped)
+    return escaped if most is None else shorten(escaped, most)
 
 
 _DATA = re.compile(r"<(/?)(\s*data\b)", re.IGNORECASE)

@@ -74,15 +74,15 @@ def typed_pattern(pattern: str, *, caseless: bool) -> LinearPattern:
         ) from error
 
 
-def _compiled(written: str, pattern: str, **options: bool) -> LinearPattern:
+def _compiled(source: str, pattern: str, **options: bool) -> LinearPattern:
     import re2
 
-    wanted = re2.Options()
-    wanted.log_errors = False
+    re2_options = re2.Options()
+    re2_options.log_errors = False
     for name, value in options.items():
-        setattr(wanted, name, value)
+        setattr(re2_options, name, value)
     try:
-        return cast(LinearPattern, re2.compile(_PIECE.sub(_repeat, written).encode("utf-8", "replace"), wanted))
+        return cast(LinearPattern, re2.compile(_PIECE.sub(_repeat, source).encode("utf-8", "replace"), re2_options))
     except re2.error as error:
         message = error.args[0] if error.args else ""
         text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
@@ -111,5 +111,5 @@ def named_groups(pattern: LinearPattern, text: str) -> dict[str, str]:
     match = pattern.search(text.encode("utf-8", "replace"))
     if match is None:
         return {}
-    named: dict[bytes, bytes | None] = match.groupdict()
-    return {name.decode(): value.decode("utf-8", "replace") for name, value in named.items() if value is not None}
+    groups: dict[bytes, bytes | None] = match.groupdict()
+    return {name.decode(): value.decode("utf-8", "replace") for name, value in groups.items() if value is not None}

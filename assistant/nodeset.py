@@ -19,7 +19,7 @@ LIMIT = 100_000
 
 MOST_WRITTEN = 2
 """How many times the limit of names may be written where they repeat: `node[1-9],node[1-9]`."""
-SHOWN = 200
+MOST_SHOWN = 200
 """Characters of an expression in an error."""
 
 Groups = Callable[[str], Iterable[str]]
@@ -51,15 +51,15 @@ def expand(text: str, *, limit: int = LIMIT, groups: Groups | None = None) -> li
         UsageError: The expression is malformed, empty, names an unknown group or more nodes than the limit.
     """
     names: dict[str, None] = {}
-    written = 0
+    name_count = 0
     for part in _parts(text):
         if part.startswith("@") and groups is None:
             raise UsageError(f"nodes {_short(text)}: {part} is a group, and only the scheduler knows groups; write names here")
-        found = groups(part[1:]) if part.startswith("@") and groups else _expand_part(part, text, limit)
-        for name in found:
+        members = groups(part[1:]) if part.startswith("@") and groups else _expand_part(part, text, limit)
+        for name in members:
             names[name] = None
-            written += 1
-            if len(names) > limit or written > MOST_WRITTEN * limit:
+            name_count += 1
+            if len(names) > limit or name_count > MOST_WRITTEN * limit:
                 raise _too_many(text, limit)
     return list(names)
 
@@ -69,7 +69,7 @@ def _too_many(text: str, limit: int) -> UsageError:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
+    return repr(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}...")
 
 
 def node_groups(nodes: Iterable[Node]) -> Groups:
@@ -77,25 +77,25 @@ def node_groups(nodes: Iterable[Node]) -> Groups:
 
     `@partition:train`, `@feature:a100` and `@state:idle` say which of the three is meant.
     """
-    known: dict[str, dict[str, list[str]]] = {"partition": {}, "feature": {}, "state": {}}
-    every: list[str] = []
+    by_source: dict[str, dict[str, list[str]]] = {"partition": {}, "feature": {}, "state": {}}
+    all_names: list[str] = []
     for node in nodes:
-        every.append(node.name)
+        all_names.append(node.name)
         for source, words in (("partition", node.partition.split(",")), ("feature", node.features), ("state", (str(node.state),))):
             for word in filter(None, words):
-                known[source].setdefault(word, []).append(node.name)
+                by_source[source].setdefault(word, []).append(node.name)
 
     def members(name: str) -> list[str]:
         if name in ("all", "*"):
-            return every
+            return all_names
         source, colon, word = name.partition(":")
-        for asked in [source] if colon else known:
-            found = known.get(asked, {}).get(word if colon else name)
-            if found:
-                return found
+        for group_source in [source] if colon else by_source:
+            nodes = by_source.get(group_source, {}).get(word if colon else name)
+            if nodes:
+                return nodes
         if name in [str(state) for state in NodeState] or (source == "state" and word in list(NodeState)):
             return []  # no node is in that state now, which is an answer
-        listed = ", ".join(f"@{word}" for words in known.values() for word in words)
+        listed = ", ".join(f"@{word}" for words in by_source.values() for word in words)
         raise UsageError(f"the scheduler knows no group @{name}; known: @all, {listed}")
 
     return members
@@ -103,10 +103,10 @@ def node_groups(nodes: Iterable[Node]) -> Groups:
 
 def fold_alike(outputs: Mapping[str, str]) -> list[Alike]:
     """Return nodes that said the same together, the largest group first; white space at the end of a line makes no difference."""
-    same: dict[str, list[str]] = {}
+    by_output: dict[str, list[str]] = {}
     for node, output in outputs.items():
-        same.setdefault("\n".join(line.rstrip() for line in output.rstrip().splitlines()), []).append(node)
-    return [Alike(fold(nodes), len(nodes), output) for output, nodes in sorted(same.items(), key=lambda pair: -len(pair[1]))]
+        by_output.setdefault("\n".join(line.rstrip() for line in output.rstrip().splitlines()), []).append(node)
+    return [Alike(fold(nodes), len(nodes), output) for output, nodes in sorted(by_output.items(), key=lambda pair: -len(pair[1]))]
 
 
 def fold(names: Iterable[str]) -> str:
@@ -140,9 +140,9 @@ def _pad_alike(stems: dict[tuple[str, str, int], list[int]]) -> None:
         fitting = [number for number in unpadded if len(str(number)) == width]
         if fitting:
             stems[stem, tail, width] += fitting
-            rest = [number for number in unpadded if len(str(number)) != width]
-            if rest:
-                stems[stem, tail, 0] = rest
+            unfitting = [number for number in unpadded if len(str(number)) != width]
+            if unfitting:
+                stems[stem, tail, 0] = unfitting
             else:
                 del stems[stem, tail, 0]
 
@@ -188,18 +188,18 @@ def _expand_part(part: str, whole: str, limit: int) -> Iterator[str]:
 
 
 def _numbers(inside: str, whole: str, limit: int) -> list[str]:
-    found: list[str] = []
+    numbers: list[str] = []
     for part in inside.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise UsageError(f"nodes {_short(whole)}: [{inside[:SHOWN]}] is no list of numbers; write it like [001-016,020]")
+            raise UsageError(f"nodes {_short(whole)}: [{inside[:MOST_SHOWN]}] is no list of numbers; write it like [001-016,020]")
         first, last, step = match[1], match[2] or match[1], int(match[3] or 1)
         if int(last) < int(first) or step == 0:
             raise UsageError(
                 f"nodes {_short(whole)}: the range {part.strip()} goes nowhere; write the smaller number first and a step above 0"
             )
-        if len(found) + (int(last) - int(first)) // step >= MOST_WRITTEN * limit:
+        if len(numbers) + (int(last) - int(first)) // step >= MOST_WRITTEN * limit:
             raise _too_many(whole, limit)
         width = len(first) if first.startswith("0") else 0
-        found += [f"{number:0{width}d}" for number in range(int(first), int(last) + 1, step)]
-    return found
+        numbers += [f"{number:0{width}d}" for number in range(int(first), int(last) + 1, step)]
+    return numbers

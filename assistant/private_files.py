@@ -18,7 +18,7 @@ from assistant.way import steps_to
 __all__ = ["append_private", "check_own_place", "close_state_folder", "create_private", "open_private", "private_folder"]
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
-_OTHERS = 0o077
+_OTHERS_MODE = 0o077
 MOST_TRIES = 20
 """To make a folder that others, who tidy up, remove while it is empty."""
 
@@ -87,19 +87,23 @@ def check_own_place(path: Path, companions: Sequence[str] = ()) -> None:
                 "see who made it, and remove it"
             )
         own.add(status.st_uid)
-    for step, found in steps_to(path.parent):
-        shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX and not stat.S_ISLNK(found.st_mode)
-        if found.st_uid not in own or shared:
+    for step, status_of_step in steps_to(path.parent):
+        shared = (
+            status_of_step.st_mode & stat.S_IWOTH
+            and not status_of_step.st_mode & stat.S_ISVTX
+            and not stat.S_ISLNK(status_of_step.st_mode)
+        )
+        if status_of_step.st_uid not in own or shared:
             raise ConfigError(
-                f"{path}: wanted a place that only we can change, found {step} of user {found.st_uid}, mode "
-                f"{stat.S_IMODE(found.st_mode):04o}; name a place below a folder of our own"
+                f"{path}: wanted a place that only we can change, found {step} of user {status_of_step.st_uid}, mode "
+                f"{stat.S_IMODE(status_of_step.st_mode):04o}; name a place below a folder of our own"
             )
     for ending in ("", *companions):
-        beside = path.with_name(path.name + ending)
-        status = _looked_at(beside)
+        companion = path.with_name(path.name + ending)
+        status = _looked_at(companion)
         if status is not None and (status.st_uid not in own or (ending and not stat.S_ISREG(status.st_mode))):
             raise ConfigError(
-                f"{beside}: wanted a regular file of our own or none, found one of user {status.st_uid}, mode "
+                f"{companion}: wanted a regular file of our own or none, found one of user {status.st_uid}, mode "
                 f"{stat.filemode(status.st_mode)}; see who made it, and remove it"
             )
 
@@ -159,7 +163,7 @@ def append_private(path: Path, mode: str = "a", **options: Any) -> IO[Any]:
 
 def _close_to_others(path: Path, mode: int, descriptor: int | None = None) -> None:
     about = path.stat() if descriptor is None else os.fstat(descriptor)
-    if not stat.S_IMODE(about.st_mode) & _OTHERS:
+    if not stat.S_IMODE(about.st_mode) & _OTHERS_MODE:
         return
     if about.st_uid != os.geteuid():
         raise ConfigError(
@@ -167,7 +171,7 @@ def _close_to_others(path: Path, mode: int, descriptor: int | None = None) -> No
             f"{about.st_uid}; have its owner run: chmod {mode:o} {path}"
         )
     # what the owner may do stays: a store that was made read-only is not opened for writing
-    closed = stat.S_IMODE(about.st_mode) & ~_OTHERS
+    closed = stat.S_IMODE(about.st_mode) & ~_OTHERS_MODE
     if descriptor is None:
         path.chmod(closed)
     else:

@@ -102,8 +102,8 @@ def judged(value: float, warning: float, critical: float) -> Health:
 
 def worst(statuses: Iterable[Health | str]) -> Health:
     """Return the worst of some statuses; unknown when there is none."""
-    found = set(statuses)
-    return next((status for status in WORST_FIRST if status in found), Health.UNKNOWN)
+    present = set(statuses)
+    return next((status for status in WORST_FIRST if status in present), Health.UNKNOWN)
 
 
 def merged(findings: Iterable[tuple[str, Finding]]) -> list[Finding]:
@@ -112,11 +112,11 @@ def merged(findings: Iterable[tuple[str, Finding]]) -> list[Finding]:
     Args:
         findings: The name of a device and what was found; a text may hold `{}` for the names.
     """
-    alike: dict[tuple[Health, str], list[tuple[str, Finding]]] = {}
+    by_text: dict[tuple[Health, str], list[tuple[str, Finding]]] = {}
     for device, finding in findings:
-        alike.setdefault((finding.status, finding.text), []).append((device, finding))
+        by_text.setdefault((finding.status, finding.text), []).append((device, finding))
     joined: list[Finding] = []
-    for group in alike.values():
+    for group in by_text.values():
         events = tuple(event for _, finding in group for event in finding.events)
         text = group[0][1].text.replace("{}", ", ".join(dict.fromkeys(device for device, _ in group)))
         joined.append(dataclasses.replace(group[0][1], text=text, events=events))
@@ -129,7 +129,10 @@ def guilty(witnesses: Mapping[str, Iterable[Finding]]) -> bool:
     Args:
         witnesses: Critical findings by who saw them: the kernel, the GPU's driver, the operating system.
     """
-    weights = {witness: {one.weight for one in found if one.status is Health.CRITICAL} for witness, found in witnesses.items()}
+    weights = {
+        witness: {finding.weight for finding in findings if finding.status is Health.CRITICAL}
+        for witness, findings in witnesses.items()
+    }
     if any(Weight.STRONG in own for own in weights.values()):
         return True
     return sum(bool(own - {Weight.NEVER}) for own in weights.values()) > 1

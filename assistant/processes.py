@@ -92,10 +92,10 @@ def program_path(program: str, folders: Sequence[str] | None = None) -> str:
 
 def search_folders() -> list[str]:
     """Return where programs are looked for: PATH, as root only what nobody else can change of it, then the system's folders."""
-    named = [folder for folder in os.get_exec_path() if Path(folder).is_absolute()]
+    folders = [folder for folder in os.get_exec_path() if Path(folder).is_absolute()]
     if os.geteuid() == 0:
-        named = [folder for folder in named if not changeable(folder)]
-    return list(dict.fromkeys([*named, *SYSTEM_FOLDERS]))
+        folders = [folder for folder in folders if not changeable(folder)]
+    return list(dict.fromkeys([*folders, *SYSTEM_FOLDERS]))
 
 
 def changeable(path: str, trusted: Collection[int] = (0,)) -> str:
@@ -104,16 +104,16 @@ def changeable(path: str, trusted: Collection[int] = (0,)) -> str:
     Each folder and link on the way is looked at, and, where the file is a script, the program that its first line names. A folder
     with the sticky bit, as /tmp, counts as safe: what root owns in there cannot be replaced. What is missing cannot be run.
     """
-    named, looked_at = [path], 0
-    while named:
-        place = named.pop()
+    pending, looked_at = [path], 0
+    while pending:
+        place = pending.pop()
         problem = _changeable_way(place, trusted)
         if problem:
             return problem
         looked_at += 1
         if looked_at > MOST_INTERPRETERS:
             return f"{path} is a script of a script of a script"
-        named += _interpreters(place)
+        pending += _interpreters(place)
     return ""
 
 
@@ -151,21 +151,26 @@ def _interpreters(path: str) -> list[str]:
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a small fixed environment: who we are, PATH, English words, and the few variables of `PASSED_ON`."""
-    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     try:
         account = pwd.getpwuid(os.geteuid())
-        who = {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name, "SHELL": account.pw_shell or "/bin/sh"}
+        identity = {
+            "HOME": account.pw_dir,
+            "USER": account.pw_name,
+            "LOGNAME": account.pw_name,
+            "SHELL": account.pw_shell or "/bin/sh",
+        }
     except KeyError:
-        who = {"HOME": "/"}
+        identity = {"HOME": "/"}
     if os.geteuid() != 0 and "HOME" in os.environ:
-        who["HOME"] = os.environ["HOME"]
-    return {**kept, **who, "PATH": os.pathsep.join(search_folders()), "LC_ALL": "C", **(extra or {})}
+        identity["HOME"] = os.environ["HOME"]
+    return {**passed_on, **identity, "PATH": os.pathsep.join(search_folders()), "LC_ALL": "C", **(extra or {})}
 
 
 def own_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's own environment without what makes programs load foreign code; LD_LIBRARY_PATH stays for CUDA."""
-    kept = {name: text for name, text in os.environ.items() if name == "LD_LIBRARY_PATH" or not LOADS_CODE.fullmatch(name)}
-    return {**kept, **(extra or {})}
+    own = {name: text for name, text in os.environ.items() if name == "LD_LIBRARY_PATH" or not LOADS_CODE.fullmatch(name)}
+    return {**own, **(extra or {})}
 
 
 def job_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -88,18 +88,22 @@ def script_digest(script: str) -> str:
 def environment_digest(environment: Mapping[str, str]) -> str:
     """Return what stands in a command for a job's environment: Nightshift's own variables by value, all of them by digest."""
     own = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(OWN_VARIABLE)]
-    others = len(environment) - len(own)
-    parts = [*own, *([f"{others} others"] if others else []), f"sha256:{_sha256(json.dumps(dict(environment), sort_keys=True))}"]
+    other_count = len(environment) - len(own)
+    parts = [
+        *own,
+        *([f"{other_count} others"] if other_count else []),
+        f"sha256:{_sha256(json.dumps(dict(environment), sort_keys=True))}",
+    ]
     return f"ENVIRONMENT[{' '.join(parts)}]"
 
 
-def method_lines(method: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[str, ...]:
+def method_lines(method: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the command of a scheduler that has no programs of its own, in Slurm's words, with every argument of the method.
 
     Args:
         method: Name of a changing method of the port `Scheduler` or of one of its optional ports.
         arguments: As the method gets them.
-        named: Its keyword arguments.
+        keywords: Its keyword arguments.
     """
     match method, list(arguments):
         case "submit", [JobSpec() as spec]:
@@ -109,8 +113,8 @@ def method_lines(method: str, arguments: Sequence[Any], named: Mapping[str, Any]
         case "release", [job]:
             words = ["scontrol", "release", job]
         case "requeue", [job]:
-            words = ["scontrol", "requeuehold" if named.get("hold") else "requeue", job]
-            words += [f"{key}={value}" for key, value in sorted(named.items()) if value and key != "hold"]
+            words = ["scontrol", "requeuehold" if keywords.get("hold") else "requeue", job]
+            words += [f"{key}={value}" for key, value in sorted(keywords.items()) if value and key != "hold"]
         case "cordon", [node, reason]:
             words = ["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}"]
         case "uncordon", [node]:
@@ -118,7 +122,7 @@ def method_lines(method: str, arguments: Sequence[Any], named: Mapping[str, Any]
         case "move_dependent", [dependent, old, new]:
             words = ["scontrol", "update", f"JobId={dependent}", f"Dependency={old}->{new}"]
         case _:
-            words = [method, *map(str, arguments), *(f"{name}={value}" for name, value in sorted(named.items()))]
+            words = [method, *map(str, arguments), *(f"{name}={value}" for name, value in sorted(keywords.items()))]
     return (command_line(str(word) for word in words),)
 
 

@@ -315,28 +315,28 @@ class Argument:
 
     def coerced(self, tool_name: str, value: Any) -> Any:
         """Return the value as the argument's type; text becomes a number where that is exact."""
-        wanted = self.type
-        options = [option for option in typing.get_args(wanted) if option is not type(None)]
-        if value is None and type(None) in typing.get_args(wanted):
+        target_type = self.type
+        options = [option for option in typing.get_args(target_type) if option is not type(None)]
+        if value is None and type(None) in typing.get_args(target_type):
             return None
-        if options and typing.get_origin(wanted) is not list:
-            wanted = options[0]
-        if typing.get_origin(wanted) in (list, Sequence):
+        if options and typing.get_origin(target_type) is not list:
+            target_type = options[0]
+        if typing.get_origin(target_type) in (list, Sequence):
             items = value.split(",") if isinstance(value, str) else value
             if not isinstance(items, (list, tuple)):
                 raise UsageError(f"{tool_name}: {self.name} must be a list of names, not {value!r}")
             return [str(item).strip() for item in items if str(item).strip()]
         try:
-            if wanted is bool and isinstance(value, str):
+            if target_type is bool and isinstance(value, str):
                 return {"true": True, "false": False}[value.lower()]
-            if wanted in (int, float, str) and not isinstance(value, (dict, list, tuple, bool)):
-                return wanted(value)
+            if target_type in (int, float, str) and not isinstance(value, (dict, list, tuple, bool)):
+                return target_type(value)
         except (KeyError, ValueError):
             pass
         else:
-            if isinstance(value, wanted):
+            if isinstance(value, target_type):
                 return value
-        raise UsageError(f"{tool_name}: {self.name} must be {getattr(wanted, '__name__', wanted)}, not {value!r}")
+        raise UsageError(f"{tool_name}: {self.name} must be {getattr(target_type, '__name__', target_type)}, not {value!r}")
 
 
 def _argument_docs(function: Callable[..., Any]) -> dict[str, str]:

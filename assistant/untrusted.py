@@ -205,10 +205,10 @@ def read_end_from(path: Path | str, begin: int, most_bytes: int) -> FileEnd:
 
 
 def _up_to(file: io.FileIO, most_bytes: int) -> bytes:
-    pieces, left = [], most_bytes
-    while left > 0 and (piece := file.read(min(left, 1 << 20))):
+    pieces, remaining = [], most_bytes
+    while remaining > 0 and (piece := file.read(min(remaining, 1 << 20))):
         pieces.append(piece)
-        left -= len(piece)
+        remaining -= len(piece)
     return b"".join(pieces)
 
 
@@ -273,11 +273,11 @@ def _check_depth(value: object) -> None:
     level = [value]
     for _ in range(MOST_DEPTH):
         inner: list[object] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner += [child for child in one.values() if isinstance(child, dict | list)]
-            elif isinstance(one, list):
-                inner += [child for child in one if isinstance(child, dict | list)]
+        for container in level:
+            if isinstance(container, dict):
+                inner += [child for child in container.values() if isinstance(child, dict | list)]
+            elif isinstance(container, list):
+                inner += [child for child in container if isinstance(child, dict | list)]
         if not inner:
             return
         level = inner
@@ -340,9 +340,9 @@ def walk_files(folder: Path, most: int = MOST_ENTRIES, *, most_folders: int = MO
         top = folder.stat()
     waiting: list[tuple[Path, tuple[tuple[int, int], ...]]] = [(folder, ((top.st_dev, top.st_ino),))]
     while waiting:
-        here, above = waiting.pop()
+        current_folder, ancestors = waiting.pop()
         inner = []
-        for path in list_folder(here, most - count):
+        for path in list_folder(current_folder, most - count):
             count += 1
             try:
                 status = status_of(path)
@@ -353,21 +353,21 @@ def walk_files(folder: Path, most: int = MOST_ENTRIES, *, most_folders: int = MO
                 yield WalkedFile(path, status)
                 continue
             key = (status.st_dev, status.st_ino)
-            if key in above:
+            if key in ancestors:
                 raise UnreadableFile(f"{path}: leads back to a folder above it")
-            if len(above) >= most_folders:
+            if len(ancestors) >= most_folders:
                 raise UnreadableFile(f"{path}: lies deeper than {most_folders} folders below {folder}")
-            inner.append((path, (*above, key)))
+            inner.append((path, (*ancestors, key)))
         waiting += reversed(inner)
 
 
-def within(seconds: float, work: Callable[[], Result], what: str) -> Result:
+def within(seconds: float, work: Callable[[], Result], subject: str) -> Result:
     """Return what `work` returns; leave its thread behind where that takes longer, as it does on a mount that hangs.
 
     Args:
         seconds: How long to wait.
         work: Reads; runs in a thread of its own, with the rights of `reading_as`, and must not use the store.
-        what: What is read, for the error.
+        subject: What is read, for the error.
 
     Raises:
         Unavailable: It did not end in time.
@@ -387,17 +387,17 @@ def within(seconds: float, work: Callable[[], Result], what: str) -> Result:
     if errors:
         raise errors[0]
     if not results:
-        raise Unavailable(f"{what} did not answer within {seconds:g} s: its file system hangs, or it is too large to read")
+        raise Unavailable(f"{subject} did not answer within {seconds:g} s: its file system hangs, or it is too large to read")
     return results[0]
 
 
-def each_within(seconds: float, items: Callable[[], Iterator[Result]], what: str) -> Iterator[Result]:
+def each_within(seconds: float, items: Callable[[], Iterator[Result]], subject: str) -> Iterator[Result]:
     """Yield what an iterator yields, and wait for each item only so long; its thread is left behind where one takes longer.
 
     Args:
         seconds: How long to wait for each item, the opening of the file included.
         items: Makes the iterator; runs in a thread of its own, with the rights of `reading_as`, and must not use the store.
-        what: What is read, for the error.
+        subject: What is read, for the error.
 
     Raises:
         Unavailable: An item did not come in time.
@@ -430,7 +430,7 @@ def each_within(seconds: float, items: Callable[[], Iterator[Result]], what: str
             try:
                 item = waiting.get(timeout=seconds)
             except queue.Empty:
-                raise Unavailable(f"{what} did not answer within {seconds:g} s: its file system hangs") from None
+                raise Unavailable(f"{subject} did not answer within {seconds:g} s: its file system hangs") from None
             if item is None:
                 return
             if isinstance(item, BaseException):

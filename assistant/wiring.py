@@ -100,8 +100,8 @@ def build(
             services=gate.policy.services,
         )
 
-    asked = approver(store) if approver is not None else Park(store, expires_after_s=settings.approval_expires_h * 3600)
-    gate = Gate(store, context_for, policy or PolicyInForce(settings.content, record=store), asked)
+    chosen_approver = approver(store) if approver is not None else Park(store, expires_after_s=settings.approval_expires_h * 3600)
+    gate = Gate(store, context_for, policy or PolicyInForce(settings.content, record=store), chosen_approver)
     watch = settings.watch
     watcher = Watcher(
         scheduler,

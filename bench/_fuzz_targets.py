@@ -65,7 +65,9 @@ def _knowledge() -> Knowledge:
 def text_targets() -> dict[str, Texts]:
     """Return (reader, globs of its beginnings, further beginnings) by name."""
     slurm, secrets = ("slurm/**/*.toml",), ("redact/*",)
-    queue = MARKS.behind.join([MARKS.between.join(QUEUE_COLUMNS) + "", "\n" + MARKS.between.join("7" for _ in QUEUE_COLUMNS), "\n"])
+    queue = MARKS.record_end.join(
+        [MARKS.between.join(QUEUE_COLUMNS) + "", "\n" + MARKS.between.join("7" for _ in QUEUE_COLUMNS), "\n"]
+    )
     accounted = "".join(f"{MARKS.between.join(row)}\n" for row in (ACCOUNTED_COLUMNS, ["7"] * len(ACCOUNTED_COLUMNS)))
     return {
         "redaction": (redact, secrets, ()),

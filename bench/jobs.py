@@ -73,7 +73,7 @@ def listing(folder: Path, marks: Marks, jobs: int, running: int, failed: int, no
             log = folder / str(number % 100) / f"job-{number}.out"
             log.parent.mkdir(exist_ok=True)
             log.write_text("".join(LINE.format(step=step) for step in range(20)))
-    return "".join(f"{marks.between.join(row)}{marks.behind}\n" for row in rows)
+    return "".join(f"{marks.between.join(row)}{marks.record_end}\n" for row in rows)
 
 
 def remember(store: Store, now: datetime) -> None:

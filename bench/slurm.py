@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows
-from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, nodes_of, queue_rows
+from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, SlurmRow, nodes_of, queue_rows
 from assistant.schedulers.slurm_text import Marks
 
 LIMIT_S = 0.5
@@ -53,7 +53,7 @@ def listing(columns: Sequence[str], jobs: int, marks: Marks, *, end: str) -> str
     return "".join(f"{marks.between.join(row)}{end}\n" for row in rows)
 
 
-def seconds(read: Callable[[], list[Row]], runs: int, jobs: int) -> list[tuple[float, float]]:
+def seconds(read: Callable[[], list[SlurmRow]], runs: int, jobs: int) -> list[tuple[float, float]]:
     """Return wall and CPU time of reading a listing, fastest first; the memory of node lists is emptied before each."""
     times = []
     for _ in range(runs):
@@ -74,10 +74,10 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     marks, columns = Marks(), accounted_columns(["Restarts", "StdOut"])
-    queue = listing(QUEUE_COLUMNS, options.jobs, marks, end=marks.behind)
+    queue = listing(QUEUE_COLUMNS, options.jobs, marks, end=marks.record_end)
     accounted = listing(columns, options.jobs, marks, end="")
     slow = 0
-    readers: dict[str, tuple[str, Callable[[], list[Row]]]] = {
+    readers: dict[str, tuple[str, Callable[[], list[SlurmRow]]]] = {
         "squeue": (queue, lambda: queue_rows(queue, marks)),
         "sacct": (accounted, lambda: accounted_rows(accounted, marks, columns)),
     }

@@ -30,7 +30,7 @@ from assistant.policy import Breaker, Mode, load_policy
 from assistant.ports import JumpingClock, SystemClock
 from assistant.records import JobSpec
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.wiring import build
 from bench._busy_night import BusyNight, Writer
@@ -186,8 +186,10 @@ def month(days: int) -> bool:
     with tempfile.TemporaryDirectory(prefix="nightshift-month-") as name:
         folder, clock = Path(name), JumpingClock(datetime(2026, 1, 1, tzinfo=UTC))
         cluster = Forgetful(clock, folder, nodes=16)
-        dies = Run(steps=2_000, fails_at=900, lines=("RuntimeError: CUDA error: an illegal memory access was encountered",))
-        cluster.plan("llm", *[*[Run(steps=2_000)] * 3, dies] * (days * 6), Run(steps=2_000))
+        dies = SimulatedRun(
+            steps=2_000, fails_at=900, lines=("RuntimeError: CUDA error: an illegal memory access was encountered",)
+        )
+        cluster.plan("llm", *[*[SimulatedRun(steps=2_000)] * 3, dies] * (days * 6), SimulatedRun(steps=2_000))
         spec = JobSpec("llm", "srun python train.py\n", nodes=2, work_dir=folder, log="job-%j.log")
         settings = Settings(state_folder=folder, store=folder / "nightshift.db", commands={"kernel_log": ("dmesg",)})
         policy = dataclasses.replace(load_policy(), mode=Mode.ACT, kill_switch=(folder / "stop",), breaker=Breaker())

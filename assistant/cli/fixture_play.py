@@ -27,7 +27,7 @@ from assistant.recover.directives import read_directives
 from assistant.recover.playbook import STATES
 from assistant.recover.restart import SKIP_STEPS, STEP
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.wiring import build
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class _Stage:
         self.saved = folder / "checkpoints"
         self.saved.mkdir()
         self.outage = self.saved / OUTAGE
-        self.cluster.plan("llm", *(Run(**vars(run), checkpoints=self.saved) for run in told.runs))
+        self.cluster.plan("llm", *(SimulatedRun(**vars(run), checkpoints=self.saved) for run in told.runs))
         self.site = _site_with(playbook, site, folder / "site")
         settings = Settings(
             state_folder=folder,

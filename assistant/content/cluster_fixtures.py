@@ -35,7 +35,7 @@ HAPPENINGS = {
 
 @dataclass(frozen=True)
 class FixtureRun:
-    """What one submission of the job does; all keys as in the simulated cluster's `Run`."""
+    """What one submission of the job does; all keys as in the simulated cluster's `SimulatedRun`."""
 
     steps: int = 100
     """Last step of the whole training; a step takes a second."""

@@ -102,7 +102,7 @@ class AuditAnchors:
                     f"audit.anchor: {place} names no sink of [notify.sinks]; known: {', '.join(settings.notify.sinks)}"
                 )
         self._settings, self._store = settings, store
-        self._written: dict[str, tuple[int, datetime]] = {}
+        self._anchored: dict[str, tuple[int, datetime]] = {}
         self._at_work: threading.Thread | None = None
 
     def passed(self, passed: Passed) -> None:
@@ -125,12 +125,12 @@ class AuditAnchors:
             for place in self._settings.audit.anchor:
                 if self._is_due(place, head, now):
                     write_anchor(self._settings, place, anchor_line(self._store, head), head.row)
-                    self._written[place] = (head.row, now)
+                    self._anchored[place] = (head.row, now)
         except NightshiftError as error:
             logger.warning("the audit's head was not anchored: %s", error)
 
     def _is_due(self, place: str, head: AuditHead, now: datetime) -> bool:
-        row, at = self._written.get(place, (-1, now))
+        row, at = self._anchored.get(place, (-1, now))
         if row == head.row:
             return False
         waited = now - at >= timedelta(minutes=self._settings.audit.anchor_every_min)

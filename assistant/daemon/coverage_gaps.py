@@ -16,7 +16,7 @@ from assistant.errors import StoreError
 from assistant.store import Store, Unseen
 from assistant.watch.troubles import Extent, Remark, Trouble
 
-__all__ = ["TOLD_AFTER", "Judged", "Sight"]
+__all__ = ["TOLD_AFTER", "JudgedTroubles", "Sight"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ TOLD_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedTroubles:
     """What a pass did not see, in words."""
 
     trouble: tuple[str, ...] = ()
@@ -41,21 +41,29 @@ class Sight:
         """Judge passes of `owner`."""
         self._store, self._owner = store, owner
 
-    def judge(self, found: Iterable[Trouble], at: datetime) -> Judged:
+    def judge(self, seen_troubles: Iterable[Trouble], at: datetime) -> JudgedTroubles:
         """Return what became of the troubles of a pass that began at `at`; what lasts is written down for people."""
-        troubles = {one.about: one for one in found}
-        parts = [one for one in troubles.values() if one.extent is Extent.PART]
-        aside = [one.text for one in troubles.values() if one.extent is Extent.SET_ASIDE]
+        troubles = {trouble.about: trouble for trouble in seen_troubles}
+        parts = [trouble for trouble in troubles.values() if trouble.extent is Extent.PART]
+        aside = [trouble.text for trouble in troubles.values() if trouble.extent is Extent.SET_ASIDE]
         try:
-            unseen = {one.about: one for one in self._noted(parts, at)}
+            gaps = {trouble.about: trouble for trouble in self._noted(parts, at)}
             self._store.set_aside(aside)
         except StoreError as error:
             logger.warning("what is not seen was not written down, so nobody knows of it: %s", error)
-            unseen = {}
-        known = {about for about, one in unseen.items() if one.told is not None}
-        return Judged(
-            tuple(one.text for one in troubles.values() if one.extent is not Extent.SET_ASIDE and one.about not in known),
-            tuple(f"{one.text} (since {unseen[one.about].since:%Y-%m-%d %H:%MZ})" for one in parts if one.about in known),
+            gaps = {}
+        told_about = {about for about, trouble in gaps.items() if trouble.told is not None}
+        return JudgedTroubles(
+            tuple(
+                trouble.text
+                for trouble in troubles.values()
+                if trouble.extent is not Extent.SET_ASIDE and trouble.about not in told_about
+            ),
+            tuple(
+                f"{trouble.text} (since {gaps[trouble.about].since:%Y-%m-%d %H:%MZ})"
+                for trouble in parts
+                if trouble.about in told_about
+            ),
         )
 
     def keep(self, remarks: Sequence[Remark], at: datetime) -> None:
@@ -63,18 +71,20 @@ class Sight:
         if not remarks:
             return
         try:
-            self._store.add_remarks([one.text for one in remarks], at)
+            self._store.add_remarks([remark.text for remark in remarks], at)
         except StoreError as error:
             logger.warning("remarks were not written down: %s", error)
 
     def _noted(self, parts: Sequence[Trouble], at: datetime) -> list[Unseen]:
-        before = {one.about: one for one in self._store.unseen()}
+        earlier_gaps = {trouble.about: trouble for trouble in self._store.unseen()}
         now = []
-        for one in parts:
-            had = before.get(one.about)
+        for trouble in parts:
+            had = earlier_gaps.get(trouble.about)
             since = min(had.since, at) if had is not None else at
-            told = had.told if had is not None else None
-            now.append(Unseen(one.about, one.text, since, told or (at if at - since >= TOLD_AFTER else None)))
-        if {(one.about, one.told) for one in now} != {(one.about, one.told) for one in before.values()}:
+            told_at = had.told if had is not None else None
+            now.append(Unseen(trouble.about, trouble.text, since, told_at or (at if at - since >= TOLD_AFTER else None)))
+        if {(trouble.about, trouble.told) for trouble in now} != {
+            (trouble.about, trouble.told) for trouble in earlier_gaps.values()
+        }:
             self._store.keep_unseen(now, by=self._owner)
         return now

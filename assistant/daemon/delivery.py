@@ -68,74 +68,76 @@ class Courier:
         if not rows:
             return waiting is None
         now = self.store.clock.now()
-        told = [one for one in superseded(list(notices(rows, self.store))) if self._wants(one)]
-        if told and not at_once:
-            first = next(row.at for row in rows if row.id >= told[0].row)
+        wanted_notices = [notice for notice in superseded(list(notices(rows, self.store))) if self._wants(notice)]
+        if wanted_notices and not at_once:
+            first = next(row.at for row in rows if row.id >= wanted_notices[0].row)
             if now - first < timedelta(seconds=self.terms.group_s):
                 return False
-        fresh, held = self._fresh(told)
+        fresh, suppressed = self._fresh(wanted_notices)
         messages = list(self._messages(fresh))
         with self.store.transaction():
             pass  # a watch that slept and was fenced off ends here, before it repeats what another has said
         for number, (message, parts) in enumerate(messages, 1):
             self.send(message)
-            self._note(parts, held if number == len(messages) else (), rows[-1].id if number == len(messages) else parts[-1].row)
+            self._note(
+                parts, suppressed if number == len(messages) else (), rows[-1].id if number == len(messages) else parts[-1].row
+            )
         if not messages:
-            self._note((), held, rows[-1].id)
+            self._note((), suppressed, rows[-1].id)
         return True
 
-    def _note(self, sent: Sequence[Notice], held: Sequence[str], row: int) -> None:
-        counts = {"sent": int(bool(sent)), "held": len(held)}
+    def _note(self, delivered: Sequence[Notice], suppressed: Sequence[str], row: int) -> None:
+        counts = {"sent": int(bool(delivered)), "held": len(suppressed)}
         more = {self._count(outcome): many for outcome, many in counts.items() if many}
         now = self.store.clock.now()
-        self.store.keep_tellings(self.name, {one.fingerprint: now for one in sent}, held, row, more)
+        self.store.keep_tellings(self.name, {notice.fingerprint: now for notice in delivered}, suppressed, row, more)
 
     def _count(self, outcome: str) -> Count:
         return Count("notices", (("outcome", outcome), ("sink", self.name)))
 
-    def _wants(self, one: Notice) -> bool:
-        if one.severity.rank < self.sink.severity.rank or (self.sink.about and one.about not in self.sink.about):
+    def _wants(self, notice: Notice) -> bool:
+        if notice.severity.rank < self.sink.severity.rank or (self.sink.about and notice.about not in self.sink.about):
             return False
         if self.sink.owners:
-            return one.about is About.OWNER and self.sink.covers(one.owner)
-        return one.about is not About.OWNER or About.OWNER in self.sink.about
+            return notice.about is About.OWNER and self.sink.covers(notice.owner)
+        return notice.about is not About.OWNER or About.OWNER in self.sink.about
 
-    def _fresh(self, told: Sequence[Notice]) -> tuple[list[Notice], list[str]]:
+    def _fresh(self, notices_due: Sequence[Notice]) -> tuple[list[Notice], list[str]]:
         """Return what is to be told, and the fingerprints of what was told lately or stands twice among these."""
         now, cooldown = self.store.clock.now(), timedelta(minutes=self.terms.cooldown_min)
-        known = self.store.tellings(self.name, [one.fingerprint for one in told])
+        deliveries = self.store.tellings(self.name, [notice.fingerprint for notice in notices_due])
         fresh: list[Notice] = []
-        held: list[str] = []
-        seen: set[str] = set()
-        for one in told:
-            last = known.get(one.fingerprint)
-            if one.fingerprint in seen or (last is not None and now - last.at < cooldown):
-                held.append(one.fingerprint)
+        suppressed: list[str] = []
+        fingerprints: set[str] = set()
+        for notice in notices_due:
+            last = deliveries.get(notice.fingerprint)
+            if notice.fingerprint in fingerprints or (last is not None and now - last.at < cooldown):
+                suppressed.append(notice.fingerprint)
                 continue
-            seen.add(one.fingerprint)
-            again = f"\nheld back since {last.at:%H:%M}: {last.held} of the same" if last is not None and last.held else ""
-            fresh.append(replace(one, text=one.text + again))
-        return fresh, held
+            fingerprints.add(notice.fingerprint)
+            repetition = f"\nheld back since {last.at:%H:%M}: {last.held} of the same" if last is not None and last.held else ""
+            fresh.append(replace(notice, text=notice.text + repetition))
+        return fresh, suppressed
 
     def _messages(self, fresh: Sequence[Notice]) -> Iterator[tuple[Notice, Sequence[Notice]]]:
         """Yield each message and what it tells, in order: runs of what goes to the same owner, or to the operators."""
-        for owner, run in groupby(fresh, key=lambda one: one.owner):
-            some = list(run)
-            if len(some) > self.terms.group_over:
-                yield replace(grouped(some, some[-1].row), owner=owner), some
+        for owner, run in groupby(fresh, key=lambda notice: notice.owner):
+            batch = list(run)
+            if len(batch) > self.terms.group_over:
+                yield replace(grouped(batch, batch[-1].row), owner=owner), batch
             else:
-                yield from ((one, [one]) for one in some)
+                yield from ((notice, [notice]) for notice in batch)
 
     def attempt(self, *, at_once: bool = False) -> float:
         """Deliver, and return after how many seconds to look again."""
         try:
-            done = self.deliver(at_once=at_once)
+            is_done = self.deliver(at_once=at_once)
         except Fenced:
             return LOOK_S
         except (NightshiftError, OSError) as error:
             return self._failed(error)
         self.failures = 0
-        return LOOK_S * 5 if done else LOOK_S
+        return LOOK_S * 5 if is_done else LOOK_S
 
     def _failed(self, error: Exception) -> float:
         self.failures += 1
@@ -177,7 +179,7 @@ class Notifier:
         self._closing = True
         for waker in self._wakers:
             waker.set()
-        until = time.monotonic() + max((one.terms.timeout_s for one in self.couriers), default=0.0)
+        until = time.monotonic() + max((courier.terms.timeout_s for courier in self.couriers), default=0.0)
         for thread in self._threads:
             thread.join(max(until - time.monotonic(), 0.0))
 

@@ -17,7 +17,7 @@ from assistant.store import Count, Store
 from assistant.store.breaker import why_open
 from assistant.store.deliveries import cursor_of
 
-__all__ = ["FAMILIES", "Family", "Sort", "Standing", "figures"]
+__all__ = ["FAMILIES", "MetricFamily", "Sort", "WatchStanding", "figures"]
 
 
 class Sort(StrEnum):
@@ -29,7 +29,7 @@ class Sort(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One figure, or one for each value of its labels."""
 
     name: str
@@ -45,33 +45,33 @@ class Family:
 
 
 FAMILIES = (
-    Family("build_info", Sort.GAUGE, "1, with the version.", ("version",)),
-    Family("leader", Sort.GAUGE, "Whether this watch leads (1) or stands by (0)."),
-    Family("passes", Sort.COUNTER, "Passes that saw everything (whole), or not (degraded).", ("result",)),
-    Family("pass_seconds", Sort.HISTOGRAM, "How long a pass of the leading watch took."),
-    Family("last_pass_timestamp_seconds", Sort.GAUGE, "When the last pass of this watch began."),
-    Family("last_whole_pass_timestamp_seconds", Sort.GAUGE, "When the last pass of any watch began that saw everything."),
-    Family("pass_troubles", Sort.GAUGE, "What the last pass could not see or do."),
-    Family("incidents_opened", Sort.COUNTER, "Incidents, by what was noticed.", ("kind",)),
-    Family("incidents", Sort.COUNTER, "Incidents, by the reason first found and who found it.", ("by", "reason")),
-    Family("incidents_ended", Sort.COUNTER, "Incidents that ended, by how and the reason last found.", ("reason", "state")),
-    Family("incidents_open", Sort.GAUGE, "Incidents that are not over, by where they stand.", ("state",)),
-    Family("incidents_unacknowledged", Sort.GAUGE, "Escalated incidents that nobody has acknowledged."),
-    Family("incidents_in_flight", Sort.GAUGE, "Incidents that are being worked on right now."),
-    Family("recovery_seconds", Sort.HISTOGRAM, "From a failure to the job being verified as recovered."),
-    Family("actions", Sort.COUNTER, "Changes: done, failed, denied, asked about, undone.", ("kind", "outcome")),
-    Family("approvals", Sort.COUNTER, "Approvals that were answered.", ("answer",)),
-    Family("approvals_waiting", Sort.GAUGE, "Calls that wait for a person."),
-    Family("nodes_cordoned", Sort.GAUGE, "Nodes that were taken out by Nightshift and not put back by it."),
-    Family("kill_switch", Sort.GAUGE, "Whether a kill switch stops all changes."),
-    Family("breaker", Sort.GAUGE, "Whether the breaker stops all changes until a person resets it."),
-    Family(
+    MetricFamily("build_info", Sort.GAUGE, "1, with the version.", ("version",)),
+    MetricFamily("leader", Sort.GAUGE, "Whether this watch leads (1) or stands by (0)."),
+    MetricFamily("passes", Sort.COUNTER, "Passes that saw everything (whole), or not (degraded).", ("result",)),
+    MetricFamily("pass_seconds", Sort.HISTOGRAM, "How long a pass of the leading watch took."),
+    MetricFamily("last_pass_timestamp_seconds", Sort.GAUGE, "When the last pass of this watch began."),
+    MetricFamily("last_whole_pass_timestamp_seconds", Sort.GAUGE, "When the last pass of any watch began that saw everything."),
+    MetricFamily("pass_troubles", Sort.GAUGE, "What the last pass could not see or do."),
+    MetricFamily("incidents_opened", Sort.COUNTER, "Incidents, by what was noticed.", ("kind",)),
+    MetricFamily("incidents", Sort.COUNTER, "Incidents, by the reason first found and who found it.", ("by", "reason")),
+    MetricFamily("incidents_ended", Sort.COUNTER, "Incidents that ended, by how and the reason last found.", ("reason", "state")),
+    MetricFamily("incidents_open", Sort.GAUGE, "Incidents that are not over, by where they stand.", ("state",)),
+    MetricFamily("incidents_unacknowledged", Sort.GAUGE, "Escalated incidents that nobody has acknowledged."),
+    MetricFamily("incidents_in_flight", Sort.GAUGE, "Incidents that are being worked on right now."),
+    MetricFamily("recovery_seconds", Sort.HISTOGRAM, "From a failure to the job being verified as recovered."),
+    MetricFamily("actions", Sort.COUNTER, "Changes: done, failed, denied, asked about, undone.", ("kind", "outcome")),
+    MetricFamily("approvals", Sort.COUNTER, "Approvals that were answered.", ("answer",)),
+    MetricFamily("approvals_waiting", Sort.GAUGE, "Calls that wait for a person."),
+    MetricFamily("nodes_cordoned", Sort.GAUGE, "Nodes that were taken out by Nightshift and not put back by it."),
+    MetricFamily("kill_switch", Sort.GAUGE, "Whether a kill switch stops all changes."),
+    MetricFamily("breaker", Sort.GAUGE, "Whether the breaker stops all changes until a person resets it."),
+    MetricFamily(
         "policy_info", Sort.GAUGE, "1, with mode and digest of the policy in force; mode none where none is.", ("mode", "digest")
     ),
-    Family("notices", Sort.COUNTER, "Notifications: sent, failed, held back as told lately.", ("outcome", "sink")),
-    Family("notices_behind", Sort.GAUGE, "Rows of the audit that a place was not yet told of.", ("sink",)),
-    Family("audit_rows", Sort.GAUGE, "Rows of the audit."),
-    Family("store_bytes", Sort.GAUGE, "Size of the store's file."),
+    MetricFamily("notices", Sort.COUNTER, "Notifications: sent, failed, held back as told lately.", ("outcome", "sink")),
+    MetricFamily("notices_behind", Sort.GAUGE, "Rows of the audit that a place was not yet told of.", ("sink",)),
+    MetricFamily("audit_rows", Sort.GAUGE, "Rows of the audit."),
+    MetricFamily("store_bytes", Sort.GAUGE, "Size of the store's file."),
 )
 """Every figure."""
 
@@ -79,7 +79,7 @@ _OPEN = tuple(state for state in IncidentState if not state.ended)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WatchStanding:
     """What is true of this site besides the store."""
 
     version: str
@@ -92,7 +92,7 @@ class Standing:
     """Of the policy; empty where none is in force."""
 
 
-def figures(store: Store, passed: Passed, standing: Standing, now: datetime) -> dict[Count, float]:
+def figures(store: Store, passed: Passed, standing: WatchStanding, now: datetime) -> dict[Count, float]:
     """Return what every figure stands at, without the prefix and without `_total`.
 
     A watch that stands by shows only how it stands itself: what is counted in the store is shown once, by the leader.
@@ -105,11 +105,17 @@ def figures(store: Store, passed: Passed, standing: Standing, now: datetime) -> 
         if not passed.leads:
             return own
         none = {Count("passes", (("result", result),)): 0.0 for result in ("whole", "degraded")}
-        return {**none, **store.counts(), **own, **dict(_kept(store, passed, now)), **dict(_behind(store, standing.sinks))}
+        return {
+            **none,
+            **store.counts(),
+            **own,
+            **dict(_store_figures(store, passed, now)),
+            **dict(_delivery_lag(store, standing.sinks)),
+        }
 
 
 def _own(store: Store, passed: Passed) -> Iterator[tuple[Count, float]]:
-    whole = [one.whole_at for one in store.watches() if one.whole_at is not None]
+    whole = [watch.whole_at for watch in store.watches() if watch.whole_at is not None]
     if whole:
         yield Count("last_whole_pass_timestamp_seconds"), max(whole).timestamp()
     yield Count("last_pass_timestamp_seconds"), passed.at.timestamp()
@@ -117,13 +123,13 @@ def _own(store: Store, passed: Passed) -> Iterator[tuple[Count, float]]:
     yield Count("pass_troubles"), len(passed.troubles)
 
 
-def _site(standing: Standing) -> Iterator[tuple[Count, float]]:
+def _site(standing: WatchStanding) -> Iterator[tuple[Count, float]]:
     yield Count("build_info", (("version", standing.version),)), 1.0
     yield Count("policy_info", (("digest", standing.digest), ("mode", standing.mode))), 1.0
     yield Count("kill_switch"), float(standing.stopped_by is not None)
 
 
-def _kept(store: Store, passed: Passed, now: datetime) -> Iterator[tuple[Count, float]]:
+def _store_figures(store: Store, passed: Passed, now: datetime) -> Iterator[tuple[Count, float]]:
     yield Count("incidents_in_flight"), passed.in_flight
     states = store.open_states()
     for state in _OPEN:
@@ -136,11 +142,11 @@ def _kept(store: Store, passed: Passed, now: datetime) -> Iterator[tuple[Count, 
     yield Count("store_bytes"), _size(store.path)
 
 
-def _behind(store: Store, sinks: Sequence[str]) -> Iterator[tuple[Count, float]]:
+def _delivery_lag(store: Store, sinks: Sequence[str]) -> Iterator[tuple[Count, float]]:
     newest = store.newest_row()
     for sink in sinks:
-        told = store.cursor(cursor_of(sink))
-        yield Count("notices_behind", (("sink", sink),)), newest - told if told is not None else 0
+        position = store.cursor(cursor_of(sink))
+        yield Count("notices_behind", (("sink", sink),)), newest - position if position is not None else 0
 
 
 def _size(path: Path) -> float:
@@ -150,7 +156,7 @@ def _size(path: Path) -> float:
         return 0.0
 
 
-def histogram_of(name: str, found: Mapping[Count, float]) -> tuple[list[tuple[str, float]], float]:
+def histogram_of(name: str, values: Mapping[Count, float]) -> tuple[list[tuple[str, float]], float]:
     """Return the buckets of a histogram, the smallest bound first, and the sum of what was observed."""
-    buckets = [(dict(one.labels)["le"], value) for one, value in found.items() if one.name == f"{name}_bucket"]
-    return sorted(buckets, key=lambda pair: float(pair[0])), found.get(Count(f"{name}_sum"), 0.0)
+    buckets = [(dict(count.labels)["le"], value) for count, value in values.items() if count.name == f"{name}_bucket"]
+    return sorted(buckets, key=lambda pair: float(pair[0])), values.get(Count(f"{name}_sum"), 0.0)

@@ -11,7 +11,7 @@ from http.client import HTTPException
 
 from assistant.daemon.pass_result import Passed
 
-__all__ = ["Heartbeat"]
+__all__ = ["HeartbeatSender"]
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ NOT_OFTENER_S = 10.0
 
 
 @dataclass
-class Heartbeat:
+class HeartbeatSender:
     """Asks for the URL, on a thread of its own: a name that does not resolve can hang for longer than any deadline."""
 
     url: str
@@ -29,7 +29,7 @@ class Heartbeat:
     not_oftener_s: float = NOT_OFTENER_S
     failures: int = 0
     """How often it failed in a row."""
-    _asked: threading.Thread | None = field(default=None, init=False)
+    _thread: threading.Thread | None = field(default=None, init=False)
     _at: float | None = field(default=None, init=False)
 
     def passed(self, passed: Passed) -> None:
@@ -37,16 +37,16 @@ class Heartbeat:
         now = time.monotonic()
         if not passed.whole or (self._at is not None and now - self._at < self.not_oftener_s):
             return
-        if self._asked is not None and self._asked.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             return
         self._at = now
-        self._asked = threading.Thread(target=self._ask, name="heartbeat", daemon=True)
-        self._asked.start()
+        self._thread = threading.Thread(target=self._ask, name="heartbeat", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Wait for the sign of life that is on its way."""
-        if self._asked is not None:
-            self._asked.join(self.timeout_s)
+        if self._thread is not None:
+            self._thread.join(self.timeout_s)
 
     def _ask(self) -> None:
         request = urllib.request.Request(

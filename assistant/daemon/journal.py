@@ -48,11 +48,11 @@ def listen(form: str, verbosity: int, *, quiet: bool, environ: Mapping[str, str]
     else:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(JsonLines() if form == "json" else PriorityLines(numbered="JOURNAL_STREAM" in environ))
-    ours = logging.getLogger("assistant")
-    for old in list(ours.handlers):
-        ours.removeHandler(old)
-    ours.addHandler(handler)
-    ours.setLevel(logging.WARNING if quiet else _LEVELS[min(verbosity, len(_LEVELS) - 1)])
+    package_logger = logging.getLogger("assistant")
+    for old in list(package_logger.handlers):
+        package_logger.removeHandler(old)
+    package_logger.addHandler(handler)
+    package_logger.setLevel(logging.WARNING if quiet else _LEVELS[min(verbosity, len(_LEVELS) - 1)])
 
 
 def speaks_to_journal(environ: Mapping[str, str], stream: IO[str]) -> bool:
@@ -61,10 +61,10 @@ def speaks_to_journal(environ: Mapping[str, str], stream: IO[str]) -> bool:
     if not colon:
         return False
     try:
-        found = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
     except (OSError, ValueError):
         return False
-    return (str(found.st_dev), str(found.st_ino)) == (device, inode)
+    return (str(status.st_dev), str(status.st_ino)) == (device, inode)
 
 
 def fields_of(message: str) -> dict[str, str]:
@@ -77,17 +77,17 @@ def fields_of(message: str) -> dict[str, str]:
     return fields
 
 
-def _said(record: logging.LogRecord) -> str:
+def _message_text(record: logging.LogRecord) -> str:
     """Return the message as one line, and its traceback as indented lines below it; without secrets, escaped."""
     text = line(redact(record.getMessage()))
     if record.exc_info and record.exc_info[1] is not None:
         trace = block(redact("".join(traceback.format_exception(record.exc_info[1])).rstrip()))
-        text += "".join(f"\n  {one}" for one in trace.split("\n"))
+        text += "".join(f"\n  {trace_line}" for trace_line in trace.split("\n"))
     return text
 
 
 def _priority(level: int) -> int:
-    return next((number for known, number in _PRIORITIES.items() if level >= known), 7)
+    return next((number for threshold, number in _PRIORITIES.items() if level >= threshold), 7)
 
 
 class PriorityLines(logging.Formatter):
@@ -99,10 +99,10 @@ class PriorityLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of a record."""
-        said = _said(record)
+        message = _message_text(record)
         if not self._numbered:
-            return f"{self.formatTime(record, self.datefmt)} {record.levelname:<7} {said}"
-        return "\n".join(f"<{_priority(record.levelno)}>{one}" for one in said.split("\n"))
+            return f"{self.formatTime(record, self.datefmt)} {record.levelname:<7} {message}"
+        return "\n".join(f"<{_priority(record.levelno)}>{message_line}" for message_line in message.split("\n"))
 
 
 class JsonLines(logging.Formatter):
@@ -110,10 +110,10 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object of a record."""
-        said = _said(record)
+        message = _message_text(record)
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        ids = {name.lower(): value for name, value in fields_of(said).items()}
-        return json_text({"at": at, "level": record.levelname.lower(), "logger": record.name, "message": said, **ids})
+        ids = {name.lower(): value for name, value in fields_of(message).items()}
+        return json_text({"at": at, "level": record.levelname.lower(), "logger": record.name, "message": message, **ids})
 
 
 class JournalHandler(logging.Handler):
@@ -169,8 +169,8 @@ class JournalHandler(logging.Handler):
 
 
 def _entry(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
-    said = _said(record)
-    yield "MESSAGE", said
+    message = _message_text(record)
+    yield "MESSAGE", message
     yield "PRIORITY", str(_priority(record.levelno))
     yield "SYSLOG_IDENTIFIER", "nightshift"
     yield "LOGGER", record.name
@@ -178,7 +178,7 @@ def _entry(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
     yield "CODE_FILE", record.pathname
     yield "CODE_LINE", str(record.lineno)
     yield "CODE_FUNC", record.funcName or ""
-    yield from fields_of(said).items()
+    yield from fields_of(message).items()
 
 
 def datagram(fields: Mapping[str, str]) -> bytes:

@@ -18,8 +18,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from assistant.daemon.coverage_gaps import Judged, Sight
-from assistant.daemon.pass_result import Beat, Passed
+from assistant.daemon.coverage_gaps import JudgedTroubles, Sight
+from assistant.daemon.pass_result import Passed, PassListener
 from assistant.engine import Engine
 from assistant.engine.leadership import SEEK_S, Leader
 from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
@@ -44,7 +44,7 @@ class Watchdog:
     owner: str
     """Under which name this process leads and holds incidents."""
     poll_s: float
-    beats: Sequence[Beat] = ()
+    beats: Sequence[PassListener] = ()
     workers: int = WORKERS
     patience_s: float = -1.0
     """How long a pass waits; negative: as PATIENCE_S says."""
@@ -68,8 +68,8 @@ class Watchdog:
         try:
             while not self._stopping.is_set():
                 passed = self.look()
-                every = self.poll_s if passed.leads else min(SEEK_S, self.poll_s)
-                self._stopping.wait(max(every - passed.seconds, every / 4))
+                interval_s = self.poll_s if passed.leads else min(SEEK_S, self.poll_s)
+                self._stopping.wait(max(interval_s - passed.seconds, interval_s / 4))
         finally:
             self.finish()
 
@@ -110,7 +110,7 @@ class Watchdog:
             time.monotonic() - began,
             leads,
             judged.trouble,
-            tuple(one.id for one in opened),
+            tuple(incident.id for incident in opened),
             len(self._unfinished()) if leads else 0,
             len(self._flying),
             judged.known,
@@ -143,8 +143,8 @@ class Watchdog:
     def _give_out(self) -> None:
         """Let every unfinished incident be worked on that is not in flight, and wait a little for them."""
         self._pool.relieve()
-        for one in self._unfinished():
-            self._fly(one.id, partial(self.engine.attend, one.id, owner=self.owner, until=self._stopping.is_set))
+        for incident in self._unfinished():
+            self._fly(incident.id, partial(self.engine.attend, incident.id, owner=self.owner, until=self._stopping.is_set))
         self._fly("allowed calls", self.engine.make_allowed)
         self._fly("leases", self.engine.settle_leases)
         self._fly("outages", lambda: self.engine.outages.look(self.engine))
@@ -152,32 +152,37 @@ class Watchdog:
         self._fly("asked", lambda: self.engine.asked.look(self.engine, self.engine.watcher.jobs))
         self._fly("processes", lambda: self.engine.process_looks.look(self.engine, self.engine.watcher.jobs))
         wait(list(self._flying.values()), self.patience_s)
-        self._flying = {what: flight for what, flight in self._flying.items() if not flight.done()}
+        self._flying = {work_name: flight for work_name, flight in self._flying.items() if not flight.done()}
         busy_s = self._pool.busy_s()
-        for what, flight in self._flying.items():
+        for work_name, flight in self._flying.items():
             if (for_s := busy_s.get(flight, 0.0)) > HANGS_S:
-                self._note(Trouble(_named(what), f"{_named(what)}: in work for {for_s / 60:.0f} min, what it waits for may hang"))
+                self._note(
+                    Trouble(
+                        _work_label(work_name),
+                        f"{_work_label(work_name)}: in work for {for_s / 60:.0f} min, what it waits for may hang",
+                    )
+                )
 
     def _learn(self) -> None:
         """Study a job that ended well; what it taught is worth a remark."""
         self.engine.good_runs.look(self.engine)
         self._remark(*self.engine.good_runs.taken_remarks())
 
-    def _fly(self, what: int | str, work: Callable[[], object]) -> None:
-        if what not in self._flying and not self._stopping.is_set():
-            self._flying[what] = self._pool.submit(self._done, what, work)
+    def _fly(self, work_name: int | str, work: Callable[[], object]) -> None:
+        if work_name not in self._flying and not self._stopping.is_set():
+            self._flying[work_name] = self._pool.submit(self._complete, work_name, work)
 
-    def _done(self, what: int | str, work: Callable[[], object]) -> None:
+    def _complete(self, work_name: int | str, work: Callable[[], object]) -> None:
         """Do a piece of work; whatever goes wrong with it is told by the next pass and tried again by it."""
         try:
             work()
         except Fenced as error:
             logger.warning("%s", error)
         except NightshiftError as error:
-            self._note(Trouble(_named(what), f"{_named(what)}: {error}"))
+            self._note(Trouble(_work_label(work_name), f"{_work_label(work_name)}: {error}"))
         except Exception as error:
-            logger.error("%s could not be worked on", what, exc_info=error)
-            self._note(Trouble(_named(what), f"{_named(what)}: {type(error).__name__}: {error}"))
+            logger.error("%s could not be worked on", work_name, exc_info=error)
+            self._note(Trouble(_work_label(work_name), f"{_work_label(work_name)}: {type(error).__name__}: {error}"))
 
     def _unfinished(self) -> list[Incident]:
         try:
@@ -194,20 +199,20 @@ class Watchdog:
         with self._lock:
             self._remarks += remarks
 
-    def _judged(self, at: datetime, *, leads: bool) -> Judged:
+    def _judged(self, at: datetime, *, leads: bool) -> JudgedTroubles:
         """Return what this pass did not see; only a leader tells of it."""
         with self._lock:
-            found, self._troubles = list(dict.fromkeys(self._troubles)), []
+            troubles, self._troubles = list(dict.fromkeys(self._troubles)), []
             remarks, self._remarks = self._remarks, []
-        for trouble in found:
+        for trouble in troubles:
             logger.log(logging.DEBUG if trouble.extent is Extent.SET_ASIDE else logging.WARNING, "%s", trouble.text)
         if not leads:
-            return Judged(tuple(trouble.text for trouble in found))
+            return JudgedTroubles(tuple(trouble.text for trouble in troubles))
         self._sight.keep(remarks, at)
-        return self._sight.judge(found, at)
+        return self._sight.judge(troubles, at)
 
 
-def _named(work: int | str) -> str:
+def _work_label(work: int | str) -> str:
     return work if isinstance(work, str) else f"incident {work}"
 
 
@@ -241,13 +246,13 @@ class Crew(Executor):
         self._threads = 0
         self._closed = False
 
-    def submit(self, work: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Future[T]:
+    def submit(self, work: Callable[P, T], /, *args: P.args, **keywords: P.kwargs) -> Future[T]:
         """Let a piece of work be done when there is a place."""
         future: Future[T] = Future()
         with self._changed:
             if self._closed:
                 raise RuntimeError("the crew has gone home")
-            self._waiting.append((future, lambda: work(*args, **named)))
+            self._waiting.append((future, lambda: work(*args, **keywords)))
             self._hire()
         return future
 
@@ -306,14 +311,14 @@ class Crew(Executor):
             try:
                 result = work()
             except BaseException as error:  # noqa: BLE001 - whoever waits for the result gets it
-                self._done(me)
+                self._complete(me)
                 future.set_exception(error)
             else:
-                self._done(me)
+                self._complete(me)
                 future.set_result(result)
             del work, future
 
-    def _done(self, me: threading.Thread) -> None:
+    def _complete(self, me: threading.Thread) -> None:
         with self._changed:
             del self._busy[me]
             self._changed.notify_all()

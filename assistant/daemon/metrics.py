@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from assistant.daemon.figures import FAMILIES, Family, Sort, Standing, figures, histogram_of
+from assistant.daemon.figures import FAMILIES, MetricFamily, Sort, WatchStanding, figures, histogram_of
 from assistant.daemon.pass_result import Passed
 from assistant.display import line
 from assistant.errors import StoreError
@@ -31,21 +31,21 @@ from assistant.store import Count, Store
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
-__all__ = ["Metrics", "families_of", "write_textfile"]
+__all__ = ["MetricsServer", "families_of", "write_textfile"]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Metrics(Collector):
+class MetricsServer(Collector):
     """Holds the figures of the last pass; a scrape never waits for a pass or the store."""
 
     store: Store
-    standing: Callable[[], Standing]
+    standing: Callable[[], WatchStanding]
     textfile: Path | None = None
     listen: str = ""
     """`address:port`; empty: no server."""
-    _found: Mapping[Count, float] = field(default_factory=dict, init=False)
+    _figures: Mapping[Count, float] = field(default_factory=dict, init=False)
     _server: WSGIServer | None = field(default=None, init=False)
     _serving: threading.Thread | None = field(default=None, init=False)
 
@@ -64,14 +64,14 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures of the last pass, for the registry."""
-        found = self._found
+        current = self._figures
         for family in FAMILIES:
-            yield from families_of(family, found)
+            yield from families_of(family, current)
 
     def passed(self, passed: Passed) -> None:
         """Take the figures anew; the old ones stay when the store does not answer."""
         try:
-            self._found = figures(self.store, passed, self.standing(), self.store.clock.now())
+            self._figures = figures(self.store, passed, self.standing(), self.store.clock.now())
             if self.textfile is not None:
                 write_textfile(self.textfile, generate_latest(self.registry))
         except (StoreError, OSError) as error:
@@ -93,19 +93,19 @@ class Metrics(Collector):
             logger.error("metrics.listen: nobody can be served at %s: %s; the watch goes on without", self.listen, error)
 
 
-def families_of(family: Family, found: Mapping[Count, float]) -> Iterator[Metric]:
+def families_of(family: MetricFamily, values: Mapping[Count, float]) -> Iterator[Metric]:
     """Yield one family of figures as Prometheus has it; nothing for a histogram without observations."""
     if family.sort is Sort.HISTOGRAM:
-        buckets, total = histogram_of(family.name, found)
+        buckets, total = histogram_of(family.name, values)
         if buckets:
             yield HistogramMetricFamily(family.shown, family.help, buckets=buckets, sum_value=total)
         return
     kind = CounterMetricFamily if family.sort is Sort.COUNTER else GaugeMetricFamily
-    shown = kind(family.shown, family.help, labels=family.labels)
-    for one, value in found.items():
-        if one.name == family.name:
-            shown.add_metric([line(redact(dict(one.labels)[label])) for label in family.labels], value)
-    yield shown
+    metric = kind(family.shown, family.help, labels=family.labels)
+    for count, value in values.items():
+        if count.name == family.name:
+            metric.add_metric([line(redact(dict(count.labels)[label])) for label in family.labels], value)
+    yield metric
 
 
 def write_textfile(path: Path, text: bytes) -> None:

@@ -91,10 +91,10 @@ def masked(send: Callable[[Notice], None], mask: Callable[[], Mask]) -> Callable
     def send_masked(notice: Notice) -> None:
         names = mask()
         names.learn(users=[notice.owner] if notice.owner else [])
-        shown = replace(
+        hidden_notice = replace(
             notice, title=names.hide(notice.title), text=names.hide(notice.text), fingerprint=names.hide(notice.fingerprint)
         )
-        send(shown)
+        send(hidden_notice)
 
     return send_masked
 

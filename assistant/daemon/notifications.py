@@ -61,36 +61,36 @@ def notices(rows: Iterable[AuditRow], store: Store) -> Iterator[Notice]:
         StoreError: The store cannot be read.
     """
     for row in rows:
-        if _told_with_others(row, store):
+        if _is_told_by_cause(row, store):
             continue
         writer = _WRITERS.get(row.what) or _WRITERS.get(row.what.partition(".")[0] + ".")
         try:
-            told = writer(row, store) if writer is not None else None
+            notice = writer(row, store) if writer is not None else None
         except (UsageError, ValueError) as error:
             # one row that cannot be told must not keep all later ones
             logger.warning("row %s of the audit cannot be told: %s", row.id, error)
             continue
-        if told is not None:
-            yield told
+        if notice is not None:
+            yield notice
 
 
-def superseded(told: Sequence[Notice]) -> list[Notice]:
+def superseded(candidates: Sequence[Notice]) -> list[Notice]:
     """Return notices without those of incidents that opened and ended in the same breath: how they ended says it all."""
-    ended = {one.incident for one in told if one.about in (About.ESCALATED, About.RECOVERED)}
-    return [one for one in told if one.about is not About.OPENED or one.incident not in ended]
+    ended = {notice.incident for notice in candidates if notice.about in (About.ESCALATED, About.RECOVERED)}
+    return [notice for notice in candidates if notice.about is not About.OPENED or notice.incident not in ended]
 
 
-def grouped(told: Sequence[Notice], row: int) -> Notice:
+def grouped(members: Sequence[Notice], row: int) -> Notice:
     """Return one notice that stands for many: how many of what, and the worst of them line by line."""
-    counts = {about: sum(one.about is about for one in told) for about in About}
+    counts = {about: sum(notice.about is about for notice in members) for about in About}
     parts = [f"{many} {_PLURAL[about]}" for about, many in counts.items() if many]
-    worst = sorted(told, key=lambda one: (-one.severity.rank, one.about is not About.APPROVAL, one.row))
-    lines = [f"{one.title}: {one.text.splitlines()[0]}" if one.text else one.title for one in worst[:LISTED]]
-    if len(told) > LISTED:
-        lines.append(f"and {len(told) - LISTED} more")
+    worst = sorted(members, key=lambda notice: (-notice.severity.rank, notice.about is not About.APPROVAL, notice.row))
+    lines = [f"{notice.title}: {notice.text.splitlines()[0]}" if notice.text else notice.title for notice in worst[:LISTED]]
+    if len(members) > LISTED:
+        lines.append(f"and {len(members) - LISTED} more")
     lines.append("all of them: nightshift incidents; nightshift approvals")
     severity = worst[0].severity
-    return Notice(row, worst[0].about, severity, f"{len(told)} things at once: {', '.join(parts)}", _body(lines), f"group:{row}")
+    return Notice(row, worst[0].about, severity, f"{len(members)} things at once: {', '.join(parts)}", _body(lines), f"group:{row}")
 
 
 _PLURAL = {
@@ -120,10 +120,10 @@ def undecided(row: AuditRow, store: Store) -> bool:
     if incident.state is not IncidentState.OPEN or store.open_states().get(IncidentState.OPEN, 0) < FEWEST_JOBS:
         return False
     # while somebody works through a storm, what shares a cause is not known yet
-    return any(one.owner is not None for one in store.incidents(open_only=True, limit=MOST_OPEN))
+    return any(incident_open.owner is not None for incident_open in store.incidents(open_only=True, limit=MOST_OPEN))
 
 
-def _told_with_others(row: AuditRow, store: Store) -> bool:
+def _is_told_by_cause(row: AuditRow, store: Store) -> bool:
     """Tell whether a row is about a job whose incident shares its cause with others: the incident of the cause tells of it.
 
     What goes wrong with the job after its restart is its own and is told.
@@ -138,8 +138,8 @@ def _told_with_others(row: AuditRow, store: Store) -> bool:
     if row.outcome != IncidentState.ESCALATED or "restarted" not in store.stages(row.incident):
         return True
     # it failed of the same once more, and goes on as another member
-    later = [one for one in store.incidents(limit=MOST_OPEN) if one.parent == row.incident]
-    return any(shared_by(store.events(one.id)) == shared for one in later)
+    later = [successor for successor in store.incidents(limit=MOST_OPEN) if successor.parent == row.incident]
+    return any(shared_by(store.events(successor.id)) == shared for successor in later)
 
 
 def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
@@ -206,8 +206,10 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
         severity = Severity.WARNING  # the job is well, and a node that broke it still takes others
     word = "needs a person" if state is IncidentState.ESCALATED else "went on by itself" if went_on else "recovered"
     title = f"{_subject(incident, store)} {word}: {reason} (incident {incident.id})"
-    left = advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
-    advice = [f"to do: {left}"] if left else []
+    open_advice = (
+        advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
+    )
+    advice = [f"to do: {open_advice}"] if open_advice else []
     lines = [
         row.why or incident.note,
         *facts.undrained,
@@ -219,7 +221,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     return _notice(row, about, severity, title, lines, incident, reason, store)
 
 
-def _asked(row: AuditRow, store: Store) -> Notice | None:
+def _approval_notice(row: AuditRow, store: Store) -> Notice | None:
     approval = store.approval(int(row.detail.get("approval", 0)))
     if not approval.pending(store.clock.now()):
         return None
@@ -280,16 +282,16 @@ def _for_owner(row: AuditRow, call: Call, store: Store) -> Notice | None:
 
 def _condition(row: AuditRow, _: Store) -> Notice | None:
     name, began = row.what.partition(".")[2], row.outcome == "on"
-    known = {
+    conditions = {
         "blind": (About.BLIND, Severity.CRITICAL, "the watch is blind", "the watch sees everything again"),
         "partly_blind": (About.BLIND, Severity.WARNING, "the watch does not see everything", "the watch sees everything again"),
         "kill_switch": (About.KILL_SWITCH, Severity.WARNING, "the kill switch is set", "the kill switch is gone"),
         "policy": (About.POLICY, Severity.CRITICAL, "no policy is in force: every change is refused", "the policy is whole again"),
         "breaker": (About.BREAKER, Severity.CRITICAL, "the breaker stopped all changes", "the breaker was reset"),
     }
-    if name not in known:
+    if name not in conditions:
         return None
-    about, severity, on, off = known[name]
+    about, severity, on, off = conditions[name]
     title, how = (on, severity) if began else (off, Severity.INFO)
     print_of = ":".join([name, row.outcome, *map(str, row.detail.get("about", ()))])
     return Notice(row.id, about, how, title, _body([row.why, f"by: {row.by}", "more: nightshift status"]), print_of)
@@ -317,7 +319,7 @@ def _took_over(row: AuditRow, store: Store) -> Notice | None:
 _WRITERS: dict[str, Callable[[AuditRow, Store], Notice | None]] = {
     "incident.opened": _opened,
     "incident.state": _state,
-    "approval.asked": _asked,
+    "approval.asked": _approval_notice,
     "outcome": _outcome,
     "watch.": _condition,
     "breaker.": _breaker,

@@ -14,7 +14,7 @@ from assistant.policy import PolicyStanding
 from assistant.records import EventKind, IncidentState
 from assistant.store import AuditRow, Count, Store
 
-__all__ = ["PASS_BUCKETS", "READER", "RECOVERY_BUCKETS", "Kept", "catch_up", "observed"]
+__all__ = ["PASS_BUCKETS", "READER", "RECOVERY_BUCKETS", "PassRecorder", "catch_up", "observed"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ STANDBY_EVERY = timedelta(seconds=15)
 
 
 @dataclass
-class Kept:
+class PassRecorder:
     """Writes each pass down; what cannot be written is logged, and the pass counts all the same."""
 
     store: Store
@@ -66,7 +66,7 @@ class Kept:
         with self.store.transaction():
             if self._digest is None:
                 # over a restart: what the watch that led last held
-                self._digest = next((one.policy for one in self.store.watches() if one.leads), None)
+                self._digest = next((watch.policy for watch in self.store.watches() if watch.leads), None)
             self._keep(passed)
             self.store.add_counts({result: 1, **observed("pass_seconds", passed.seconds, PASS_BUCKETS)})
             self._note_blindness(passed)
@@ -75,7 +75,7 @@ class Kept:
         catch_up(self.store, self.reasons())
 
     def _keep(self, passed: Passed) -> None:
-        held = self.policy() if self.policy is not None else None
+        in_force = self.policy() if self.policy is not None else None
         self.store.keep_pass(
             self.owner,
             at=passed.at,
@@ -85,18 +85,18 @@ class Kept:
             trouble=passed.troubles,
             unfinished=passed.unfinished,
             in_flight=passed.in_flight,
-            policy=held.digest if held is not None else "",
-            mode=held.mode if held is not None else "",
-            policy_problem=held.problem if held is not None else "",
-            kill_switch=[str(path) for path in held.policy.kill_switch] if held is not None else (),
+            policy=in_force.digest if in_force is not None else "",
+            mode=in_force.mode if in_force is not None else "",
+            policy_problem=in_force.problem if in_force is not None else "",
+            kill_switch=[str(path) for path in in_force.policy.kill_switch] if in_force is not None else (),
         )
 
     def _note_blindness(self, passed: Passed) -> None:
         if passed.whole:
             self._whole_at = passed.at
         elif self._whole_at is None:
-            seen = [one.whole_at for one in self.store.watches() if one.whole_at is not None]
-            self._whole_at = max(seen, default=passed.at)
+            whole_passes = [watch.whole_at for watch in self.store.watches() if watch.whole_at is not None]
+            self._whole_at = max(whole_passes, default=passed.at)
         if passed.whole:
             self.store.set_flag("blind", False, why="a pass saw everything again", by=self.owner)
         elif passed.at - self._whole_at >= self.blind_after:
@@ -112,13 +112,13 @@ class Kept:
     def _note_policy(self) -> None:
         if self.policy is None:
             return
-        held = self.policy()
-        why = f"every change is refused: {held.problem}" if held.problem else f"it is whole, mode {held.mode}"
-        self.store.set_flag("policy", bool(held.problem), why=why, by=self.owner)
-        if self._digest is not None and self._digest != held.digest:
-            detail = {"policy": held.digest, "before": self._digest}
-            self.store.record("policy.changed", by=self.owner, why=f"mode {held.mode}", detail=detail)
-        self._digest = held.digest
+        in_force = self.policy()
+        why = f"every change is refused: {in_force.problem}" if in_force.problem else f"it is whole, mode {in_force.mode}"
+        self.store.set_flag("policy", bool(in_force.problem), why=why, by=self.owner)
+        if self._digest is not None and self._digest != in_force.digest:
+            detail = {"policy": in_force.digest, "before": self._digest}
+            self.store.record("policy.changed", by=self.owner, why=f"mode {in_force.mode}", detail=detail)
+        self._digest = in_force.digest
 
 
 # Count what the audit tells: incidents, actions, approvals, how long recoveries took.
@@ -132,7 +132,7 @@ PAGES = 10
 """Of the audit in one pass: what is left is counted by the next."""
 PASS_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 RECOVERY_BUCKETS = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
-OTHER = "other"
+OTHER_REASON = "other"
 """In place of a reason that the content does not know any more, so that the number of series is bounded."""
 
 
@@ -142,46 +142,46 @@ def catch_up(store: Store, reasons: Iterable[str]) -> None:
     Raises:
         StoreError: It cannot be read or written.
     """
-    known = frozenset(reasons)
+    known_reasons = frozenset(reasons)
     for _ in range(PAGES):
         with store.transaction():
             rows = store.audit_after(store.cursor(READER) or 0, PAGE)
             if not rows:
                 return
-            store.add_counts(_counted(rows, store, known))
+            store.add_counts(_counted(rows, store, known_reasons))
             store.move_cursor(READER, rows[-1].id)
 
 
 def observed(name: str, value: float, buckets: Sequence[float]) -> dict[Count, float]:
     """Return what an observation adds to a histogram: one to each bucket that it fits into, and its value to the sum."""
-    fits = [f"{bound:g}" for bound in buckets if value <= bound] + ["+Inf"]
-    return {**{Count(f"{name}_bucket", (("le", bound),)): 1 for bound in fits}, Count(f"{name}_sum"): value}
+    bounds = [f"{bound:g}" for bound in buckets if value <= bound] + ["+Inf"]
+    return {**{Count(f"{name}_bucket", (("le", bound),)): 1 for bound in bounds}, Count(f"{name}_sum"): value}
 
 
 def _counted(rows: Sequence[AuditRow], store: Store, reasons: frozenset[str]) -> dict[Count, float]:
-    found: dict[Count, float] = defaultdict(float)
+    counts: dict[Count, float] = defaultdict(float)
     kinds = store.kinds_of([row.call for row in rows if row.call is not None])
     for row in rows:
         if row.what == "incident.opened":
-            found[Count("incidents_opened", (("kind", _kind(row)),))] += 1
+            counts[Count("incidents_opened", (("kind", _kind(row)),))] += 1
         elif row.what == "diagnosis" and row.incident is not None and store.is_first(row):
-            found[Count("incidents", (("by", row.by), ("reason", _known(row.outcome, reasons))))] += 1
+            counts[Count("incidents", (("by", row.by), ("reason", _reason_label(row.outcome, reasons))))] += 1
         elif row.what == "incident.state" and _ends(row):
-            _count_end(row, store, reasons, found)
+            _count_end(row, store, reasons, counts)
         elif row.what == "approval.answered":
-            found[Count("approvals", (("answer", row.outcome),))] += 1
+            counts[Count("approvals", (("answer", row.outcome),))] += 1
         elif row.call is not None and kinds.get(row.call, "read") != "read" and (outcome := _outcome(row)):
-            found[Count("actions", (("kind", kinds[row.call]), ("outcome", outcome)))] += 1
-    return found
+            counts[Count("actions", (("kind", kinds[row.call]), ("outcome", outcome)))] += 1
+    return counts
 
 
 def _kind(row: AuditRow) -> str:
     word = row.why.partition(":")[0]
-    return word if word in tuple(EventKind) else OTHER
+    return word if word in tuple(EventKind) else OTHER_REASON
 
 
-def _known(reason: str, reasons: frozenset[str]) -> str:
-    return reason if reason in reasons else OTHER
+def _reason_label(reason: str, reasons: frozenset[str]) -> str:
+    return reason if reason in reasons else OTHER_REASON
 
 
 def _ends(row: AuditRow) -> bool:
@@ -189,15 +189,15 @@ def _ends(row: AuditRow) -> bool:
     return IncidentState(row.outcome).ended and not (before in tuple(IncidentState) and IncidentState(before).ended)
 
 
-def _count_end(row: AuditRow, store: Store, reasons: frozenset[str], found: dict[Count, float]) -> None:
+def _count_end(row: AuditRow, store: Store, reasons: frozenset[str], counts: dict[Count, float]) -> None:
     incident = store.incident(row.incident or 0)
     diagnosis = store.diagnosis(incident.id)
-    reason = _known(diagnosis.reason, reasons) if diagnosis is not None else "none"
-    found[Count("incidents_ended", (("reason", reason), ("state", row.outcome)))] += 1
+    reason = _reason_label(diagnosis.reason, reasons) if diagnosis is not None else "none"
+    counts[Count("incidents_ended", (("reason", reason), ("state", row.outcome)))] += 1
     if row.outcome == IncidentState.RECOVERED:
         seconds = max((row.at - (incident.failed_at or incident.opened)).total_seconds(), 0.0)
         for count, value in observed("recovery_seconds", seconds, RECOVERY_BUCKETS).items():
-            found[count] += value
+            counts[count] += value
 
 
 def _outcome(row: AuditRow) -> str:

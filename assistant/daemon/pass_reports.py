@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from assistant import __version__
 from assistant.config import Settings
 from assistant.content.reasons import reasons
-from assistant.daemon.pass_records import Kept
-from assistant.daemon.pass_result import Beat
+from assistant.daemon.pass_records import PassRecorder
+from assistant.daemon.pass_result import PassListener
 from assistant.daemon.secret_urls import urls_of
 from assistant.daemon.systemd import Systemd
 from assistant.engine.lease import owner_name
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["beats_of", "services_of"]
 
 
-def beats_of(settings: Settings, store: Store, *, owner: str = "", in_force: PolicyInForce | None = None) -> list[Beat]:
+def beats_of(settings: Settings, store: Store, *, owner: str = "", in_force: PolicyInForce | None = None) -> list[PassListener]:
     """Return what is told of each pass, in this order: what is kept, then what goes out, last the sign of life for systemd.
 
     Args:
@@ -39,8 +39,8 @@ def beats_of(settings: Settings, store: Store, *, owner: str = "", in_force: Pol
         ConfigError: A file of URLs cannot be read, everybody may read it, or a URL is wrong.
     """
     site, in_force = settings.content, in_force or PolicyInForce(settings.content, record=store)
-    beats: list[Beat] = [
-        Kept(
+    beats: list[PassListener] = [
+        PassRecorder(
             store,
             owner or owner_name("watch"),
             lambda: frozenset(reasons(site)),
@@ -70,15 +70,15 @@ def services_of(settings: Settings) -> dict[str, Services]:
     """
     from assistant.daemon.notification_services import Services
 
-    terms, found = settings.notify, {}
+    terms, by_name = settings.notify, {}
     for name, sink in terms.sinks.items():
         cluster = terms.cluster or ("" if sink.mask else socket.gethostname())
         urls = urls_of(sink.url_file, f"notify.sinks.{name}.url_file")
-        found[name] = Services(name, urls, cluster=cluster, timeout_s=terms.timeout_s)
-    return found
+        by_name[name] = Services(name, urls, cluster=cluster, timeout_s=terms.timeout_s)
+    return by_name
 
 
-def _notifier(settings: Settings, store: Store) -> list[Beat]:
+def _notifier(settings: Settings, store: Store) -> list[PassListener]:
     terms = settings.notify
     if not terms.sinks:
         return []
@@ -99,28 +99,30 @@ def _notifier(settings: Settings, store: Store) -> list[Beat]:
     return [Notifier(couriers)]
 
 
-def _metrics(settings: Settings, store: Store, in_force: PolicyInForce) -> list[Beat]:
-    wanted = settings.metrics
-    if wanted.textfile is None and not wanted.listen:
+def _metrics(settings: Settings, store: Store, in_force: PolicyInForce) -> list[PassListener]:
+    metric_settings = settings.metrics
+    if metric_settings.textfile is None and not metric_settings.listen:
         return []
-    from assistant.daemon.figures import Standing
-    from assistant.daemon.metrics import Metrics
+    from assistant.daemon.figures import WatchStanding
+    from assistant.daemon.metrics import MetricsServer
 
-    def standing() -> Standing:
-        found = in_force.look()
-        switch, sinks = stopped_by(found.policy.kill_switch), tuple(settings.notify.sinks)
-        return Standing(__version__, found.mode, switch, sinks, found.digest)
+    def standing() -> WatchStanding:
+        policy = in_force.look()
+        switch, sinks = stopped_by(policy.policy.kill_switch), tuple(settings.notify.sinks)
+        return WatchStanding(__version__, policy.mode, switch, sinks, policy.digest)
 
-    return [Metrics(store, standing, wanted.textfile, wanted.listen)]
+    return [MetricsServer(store, standing, metric_settings.textfile, metric_settings.listen)]
 
 
-def _heartbeat(settings: Settings) -> list[Beat]:
-    wanted = settings.heartbeat
-    if wanted.url_file is None:
+def _heartbeat(settings: Settings) -> list[PassListener]:
+    heartbeat_settings = settings.heartbeat
+    if heartbeat_settings.url_file is None:
         return []
-    from assistant.daemon.heartbeat import Heartbeat
+    from assistant.daemon.heartbeat import HeartbeatSender
 
-    urls = urls_of(wanted.url_file, "heartbeat.url_file")
+    urls = urls_of(heartbeat_settings.url_file, "heartbeat.url_file")
     if len(urls) != 1 or not urls[0].startswith(("http://", "https://")):
-        raise ConfigError(f"heartbeat.url_file: {wanted.url_file} must hold one URL that begins with http:// or https://")
-    return [Heartbeat(urls[0], wanted.method, wanted.timeout_s)]
+        raise ConfigError(
+            f"heartbeat.url_file: {heartbeat_settings.url_file} must hold one URL that begins with http:// or https://"
+        )
+    return [HeartbeatSender(urls[0], heartbeat_settings.method, heartbeat_settings.timeout_s)]

@@ -39,7 +39,7 @@ class Passed:
         return self.trouble + self.known
 
 
-class Beat(Protocol):
+class PassListener(Protocol):
     """Something that is told of every pass: systemd, a heartbeat URL, metrics, notifications."""
 
     def passed(self, passed: Passed) -> None:

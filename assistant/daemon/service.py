@@ -41,13 +41,13 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
     owner = owner_name("watch")
     beats = beats_of(settings, engine.store, owner=owner, in_force=engine.gate.in_force)
     dog = Watchdog(engine, owner, settings.watch.poll_s, beats)
-    asked: list[int] = []
+    signals: list[int] = []
 
-    def heard(number: int, _: FrameType | None) -> None:
-        asked.append(number)
+    def on_signal(number: int, _: FrameType | None) -> None:
+        signals.append(number)
         dog.stop()
 
-    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     policy = engine.gate.in_force.look()
     logger.info("watches every %g s as %s, mode %s", settings.watch.poll_s, owner, policy.mode)
     if policy.problem:
@@ -56,11 +56,11 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
     try:
         while True:
             dog.run()
-            if signal.SIGHUP not in asked or len(set(asked)) > 1:
+            if signal.SIGHUP not in signals or len(set(signals)) > 1:
                 return
-            asked.clear()
+            signals.clear()
             if _right([*program, *options]):
-                _again([*program, *options, "watch"], [beat for beat in beats if isinstance(beat, Systemd)])
+                _restart([*program, *options, "watch"], [beat for beat in beats if isinstance(beat, Systemd)])
             dog = Watchdog(engine, owner, settings.watch.poll_s, beats)
     finally:
         dog.close()
@@ -88,7 +88,7 @@ def _right(program: Sequence[str]) -> bool:
     return check.returncode == 0
 
 
-def _again(command: Sequence[str], systemd: Sequence[Systemd]) -> NoReturn:
+def _restart(command: Sequence[str], systemd: Sequence[Systemd]) -> NoReturn:
     """Execute the program anew; the store, the leadership and the incidents' leases wait for it."""
     for speaker in systemd:
         speaker.reloading()

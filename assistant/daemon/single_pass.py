@@ -10,7 +10,7 @@ from dataclasses import replace
 from assistant.config import Settings
 from assistant.daemon.coverage_gaps import Sight
 from assistant.daemon.pass_reports import beats_of
-from assistant.daemon.pass_result import Beat, Passed
+from assistant.daemon.pass_result import Passed, PassListener
 from assistant.engine import Engine
 from assistant.errors import NightshiftError, StoreError
 from assistant.records import Incident
@@ -41,21 +41,21 @@ def pass_once(
         beats_of(quiet, store, owner=owner, in_force=engine.gate.in_force if engine is not None else None),
         Sight(store, owner),
     )
-    began, at, broken = time.monotonic(), store.clock.now(), "the pass was broken off"
+    began, at, failure = time.monotonic(), store.clock.now(), "the pass was broken off"
     try:
         worked = tick()
-        broken = ""
+        failure = ""
     except NightshiftError as error:
-        broken = str(error)
+        failure = str(error)
         raise
     finally:
-        unseen = [Trouble("the pass", broken, Extent.ALL)] if broken else []
+        troubles = [Trouble("the pass", failure, Extent.ALL)] if failure else []
         remarks: list[Remark] = []
         if engine is not None:
-            unseen += [*engine.watcher.trouble, *engine.taken_troubles()]
+            troubles += [*engine.watcher.trouble, *engine.taken_troubles()]
             remarks += [*engine.watcher.remarks, *engine.good_runs.taken_remarks()]
         sight.keep(remarks, at)
-        judged = sight.judge(unseen, at)
+        judged = sight.judge(troubles, at)
         passed = Passed(at, time.monotonic() - began, True, judged.trouble, unfinished=_unfinished(store), known=judged.known)
         _tell(beats, passed)
     return worked
@@ -69,7 +69,7 @@ def _unfinished(store: Store) -> int:
         return 0
 
 
-def _tell(beats: Sequence[Beat], passed: Passed) -> None:
+def _tell(beats: Sequence[PassListener], passed: Passed) -> None:
     for beat in beats:
         beat.passed(passed)
     for beat in beats:

@@ -99,9 +99,9 @@ def judged(status: Status, now: datetime, max_age: timedelta) -> tuple[Level, st
             f"the policy was edited since the last pass: mode {status.mode_now} after {status.mode}; it is read before each change"
         )
     if status.unacknowledged_count:
-        one = status.unacknowledged_count == 1
+        is_single = status.unacknowledged_count == 1
         first = f": nightshift incident show {status.unacknowledged[0]}" if status.unacknowledged else ""
-        critical.append(f"{status.unacknowledged_count} {'incident needs' if one else 'incidents need'} a person{first}")
+        critical.append(f"{status.unacknowledged_count} {'incident needs' if is_single else 'incidents need'} a person{first}")
     if status.troubles:
         first = f": {status.trouble[0]}" if status.trouble else ""
         warnings.append(f"the last pass was degraded{first}")
@@ -113,9 +113,9 @@ def judged(status: Status, now: datetime, max_age: timedelta) -> tuple[Level, st
         which = f": nightshift approve {status.approvals[0]}" if len(status.approvals) == 1 else ""
         warnings.append(f"{status.approvals_waiting} waiting for an approval{which}")
     level = Level.CRITICAL if critical else Level.WARNING if warnings else Level.OK
-    seen = f"last whole pass {_age(status, now)} ago" if status.last_whole_pass and not critical else ""
+    last_pass_text = f"last whole pass {_age(status, now)} ago" if status.last_whole_pass and not critical else ""
     many = sum((status.open_incidents or {}).values())
-    parts = [*critical, *warnings, f"{status.leader} leads" if status.leader else "", seen, f"{many} open incidents"]
+    parts = [*critical, *warnings, f"{status.leader} leads" if status.leader else "", last_pass_text, f"{many} open incidents"]
     return level, ", ".join(part for part in parts if part)
 
 
@@ -146,15 +146,17 @@ def of_store(store: Store, policy: PolicyStanding, stopped_by: str | None, now: 
     with store.snapshot():
         led, watches = store.leader(), store.watches()
         leader = led.owner if led is not None and led.until > now else None
-        own = next((one for one in watches if one.owner == leader), None) or next((one for one in watches if one.leads), None)
+        own = next((watch for watch in watches if watch.owner == leader), None) or next(
+            (watch for watch in watches if watch.leads), None
+        )
         leads_now = own is not None and own.leads and own.owner == leader
-        whole = [one.whole_at for one in watches if one.whole_at is not None]
+        whole = [watch.whole_at for watch in watches if watch.whole_at is not None]
         waiting = [approval.id for approval in store.approvals()]
         out, needs = store.nodes_out(), store.unacknowledged()
         return Status(
             leader=leader,
             leads_since=own.began if own is not None and leader == own.owner else None,
-            stand_by=[one.owner for one in watches if not one.leads and now - one.at < timedelta(minutes=2)],
+            stand_by=[watch.owner for watch in watches if not watch.leads and now - watch.at < timedelta(minutes=2)],
             last_pass=own.at if own is not None else None,
             last_whole_pass=max(whole, default=None),
             trouble=own.trouble if own is not None else (),
@@ -206,28 +208,32 @@ def _of_metrics(text: str, url: str) -> Status:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except (ValueError, KeyError, IndexError) as error:
         raise Unavailable(f"{url}: does not answer with metrics: {error}") from error
-    found = {sample.name: sample.value for sample in samples}
+    values = {sample.name: sample.value for sample in samples}
     labels = {sample.name: sample.labels for sample in samples}
-    if "nightshift_leader" not in found:
+    if "nightshift_leader" not in values:
         raise Unavailable(f"{url}: answers, but with the metrics of something else")
-    states = {one.labels["state"]: int(one.value) for one in samples if one.name == "nightshift_incidents_open" and one.value}
-    told = labels.get("nightshift_policy_info", {})
+    states = {
+        sample.labels["state"]: int(sample.value)
+        for sample in samples
+        if sample.name == "nightshift_incidents_open" and sample.value
+    }
+    policy_labels = labels.get("nightshift_policy_info", {})
     return Status(
-        leader=url if found["nightshift_leader"] else None,
+        leader=url if values["nightshift_leader"] else None,
         leads_since=None,
-        last_pass=_moment(found.get("nightshift_last_pass_timestamp_seconds")),
-        last_whole_pass=_moment(found.get("nightshift_last_whole_pass_timestamp_seconds")),
-        troubles=int(found.get("nightshift_pass_troubles", 0)),
+        last_pass=_moment(values.get("nightshift_last_pass_timestamp_seconds")),
+        last_whole_pass=_moment(values.get("nightshift_last_whole_pass_timestamp_seconds")),
+        troubles=int(values.get("nightshift_pass_troubles", 0)),
         open_incidents=states,
-        in_flight=int(found.get("nightshift_incidents_in_flight", 0)),
-        unacknowledged_count=int(found.get("nightshift_incidents_unacknowledged", 0)),
-        approvals_waiting=int(found.get("nightshift_approvals_waiting", 0)),
-        nodes_cordoned=int(found.get("nightshift_nodes_cordoned", 0)),
-        kill_switch="set there" if found.get("nightshift_kill_switch") else "",
-        breaker="there" if found.get("nightshift_breaker") else "",
-        mode=told.get("mode", ""),
-        policy=told.get("digest", ""),
-        policy_problem="see `nightshift status` there" if told.get("mode") == "none" else "",
+        in_flight=int(values.get("nightshift_incidents_in_flight", 0)),
+        unacknowledged_count=int(values.get("nightshift_incidents_unacknowledged", 0)),
+        approvals_waiting=int(values.get("nightshift_approvals_waiting", 0)),
+        nodes_cordoned=int(values.get("nightshift_nodes_cordoned", 0)),
+        kill_switch="set there" if values.get("nightshift_kill_switch") else "",
+        breaker="there" if values.get("nightshift_breaker") else "",
+        mode=policy_labels.get("mode", ""),
+        policy=policy_labels.get("digest", ""),
+        policy_problem="see `nightshift status` there" if policy_labels.get("mode") == "none" else "",
         source=url,
     )
 

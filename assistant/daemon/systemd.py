@@ -79,10 +79,10 @@ def status_line(passed: Passed) -> str:
 
 def watchdog_s(environ: Mapping[str, str], pid: int) -> float | None:
     """Return within how many seconds systemd wants to hear from this process; None when it does not watch over it."""
-    wanted = environ.get("WATCHDOG_USEC", "")
-    if not wanted.isdecimal() or environ.get("WATCHDOG_PID", str(pid)) != str(pid):
+    interval_text = environ.get("WATCHDOG_USEC", "")
+    if not interval_text.isdecimal() or environ.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
-    return int(wanted) / 1e6
+    return int(interval_text) / 1e6
 
 
 def _short(text: str) -> str:

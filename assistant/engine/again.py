@@ -12,7 +12,7 @@ from assistant.recover.budget import Budget, failing_step, fingerprint, made_pro
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
 from assistant.store import WENT_ON, Store
-from assistant.watch.attempt_state import STANDING, Known
+from assistant.watch.attempt_state import STANDING, KnownIncidents
 
 __all__ = [
     "MOVED",
@@ -68,12 +68,12 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     )
 
 
-def known_incidents(store: Store) -> Known:
+def known_incidents(store: Store) -> KnownIncidents:
     """Return which attempts have an incident already, and of which hangs a proof is still awaited."""
     incidents = store.incidents(limit=100_000)
     asked = [one for one in incidents if one.kind is EventKind.HANG and one.state is IncidentState.ESCALATED and not one.playbook]
     closed = [one for one in incidents if one.kind in STANDING and one.state is IncidentState.CLOSED]
-    return Known.of(
+    return KnownIncidents.of(
         incidents,
         unproven=frozenset(one.id for one in asked if UNPROVEN in store.stages(one.id) and not _has_ended(store, one)),
         went_on=frozenset(one.id for one in closed if WENT_ON in store.stages(one.id)),

@@ -71,7 +71,7 @@ from assistant.store import Store
 from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
 from assistant.untrusted import reading_as
-from assistant.watch.attempt_state import Known
+from assistant.watch.attempt_state import KnownIncidents
 from assistant.watch.troubles import Trouble
 from assistant.watch.watcher import Watcher
 
@@ -111,7 +111,7 @@ class Engine:
     troubles: list[Trouble] = field(default_factory=list, init=False)
     """What the last `look` and `resume` could not do about single events and incidents."""
     _unopened: dict[tuple[str, int], Event] = field(default_factory=dict, init=False, repr=False)
-    _known_at: tuple[int, Known] | None = field(default=None, init=False, repr=False)
+    _known_at: tuple[int, KnownIncidents] | None = field(default=None, init=False, repr=False)
     _learned: dict[tuple[str, str], Knowledge] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -492,7 +492,7 @@ class Engine:
         except ToolError:
             return None
 
-    def _known(self) -> Known:
+    def _known(self) -> KnownIncidents:
         """Return which attempts have an incident; read anew only when something has happened since."""
         mark = self.store.audit_mark()
         if self._known_at is None or self._known_at[0] != mark:

@@ -26,7 +26,7 @@ from assistant.untrusted import list_folder, reading_as, status_of, within
 from assistant.watch.outages import (
     SETTLING,
     CauseKind,
-    Failure,
+    JobFailure,
     Outage,
     SharedCause,
     causes_of,
@@ -95,7 +95,7 @@ class Outages:
     """Finds, probes and ends shared causes; keeps failures as they were read, by incident."""
 
     limits: OutageLimits = field(default_factory=OutageLimits)
-    _read: dict[int, Failure | None] = field(default_factory=dict)
+    _read: dict[int, JobFailure | None] = field(default_factory=dict)
     _turns: dict[int, datetime] = field(default_factory=dict)
     """When a member of each shared cause was given its turn last."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -240,7 +240,12 @@ class Outages:
         return postponed
 
     def _note(
-        self, engine: Engine, cause: SharedCause, failures: Sequence[Failure], parent: Incident | None, outage: Outage | None = None
+        self,
+        engine: Engine,
+        cause: SharedCause,
+        failures: Sequence[JobFailure],
+        parent: Incident | None,
+        outage: Outage | None = None,
     ) -> None:
         """Open the incident of a cause, or add members to it, and attach them."""
         store = engine.store
@@ -328,7 +333,7 @@ class Outages:
             return "waiting", outcome.error or "the probe gave no answer"
         return str(outcome.value.get("status", "")), str(outcome.value.get("note", ""))
 
-    def _failure(self, engine: Engine, incident: Incident) -> Failure | None:
+    def _failure(self, engine: Engine, incident: Incident) -> JobFailure | None:
         """Return what is known of a failure; None before its diagnosis, and for what is no failed job."""
         if incident.job is None or incident.kind is not EventKind.JOB_ENDED:
             return None
@@ -406,7 +411,7 @@ def _job(engine: Engine, job_id: str) -> Job | None:
         return None
 
 
-def _failure_of(incident: Incident, found: Diagnosis, job: Job | None) -> Failure:
+def _failure_of(incident: Incident, found: Diagnosis, job: Job | None) -> JobFailure:
     texts = tuple(citation.text for citation in found.root_cause)
     at = incident.failed_at or incident.opened
     user = job.user if job is not None else ""
@@ -419,7 +424,7 @@ def _failure_of(incident: Incident, found: Diagnosis, job: Job | None) -> Failur
     emptied = tuple(dict.fromkeys(filter(None, (one.emptied for one in missing))))
     message = message_of(found.root_cause[0].text) if found.root_cause else ""
     error = _error_of(message)
-    return Failure(
+    return JobFailure(
         incident.id,
         incident.job or "",
         task,

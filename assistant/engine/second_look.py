@@ -18,7 +18,7 @@ from assistant.gate import Gate
 from assistant.ports import Clock
 from assistant.records import Job
 from assistant.watch.hang import Suspicion
-from assistant.watch.witness import Vote, Witness, witness_of
+from assistant.watch.witness import Witness, WitnessVote, witness_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class NodeLook:
             else:
                 self._look(asked, job)
         if asked.witness is None and now - asked.at > PATIENCE:
-            return Witness(Vote.UNKNOWN, "its nodes did not answer in time")
+            return Witness(WitnessVote.UNKNOWN, "its nodes did not answer in time")
         return asked.witness
 
     def _look(self, asked: _Asked, job: Job) -> None:

@@ -10,7 +10,7 @@ from assistant.records import Action, Diagnosis, Incident, Job
 from assistant.recover.directives import directives_of
 from assistant.recover.restart import attempt_of
 from assistant.recover.signals import accused, proven
-from assistant.watch.outages import Awaited, awaited_by
+from assistant.watch.outages import AwaitedService, awaited_by
 
 FULL_DISK = "a disk of its own cannot be used:"
 """How a place of a diagnosis begins whose node a restart is to stay away from, though nobody is sure that it is broken."""
@@ -81,10 +81,10 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
     }
 
 
-def _awaited(diagnosis: Diagnosis) -> Awaited:
+def _awaited(diagnosis: Diagnosis) -> AwaitedService:
     """Return what has to be there again before a restart: a file system that the nodes showed to be away, else what lines name."""
     away = next((one.why.removeprefix(AWAY).strip() for one in diagnosis.where if one.why.startswith(AWAY)), "")
-    return Awaited(away) if away else awaited_by(diagnosis.reason, [cited.text for cited in diagnosis.root_cause])
+    return AwaitedService(away) if away else awaited_by(diagnosis.reason, [cited.text for cited in diagnosis.root_cause])
 
 
 def _job(incident: Incident, job: Job | None) -> Mapping[str, Any]:

@@ -26,8 +26,8 @@ def must_cordon(node: str, before: str | None, reason: str) -> bool:
         return before is None
     if not before.startswith(OWN):
         raise ToolError(f"node {node} is cordoned already by somebody else ({before!r}); their reason was left as it is")
-    standing, written = store_in(before), store_in(reason)
-    if standing and standing != written:
+    current_store, own_store = store_in(before), store_in(reason)
+    if current_store and current_store != own_store:
         raise ToolError(f"node {node} is cordoned already by Nightshift with another store ({before!r}); it was left as it is")
     return True
 
@@ -50,7 +50,7 @@ def must_uncordon(node: str, before: str | None) -> bool:
     return before is not None
 
 
-def shown(name: str, partition: str, *, jobs: tuple[str, ...], cordon: str | None, down: str | None) -> Node:
+def node_of(name: str, partition: str, *, jobs: tuple[str, ...], cordon: str | None, down: str | None) -> Node:
     """Return a node as the port shows it.
 
     Args:

@@ -23,7 +23,7 @@ from assistant.records import Job, JobSpec, Node
 from assistant.records.processes import ProcessReport
 from assistant.rendering import method_lines
 from assistant.schedulers import local_files as files
-from assistant.schedulers.cordons import must_cordon, must_uncordon, shown
+from assistant.schedulers.cordons import must_cordon, must_uncordon, node_of
 from assistant.schedulers.local_jobs import JobFolders, reap
 
 UP_SINCE = timedelta(days=9)
@@ -212,9 +212,9 @@ class LocalScheduler:
                 self._set_cordons(cluster, {name: why for name, why in cluster["cordons"].items() if name != node})
                 files.say(self.folder, self.clock.now(), f"update_node: node {node} state set to IDLE")
 
-    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+    def command_lines(self, method: str, /, *arguments: Any, **keywords: Any) -> tuple[str, ...]:
         """Return a change in Slurm's words, with all its arguments; this cluster has no programs of its own."""
-        return method_lines(method, arguments, named)
+        return method_lines(method, arguments, keywords)
 
     # What only this cluster can do
 
@@ -245,17 +245,19 @@ class LocalScheduler:
             return
         cluster = self._cluster()
         unusable = {*cluster["cordons"], *(name for name in cluster["nodes"] if self._is_down(name))}
-        used = self._used()
+        shares = self._shares()
         for job_id in pending:
-            spec, begun, share = self._jobs.spec(job_id), self._jobs.begun(job_id), share_of(self._jobs.spec(job_id))
+            spec, started_nodes, share = self._jobs.spec(job_id), self._jobs.launch_nodes(job_id), share_of(self._jobs.spec(job_id))
             allowed = [
                 name for name in cluster["nodes"] if name not in unusable and name not in spec.exclude and share.may_run_on(name)
             ]
-            free = begun or [name for name in allowed if share.fits(used.get(name), cluster.get("gpus", 1), cluster.get("cpus", 4))]
+            free = started_nodes or [
+                name for name in allowed if share.fits(shares.get(name), cluster.get("gpus", 1), cluster.get("cpus", 4))
+            ]
             if len(free) >= spec.nodes:
                 self._start(job_id, spec, free[: spec.nodes])
                 for name in free[: spec.nodes]:
-                    used[name] = used.get(name, Share()) + share
+                    shares[name] = shares.get(name, NodeShare()) + share
             elif share.whole:
                 break  # first come, first served: a later, smaller job does not overtake
 
@@ -269,11 +271,11 @@ class LocalScheduler:
         """Close a running job whose supervisor reported or vanished."""
         folder, at = self.job_folder(job_id), self.clock.now()
         supervisor = self._jobs.supervisor(job_id)
-        lost = not files.alive(*supervisor)
+        is_gone = not files.alive(*supervisor)
         end = files.read_json(folder / "end.json")  # read after the look at the process: it writes, then goes
         if end is not None:
             self._jobs.close(job_id, end, at)
-        elif lost:
+        elif is_gone:
             runner = files.read_json(folder / "runner.json") or {"groups": []}
             for pid, ticks in runner["groups"]:
                 if files.alive(pid, ticks):
@@ -297,7 +299,7 @@ class LocalScheduler:
         return cluster
 
     def _known_job(self, job_id: str) -> None:
-        if not self._jobs.known(job_id):
+        if not self._jobs.exists(job_id):
             raise ToolError(f"job {job_id!r} is unknown to the local scheduler in {self.folder}")
 
     def _is_down(self, node: str) -> bool:
@@ -305,23 +307,23 @@ class LocalScheduler:
 
     def _busy(self) -> dict[str, tuple[str, ...]]:
         """Return the jobs that run on each node that has some."""
-        found: dict[str, tuple[str, ...]] = {}
+        jobs_by_node: dict[str, tuple[str, ...]] = {}
         for job_id in self._jobs.ids():
             status = self._jobs.status(job_id)
             for node in status["nodes"] if status["state"] == "running" else ():
-                found[node] = (*found.get(node, ()), job_id)
-        return found
+                jobs_by_node[node] = (*jobs_by_node.get(node, ()), job_id)
+        return jobs_by_node
 
-    def _used(self) -> dict[str, Share]:
+    def _shares(self) -> dict[str, NodeShare]:
         """Return what the jobs on each node take of it."""
-        used = {}
+        shares = {}
         for node, jobs in self._busy().items():
-            used[node] = sum((share_of(self._jobs.spec(job_id)) for job_id in jobs), Share())
-        return used
+            shares[node] = sum((share_of(self._jobs.spec(job_id)) for job_id in jobs), NodeShare())
+        return shares
 
     def _node(self, name: str, cluster: Mapping[str, Any], jobs: tuple[str, ...]) -> Node:
         down = (self.node_folder(name) / "down").read_text(encoding="utf-8") if self._is_down(name) else None
-        return shown(name, cluster["partition"], jobs=jobs, cordon=cluster["cordons"].get(name), down=down)
+        return node_of(name, cluster["partition"], jobs=jobs, cordon=cluster["cordons"].get(name), down=down)
 
 
 # Jobs of the embedded scheduler that share a node: they say what they take of it, in the words of sbatch.
@@ -332,7 +334,7 @@ class LocalScheduler:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class NodeShare:
     """What jobs take of one node."""
 
     gpus: int = 0
@@ -341,26 +343,26 @@ class Share:
     nodes: tuple[str, ...] = ()
     """Where it may run; empty: anywhere."""
 
-    def __add__(self, other: Share) -> Share:
+    def __add__(self, share: NodeShare) -> NodeShare:
         """Return what both take together."""
-        return Share(self.gpus + other.gpus, self.cpus + other.cpus, self.whole or other.whole)
+        return NodeShare(self.gpus + share.gpus, self.cpus + share.cpus, self.whole or share.whole)
 
-    def fits(self, used: Share | None, gpus: int, cpus: int) -> bool:
+    def fits(self, occupied: NodeShare | None, gpus: int, cpus: int) -> bool:
         """Whether it fits beside what is used of a node that has so many GPUs and CPUs."""
-        if used is None:
+        if occupied is None:
             return self.whole or (self.gpus <= gpus and self.cpus <= cpus)
-        return not (self.whole or used.whole) and used.gpus + self.gpus <= gpus and used.cpus + self.cpus <= cpus
+        return not (self.whole or occupied.whole) and occupied.gpus + self.gpus <= gpus and occupied.cpus + self.cpus <= cpus
 
     def may_run_on(self, node: str) -> bool:
         """Whether it was asked to run there, or anywhere."""
         return not self.nodes or node in self.nodes
 
 
-def share_of(spec: JobSpec) -> Share:
+def share_of(spec: JobSpec) -> NodeShare:
     """Return what a job takes of each of its nodes; options that sbatch has and we do not are left unread."""
-    said = dict(word.removeprefix("--").split("=", 1) for word in spec.options if word.startswith("--") and "=" in word)
-    nodes = tuple(expand(said["nodelist"])) if "nodelist" in said else ()
-    if "gres" not in said:
-        return Share(whole=True, nodes=nodes)
-    gpus = said["gres"].rpartition(":")[2] if said["gres"].startswith("gpu") else "0"
-    return Share(int(gpus) if gpus.isdecimal() else 1, int(said.get("cpus-per-task", "1")), nodes=nodes)
+    options = dict(word.removeprefix("--").split("=", 1) for word in spec.options if word.startswith("--") and "=" in word)
+    nodes = tuple(expand(options["nodelist"])) if "nodelist" in options else ()
+    if "gres" not in options:
+        return NodeShare(whole=True, nodes=nodes)
+    gpus = options["gres"].rpartition(":")[2] if options["gres"].startswith("gpu") else "0"
+    return NodeShare(int(gpus) if gpus.isdecimal() else 1, int(options.get("cpus-per-task", "1")), nodes=nodes)

@@ -29,31 +29,31 @@ from assistant.schedulers.slurm_words import controller_line
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return what a file holds; None when there is no such file."""
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        content: dict[str, Any] = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise Unavailable(f"local scheduler: {path} is damaged ({error}); restore it or remove its folder") from error
-    return found
+    return content
 
 
 def write_json(path: Path, value: object) -> None:
     """Replace a file as a whole: a reader sees the old or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    _write(beside, value)
-    beside.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    _write(temporary, value)
+    temporary.replace(path)
 
 
 def claim(path: Path, value: object) -> bool:
     """Write a file unless it is there already; return whether we did. Of several at once exactly one does."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    _write(beside, value)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    _write(temporary, value)
     try:
-        path.hardlink_to(beside)
+        path.hardlink_to(temporary)
     except FileExistsError:
         return False
     finally:
-        beside.unlink()
+        temporary.unlink()
     return True
 
 

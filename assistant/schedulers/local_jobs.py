@@ -41,7 +41,7 @@ class JobFolders:
         found = (path.name for path in self.folder.iterdir() if (path / "status.json").exists())
         return sorted(found, key=int)
 
-    def known(self, job_id: str) -> bool:
+    def exists(self, job_id: str) -> bool:
         """Whether there is a job of that id."""
         return job_id.isdecimal() and (self.of(job_id) / "status.json").exists()
 
@@ -79,7 +79,7 @@ class JobFolders:
         unknown = {"ended": at.isoformat(), "exit_code": None, "signal": None}
         self.set_status(job_id, {**self.status(job_id), **unknown, **end})
 
-    def begun(self, job_id: str) -> list[str] | None:
+    def launch_nodes(self, job_id: str) -> list[str] | None:
         """Return the nodes of a pending job whose start was cut short by a crash of ours; None when it was not begun."""
         launch = files.read_json(self.of(job_id) / "launch.json")
         return launch["nodes"] if launch is not None else None

@@ -43,10 +43,10 @@ class RecordedCluster:
             ToolError: There is none of that id.
         """
         self._answers()
-        found = next((job for job in self.recorded_jobs if job.id == job_id), None)
-        if found is None:
+        recorded = next((job for job in self.recorded_jobs if job.id == job_id), None)
+        if recorded is None:
             raise ToolError(f"job {job_id!r} is unknown to the record")
-        return found
+        return recorded
 
     def nodes(self) -> Sequence[Node]:
         """Return all nodes."""
@@ -87,16 +87,16 @@ class RecordedCluster:
         """Note an uncordon."""
         self.changes.append(f"uncordon {node}")
 
-    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+    def command_lines(self, method: str, /, *arguments: Any, **keywords: Any) -> tuple[str, ...]:
         """Return a change in Slurm's words, with all its arguments; this cluster has no programs of its own."""
-        return method_lines(method, arguments, named)
+        return method_lines(method, arguments, keywords)
 
     def run(self, nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> Mapping[str, Reply]:
         """Answer with the recorded kernel log; any other program is not there."""
         return {node: self._reply(node, shlex.join(command)) for node in nodes}
 
     def _reply(self, node: str, typed: str) -> Reply:
-        if self.outage or node not in {one.name for one in self.recorded_nodes}:
+        if self.outage or node not in {recorded.name for recorded in self.recorded_nodes}:
             return Reply(node, False, None, "", "no answer in the record")
         if "dmesg" in typed:
             return Reply(node, True, 0, "".join(f"{line}\n" for line in self.kernel.get(node, ())), "")

@@ -26,8 +26,8 @@ from assistant.records import Job, JobSpec, JobState, Node
 from assistant.records.jobs import REQUEUED_HELD
 from assistant.records.processes import ProcessReport
 from assistant.rendering import method_lines
-from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, shown
-from assistant.schedulers.simulated_run import Progress, Run, process_answer
+from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, node_of
+from assistant.schedulers.simulated_run import Progress, SimulatedRun, process_answer
 from assistant.schedulers.slurm_words import controller_line, how_ended, job_cancelled, step_cancelled
 
 CONNECTS = "/dev/tcp/"
@@ -73,7 +73,7 @@ class SimulatedCluster:
         self._busy: dict[str, str] = {}
         self._jobs: dict[str, Job] = {}
         self._progress: dict[str, Progress] = {}
-        self._plans: dict[str, list[Run]] = {}
+        self._plans: dict[str, list[SimulatedRun]] = {}
         self.kernel: dict[str, list[str]] = {}
         """Lines of each node's kernel log."""
         self.answers: dict[str, Callable[[str], Reply]] = {}
@@ -91,7 +91,7 @@ class SimulatedCluster:
         self.holds: list[str] = []
         """Every release and withdrawal of a job that was submitted held, in order."""
 
-    def plan(self, job_name: str, *runs: Run) -> None:
+    def plan(self, job_name: str, *runs: SimulatedRun) -> None:
         """Tell what the jobs of a name do: each submission takes the next run, the last one repeats."""
         self._plans[job_name] = list(runs)
 
@@ -196,7 +196,7 @@ class SimulatedCluster:
         Raises:
             ToolError: Unknown node, or cordoned by somebody else.
         """
-        self._known(node)
+        self._require_node(node)
         if must_cordon(node, self._cordons.get(node), reason):
             self._cordons[node] = reason
             self.changes.append(f"cordon {node}")
@@ -207,21 +207,21 @@ class SimulatedCluster:
         Raises:
             ToolError: Unknown node, or its reason is not ours.
         """
-        self._known(node)
+        self._require_node(node)
         if must_uncordon(node, self._cordons.get(node)):
             del self._cordons[node]
             self.changes.append(f"uncordon {node}")
             self._place()
 
-    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+    def command_lines(self, method: str, /, *arguments: Any, **keywords: Any) -> tuple[str, ...]:
         """Return a change in Slurm's words, with all its arguments; this cluster has no programs of its own."""
-        return method_lines(method, arguments, named)
+        return method_lines(method, arguments, keywords)
 
     def controller_log(self, job_id: str | None = None) -> str:
         """Return slurmctld.log: all of it, or the lines of a job and of its nodes."""
         nodes = self.job(job_id).nodes if job_id is not None else ()
-        wanted = (f"JobId={job_id} ", *nodes) if job_id is not None else ("",)
-        return "\n".join(line for line in self.controller if any(word in f"{line} " for word in wanted))
+        words = (f"JobId={job_id} ", *nodes) if job_id is not None else ("",)
+        return "\n".join(line for line in self.controller if any(word in f"{line} " for word in words))
 
     # Transport
 
@@ -256,14 +256,14 @@ class SimulatedCluster:
         bad = {*(self.unfit or ()), *self._down}
         peer = next((rank for rank, (name, _) in enumerate(task["peers"]) if name in bad), None)
         kind = "" if peer is None else "connect"
-        said = {"ok": peer is None, "rank": task["rank"], "kind": kind, "peer": peer, "text": kind, "mib_s": 1000.0}
-        return Reply(node, True, int(peer is not None), f"{COLLECTIVE} {json.dumps(said)}\n", "")
+        outcome = {"ok": peer is None, "rank": task["rank"], "kind": kind, "peer": peer, "text": kind, "mib_s": 1000.0}
+        return Reply(node, True, int(peer is not None), f"{COLLECTIVE} {json.dumps(outcome)}\n", "")
 
     # What a test may do to it
 
     def set_cordon(self, node: str, reason: str) -> None:
         """Cordon a node as a person would: any reason."""
-        self._known(node)
+        self._require_node(node)
         self._cordons[node] = reason
 
     def set_cancelled(self, job_id: str) -> None:
@@ -278,13 +278,15 @@ class SimulatedCluster:
         """Put a job that has ended back in the queue under its own id, as Slurm does after a preemption, or held until released."""
         job = self.job(job_id)
         if job.state.ended:
-            again = replace(job, state=JobState.PENDING, nodes=(), started=None, ended=None, exit_code=None, signal=None, reason="")
-            self._jobs[job_id] = replace(again, attempt=job.attempt + 1, reason=REQUEUED_HELD if hold else "")
+            pending = replace(
+                job, state=JobState.PENDING, nodes=(), started=None, ended=None, exit_code=None, signal=None, reason=""
+            )
+            self._jobs[job_id] = replace(pending, attempt=job.attempt + 1, reason=REQUEUED_HELD if hold else "")
             self._place()
 
     def set_down(self, node: str, reason: str = "Not responding") -> None:
         """Let a node die with the job on it."""
-        self._known(node)
+        self._require_node(node)
         self._let_die(node, reason)
 
     def _let_die(self, node: str, reason: str) -> None:
@@ -303,7 +305,7 @@ class SimulatedCluster:
 
     # Time
 
-    def _known(self, node: str) -> None:
+    def _require_node(self, node: str) -> None:
         self._advance()
         if node not in self._names:
             raise ToolError(f"node {node!r} is unknown; known: {fold(self._names)}")
@@ -359,7 +361,7 @@ class SimulatedCluster:
             nodes = tuple(name for name in self._names if name not in unusable)[: spec.nodes]
             if len(nodes) < spec.nodes:
                 return
-            now, runs = self.clock.now(), self._plans.get(job.name) or [Run()]
+            now, runs = self.clock.now(), self._plans.get(job.name) or [SimulatedRun()]
             run = runs.pop(0) if len(runs) > 1 else runs[0]
             self._progress[job.id] = Progress(run, spec, nodes, job.log or self.folder / f"{job.id}.log", now)
             self._jobs[job.id] = replace(job, state=JobState.RUNNING, nodes=nodes, started=now)
@@ -375,4 +377,4 @@ class SimulatedCluster:
 
     def _node(self, name: str) -> Node:
         jobs = (self._busy[name],) if name in self._busy else ()
-        return shown(name, self.partition, jobs=jobs, cordon=self._cordons.get(name), down=self._down.get(name))
+        return node_of(name, self.partition, jobs=jobs, cordon=self._cordons.get(name), down=self._down.get(name))

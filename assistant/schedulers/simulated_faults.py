@@ -26,14 +26,14 @@ class Loss(StrEnum):
     """What becomes of a change that is asked for."""
 
     NONE = "none"
-    ASKED = "asked"
+    REQUEST = "asked"
     """The question got lost: nothing changes, and nobody answers."""
     ANSWER = "answer"
     """It changes, and the answer gets lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SimulatedChange:
     """A change that took effect."""
 
     kind: str
@@ -66,9 +66,9 @@ class UnreliableCluster(SimulatedCluster):
         """Whether lists of jobs are out of order and hold some jobs twice."""
         self.lag_s = 0.0
         """For how long a job that ended is still shown as running."""
-        self.made: Callable[[Change], None] = lambda _: None
+        self.made: Callable[[SimulatedChange], None] = lambda _: None
         """Told of every change that took effect, not of those of people's hands."""
-        self.asked: Callable[[str], None] = lambda _: None
+        self.on_request: Callable[[str], None] = lambda _: None
         """Told before every question and change, by the name of the method; what it raises is the answer."""
         self._freed: list[str] = []
         self._newest = 0
@@ -77,22 +77,22 @@ class UnreliableCluster(SimulatedCluster):
 
     def jobs(self) -> Sequence[Job]:
         """Return all jobs; newest last, if lists are tidy."""
-        self.asked("jobs")
-        shown = [self._shown(job) for job in super().jobs()]
-        if self.untidy and shown:
-            shown += self._random.choices(shown, k=min(3, len(shown)))
-            self._random.shuffle(shown)
-        return shown
+        self.on_request("jobs")
+        listed = [self._accounted(job) for job in super().jobs()]
+        if self.untidy and listed:
+            listed += self._random.choices(listed, k=min(3, len(listed)))
+            self._random.shuffle(listed)
+        return listed
 
     def job(self, job_id: str) -> Job:
         """Return one job."""
-        self.asked("job")
-        return self._shown(super().job(job_id))
+        self.on_request("job")
+        return self._accounted(super().job(job_id))
 
     def submit(self, spec: JobSpec) -> str:
         """Submit a job and return its id."""
-        self.asked("submit")
-        return self._made("submit", "", spec.comment, lambda: super(UnreliableCluster, self).submit(spec))
+        self.on_request("submit")
+        return self._change("submit", "", spec.comment, lambda: super(UnreliableCluster, self).submit(spec))
 
     def user_jobs(self, user: str) -> Sequence[Job]:
         """Return the jobs of one user, as untidy as all."""
@@ -100,28 +100,28 @@ class UnreliableCluster(SimulatedCluster):
 
     def release(self, job_id: str) -> None:
         """Let a held job begin."""
-        self.asked("release")
-        self._made("release", job_id, self._jobs[job_id].comment, lambda: self._released(job_id))
+        self.on_request("release")
+        self._change("release", job_id, self._jobs[job_id].comment, lambda: self._released(job_id))
 
     def withdraw(self, job_id: str) -> None:
         """End a job that still waits."""
-        self.asked("withdraw")
-        self._made("withdraw", job_id, self._jobs[job_id].comment, lambda: self._withdrawn(job_id))
+        self.on_request("withdraw")
+        self._change("withdraw", job_id, self._jobs[job_id].comment, lambda: self._withdrawn(job_id))
 
     def cancel(self, job_id: str) -> None:
         """End a job; one that ended already is left alone."""
-        self.asked("cancel")
-        self._made("cancel", job_id, "", lambda: self._cancelled(job_id))
+        self.on_request("cancel")
+        self._change("cancel", job_id, "", lambda: self._cancelled(job_id))
 
     def cordon(self, node: str, reason: str) -> None:
         """Take a node out of scheduling."""
-        self.asked("cordon")
-        self._made("cordon", node, reason, lambda: super(UnreliableCluster, self).cordon(node, reason))
+        self.on_request("cordon")
+        self._change("cordon", node, reason, lambda: super(UnreliableCluster, self).cordon(node, reason))
 
     def uncordon(self, node: str) -> None:
         """Put a node back that we cordoned."""
-        self.asked("uncordon")
-        self._made("uncordon", node, "", lambda: super(UnreliableCluster, self).uncordon(node))
+        self.on_request("uncordon")
+        self._change("uncordon", node, "", lambda: super(UnreliableCluster, self).uncordon(node))
 
     # Transport
 
@@ -130,8 +130,8 @@ class UnreliableCluster(SimulatedCluster):
         mute = [node for node in nodes if node in self.mute]
         if mute:
             self.clock.sleep(timeout_s)
-        found = dict(super().run([node for node in nodes if node not in mute], command, timeout_s=timeout_s))
-        return found | {node: Reply(node, False, None, "", f"no answer within {timeout_s:g} s", Failure.SILENT) for node in mute}
+        replies = dict(super().run([node for node in nodes if node not in mute], command, timeout_s=timeout_s))
+        return replies | {node: Reply(node, False, None, "", f"no answer within {timeout_s:g} s", Failure.SILENT) for node in mute}
 
     # What a test may do to it
 
@@ -186,20 +186,20 @@ class UnreliableCluster(SimulatedCluster):
         with self._undisturbed():
             super().cancel(job_id)
 
-    def _made(self, kind: str, target: str, text: str, act: Callable[[], Answer]) -> Answer:
+    def _change(self, kind: str, target: str, text: str, act: Callable[[], Answer]) -> Answer:
         self._advance()
         loss = self.losses.pop(0) if self.losses else Loss.NONE
-        if loss is Loss.ASKED:
+        if loss is Loss.REQUEST:
             raise Unavailable(f"simulated cluster: {kind} was not answered: connection timed out")
-        before = len(self.changes) + len(self.holds)
+        count_before = len(self.changes) + len(self.holds)
         answer = act()
-        if len(self.changes) + len(self.holds) > before:
-            self.made(Change(kind, target or str(answer), text))
+        if len(self.changes) + len(self.holds) > count_before:
+            self.made(SimulatedChange(kind, target or str(answer), text))
         if loss is Loss.ANSWER:
             raise Unavailable(f"simulated cluster: {kind} was not answered: connection timed out")
         return answer
 
-    def _shown(self, job: Job) -> Job:
+    def _accounted(self, job: Job) -> Job:
         """Return a job as the accounting shows it."""
         if job.ended is None or job.started is None or self.clock.now() >= job.ended + timedelta(seconds=self.lag_s):
             return job
@@ -208,9 +208,9 @@ class UnreliableCluster(SimulatedCluster):
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Let the block see things as they are."""
-        lag_s, outage, asked = self.lag_s, self.outage, self.asked
-        self.lag_s, self.outage, self.asked = 0.0, False, lambda _: None
+        lag_s, outage, on_request = self.lag_s, self.outage, self.on_request
+        self.lag_s, self.outage, self.on_request = 0.0, False, lambda _: None
         try:
             yield
         finally:
-            self.lag_s, self.outage, self.asked = lag_s, outage, asked
+            self.lag_s, self.outage, self.on_request = lag_s, outage, on_request

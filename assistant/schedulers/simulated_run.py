@@ -17,7 +17,7 @@ BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
-class Run:
+class SimulatedRun:
     """One attempt of a job, told in advance."""
 
     steps: int = 100
@@ -58,7 +58,7 @@ class Run:
 class Progress:
     """A run in time; `advance` writes what has become true."""
 
-    run: Run
+    run: SimulatedRun
     spec: JobSpec
     nodes: tuple[str, ...]
     log: Path

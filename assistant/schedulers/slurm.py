@@ -24,9 +24,9 @@ from assistant.schedulers import slurm_changes as changes
 from assistant.schedulers import slurm_nodes as nodes_text
 from assistant.schedulers.slurm_changes import JOB_RIGHTS, SlurmChange, SlurmCommand
 from assistant.schedulers.slurm_controller import controller_lines, killer_in
-from assistant.schedulers.slurm_history import History
-from assistant.schedulers.slurm_jobs import NEVER_SATISFIED, Row, nodes_of, queue_format, queue_rows, tasks_of, waiting_row
-from assistant.schedulers.slurm_run import NO_SUCH_JOB, Commands, me, refused
+from assistant.schedulers.slurm_history import SlurmHistory
+from assistant.schedulers.slurm_jobs import NEVER_SATISFIED, SlurmRow, nodes_of, queue_format, queue_rows, tasks_of, waiting_row
+from assistant.schedulers.slurm_run import NO_SUCH_JOB, SlurmCommands, me, refused
 from assistant.schedulers.slurm_specs import Specs
 from assistant.schedulers.slurm_submit import arguments_problem, submission, submission_line, submit
 from assistant.schedulers.slurm_text import Marks, records
@@ -43,9 +43,9 @@ class SlurmScheduler:
     def __init__(self, settings: SlurmSettings, clock: Clock) -> None:
         """Reach Slurm as the settings say; nothing is asked yet."""
         self.settings = settings
-        self.commands = Commands(folder=settings.folder, conf=settings.conf, timeout_s=settings.timeout_s)
+        self.commands = SlurmCommands(folder=settings.folder, conf=settings.conf, timeout_s=settings.timeout_s)
         self._config: dict[str, str] = {}
-        self.history = History(self.commands, clock, self.config, users=self._users(), hours=settings.history_h)
+        self.history = SlurmHistory(self.commands, clock, self.config, users=self._users(), hours=settings.history_h)
         self._specs = Specs(self.commands, self.history, self.config)
         self.recall_processes: Callable[[Job], ProcessReport | None] | None = None
 
@@ -87,11 +87,11 @@ class SlurmScheduler:
             job = replace(job, steps=self.history.steps(row))
         return replace(job, site_logs=self.settings.logs, processes=self.recall_processes(job) if self.recall_processes else None)
 
-    def _canceller(self, row: Row) -> str:
+    def _canceller(self, row: SlurmRow) -> str:
         """Return who cancelled a job: by the accounting, else by the controller's log; empty where neither says so."""
         try:
-            if who := self.history.canceller(row):
-                return who
+            if name := self.history.canceller(row):
+                return name
             return killer_in(self.controller_log(), row.job)
         except (ToolError, Unavailable):
             return ""
@@ -127,9 +127,9 @@ class SlurmScheduler:
         """
         row = self._row(job_id)
         if row.job.state is JobState.PENDING:
-            done = self.commands.run("scancel", "--state=PENDING", row.job.id, before=self._as_owner(row.job.user))
-            if done.status and self._row(job_id).job.state is JobState.PENDING:
-                raise refused(f"to withdraw job {job_id}", done, JOB_RIGHTS)
+            completed = self.commands.run("scancel", "--state=PENDING", row.job.id, before=self._as_owner(row.job.user))
+            if completed.status and self._row(job_id).job.state is JobState.PENDING:
+                raise refused(f"to withdraw job {job_id}", completed, JOB_RIGHTS)
 
     def _as_owner(self, user: str) -> Sequence[str]:
         """Return the words by which the site lets us submit for a user: the same rights end or release what was submitted so."""
@@ -143,13 +143,13 @@ class SlurmScheduler:
         """Return all nodes in the order of their names, with the jobs that this user may see."""
         facts = nodes_text.node_facts(self.commands.run("scontrol", "show", "node", "-o").out)
         marks = Marks()
-        wanted = f"JobArrayID:0{marks.between},NodeList:0{marks.behind}"
-        text = self.commands.run("squeue", "--all", "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING", "-O", wanted).out
+        columns = f"JobArrayID:0{marks.between},NodeList:0{marks.record_end}"
+        text = self.commands.run("squeue", "--all", "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING", "-O", columns).out
         jobs: dict[str, list[str]] = {}
         for job_id, listed in records(text, marks, 2):
             for node in nodes_of(listed):
                 jobs.setdefault(node, []).append(job_id)
-        return [one.shown(jobs.get(one.name, ())) for one in facts]
+        return [node.as_node(jobs.get(node.name, ())) for node in facts]
 
     def cordon(self, node: str, reason: str) -> None:
         """Drain a node; jobs on it go on. A reason of somebody else is never overwritten.
@@ -197,8 +197,8 @@ class SlurmScheduler:
         Raises:
             Unavailable: Slurm did not answer, so nobody can tell.
         """
-        made = submission(self.settings, spec)
-        return self._specs.differences(self._row(job_id), self._row(claim), spec, made.script)
+        repeated = submission(self.settings, spec)
+        return self._specs.differences(self._row(job_id), self._row(claim), spec, repeated.script)
 
     def dependents(self, job_id: str) -> Sequence[Job]:
         """Return the pending jobs that wait for a job to end well; of a task of an array also those that wait for all its tasks."""
@@ -240,14 +240,14 @@ class SlurmScheduler:
         Raises:
             ToolError: Slurm knows no network: topology.conf is missing.
         """
-        done = self.commands.run("scontrol", "show", "topology")
-        found = nodes_text.switches(done.out)
-        if not found and not self.config().get("TopologyPlugin", "").endswith(("tree", "block")):
+        completed = self.commands.run("scontrol", "show", "topology")
+        by_node = nodes_text.switches(completed.out)
+        if not by_node and not self.config().get("TopologyPlugin", "").endswith(("tree", "block")):
             raise ToolError("Slurm knows no network between the nodes: it has no topology.conf")
-        return found
+        return by_node
 
     def _reserved(self, name: str) -> bool:
-        return any(one.name == name for one in self.reservations())
+        return any(reservation.name == name for reservation in self.reservations())
 
     def controller_log(self, job_id: str | None = None) -> str:
         """Return slurmctld.log: the end of it, or the lines of a job and its nodes.
@@ -258,7 +258,7 @@ class SlurmScheduler:
         path = self.settings.controller_log or Path(self.config().get("SlurmctldLogFile", "") or "slurmctld.log")
         return controller_lines(path, self._row(job_id).job if job_id is not None else None)
 
-    def command_lines(self, method: str, /, *arguments: Any, **named: Any) -> tuple[str, ...]:
+    def command_lines(self, method: str, /, *arguments: Any, **keywords: Any) -> tuple[str, ...]:
         """Return the commands that a changing method would run now, with the programs, wrappers and words that it uses.
 
         Raises:
@@ -269,12 +269,12 @@ class SlurmScheduler:
             case "submit", [JobSpec() as spec]:
                 return (submission_line(self.commands, submission(self.settings, spec)),)
             case "cancel" | "release", [str() as job_id] if job_id == NEW_JOB:
-                owner = self._as_owner(str(named.get("user", ""))) if method == "release" else ()
+                owner = self._as_owner(str(keywords.get("user", ""))) if method == "release" else ()
                 return self._lines([changes.of_job(method, NEW_JOB, owner)])
-        return self._lines(self._change(method, arguments, named).commands)
+        return self._lines(self._change(method, arguments, keywords).commands)
 
     def planned(
-        self, method: str, arguments: Sequence[Any], named: Mapping[str, Any], shown_as: Mapping[str, str] | None = None
+        self, method: str, arguments: Sequence[Any], keywords: Mapping[str, Any], shown_as: Mapping[str, str] | None = None
     ) -> PlannedChange:
         """Ask Slurm what a changing method needs to know, and fix its commands.
 
@@ -284,14 +284,14 @@ class SlurmScheduler:
         """
         match method, list(arguments):
             case "submit", [JobSpec() as spec]:
-                made = submission(self.settings, spec)
-                return PlannedChange((submission_line(self.commands, made),), lambda: submit(self.commands, spec, made))
-        change = self._change(method, arguments, named)
+                prepared = submission(self.settings, spec)
+                return PlannedChange((submission_line(self.commands, prepared),), lambda: submit(self.commands, spec, prepared))
+        change = self._change(method, arguments, keywords)
         if not change.due():
             return PlannedChange((), lambda: None)
-        return PlannedChange(self._lines(change.shown(shown_as or {})), lambda: self._give(change))
+        return PlannedChange(self._lines(change.with_names(shown_as or {})), lambda: self._give(change))
 
-    def _change(self, method: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> SlurmChange:
+    def _change(self, method: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> SlurmChange:
         """Render a change from one look at Slurm."""
         match method, list(arguments):
             case "cancel", [job_id]:
@@ -304,8 +304,8 @@ class SlurmScheduler:
                 row = self._row(job_id)
                 return changes.release(job_id, row, self._as_owner(row.job.user))
             case "requeue", [job_id]:
-                row, exclude, comment = self._row(job_id), named.get("exclude", ()), str(named.get("comment", ""))
-                hold = bool(named.get("hold"))
+                row, exclude, comment = self._row(job_id), keywords.get("exclude", ()), str(keywords.get("comment", ""))
+                hold = bool(keywords.get("hold"))
                 if not exclude and not comment:
                     return changes.requeue(row, hold=hold)
                 return changes.requeue_changed(row, exclude, comment, self._as_owner(row.job.user), hold=hold)
@@ -317,33 +317,33 @@ class SlurmScheduler:
                 row = self._row(dependent)
                 return changes.move_dependent(row, old, new, self._siblings(old), self._as_owner(row.job.user))
             case "reserve", [name, nodes]:
-                return changes.reserve(name, nodes, self.settings.admin, **named)
+                return changes.reserve(name, nodes, self.settings.admin, **keywords)
             case "unreserve", [name]:
                 return changes.unreserve(name, self.settings.admin, lambda: self._reserved(name))
         raise ToolError(f"{method}{tuple(arguments)} is no change that Slurm's commands can make")
 
     def _lines(self, commands: Sequence[SlurmCommand]) -> tuple[str, ...]:
-        return tuple(self.commands.line(one.program, *one.words, before=one.before) for one in commands)
+        return tuple(self.commands.line(command.program, *command.words, before=command.before) for command in commands)
 
     def _give(self, change: SlurmChange) -> None:
-        for one in change.commands:
-            done = self.commands.run(one.program, *one.words, before=one.before)
-            if (done.status or (change.silent and done.err.strip())) and not change.came_about():
-                raise refused(change.purpose, done, change.remedy)
+        for command in change.commands:
+            completed = self.commands.run(command.program, *command.words, before=command.before)
+            if (completed.status or (change.silent and completed.err.strip())) and not change.came_about():
+                raise refused(change.purpose, completed, change.remedy)
 
     # Asking Slurm
 
-    def _steps(self, row: Row) -> list[str]:
+    def _steps(self, row: SlurmRow) -> list[str]:
         """Return the ids of a running job's steps, in all its parts, without the batch script and what Slurm itself runs."""
         job_id = row.job.id.partition("+")[0]
         parts = [job_id]
         if "+" in row.job.id:  # each part has its steps under an id of its own
-            parts = [one.raw_id for one in self._queue("--all", f"--jobs={job_id}") if one.job.id.startswith(f"{job_id}+")]
-        done = self.commands.run("squeue", "--all", "--noheader", "--steps", f"--jobs={','.join(parts)}", "--format=%i")
-        if done.status and not NO_SUCH_JOB.search(done.err):
-            raise Unavailable(f"squeue failed, so the steps of job {row.job.id} are not known: {done.said}")
+            parts = [part.raw_id for part in self._queue("--all", f"--jobs={job_id}") if part.job.id.startswith(f"{job_id}+")]
+        completed = self.commands.run("squeue", "--all", "--noheader", "--steps", f"--jobs={','.join(parts)}", "--format=%i")
+        if completed.status and not NO_SUCH_JOB.search(completed.err):
+            raise Unavailable(f"squeue failed, so the steps of job {row.job.id} are not known: {completed.error_text}")
         # the answer names what will be killed, so a step counts only by the id of its job, or of a part of a heterogeneous one
-        steps = [(STEP.fullmatch(word), word) for word in done.out.split()]
+        steps = [(STEP.fullmatch(word), word) for word in completed.out.split()]
         return sorted(word for match, word in steps if match is not None and match["job"] in parts)
 
     def _siblings(self, job_id: str) -> list[str]:
@@ -358,42 +358,42 @@ class SlurmScheduler:
         """Tell whether a job has ended, or is about to: its processes were killed and its nodes are being cleared."""
         return self._row(job_id).job.state.ended or "COMPLETING" in self.commands.run("squeue", "-h", "-j", job_id, "-o", "%T").out
 
-    def _queue(self, *words: str) -> list[Row]:
+    def _queue(self, *words: str) -> list[SlurmRow]:
         marks = Marks()
         states = () if any(word.startswith("--states=") for word in words) else ("--states=all",)
-        done = self.commands.run("squeue", *words, *states, "-O", queue_format(marks))
-        if done.status:
-            raise Unavailable(f"squeue failed, so nothing is known: {done.said}")
-        return queue_rows(done.out, marks)
+        completed = self.commands.run("squeue", *words, *states, "-O", queue_format(marks))
+        if completed.status:
+            raise Unavailable(f"squeue failed, so nothing is known: {completed.error_text}")
+        return queue_rows(completed.out, marks)
 
-    def _row(self, job_id: str) -> Row:
-        named = JOB_ID.fullmatch(job_id)
-        if named is None:
+    def _row(self, job_id: str) -> SlurmRow:
+        match = JOB_ID.fullmatch(job_id)
+        if match is None:
             raise ToolError(f"job {job_id!r} is unknown to Slurm: an id looks like 4821, 4821_3 or 4821+1")
         marks = Marks()
-        words = ("--all", "--states=all", f"--jobs={named.group(1)}", "-O", queue_format(marks))
-        done = self.commands.run("squeue", *words)
-        if done.status and not NO_SUCH_JOB.search(done.err):
-            raise Unavailable(f"squeue failed, so nothing is known of job {job_id}: {done.said}")
-        rows = queue_rows(done.out, marks) if not done.status else []
-        found = _chosen(rows, job_id)
-        if found is None and (not rows or job_id != named.group(1)):
+        words = ("--all", "--states=all", f"--jobs={match.group(1)}", "-O", queue_format(marks))
+        completed = self.commands.run("squeue", *words)
+        if completed.status and not NO_SUCH_JOB.search(completed.err):
+            raise Unavailable(f"squeue failed, so nothing is known of job {job_id}: {completed.error_text}")
+        rows = queue_rows(completed.out, marks) if not completed.status else []
+        row = _row_of(rows, job_id)
+        if row is None and (not rows or job_id != match.group(1)):
             # not while the controller knows an array by its tasks: the accounting may still hold a row of the whole, never to end
-            found = self.history.last(job_id)
-        if found is None:
-            others = f"; tasks and parts of it: {', '.join(row.job.id for row in rows[:5])}" if rows else ""
-            raise ToolError(f"job {job_id!r} is unknown to Slurm{others or ': it never was, or was forgotten'}")
-        return found
+            row = self.history.last(job_id)
+        if row is None:
+            hint = f"; tasks and parts of it: {', '.join(row.job.id for row in rows[:5])}" if rows else ""
+            raise ToolError(f"job {job_id!r} is unknown to Slurm{hint or ': it never was, or was forgotten'}")
+        return row
 
     def _node(self, name: str) -> nodes_text.NodeFacts:
         facts = nodes_text.node_facts(self.commands.run("scontrol", "show", "node", "-o").out)
-        found = next((one for one in facts if one.name == name), None)
-        if found is None:
-            raise ToolError(f"node {name!r} is unknown to Slurm; known: {fold(one.name for one in facts)}")
-        return found
+        matching = next((node for node in facts if node.name == name), None)
+        if matching is None:
+            raise ToolError(f"node {name!r} is unknown to Slurm; known: {fold(node.name for node in facts)}")
+        return matching
 
 
-def _chosen(rows: Sequence[Row], job_id: str) -> Row | None:
+def _row_of(rows: Sequence[SlurmRow], job_id: str) -> SlurmRow | None:
     """Return the row of an id; a heterogeneous job's first part answers for the whole, an array's waiting rest for its tasks."""
     base, _, task = job_id.partition("_")
     for row in rows:

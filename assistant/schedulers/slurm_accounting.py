@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from assistant.records import Job, JobStep
 from assistant.records.tags import PATTERN
-from assistant.schedulers.slurm_jobs import Row, end_of, folder_of, job_of, nodes_of
+from assistant.schedulers.slurm_jobs import SlurmRow, end_of, folder_of, job_of, nodes_of
 from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, exit_of, job_state, moment, pairs, value
 
 ACCOUNTED_COLUMNS = (
@@ -40,14 +40,14 @@ PICKED_COLUMNS = ("JobID", "JobIDRaw", *ACCOUNTED_COLUMNS[2:-1], *NEWER_ACCOUNTE
 """What a job is made of, in the order in which `_accounted_row` takes it."""
 
 
-def accounted_columns(known: Iterable[str]) -> list[str]:
+def accounted_columns(supported: Iterable[str]) -> list[str]:
     """Return the columns to ask sacct for, given those that this version knows."""
-    names = set(known)
+    names = set(supported)
     extra = [name for name in NEWER_ACCOUNTED_COLUMNS if name in names]
     return [*ACCOUNTED_COLUMNS[:-1], *extra, ACCOUNTED_COLUMNS[-1]]
 
 
-def accounted_rows(text: str, marks: Marks, columns: Sequence[str]) -> list[Row]:
+def accounted_rows(text: str, marks: Marks, columns: Sequence[str]) -> list[SlurmRow]:
     """Return the jobs of `sacct -P`, each attempt of a job after the one before it; steps are left out.
 
     Without a column of restarts the attempts of an id are counted, so ask for duplicates (`-D`) where that matters.
@@ -58,21 +58,21 @@ def accounted_rows(text: str, marks: Marks, columns: Sequence[str]) -> list[Row]
     # a column that this version does not have is the empty field behind all others
     places = [columns.index(name) if name in columns else len(columns) for name in PICKED_COLUMNS]
     pick = itemgetter(*places)
-    seen: dict[str, int] = {}
+    attempts: dict[str, int] = {}
     rows = []
     for fields in accounting_records(text, marks, len(columns)):
         job_id, *_ = picked = pick([*fields, ""])
         if "." in job_id:
             continue
-        earlier = seen.get(job_id, 0)
-        seen[job_id] = earlier + 1
+        earlier = attempts.get(job_id, 0)
+        attempts[job_id] = earlier + 1
         rows.append(_accounted_row(picked, earlier))
     return rows
 
 
-def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
-    job_id, raw_id, state_text, status, submitted, started, ended, user, partition, node_text, *rest = picked
-    work_dir, comment, name, line, reason, steps, restarts, stdout, stderr = rest
+def _accounted_row(picked: Sequence[str], earlier: int) -> SlurmRow:
+    job_id, raw_id, state_text, status, submitted, started, ended, user, partition, node_text, *remaining = picked
+    work_dir, comment, name, line, reason, steps, restarts, stdout, stderr = remaining
     job = job_of(
         job_id=job_id,
         raw_id=raw_id,
@@ -80,7 +80,7 @@ def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
         user=user,
         partition=partition,
         # the accounting knows when an attempt began, whatever state it is in
-        end=end_of(state_text, status, reason)._replace(begun=True),
+        end=end_of(state_text, status, reason)._replace(has_begun=True),
         node_text=node_text,
         pattern=value(stdout) or option_in(line, OUTPUT),
         error_pattern=value(stderr) or option_in(SCRIPT_WORD.split(line)[0], ERROR),
@@ -89,18 +89,18 @@ def _accounted_row(picked: Sequence[str], earlier: int) -> Row:
         attempt=int(restarts) if restarts.isdecimal() else earlier,
         comment=value(comment) or option_in(line, COMMENT),
     )
-    if who := canceller(state_text):
-        job = replace(job, ended_by=who)
+    if name_of_canceller := canceller(state_text):
+        job = replace(job, ended_by=name_of_canceller)
     worst = steps.partition(":")[0]
     if worst.isdecimal():
         job = replace(job, step_exit_code=int(worst))
-    return Row(job, raw_id, "", "", line)
+    return SlurmRow(job, raw_id, "", "", line)
 
 
 def option_in(line: str, option: re.Pattern[str]) -> str:
     """Return the value of an option in a line as typed, quotes lost, up to the next option; empty where it is not there."""
-    found = option.search(line)
-    return found.group(1) if found else ""
+    match = option.search(line)
+    return match.group(1) if match else ""
 
 
 _VALUE = rf"(?:[= ]|(?<=\s-\w))(\S+(?:\s+{PATTERN})?)"
@@ -131,48 +131,48 @@ FINISHED_KEYS = (
 _NAME_BEGINS = re.compile(r"\sName=")
 
 
-def finished_rows(text: str, job_id: str) -> list[Row]:
+def finished_rows(text: str, job_id: str) -> list[SlurmRow]:
     """Return the attempts of a job in the completion log (`jobcomp/filetxt`), oldest first.
 
     Args:
         text: The log, or the end of it.
         job_id: Plain, or `18_3` for a task of an array.
     """
-    rows: list[Row] = []
+    rows: list[SlurmRow] = []
     for line in text.splitlines():
         if not line.startswith("JobId="):
             continue
         # the name is the only free text in front of the other keys
         begin, end = _NAME_BEGINS.search(line), line.rfind(" JobState=")
         name = line[begin.end() : end] if begin and begin.end() <= end else ""
-        named = pairs(line[: begin.start()] + line[end:] if begin and begin.end() <= end else line, FINISHED_KEYS)
-        task = named.get("ArrayTaskId", "")
-        shown = f"{named['ArrayJobId']}_{task}" if task.isdecimal() and "ArrayJobId" in named else named["JobId"]
-        if shown == job_id:
-            rows.append(_finished_row(named, shown, name, len(rows)))
+        values = pairs(line[: begin.start()] + line[end:] if begin and begin.end() <= end else line, FINISHED_KEYS)
+        task = values.get("ArrayTaskId", "")
+        shown_id = f"{values['ArrayJobId']}_{task}" if task.isdecimal() and "ArrayJobId" in values else values["JobId"]
+        if shown_id == job_id:
+            rows.append(_finished_row(values, shown_id, name, len(rows)))
     return rows
 
 
-def _finished_row(named: Mapping[str, str], job_id: str, name: str, earlier: int) -> Row:
-    end = end_of(named.get("JobState", ""), named.get("ExitCode", ""), "")
+def _finished_row(values: Mapping[str, str], job_id: str, name: str, earlier: int) -> SlurmRow:
+    end = end_of(values.get("JobState", ""), values.get("ExitCode", ""), "")
     job = Job(
         id=job_id,
         name=name,
-        user=named.get("UserId", "").partition("(")[0],
-        account=named.get("UserId", "").partition("(")[0],
+        user=values.get("UserId", "").partition("(")[0],
+        account=values.get("UserId", "").partition("(")[0],
         state=end.state,
-        partition=named.get("Partition", ""),
-        nodes=nodes_of(named.get("NodeList", "")),
+        partition=values.get("Partition", ""),
+        nodes=nodes_of(values.get("NodeList", "")),
         log=None,
-        work_dir=folder_of(named.get("WorkDir", "")),
-        submitted=moment(named.get("SubmitTime", "")),
-        started=moment(named.get("StartTime", "")),
-        ended=moment(named.get("EndTime", "")),
+        work_dir=folder_of(values.get("WorkDir", "")),
+        submitted=moment(values.get("SubmitTime", "")),
+        started=moment(values.get("StartTime", "")),
+        ended=moment(values.get("EndTime", "")),
         exit_code=end.exit_code,
         signal=end.signal,
         attempt=earlier,
     )
-    return Row(job, named["JobId"], "", "")
+    return SlurmRow(job, values["JobId"], "", "")
 
 
 STEP_COLUMNS = ("JobID", "State", "ExitCode", "SubmitLine", "NNodes")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from assistant.errors import ToolError
 from assistant.nodeset import fold
 from assistant.schedulers.cordons import OWN, must_cordon, must_uncordon
-from assistant.schedulers.slurm_jobs import Row, moved
+from assistant.schedulers.slurm_jobs import SlurmRow, moved
 from assistant.schedulers.slurm_nodes import NodeFacts
 from assistant.schedulers.slurm_run import me
 
@@ -50,7 +50,7 @@ class SlurmChange(NamedTuple):
     renamed: Callable[[Mapping[str, str]], tuple[SlurmCommand, ...]] | None = None
     """The same commands with other names for job ids; None where no job that is yet to be submitted can stand in them."""
 
-    def shown(self, names: Mapping[str, str]) -> tuple[SlurmCommand, ...]:
+    def with_names(self, names: Mapping[str, str]) -> tuple[SlurmCommand, ...]:
         """Return the commands with other names for job ids."""
         return self.renamed(names) if self.renamed is not None else self.commands
 
@@ -61,7 +61,7 @@ def of_job(method: str, job_id: str, before: Sequence[str] = ()) -> SlurmCommand
     return SlurmCommand(program, words, tuple(before))
 
 
-def cancel(row: Row, has_ended: Callable[[], bool]) -> SlurmChange:
+def cancel(row: SlurmRow, has_ended: Callable[[], bool]) -> SlurmChange:
     """End a job: the waiting part of an array without its limit, a heterogeneous job as a whole."""
     job_id = re.sub(r"%\d+\]$", "]", row.job.id).partition("+")[0]
     return SlurmChange(
@@ -73,7 +73,7 @@ def cancel(row: Row, has_ended: Callable[[], bool]) -> SlurmChange:
     )
 
 
-def end_at_once(row: Row, steps: Sequence[str], before: Sequence[str], has_ended: Callable[[], bool]) -> SlurmChange:
+def end_at_once(row: SlurmRow, steps: Sequence[str], before: Sequence[str], has_ended: Callable[[], bool]) -> SlurmChange:
     """End a job without SIGTERM: its script is stopped, so that it starts nothing more, then steps and script are killed.
 
     A plain scancel sends SIGTERM first and lets the processes go on for KillWait seconds, `--signal=KILL --full` too (22.05): many
@@ -89,7 +89,7 @@ def end_at_once(row: Row, steps: Sequence[str], before: Sequence[str], has_ended
     words = [("--signal=STOP", "--full", job_id), *([("--signal=KILL", *steps)] if steps else [])]
     words += [("--batch", "--signal=KILL", job_id), (job_id,)]
     return SlurmChange(
-        tuple(SlurmCommand("scancel", one, tuple(before)) for one in words),
+        tuple(SlurmCommand("scancel", arguments, tuple(before)) for arguments in words),
         f"to end job {row.job.id}",
         JOB_RIGHTS,
         due=lambda: not row.job.state.ended,
@@ -97,7 +97,7 @@ def end_at_once(row: Row, steps: Sequence[str], before: Sequence[str], has_ended
     )
 
 
-def release(job_id: str, row: Row, before: Sequence[str]) -> SlurmChange:
+def release(job_id: str, row: SlurmRow, before: Sequence[str]) -> SlurmChange:
     """Let a held job begin that was asked for by `job_id`; `before` are the words by which its owner's rights are used."""
 
     def due() -> bool:
@@ -114,13 +114,13 @@ def release(job_id: str, row: Row, before: Sequence[str]) -> SlurmChange:
     )
 
 
-def requeue(row: Row, *, hold: bool) -> SlurmChange:
+def requeue(row: SlurmRow, *, hold: bool) -> SlurmChange:
     """Queue a job again under its own id."""
     words = ("requeuehold" if hold else "requeue", row.raw_id)
     return SlurmChange((SlurmCommand("scontrol", words),), f"to queue job {row.job.id} again", JOB_RIGHTS, silent=True)
 
 
-def requeue_changed(row: Row, exclude: Sequence[str], comment: str, before: Sequence[str], *, hold: bool) -> SlurmChange:
+def requeue_changed(row: SlurmRow, exclude: Sequence[str], comment: str, before: Sequence[str], *, hold: bool) -> SlurmChange:
     """Queue a job that has ended again under its own id, with other excluded nodes and comment, which are set while it is held.
 
     Args:
@@ -134,11 +134,11 @@ def requeue_changed(row: Row, exclude: Sequence[str], comment: str, before: Sequ
     words = [("requeuehold", row.raw_id), tuple(update), *(() if hold else [("release", row.raw_id)])]
     # Slurm refuses to queue a job again that waits held: whoever else held it meanwhile keeps it, and no comment is written
     marked = row.job.requeued_held and comment and row.job.comment == comment
-    commands = tuple(SlurmCommand("scontrol", one, tuple(before)) for one in (words[1:] if marked else words))
+    commands = tuple(SlurmCommand("scontrol", arguments, tuple(before)) for arguments in (words[1:] if marked else words))
     return SlurmChange(commands, f"to queue job {row.job.id} again", JOB_RIGHTS, silent=True)
 
 
-def move_dependent(row: Row, old: str, new: str, siblings: Sequence[str], before: Sequence[str]) -> SlurmChange:
+def move_dependent(row: SlurmRow, old: str, new: str, siblings: Sequence[str], before: Sequence[str]) -> SlurmChange:
     """Let a pending job wait for another job than before.
 
     Args:
@@ -160,13 +160,13 @@ def move_dependent(row: Row, old: str, new: str, siblings: Sequence[str], before
 
 def cordon(node: NodeFacts, reason: str, admin: Sequence[str]) -> SlurmChange:
     """Drain a node; on one that Slurm took for dead its own reason is kept behind ours."""
-    written = " ".join(reason.split())[:LONGEST_REASON]
+    reason_text = " ".join(reason.split())[:LONGEST_REASON]
     was = f" (was: {node.reason})" if node.dead and node.reason and not node.out else ""
     return SlurmChange(
-        (_update(node, admin, "State=DRAIN", f"Reason={written}{was}"),),
+        (_update(node, admin, "State=DRAIN", f"Reason={reason_text}{was}"),),
         f"to change node {node.name}",
         DRAIN_RIGHTS,
-        due=lambda: must_cordon(node.name, node.cordon, written) or not node.out,
+        due=lambda: must_cordon(node.name, node.cordon, reason_text) or not node.out,
     )
 
 

@@ -43,22 +43,22 @@ def check(slurm: SlurmScheduler) -> Iterator[Checked]:
 
 
 def _version(text: str) -> Checked:
-    found = re.match(r"(\d+)\.(\d+)", text)
-    known = found is not None and (int(found.group(1)), int(found.group(2))) >= OLDEST
+    match = re.match(r"(\d+)\.(\d+)", text)
+    is_tested = match is not None and (int(match.group(1)), int(match.group(2))) >= OLDEST
     return Checked(
-        known, f"version {text}", "" if known else "Slurm before 22.05 is not tested: watch what `nightshift jobs` shows"
+        is_tested, f"version {text}", "" if is_tested else "Slurm before 22.05 is not tested: watch what `nightshift jobs` shows"
     )
 
 
 def _accounting(slurm: SlurmScheduler) -> Iterator[Checked]:
     history, config = slurm.history, slurm.config()
     if not history.accounted:
-        kept = re.match(r"\d+", config.get("MinJobAge", ""))
-        minutes = f"{int(kept.group()) / 60:g} min" if kept else "a few minutes"
+        match = re.match(r"\d+", config.get("MinJobAge", ""))
+        minutes = f"{int(match.group()) / 60:g} min" if match else "a few minutes"
         todo = "without slurmdbd let Nightshift run all the time"
         yield Checked(False, f"no accounting: ended jobs are known for {minutes}", todo)
         return
-    missing = [what for what in ("job_script", "job_env", "job_comment") if not history.stores(what)]
+    missing = [flag for flag in ("job_script", "job_env", "job_comment") if not history.stores(flag)]
     text = f"accounting keeps ended jobs{'; it does not keep ' + ', '.join(missing) if missing else ', scripts and environments'}"
     todo = f"AccountingStoreFlags={','.join(missing)} in slurm.conf lets older jobs be submitted again as they were"
     yield Checked(not missing, text, todo if missing else "")
@@ -83,10 +83,12 @@ def _rights(slurm: SlurmScheduler) -> Checked:
 
 def _wrapped(slurm: SlurmScheduler, wrapper: list[str], own: str) -> Checked:
     """Ask sudo, where that is the wrapper, whether it would let us, without doing anything."""
-    shown = " ".join(wrapper)
+    prefix = " ".join(wrapper)
     if Path(wrapper[0]).name != "sudo":
-        return Checked(True, f"{own}; nodes are changed by {shown} scontrol, which was not tried")
-    done = slurm.commands.run("scontrol", "update", "NodeName=x", before=[*wrapper, "-l"])
-    if done.status:
-        return Checked(False, f"{own}; {shown} scontrol is not allowed: {done.said}", "see docs/slurm.md for the line of sudoers")
-    return Checked(True, f"{own}; nodes are changed by {shown} scontrol")
+        return Checked(True, f"{own}; nodes are changed by {prefix} scontrol, which was not tried")
+    completed = slurm.commands.run("scontrol", "update", "NodeName=x", before=[*wrapper, "-l"])
+    if completed.status:
+        return Checked(
+            False, f"{own}; {prefix} scontrol is not allowed: {completed.error_text}", "see docs/slurm.md for the line of sudoers"
+        )
+    return Checked(True, f"{own}; nodes are changed by {prefix} scontrol")

@@ -64,10 +64,10 @@ def record_differences(
         spec: What was submitted.
         ids: Ids of the first and of the second job, which stand in the paths of their logs.
     """
-    own, other = ({key: _plain(key, text) for key, text in record.items()} for record in (before, after))
+    original, repeated = ({key: _plain(key, text) for key, text in record.items()} for record in (before, after))
     differences = []
-    for key in sorted((own.keys() | other.keys()) - OF_AN_ATTEMPT):
-        first, second = own.get(key, ""), other.get(key, "")
+    for key in sorted((original.keys() | repeated.keys()) - OF_AN_ATTEMPT):
+        first, second = original.get(key, ""), repeated.get(key, "")
         if first == second or (key == "NumNodes" and _within(first, second)):
             continue
         if key in ("StdErr", "StdOut", "StdIn") and _same_path(first, second, ids):
@@ -75,27 +75,29 @@ def record_differences(
         if key == "ReqNodeList" and not second and set(nodes_of(first)) & set(spec.exclude):
             continue  # wanted nodes of which one is to be left out
         differences.append(f"{key} is {second or 'nothing'} and was {first or 'nothing'}")
-    if _arguments(own.get("Command", "")) != _arguments(other.get("Command", "")):
-        differences.append(f"the script's arguments are {_arguments(other['Command'])!r} and were {_arguments(own['Command'])!r}")
-    if set(nodes_of(other.get("ExcNodeList", ""))) != set(spec.exclude):
+    if _arguments(original.get("Command", "")) != _arguments(repeated.get("Command", "")):
         differences.append(
-            f"the nodes to stay away from are {other.get('ExcNodeList') or 'none'}, not {','.join(spec.exclude) or 'none'}"
+            f"the script's arguments are {_arguments(repeated['Command'])!r} and were {_arguments(original['Command'])!r}"
         )
-    if without_tags(other.get("Comment", "")) != without_tags(own.get("Comment", "")):
-        differences.append(f"the comment is {other.get('Comment', '')!r} and was {own.get('Comment', '')!r}")
+    if set(nodes_of(repeated.get("ExcNodeList", ""))) != set(spec.exclude):
+        differences.append(
+            f"the nodes to stay away from are {repeated.get('ExcNodeList') or 'none'}, not {','.join(spec.exclude) or 'none'}"
+        )
+    if without_tags(repeated.get("Comment", "")) != without_tags(original.get("Comment", "")):
+        differences.append(f"the comment is {repeated.get('Comment', '')!r} and was {original.get('Comment', '')!r}")
     return differences
 
 
-def unopened_outputs(held: Mapping[str, str], missing: Callable[[str], bool]) -> list[str]:
+def unopened_outputs(record: Mapping[str, str], missing: Callable[[str], bool]) -> list[str]:
     """Return which output of a held job Slurm could not open: it makes no folders, and such a job ends at once (0:53).
 
     Args:
-        held: Of the held job, from `shown_record`, with its texts.
+        record: Of the held job, from `shown_record`, with its texts.
         missing: Tells whether a folder is surely not there.
     """
     problems = []
     for key in ("StdOut", "StdErr"):
-        folder = held.get(key, "").rpartition("/")[0]
+        folder = record.get(key, "").rpartition("/")[0]
         if folder.startswith("/") and "%" not in folder and missing(folder):
             problems.append(
                 f"its output would go into {folder}, which does not exist, and Slurm makes no folders: it would end with 0:53"
@@ -118,12 +120,12 @@ def _plain(key: str, text: str) -> str:
 
 def _same_path(first: str, second: str, ids: Sequence[Sequence[str]]) -> bool:
     """Return whether two paths are the same but for numbers that are the first job's ids in one and the second's in the other."""
-    parts, others = re.split(r"(\d+)", first), re.split(r"(\d+)", second)
+    parts, other_parts = re.split(r"(\d+)", first), re.split(r"(\d+)", second)
     own = (
-        other in (part, NO_TASK) or (part.lstrip("0") in ids[0] and other.lstrip("0") in ids[1])
-        for part, other in zip(parts, others, strict=False)
+        other_part in (part, NO_TASK) or (part.lstrip("0") in ids[0] and other_part.lstrip("0") in ids[1])
+        for part, other_part in zip(parts, other_parts, strict=False)
     )
-    return len(parts) == len(others) and all(own)
+    return len(parts) == len(other_parts) and all(own)
 
 
 def _within(first: str, second: str) -> bool:
@@ -144,8 +146,8 @@ def script_differences(before: str, after: str, sent: str) -> list[str]:
     """
     if after != sent:
         return ["its script is not the one that was handed to sbatch"]
-    original, again = (re.sub(RUN_VARIABLES, "", without_carried(text)[0]) for text in (before, after))
-    if again.removeprefix("#!/bin/bash\n") != original.removeprefix("#!/bin/bash\n"):
+    original, repeated = (re.sub(RUN_VARIABLES, "", without_carried(text)[0]) for text in (before, after))
+    if repeated.removeprefix("#!/bin/bash\n") != original.removeprefix("#!/bin/bash\n"):
         return ["its script is another one than before"]
     return []
 

@@ -14,8 +14,8 @@ from assistant.ports import Clock
 from assistant.records import JobState, JobStep
 from assistant.schedulers.slurm_accounting import STEP_COLUMNS, accounted_columns, accounted_rows, accounted_steps, finished_rows
 from assistant.schedulers.slurm_compare import ACCOUNTED
-from assistant.schedulers.slurm_jobs import Row
-from assistant.schedulers.slurm_run import Commands
+from assistant.schedulers.slurm_jobs import SlurmRow
+from assistant.schedulers.slurm_run import SlurmCommands
 from assistant.schedulers.slurm_text import Marks
 from assistant.untrusted import read_end
 
@@ -34,18 +34,18 @@ STEPS_WITHOUT_ACCOUNTING = 20
 """Jobs of which the controller is asked one by one in a look."""
 
 
-class History:
+class SlurmHistory:
     """Ended jobs, asked for rarely and kept."""
 
     def __init__(
-        self, commands: Commands, clock: Clock, config: Callable[[], Mapping[str, str]], *, users: Sequence[str], hours: float
+        self, commands: SlurmCommands, clock: Clock, config: Callable[[], Mapping[str, str]], *, users: Sequence[str], hours: float
     ) -> None:
         """Remember nothing yet; `config` returns Slurm's configuration."""
         self._commands, self._clock, self._config = commands, clock, config
         self._users, self._hours = tuple(users), hours
         self._columns: list[str] = []
-        self._asked: datetime | None = None
-        self._ended: list[Row] = []
+        self._last_query: datetime | None = None
+        self._ended: list[SlurmRow] = []
         self._attempts: dict[str, int] = {}
         self._steps: dict[tuple[str, int], int] = {}
         self._cancellers: dict[tuple[str, int], str] = {}
@@ -60,34 +60,34 @@ class History:
         """
         return self._config().get("AccountingStorageType", "").endswith("/slurmdbd")
 
-    def stores(self, what: str) -> bool:
+    def stores(self, flag: str) -> bool:
         """Return whether the accounting keeps `job_script`, `job_env` or `job_comment`."""
-        return self.accounted and what in self._config().get("AccountingStoreFlags", "").split(",")
+        return self.accounted and flag in self._config().get("AccountingStoreFlags", "").split(",")
 
-    def recent(self, live: Sequence[Row]) -> list[Row]:
+    def recent(self, live: Sequence[SlurmRow]) -> list[SlurmRow]:
         """Return the ended jobs of the last hours that are not among those that the controller knows.
 
         The accounting is asked only now and then. While it does not answer, what it said last still holds.
         """
-        known = {row.raw_id for row in live}
+        live_ids = {row.raw_id for row in live}
         if len(self._attempts) > FORGOTTEN_IN_MEMORY:
             self._attempts.clear()
         self._attempts |= {row.raw_id: row.job.attempt for row in live}
         now = self._clock.now()
         try:
-            if self._asked is None or now - self._asked >= self._pause():
-                self._asked = now  # also when it fails: one that hangs must not slow every look down
+            if self._last_query is None or now - self._last_query >= self._pause():
+                self._last_query = now  # also when it fails: one that hangs must not slow every look down
                 if self.accounted:
                     self._ended = self._ask_recent()
         except Unavailable as error:
             logger.warning("the accounting did not answer, going on without jobs that the controller forgot: %s", error)
-        return [row for row in self._ended if row.raw_id not in known]
+        return [row for row in self._ended if row.raw_id not in live_ids]
 
     def _pause(self) -> timedelta:
         remembered = re.match(r"(\d+)", self._config().get("MinJobAge", ""))
         return min(LONGEST_WAIT, timedelta(seconds=int(remembered.group(1)) / 2)) if remembered else LONGEST_WAIT
 
-    def _ask_recent(self) -> list[Row]:
+    def _ask_recent(self) -> list[SlurmRow]:
         users = ["--allusers"] if "*" in self._users else [f"--user={','.join(self._users)}"]
         rows = [row for row in self._ask("--starttime", f"now-{round(self._hours * 60)}minutes", *users) if row.job.state.ended]
         latest = {row.raw_id: row for row in rows}
@@ -98,11 +98,11 @@ class History:
             self._attempts |= {row.raw_id: row.job.attempt for row in counted}
         return [self._counted(row) for row in latest.values()]
 
-    def _counted(self, row: Row) -> Row:
+    def _counted(self, row: SlurmRow) -> SlurmRow:
         attempt = max(row.job.attempt, self._attempts.get(row.raw_id, 0))
         return row._replace(job=replace(row.job, attempt=attempt))
 
-    def with_steps(self, rows: Sequence[Row]) -> list[Row]:
+    def with_steps(self, rows: Sequence[SlurmRow]) -> list[SlurmRow]:
         """Return rows of the controller with the exit codes of the steps of jobs that completed, asked for once a job.
 
         The accounting has them; without one the controller is asked for a few jobs a look. An answer that does not come is asked
@@ -126,21 +126,21 @@ class History:
             for row in rows
         ]
 
-    def _ask_steps(self, rows: Sequence[Row]) -> None:
-        wanted = {row.raw_id: row for row in rows}
-        for told in self._ask("--jobs", ",".join(wanted)):
-            row = wanted.get(told.raw_id)
+    def _ask_steps(self, rows: Sequence[SlurmRow]) -> None:
+        by_id = {row.raw_id: row for row in rows}
+        for accounted in self._ask("--jobs", ",".join(by_id)):
+            row = by_id.get(accounted.raw_id)
             # it lags by a second or two and says RUNNING until then
-            if row is not None and told.job.state.ended and told.job.step_exit_code is not None:
-                self._steps[_step_key(row)] = told.job.step_exit_code
+            if row is not None and accounted.job.state.ended and accounted.job.step_exit_code is not None:
+                self._steps[_step_key(row)] = accounted.job.step_exit_code
 
-    def _ask_derived(self, rows: Sequence[Row]) -> None:
+    def _ask_derived(self, rows: Sequence[SlurmRow]) -> None:
         for row in rows:
-            done = self._commands.run("scontrol", "show", "job", "-d", "-o", row.raw_id)
-            found = re.search(r"\sDerivedExitCode=(\d+):\d+\s", done.out)
-            self._steps[_step_key(row)] = int(found.group(1)) if found is not None and not done.status else 0
+            completed = self._commands.run("scontrol", "show", "job", "-d", "-o", row.raw_id)
+            match = re.search(r"\sDerivedExitCode=(\d+):\d+\s", completed.out)
+            self._steps[_step_key(row)] = int(match.group(1)) if match is not None and not completed.status else 0
 
-    def canceller(self, row: Row) -> str:
+    def canceller(self, row: SlurmRow) -> str:
         """Return who cancelled a job that the controller still knows, by the accounting; empty where that does not say so yet.
 
         Raises:
@@ -148,22 +148,26 @@ class History:
         """
         key = _step_key(row)
         if key not in self._cancellers and self.accounted:
-            who = [one.job.ended_by for one in self._ask("--jobs", row.raw_id) if one.raw_id == row.raw_id and one.job.ended_by]
+            names = [
+                accounted.job.ended_by
+                for accounted in self._ask("--jobs", row.raw_id)
+                if accounted.raw_id == row.raw_id and accounted.job.ended_by
+            ]
             if len(self._cancellers) > FORGOTTEN_IN_MEMORY:
                 self._cancellers.clear()
-            if who:
-                self._cancellers[key] = who[-1]
+            if names:
+                self._cancellers[key] = names[-1]
         return self._cancellers.get(key, "")
 
-    def steps(self, row: Row) -> tuple[JobStep, ...]:
+    def steps(self, row: SlurmRow) -> tuple[JobStep, ...]:
         """Return the steps of a job that ended, by the accounting; none where it does not tell all of them yet."""
         key = _step_key(row)
         if key not in self._job_steps and self.accounted:
             marks = Marks()
             form = ("--parsable2", f"--delimiter={marks.between}", f"--format={','.join(STEP_COLUMNS)}")
-            done = self._commands.run("sacct", *form, "--jobs", row.job.id.partition("+")[0])
+            completed = self._commands.run("sacct", *form, "--jobs", row.job.id.partition("+")[0])
             try:
-                steps = accounted_steps(done.out, marks) if not done.status else []
+                steps = accounted_steps(completed.out, marks) if not completed.status else []
             except Unavailable as error:
                 logger.info("job=%s its steps are not known: %s", row.job.id, error)
                 steps = []
@@ -174,16 +178,16 @@ class History:
             self._job_steps[key] = tuple(steps)
         return self._job_steps.get(key, ())
 
-    def last(self, job_id: str) -> Row | None:
+    def last(self, job_id: str) -> SlurmRow | None:
         """Return the last attempt of a job that the controller does not know; None when nobody does.
 
         Raises:
             Unavailable: The accounting did not answer, so nobody can tell.
         """
         if self.accounted:
-            found = self._ask("--duplicates", "--jobs", job_id)
-            rows = [row for row in found if row.job.id in (job_id, f"{job_id}+0")]
-            by_tasks = any(row.job.id.startswith(f"{job_id}_") for row in found)
+            accounted = self._ask("--duplicates", "--jobs", job_id)
+            rows = [row for row in accounted if row.job.id in (job_id, f"{job_id}+0")]
+            by_tasks = any(row.job.id.startswith(f"{job_id}_") for row in accounted)
             if rows and (rows[-1].job.state.ended or not by_tasks):  # a row of a whole array never ends
                 return _believed(self._counted(rows[-1]))
         config = self._config()
@@ -203,19 +207,19 @@ class History:
         """Return the environment of a job's submission as the accounting keeps it, without Slurm's own variables."""
         if not self.stores("job_env"):
             return {}
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         name = ""
         for line in _behind_rule(self._commands.run("sacct", "--env-vars", "--jobs", job_id).out).splitlines():
             start = re.match(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", line)
             if start is not None:
-                name, found[start.group(1)] = start.group(1), start.group(2)
+                name, variables[start.group(1)] = start.group(1), start.group(2)
             elif re.match(r"\S+=", line):
                 name = ""  # a function of bash
             elif name:
-                found[name] += f"\n{line}"
+                variables[name] += f"\n{line}"
         return {
             key: text.removesuffix("\n")
-            for key, text in found.items()
+            for key, text in variables.items()
             if not NOT_HANDED_ON.match(key) or key.startswith("SLURM_RLIMIT_")
         }
 
@@ -232,30 +236,30 @@ class History:
             return {}
         marks = Marks()
         form = ("--parsable2", "--noheader", "--allocations", f"--delimiter={marks.between}", f"--format={','.join(ACCOUNTED)}")
-        done = self._commands.run("sacct", *form, "--jobs", job_id)
-        values = done.out.removesuffix("\n").split("\n")[-1].split(marks.between) if not done.status else []
+        completed = self._commands.run("sacct", *form, "--jobs", job_id)
+        values = completed.out.removesuffix("\n").split("\n")[-1].split(marks.between) if not completed.status else []
         return dict(zip(ACCOUNTED, values, strict=True)) if len(values) == len(ACCOUNTED) else {}
 
-    def _ask(self, *words: str) -> list[Row]:
+    def _ask(self, *words: str) -> list[SlurmRow]:
         if not self._columns:
-            known = self._commands.run("sacct", "--helpformat")
-            if "JobID" not in known.out.split():
-                raise Unavailable(f"sacct does not say which columns it has: {known.said}")
-            self._columns = accounted_columns(known.out.split())
+            columns_text = self._commands.run("sacct", "--helpformat")
+            if "JobID" not in columns_text.out.split():
+                raise Unavailable(f"sacct does not say which columns it has: {columns_text.error_text}")
+            self._columns = accounted_columns(columns_text.out.split())
         marks = Marks()
         form = ("--parsable2", "--allocations", f"--delimiter={marks.between}", f"--format={','.join(self._columns)}")
-        done = self._commands.run("sacct", *form, *words)
-        if done.status:
-            raise Unavailable(f"sacct failed, so nothing is known: {done.said}")
-        return accounted_rows(done.out, marks, self._columns)
+        completed = self._commands.run("sacct", *form, *words)
+        if completed.status:
+            raise Unavailable(f"sacct failed, so nothing is known: {completed.error_text}")
+        return accounted_rows(completed.out, marks, self._columns)
 
 
-def _step_key(row: Row) -> tuple[str, int]:
+def _step_key(row: SlurmRow) -> tuple[str, int]:
     """Return what tells a job that ended from a later one with its id, and from its own earlier attempts."""
     return row.raw_id, round(row.job.ended.timestamp()) if row.job.ended is not None else 0
 
 
-def _believed(row: Row) -> Row:
+def _believed(row: SlurmRow) -> SlurmRow:
     """Return a row of a job that the controller does not know: it runs no more, whatever the accounting was not told."""
     if row.job.state.ended:
         return row

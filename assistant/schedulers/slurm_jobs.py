@@ -53,7 +53,7 @@ QUEUE_COLUMNS = (
 NOWHERE = "/dev/null"
 
 
-class Row(NamedTuple):
+class SlurmRow(NamedTuple):
     """A job with what resubmission and dependencies need to know on top."""
 
     job: Job
@@ -70,10 +70,10 @@ class Row(NamedTuple):
 def queue_format(marks: Marks) -> str:
     """Return the words for `squeue -O`; a size of 0 lets a field be as long as it is."""
     last = len(QUEUE_COLUMNS) - 1
-    return ",".join(f"{name}:0{marks.behind if place == last else marks.between}" for place, name in enumerate(QUEUE_COLUMNS))
+    return ",".join(f"{name}:0{marks.record_end if place == last else marks.between}" for place, name in enumerate(QUEUE_COLUMNS))
 
 
-def queue_rows(text: str, marks: Marks) -> list[Row]:
+def queue_rows(text: str, marks: Marks) -> list[SlurmRow]:
     """Return the jobs of `squeue -O`, oldest first.
 
     Raises:
@@ -83,9 +83,11 @@ def queue_rows(text: str, marks: Marks) -> list[Row]:
     return sorted(rows, key=lambda row: (len(row.raw_id), row.raw_id))
 
 
-def _queue_row(fields: Sequence[str]) -> Row:
-    (job_id, raw_id, state_text, reason, status, restarts, submitted, started, ended, user, partition, node_text, *rest) = fields
-    stdout, stderr, work_dir, comment, dependency, command, name = rest
+def _queue_row(fields: Sequence[str]) -> SlurmRow:
+    (job_id, raw_id, state_text, reason, status, restarts, submitted, started, ended, user, partition, node_text, *remaining) = (
+        fields
+    )
+    stdout, stderr, work_dir, comment, dependency, command, name = remaining
     if job_id.endswith("]"):
         job_id = re.sub(r"_\[(\d+)\]$", r"_\1", job_id)  # the only task of an array that still waits
     if state_text == "COMPLETING" and restarts != "0" and ended in NOTHING:
@@ -108,7 +110,7 @@ def _queue_row(fields: Sequence[str]) -> Row:
     )
     if value(dependency):
         job = replace(job, dependency=value(dependency))
-    return Row(job, raw_id, value(dependency), value(command), pattern=stdout if "%" in stdout else "")
+    return SlurmRow(job, raw_id, value(dependency), value(command), pattern=stdout if "%" in stdout else "")
 
 
 def job_of(
@@ -159,7 +161,7 @@ def job_of(
         log=log,
         work_dir=folder_of(work_dir),
         submitted=moment(submitted),
-        started=moment(started) if end.begun else None,
+        started=moment(started) if end.has_begun else None,
         ended=moment(ended) if end.ended else None,
         exit_code=end.exit_code,
         signal=end.signal,
@@ -208,7 +210,7 @@ class End(NamedTuple):
     """How an attempt ended, or that it did not."""
 
     state: JobState
-    begun: bool
+    has_begun: bool
     ended: bool
     exit_code: int | None
     signal: int | None
@@ -219,16 +221,16 @@ class End(NamedTuple):
 def end_of(state_text: str, status: str, reason: str) -> End:
     """Read the columns of which thousands of jobs have the same, once for all of them."""
     state = job_state(state_text)
-    begun = state not in (JobState.PENDING, JobState.UNKNOWN)
-    return End(state, begun, state.ended, *exit_of(status, state), _reason(reason, state_text, state))
+    has_begun = state not in (JobState.PENDING, JobState.UNKNOWN)
+    return End(state, has_begun, state.ended, *exit_of(status, state), _reason(reason, state_text, state))
 
 
 def _reason(reason: str, state_text: str, state: JobState) -> str:
     """Return why, in Slurm's words; a state that we have no word for is said as well."""
-    said = value(reason)
+    reason_text = value(reason)
     word = state_text.split(" ", 1)[0]
     own_word = state is not JobState.UNKNOWN and word.rstrip("+").lower() == state.value
-    return said if own_word else f"{state_text}: {said}" if said else state_text
+    return reason_text if own_word else f"{state_text}: {reason_text}" if reason_text else state_text
 
 
 @lru_cache(maxsize=4096)
@@ -264,7 +266,7 @@ def _written_numbers(width: int) -> tuple[str, ...]:
     return tuple(f"{number:0{width}d}" for number in range(100_000))
 
 
-class Awaited(NamedTuple):
+class AwaitedJob(NamedTuple):
     """One job that a pending job waits for, as Slurm shows it: `aftercorr:12_*(failed)`."""
 
     kind: str
@@ -278,9 +280,9 @@ WAITS_TO_END_WELL = frozenset({"afterok", "aftercorr"})
 PART = re.compile(r"(after\w{0,20}):(\d+(?:_(?:\d+|\*))?(?:\+\d+)?)")
 
 
-def awaited(dependency: str) -> list[Awaited]:
+def awaited(dependency: str) -> list[AwaitedJob]:
     """Return what of a dependency is not fulfilled, in its order."""
-    return [Awaited(*match.groups()) for match in PART.finditer(_spread(dependency))]
+    return [AwaitedJob(*match.groups()) for match in PART.finditer(_spread(dependency))]
 
 
 def waits_for(dependency: str, job_id: str, *, task: str = "") -> list[str]:
@@ -291,30 +293,30 @@ def waits_for(dependency: str, job_id: str, *, task: str = "") -> list[str]:
         job_id: The job that is waited for; of an array's task what waits for the whole array counts, too.
         task: Index of the waiting task: `aftercorr` on an array is about the task of the same index.
     """
-    found = [one.kind for one in awaited(dependency) if _is_about(one, job_id, task)]
-    return list(dict.fromkeys(found))
+    kinds = [dependency_part.kind for dependency_part in awaited(dependency) if _is_about(dependency_part, job_id, task)]
+    return list(dict.fromkeys(kinds))
 
 
-def _is_about(one: Awaited, job_id: str, task: str) -> bool:
+def _is_about(dependency: AwaitedJob, job_id: str, task: str) -> bool:
     job_id = job_id.partition("+")[0]  # a heterogeneous job is waited for by the id of its first part
     base, _, index = job_id.partition("_")
-    whole = one.job == f"{base}_*"
+    whole = dependency.job == f"{base}_*"
     if index:
-        return one.job == job_id or (whole and (one.kind != "aftercorr" or task == index))
-    return whole or one.job.partition("+")[0] == base
+        return dependency.job == job_id or (whole and (dependency.kind != "aftercorr" or task == index))
+    return whole or dependency.job.partition("+")[0] == base
 
 
-def waiting_row(row: Row, job_id: str) -> Row | None:
+def waiting_row(row: SlurmRow, job_id: str) -> SlurmRow | None:
     """Return the row of what waits for a job to end well; of an array of which only one task does, of that task; None else.
 
     What waits for any end has its turn when the job has ended, but for what waits for the end of all tasks of its array.
     """
-    every = waits_for(row.dependency, job_id, task=job_id.partition("_")[2])
+    kinds = waits_for(row.dependency, job_id, task=job_id.partition("_")[2])
     ends = {"afterany"} if f"afterany:{job_id.partition('_')[0]}_*" in row.dependency and "_" in job_id else set()
-    if not {*every} & (WAITS_TO_END_WELL | ends):
+    if not {*kinds} & (WAITS_TO_END_WELL | ends):
         return None
     tasks, index = tasks_of(row.job.id), job_id.partition("_")[2]
-    if every != ["aftercorr"] or not index or not tasks:
+    if kinds != ["aftercorr"] or not index or not tasks:
         return row
     base = row.job.id.partition("_")[0]
     return row._replace(job=replace(row.job, id=f"{base}_{index}")) if index in tasks else None
@@ -359,15 +361,15 @@ def _of_task(part: re.Match[str], *, old: str, new: str, siblings: Sequence[str]
     if job == f"{old.partition('_')[0]}_*":
         # to wait for the end of all tasks stays right; to wait that all end well cannot be fulfilled any more
         also = {"afterok": siblings, "afterany": () if old == new else (job,)}.get(kind, ())
-        return ",".join(f"{'afterok' if kind == 'aftercorr' else kind}:{one}" for one in (*also, new))
+        return ",".join(f"{'afterok' if kind == 'aftercorr' else kind}:{job_id}" for job_id in (*also, new))
     return f"{kind}:{new}" if job == old else part[0]
 
 
 def _spread(dependency: str) -> str:
     """Write `afterok:1:2` as `afterok:1,afterok:2`, as newer versions do."""
-    return re.sub(r"(after\w{0,20}):([\d_*+:()a-z]+)", _each, dependency)
+    return re.sub(r"(after\w{0,20}):([\d_*+:()a-z]+)", _with_kind, dependency)
 
 
-def _each(match: re.Match[str]) -> str:
+def _with_kind(match: re.Match[str]) -> str:
     kind, jobs = match.groups()
     return ",".join(f"{kind}:{job}" for job in jobs.split(":") if job)

@@ -90,7 +90,7 @@ class NodeFacts(NamedTuple):
             return NodeState.ALLOCATED
         return NodeState.IDLE if self.words & IDLE else NodeState.UNKNOWN
 
-    def shown(self, jobs: Iterable[str]) -> Node:
+    def as_node(self, jobs: Iterable[str]) -> Node:
         """Return it as the port shows it."""
         closed = "" if self.out or self.dead else ", ".join(sorted(self.words & CLOSED)).lower()
         window = not self.out and not self.dead and bool(self.words & WINDOW)
@@ -101,9 +101,9 @@ def state_words(text: str) -> frozenset[str]:
     """Return base and flags of a node's state in any of Slurm's spellings."""
     words = set()
     for part in text.upper().split("+"):
-        found = re.fullmatch(r"([A-Z_]+)([*$@^~#%!-]*)", part)
-        if found is not None:
-            words |= {found.group(1), *(_OLD_MARKS[mark] for mark in found.group(2) if mark in _OLD_MARKS)}
+        match = re.fullmatch(r"([A-Z_]+)([*$@^~#%!-]*)", part)
+        if match is not None:
+            words |= {match.group(1), *(_OLD_MARKS[mark] for mark in match.group(2) if mark in _OLD_MARKS)}
     return frozenset(words)
 
 
@@ -113,10 +113,10 @@ def node_facts(text: str) -> list[NodeFacts]:
     Raises:
         Unavailable: It shows no node, so it is no answer.
     """
-    found = [_node(record) for record in _records(text, "NodeName=")]
-    if not found:
+    nodes = [_node(record) for record in _records(text, "NodeName=")]
+    if not nodes:
         raise Unavailable(f"scontrol showed no nodes, so nothing is known: {text.strip()[:200] or 'nothing was printed'!r}")
-    return sorted(found, key=lambda node: node.name)
+    return sorted(nodes, key=lambda node: node.name)
 
 
 _REASON = re.compile(r"\sReason=")
@@ -132,17 +132,19 @@ def _end_of_line(text: str, start: int) -> int:
 def _node(record: str) -> NodeFacts:
     # the kernel's version is the one text that stands in front of the state
     safe = re.sub(r" OS=.{0,400}? (?=RealMemory=)", " ", record, count=1)
-    named = pairs(safe, ("NodeName", "State", "Partitions", "ActiveFeatures"))
+    values = pairs(safe, ("NodeName", "State", "Partitions", "ActiveFeatures"))
     begin = _REASON.search(record)
     signed = _SIGNED.search(record, begin.end()) if begin else None
-    said = " ".join(record[begin.end() : signed.start() if signed else _end_of_line(record, begin.end())].split()) if begin else ""
+    reason_text = (
+        " ".join(record[begin.end() : signed.start() if signed else _end_of_line(record, begin.end())].split()) if begin else ""
+    )
     return NodeFacts(
-        name=named["NodeName"],
-        words=state_words(named.get("State", "")),
-        partitions=value(named.get("Partitions", "")),
-        reason=value(said),
+        name=values["NodeName"],
+        words=state_words(values.get("State", "")),
+        partitions=value(values.get("Partitions", "")),
+        reason=value(reason_text),
         by=signed.group(1) if signed else "",
-        features=tuple(word for word in value(named.get("ActiveFeatures", "")).split(",") if word),
+        features=tuple(word for word in value(values.get("ActiveFeatures", "")).split(",") if word),
     )
 
 
@@ -166,38 +168,38 @@ def reservations(text: str) -> list[Reservation]:
     Raises:
         Unavailable: It says neither a reservation nor that there is none.
     """
-    found = []
+    listed = []
     for record in _records(text, "ReservationName="):
-        named = pairs(record, ("ReservationName", "StartTime", "EndTime", "Nodes", "Users", "State", "Flags"))
-        found.append(
+        values = pairs(record, ("ReservationName", "StartTime", "EndTime", "Nodes", "Users", "State", "Flags"))
+        listed.append(
             Reservation(
-                name=named["ReservationName"],
-                nodes=nodes_of(named.get("Nodes", "")),
-                users=tuple(name for name in value(named.get("Users", "")).split(",") if name),
-                start=moment(named.get("StartTime", "")),
-                end=moment(named.get("EndTime", "")),
-                active=named.get("State", "") == "ACTIVE",
+                name=values["ReservationName"],
+                nodes=nodes_of(values.get("Nodes", "")),
+                users=tuple(name for name in value(values.get("Users", "")).split(",") if name),
+                start=moment(values.get("StartTime", "")),
+                end=moment(values.get("EndTime", "")),
+                active=values.get("State", "") == "ACTIVE",
             )
         )
-    if not found and "No reservations" not in text:
+    if not listed and "No reservations" not in text:
         raise Unavailable(f"scontrol showed no reservations: {text.strip()[:200] or 'nothing was printed'!r}")
-    return found
+    return listed
 
 
 def switches(text: str) -> dict[str, str]:
     """Return the lowest switch above each node, from `scontrol show topology`; nothing where no network is configured."""
-    found: dict[str, str] = {}
+    by_node: dict[str, str] = {}
     level: dict[str, int] = {}
     for line in text.splitlines():
-        named = dict(re.findall(r"(?<!\w)(\w+)=(\S+)", line))
+        values = dict(re.findall(r"(?<!\w)(\w+)=(\S+)", line))
         # 24.05 and later also show blocks of nodes, which are switches of their kind
-        name, at = named.get("SwitchName") or named.get("BlockName"), named.get("Level", "0")
+        name, at = values.get("SwitchName") or values.get("BlockName"), values.get("Level", "0")
         if name is None or not at.isdigit():
             continue
-        for node in nodes_of(value(named.get("Nodes", ""))):
+        for node in nodes_of(value(values.get("Nodes", ""))):
             if int(at) < level.get(node, 1 << 30):
-                found[node], level[node] = name, int(at)
-    return found
+                by_node[node], level[node] = name, int(at)
+    return by_node
 
 
 def configuration(text: str) -> Mapping[str, str]:
@@ -206,7 +208,7 @@ def configuration(text: str) -> Mapping[str, str]:
     Raises:
         Unavailable: There are none.
     """
-    found = {key: value(said.strip()) for key, said in re.findall(r"^(\w+)\s*= ?(.*)$", text, re.MULTILINE)}
-    if "SLURM_VERSION" not in found:
+    values = {key: value(setting.strip()) for key, setting in re.findall(r"^(\w+)\s*= ?(.*)$", text, re.MULTILINE)}
+    if "SLURM_VERSION" not in values:
         raise Unavailable(f"scontrol did not show Slurm's configuration: {text.strip()[:200] or 'nothing was printed'!r}")
-    return found
+    return values

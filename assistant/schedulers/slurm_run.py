@@ -43,7 +43,7 @@ MOST_CONF_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CompletedCommand:
     """What a command that ended left."""
 
     status: int
@@ -51,12 +51,12 @@ class Done:
     err: str
 
     @property
-    def said(self) -> str:
+    def error_text(self) -> str:
         """Its own words on what went wrong, on one line."""
         return " ".join((self.err.strip() or self.out.strip() or f"exit status {self.status}").split())[:300]
 
 
-class Commands:
+class SlurmCommands:
     """Slurm's programs on this machine."""
 
     def __init__(self, *, folder: Path | None, conf: Path | None, timeout_s: float) -> None:
@@ -75,8 +75,8 @@ class Commands:
         except processes.UnsafeProgram as error:
             raise Unavailable(f"{error.filename}: {error.strerror}") from error
         except FileNotFoundError:
-            where = str(self._folder) if self._folder is not None else "PATH"
-            raise Unavailable(f"{program} is not in {where}; set slurm.folder to the folder of Slurm's commands") from None
+            place = str(self._folder) if self._folder is not None else "PATH"
+            raise Unavailable(f"{program} is not in {place}; set slurm.folder to the folder of Slurm's commands") from None
 
     def words(self, program: str, *words: str, before: Sequence[str] = ()) -> list[str]:
         """Return a command as `run` starts it, its programs by absolute paths.
@@ -106,7 +106,7 @@ class Commands:
         text: str | None = None,
         descriptors: Sequence[int] = (),
         folder: Path | None = None,
-    ) -> Done:
+    ) -> CompletedCommand:
         """Run a program to its end.
 
         Args:
@@ -121,7 +121,7 @@ class Commands:
             Unavailable: It could not be started, did not end in time, or the other side did not answer.
         """
         command = self.words(program, *words, before=before)
-        shown = shlex.join([*before, program, *words])[:200]
+        command_text = shlex.join([*before, program, *words])[:200]
         try:
             process = processes.start(
                 command,
@@ -134,21 +134,21 @@ class Commands:
                 start_new_session=True,
             )
         except OSError as error:
-            raise Unavailable(f"{shown} could not be started: {error.strerror} ({error.filename})") from error
-        out, err = self._ended(process, text, shown)
-        done = Done(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
-        if NO_ANSWER.search(done.err) and (done.status or not done.out.strip()):
-            raise Unavailable(f"Slurm did not answer {shown}: {done.said}")
-        return done
+            raise Unavailable(f"{command_text} could not be started: {error.strerror} ({error.filename})") from error
+        out, err = self._output_of(process, text, command_text)
+        completed = CompletedCommand(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+        if NO_ANSWER.search(completed.err) and (completed.status or not completed.out.strip()):
+            raise Unavailable(f"Slurm did not answer {command_text}: {completed.error_text}")
+        return completed
 
-    def _ended(self, process: subprocess.Popen[bytes], text: str | None, shown: str) -> tuple[bytes, bytes]:
+    def _output_of(self, process: subprocess.Popen[bytes], text: str | None, command_text: str) -> tuple[bytes, bytes]:
         try:
             return process.communicate(text.encode() if text is not None else None, timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
             _kill_group(process.pid)
             with suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=GRACE_S)
-            raise Unavailable(f"Slurm did not answer {shown} within {self._timeout_s:g} s, so nothing is known") from None
+            raise Unavailable(f"Slurm did not answer {command_text} within {self._timeout_s:g} s, so nothing is known") from None
         except BaseException:
             _kill_group(process.pid)
             raise
@@ -161,11 +161,11 @@ class Commands:
     def _environment(self) -> dict[str, str]:
         # SBATCH_*, SQUEUE_* and so on are options in disguise: what the caller's shell prefers is not what we ask for
         conf = {"SLURM_CONF": str(self._conf)} if self._conf is not None else {}
-        named = conf.get("SLURM_CONF") or os.environ.get("SLURM_CONF", "")
+        conf_path = conf.get("SLURM_CONF") or os.environ.get("SLURM_CONF", "")
         # Slurm's programs load the plugins that this file names; Slurm's own daemons trust its own account with it, too
-        if named and os.geteuid() == 0 and (problem := _conf_problem(named, _slurm_accounts())):
+        if conf_path and os.geteuid() == 0 and (problem := _conf_problem(conf_path, _slurm_accounts())):
             raise Unavailable(
-                f"{named}: root does not use this slurm.conf, since {problem}; let root or slurm own it and nobody else write"
+                f"{conf_path}: root does not use this slurm.conf, since {problem}; let root or slurm own it and nobody else write"
             )
         return processes.clean_environment({**WAY_OF_SPEAKING, **conf})
 
@@ -210,7 +210,7 @@ def me() -> str:
         return str(os.geteuid())
 
 
-def refused(what: str, done: Done, remedy: str = "") -> ToolError:
+def refused(request: str, completed: CompletedCommand, remedy: str = "") -> ToolError:
     """Return the error for something that Slurm would not do, with the right that is missing where that is why."""
-    advice = remedy if NO_RIGHT.search(done.said) and remedy else ""
-    return ToolError(f"{what} was refused by Slurm: {done.said}{f'; {advice}' if advice else ''}")
+    advice = remedy if NO_RIGHT.search(completed.error_text) and remedy else ""
+    return ToolError(f"{request} was refused by Slurm: {completed.error_text}{f'; {advice}' if advice else ''}")

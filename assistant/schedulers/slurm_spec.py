@@ -18,7 +18,7 @@ from assistant.processes import RESOURCE_LIMIT, job_variables
 from assistant.records import Job, JobSpec
 from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.schedulers.slurm_text import pairs, seconds, value
-from assistant.schedulers.slurm_typed import Typed, read_line
+from assistant.schedulers.slurm_typed import TypedSubmission, read_line
 from assistant.untrusted import parse_json
 
 CARRIED = "#NIGHTSHIFT_ENVIRONMENT "
@@ -27,7 +27,7 @@ RUN_VARIABLES = re.compile(r" \$\{NIGHTSHIFT_ARGS:-\}")
 """What a restart adds to the launch command of a script (`recover/restart.py`)."""
 A_YEAR_S = 365 * 86400
 """What 22.05 shows for no limit once it has placed the job."""
-SHOWN = (
+SHOWN_FIELDS = (
     "NumNodes", "NtasksPerN:B:S:C", "TimeLimit", "ExcNodeList", "ArrayTaskId", "HetJobId", "HetJobOffset", "BatchFlag", "NumTasks",
     "ReqNodeList",
 )  # fmt: skip
@@ -49,10 +49,10 @@ def shown_details(record: str, name: str, *, command: str = "", comment: str = "
     safe = record.replace(f"JobName={name} ", "JobName=? ", 1)
     for key, text in (("Command", command), ("Comment", comment)):
         safe = safe.replace(f" {key}={text} ", f" {key}=? ", 1) if text else safe
-    return pairs(safe, (*SHOWN, *SHOWN_OPTIONS, *SHOWN_SIZES, "JobId"))
+    return pairs(safe, (*SHOWN_FIELDS, *SHOWN_OPTIONS, *SHOWN_SIZES, "JobId"))
 
 
-def typed_submission(job: Job, script: str, line: str, *, command: str | None, environment: Mapping[str, str]) -> Typed:
+def typed_submission(job: Job, script: str, line: str, *, command: str | None, environment: Mapping[str, str]) -> TypedSubmission:
     """Return what is known of the line by which a job was submitted.
 
     Args:
@@ -73,7 +73,7 @@ def job_spec(
     script: str,
     *,
     pattern: str,
-    typed: Typed,
+    typed: TypedSubmission,
     environment: Mapping[str, str],
     environment_stored: bool = True,
 ) -> JobSpec | None:
@@ -95,7 +95,7 @@ def job_spec(
     nodes = details.get("NumNodes", "").partition("-")[0]
     ranks = details.get("NtasksPerN:B:S:C", "").partition(":")[0]
     options = typed.options if typed.options is not None else shown_options(details)
-    lost = not environment and not environment_stored and not _exports_nothing(plain, options)
+    is_environment_lost = not environment and not environment_stored and not _exports_nothing(plain, options)
     return JobSpec(
         name=job.name,
         script=plain,
@@ -111,8 +111,8 @@ def job_spec(
         time_limit_s=limit if limit != A_YEAR_S else None,
         options=(*options, f"--array={task}") if task.isdecimal() else options,
         arguments=typed.arguments,
-        doubt=_doubt(job, details, plain) or typed.doubt or (environment_doubt(plain) if lost else ""),
-        environment_lost=lost,
+        doubt=_doubt(job, details, plain) or typed.doubt or (environment_doubt(plain) if is_environment_lost else ""),
+        environment_lost=is_environment_lost,
     )
 
 
@@ -137,15 +137,15 @@ def environment_doubt(script: str) -> str:
         return ""
     code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
     code = re.sub(r"'[^'\n]{0,2000}'", "''", code)
-    made = set(re.findall(r"(?:^|[\s;&|(])(?:export |local |declare (?:-\w+ )?|readonly )?([A-Za-z_]\w*)\+?=", code))
-    made |= set(re.findall(r"\b(?:for|select|read(?: -\w+)*|mapfile -t|getopts \S+) ([A-Za-z_]\w*)", code))
-    made -= set(re.findall(r"\b([A-Za-z_]\w*)=[\"']?\$\{\1:?[-=]", code))  # `LR=${LR:-1e-3}`
+    assigned = set(re.findall(r"(?:^|[\s;&|(])(?:export |local |declare (?:-\w+ )?|readonly )?([A-Za-z_]\w*)\+?=", code))
+    assigned |= set(re.findall(r"\b(?:for|select|read(?: -\w+)*|mapfile -t|getopts \S+) ([A-Za-z_]\w*)", code))
+    assigned -= set(re.findall(r"\b([A-Za-z_]\w*)=[\"']?\$\{\1:?[-=]", code))  # `LR=${LR:-1e-3}`
     read = re.findall(r"\$(?:\{([A-Za-z_]\w*)|([A-Za-z_]\w*))", code)
-    names = dict.fromkeys(name for pair in read for name in pair if name and name not in made and not OF_SYSTEM.fullmatch(name))
+    names = dict.fromkeys(name for pair in read for name in pair if name and name not in assigned and not OF_SYSTEM.fullmatch(name))
     if not names:
         return ""
-    shown = ", ".join(list(names)[:4])
-    return f"its script takes {shown} from the shell of its submission, which Slurm keeps only with AccountingStoreFlags=job_env"
+    listed = ", ".join(list(names)[:4])
+    return f"its script takes {listed} from the shell of its submission, which Slurm keeps only with AccountingStoreFlags=job_env"
 
 
 OF_SYSTEM = re.compile(
@@ -176,10 +176,10 @@ def with_carried(script: str, environment: Mapping[str, str]) -> str:
     """Return a script with a line that remembers our variables, behind its first line."""
     plain, _ = without_carried(script)
     own = {name: text for name, text in environment.items() if name.startswith(OWN_VARIABLE)}
-    first, newline, rest = plain.partition("\n")
+    first, newline, body = plain.partition("\n")
     if not first.startswith("#!"):
-        first, newline, rest = "#!/bin/bash", "\n", plain  # sbatch refuses a script without
-    return f"{first}{newline or chr(10)}{CARRIED}{json.dumps(own)}\n{rest}" if own else f"{first}{newline}{rest}"
+        first, newline, body = "#!/bin/bash", "\n", plain  # sbatch refuses a script without
+    return f"{first}{newline or chr(10)}{CARRIED}{json.dumps(own)}\n{body}" if own else f"{first}{newline}{body}"
 
 
 def without_waiting(script: str) -> str:
@@ -192,11 +192,11 @@ def without_lost_nodes(script: str, exclude: Sequence[str]) -> str:
     """Return a script whose `#SBATCH` lines want no node that is to be stayed away from: sbatch refuses both together."""
     left_out = {*exclude}
 
-    def kept(match: re.Match[str]) -> str:
+    def without_excluded(match: re.Match[str]) -> str:
         return "" if {*nodes_of(match["nodes"].strip("'\""))} & left_out else match.group()
 
     lines = script.splitlines(keepends=True) if left_out else [script]
-    return "".join(NODE_LIST.sub(kept, line) if line.startswith("#SBATCH") else line for line in lines)
+    return "".join(NODE_LIST.sub(without_excluded, line) if line.startswith("#SBATCH") else line for line in lines)
 
 
 def without_carried(script: str) -> tuple[str, dict[str, str]]:
@@ -212,12 +212,12 @@ def without_carried(script: str) -> tuple[str, dict[str, str]]:
     return "".join([lines[0], *lines[2:]]), {str(k): str(v) for k, v in own if str(k).startswith(OWN_VARIABLE)}
 
 
-def output_pattern(typed: Typed, script: str) -> str:
+def output_pattern(typed: TypedSubmission, script: str) -> str:
     """Return the pattern of a job's output as typed or as its script says; empty where neither does."""
     return option_pattern(typed, script, "o", "output")
 
 
-def option_pattern(typed: Typed, script: str, short: str, long: str) -> str:
+def option_pattern(typed: TypedSubmission, script: str, short: str, long: str) -> str:
     """Return the last value of an option of sbatch as typed, else as the script says; empty where neither does.
 
     Args:
@@ -228,8 +228,8 @@ def option_pattern(typed: Typed, script: str, short: str, long: str) -> str:
     """
     directives = " ".join(f" {words}" for words in re.findall(r"^#SBATCH\s+(.*)$", script, re.MULTILINE))
     letter = f"-{short}[= ]?|" if short else ""
-    named = re.findall(rf"\s(?:{letter}--{long}[= ])(\S+)", directives)
-    return typed.values.get(long, "") or (named[-1].strip("\"'") if named else "")
+    values = re.findall(rf"\s(?:{letter}--{long}[= ])(\S+)", directives)
+    return typed.values.get(long, "") or (values[-1].strip("\"'") if values else "")
 
 
 def shown_options(details: Mapping[str, str]) -> tuple[str, ...]:
@@ -251,24 +251,24 @@ def shown_options(details: Mapping[str, str]) -> tuple[str, ...]:
     }
     options += [f"--{name}={details[key]}" for key, name in sizes.items() if value(details.get(key, "")) and details[key] != "1"]
     tres = {"TresPerNode": "node", "TresPerJob": "", "TresPerTask": "task", "TresPerSocket": "socket"}
-    for key, what in tres.items():
-        options += _gres(details.get(key, ""), what)
+    for key, unit in tres.items():
+        options += _gres(details.get(key, ""), unit)
     return tuple(options)
 
 
 def _gres(text: str, per: str) -> list[str]:
     """Return options for `gres:gpu:a100:8` of 22.05 or `gres/gpu:a100=8` of newer versions."""
-    found = []
+    options = []
     for part in value(text).split(","):
         match = re.fullmatch(r"gres[:/](\w+)(?:[:/=](.+))?", part)
         if match is None:
             continue
         kind, size = match.group(1), (match.group(2) or "1").replace("=", ":")
         if per == "node":
-            found.append(f"--gres={kind}:{size}")
+            options.append(f"--gres={kind}:{size}")
         elif kind == "gpu":
-            found.append(f"--gpus{f'-per-{per}' if per else ''}={size}")
-    return found
+            options.append(f"--gpus{f'-per-{per}' if per else ''}={size}")
+    return options
 
 
 def sbatch_words(spec: JobSpec, extra: Sequence[str] = (), *, by_name: bool = True, names: Sequence[str] = ("*",)) -> list[str]:
@@ -297,14 +297,14 @@ def sbatch_words(spec: JobSpec, extra: Sequence[str] = (), *, by_name: bool = Tr
 
 def _nodelist_kept(spec: JobSpec) -> list[str]:
     """Return the kept options without a list of wanted nodes that holds one to stay away from."""
-    kept = []
+    options = []
     for word in spec.options:
         if word.startswith("--export="):
             continue
-        wanted = re.match(r"(?:-w|--nodelist=)(.*)", word)
-        if wanted is None or not set(nodes_of(wanted.group(1))) & set(spec.exclude):
-            kept.append(word)
-    return kept
+        match = re.match(r"(?:-w|--nodelist=)(.*)", word)
+        if match is None or not set(nodes_of(match.group(1))) & set(spec.exclude):
+            options.append(word)
+    return options
 
 
 def exported(spec: JobSpec, base: Mapping[str, str], names: Sequence[str] = ("*",)) -> dict[str, str]:
@@ -315,26 +315,26 @@ def exported(spec: JobSpec, base: Mapping[str, str], names: Sequence[str] = ("*"
         base: What it has besides, where it exports everything.
         names: Globs of the names that a site hands on.
     """
-    known = handed_on(spec.environment, names)
-    own = {name: text for name, text in known.items() if name.startswith(OWN_VARIABLE)}
-    chosen = {name: text for name, text in known.items() if RESOURCE_LIMIT.fullmatch(f"{name}={text}")}
+    variables = handed_on(spec.environment, names)
+    own = {name: text for name, text in variables.items() if name.startswith(OWN_VARIABLE)}
+    exported_variables = {name: text for name, text in variables.items() if RESOURCE_LIMIT.fullmatch(f"{name}={text}")}
     for item in _export_list(spec):
         name, equals, text = item.partition("=")
         if item == "ALL":
-            chosen |= {**base, **known}
+            exported_variables |= {**base, **variables}
         elif equals:
-            chosen |= handed_on({name: text}, names)
-        elif name in known:
-            chosen[name] = known[name]
+            exported_variables |= handed_on({name: text}, names)
+        elif name in variables:
+            exported_variables[name] = variables[name]
     # sbatch itself adds it to any environment but one from a file, and Slurm takes it for the %x of the output's path
-    return {**chosen, **own, "SLURM_JOB_NAME": spec.name}
+    return {**exported_variables, **own, "SLURM_JOB_NAME": spec.name}
 
 
 def handed_on(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Return what of a job's environment it gets again: what `processes.job_variables` lets through and the site's globs name."""
-    known = job_variables(environment)
-    named = {name for name in known if name.startswith(OWN_VARIABLE) or any(fnmatchcase(name, glob) for glob in names)}
-    return {name: text for name, text in known.items() if name in named or RESOURCE_LIMIT.fullmatch(f"{name}={text}")}
+    variables = job_variables(environment)
+    passed_names = {name for name in variables if name.startswith(OWN_VARIABLE) or any(fnmatchcase(name, glob) for glob in names)}
+    return {name: text for name, text in variables.items() if name in passed_names or RESOURCE_LIMIT.fullmatch(f"{name}={text}")}
 
 
 def _export_list(spec: JobSpec) -> list[str]:
@@ -344,8 +344,8 @@ def _export_list(spec: JobSpec) -> list[str]:
 
 def _exported_items(script: str, options: Sequence[str]) -> list[str]:
     """Return the items of the `--export` that counts; none where nobody gave one."""
-    asked = [line for line in script.splitlines() if line.startswith("#SBATCH")] + list(options)
-    values = [match.group(1).strip("\"'") for line in asked if (match := re.search(r"--export[= ](\S+)", line))]
+    lines = [line for line in script.splitlines() if line.startswith("#SBATCH")] + list(options)
+    values = [match.group(1).strip("\"'") for line in lines if (match := re.search(r"--export[= ](\S+)", line))]
     return [name for name in values[-1].split(",") if name] if values else []
 
 

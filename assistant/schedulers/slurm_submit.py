@@ -20,7 +20,7 @@ from assistant.config import SlurmSettings
 from assistant.errors import ToolError, Unavailable
 from assistant.records import JobSpec
 from assistant.rendering import environment_digest, script_digest
-from assistant.schedulers.slurm_run import Commands, me, refused
+from assistant.schedulers.slurm_run import SlurmCommands, me, refused
 from assistant.schedulers.slurm_spec import exported, sbatch_words, with_carried, without_lost_nodes, without_waiting
 
 RIGHTS = "Slurm lets a user submit to partitions, accounts and QOS of that user only"
@@ -42,13 +42,13 @@ class Submission(NamedTuple):
     """The job's environment, handed on as data; None where it is written out in `words`."""
 
 
-def submit(commands: Commands, spec: JobSpec, made: Submission) -> str:
+def submit(commands: SlurmCommands, spec: JobSpec, submission: Submission) -> str:
     """Submit a job and return its id.
 
     Args:
         commands: Slurm's.
         spec: What to submit.
-        made: From `submission`.
+        submission: From `submission`.
 
     Raises:
         ToolError: Slurm refused it.
@@ -57,31 +57,35 @@ def submit(commands: Commands, spec: JobSpec, made: Submission) -> str:
     # the work folder of another user may be closed to us
     folder = spec.work_dir if str(spec.work_dir) != "." and os.access(spec.work_dir / ".", os.X_OK) else None
     with ExitStack() as files:
-        words, descriptors = list(made.words), []
-        if made.environment is not None:
-            descriptors.append(files.enter_context(_as_descriptor(made.environment)))
+        words, descriptors = list(submission.words), []
+        if submission.environment is not None:
+            descriptors.append(files.enter_context(_as_descriptor(submission.environment)))
             words.append(f"--export-file={descriptors[0]}")
-        text: str | None = made.script
-        if made.arguments:
+        text: str | None = submission.script
+        if submission.arguments:
             # sbatch reads a script from standard input only when it has no arguments
             file = files.enter_context(tempfile.NamedTemporaryFile("w", prefix="nightshift-", suffix=".sbatch", encoding="utf-8"))
-            file.write(made.script)
+            file.write(submission.script)
             file.flush()
-            words, text = [*words, file.name, *made.arguments], None
-        done = commands.run("sbatch", *words, before=made.before, text=text, descriptors=descriptors, folder=folder)
-    if done.status:
-        raise refused(f"job {spec.name!r}", done, RIGHTS)
-    found = re.search(r"^(\d+)(?:;\S+)?\s*$", done.out, re.MULTILINE)
-    if found is None:
-        raise Unavailable(f"sbatch printed no job id, so it is not known whether {spec.name!r} was submitted: {done.said}")
+            words, text = [*words, file.name, *submission.arguments], None
+        completed = commands.run("sbatch", *words, before=submission.before, text=text, descriptors=descriptors, folder=folder)
+    if completed.status:
+        raise refused(f"job {spec.name!r}", completed, RIGHTS)
+    match = re.search(r"^(\d+)(?:;\S+)?\s*$", completed.out, re.MULTILINE)
+    if match is None:
+        raise Unavailable(
+            f"sbatch printed no job id, so it is not known whether {spec.name!r} was submitted: {completed.error_text}"
+        )
     task = next((word for word in spec.options if re.fullmatch(r"--array=\d+", word)), "").removeprefix("--array=")
-    return f"{found.group(1)}_{task}" if task else found.group(1)
+    return f"{match.group(1)}_{task}" if task else match.group(1)
 
 
-def submission_line(commands: Commands, made: Submission) -> str:
+def submission_line(commands: SlurmCommands, prepared: Submission) -> str:
     """Return the command that `submit` would run, with the script and the environment by their digests."""
-    data = [f"--export-file={environment_digest(made.environment)}"] if made.environment is not None else []
-    return commands.line("sbatch", *made.words, *data, script_digest(made.script), *made.arguments, before=made.before)
+    data = [f"--export-file={environment_digest(prepared.environment)}"] if prepared.environment is not None else []
+    return commands.line(
+        "sbatch", *prepared.words, *data, script_digest(prepared.script), *prepared.arguments, before=prepared.before
+    )
 
 
 def submission(settings: SlurmSettings, spec: JobSpec) -> Submission:

@@ -43,7 +43,7 @@ class Marks:
     between: str = field(default_factory=lambda: f"<{secrets.token_hex(4)}>")
 
     @property
-    def behind(self) -> str:
+    def record_end(self) -> str:
         """What ends a record, before its newline."""
         return f"{self.between}."
 
@@ -56,15 +56,15 @@ def job_state(text: str) -> JobState:
     """
     word = text.split(" ", 1)[0].strip().upper()
     if word.endswith("+") and len(word) > 4:
-        return next((state for known, state in STATES.items() if known.startswith(word[:-1])), JobState.UNKNOWN)
+        return next((state for word_of_slurm, state in STATES.items() if word_of_slurm.startswith(word[:-1])), JobState.UNKNOWN)
     return STATES.get(word, JobState.UNKNOWN)
 
 
 @lru_cache(maxsize=1024)
 def canceller(state_text: str) -> str:
     """Return who cancelled a job, from `CANCELLED by 54321`: the account's name where this machine knows it, else `uid 54321`."""
-    found = re.fullmatch(r"CANCELLED by (\d{1,10})", state_text.strip(), re.ASCII)
-    return account_name(int(found[1])) if found is not None else ""
+    match = re.fullmatch(r"CANCELLED by (\d{1,10})", state_text.strip(), re.ASCII)
+    return account_name(int(match[1])) if match is not None else ""
 
 
 def account_name(uid: int) -> str:
@@ -95,10 +95,10 @@ def moment(text: str) -> datetime | None:
 
 def seconds(text: str) -> int | None:
     """Return a limit such as `2-03:00:00`, `30:00`, or `90` (minutes) in seconds; None when there is none."""
-    found = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", text.strip())
+    if match is None:
         return None
-    days, first, second, third = (int(part) if part is not None else None for part in found.groups())
+    days, first, second, third = (int(part) if part is not None else None for part in match.groups())
     if days is not None or third is not None:
         return (days or 0) * 86400 + (first or 0) * 3600 + (second or 0) * 60 + (third or 0)
     return (first or 0) * 60 + (second or 0)
@@ -128,7 +128,7 @@ def records(text: str, marks: Marks, columns: int) -> Iterator[list[str]]:
     Raises:
         Unavailable: There is no header, or a record is not whole: the answer was cut short or is an error.
     """
-    listed = text.split(f"{marks.behind}\n")
+    listed = text.split(f"{marks.record_end}\n")
     if len(listed) < 2 or listed.pop():
         raise _cut_short("squeue", text)
     for number, record in enumerate(listed):
@@ -146,39 +146,39 @@ def accounting_records(text: str, marks: Marks, columns: int) -> Iterator[list[s
         Unavailable: There is no header, or a record is not whole.
     """
     lines: list[str] = []
-    found, header = 0, True
+    mark_count, header = 0, True
     for line in text.removesuffix("\n").split("\n"):
         lines.append(line)
-        found += line.count(marks.between)
-        if found >= columns - 1:
+        mark_count += line.count(marks.between)
+        if mark_count >= columns - 1:
             fields = "\n".join(lines).split(marks.between)
             if len(fields) != columns:
                 break
             if not header:
                 yield fields
-            lines, found, header = [], 0, False
+            lines, mark_count, header = [], 0, False
     if lines:
         raise _cut_short("sacct", text)
 
 
 def _cut_short(program: str, text: str) -> Unavailable:
-    shown = repr(text.strip()[:200]) if text.strip() else "nothing was printed"
-    return Unavailable(f"{program} answered without its whole table, so nothing is known: {shown}")
+    excerpt = repr(text.strip()[:200]) if text.strip() else "nothing was printed"
+    return Unavailable(f"{program} answered without its whole table, so nothing is known: {excerpt}")
 
 
-def pairs(record: str, wanted: Sequence[str]) -> dict[str, str]:
+def pairs(record: str, keys: Sequence[str]) -> dict[str, str]:
     """Return values of a `scontrol show -o` record by key; the first place of a key counts.
 
     Args:
         record: One line, or several where a value holds newlines; free text of users must stand behind the keys that are wanted.
-        wanted: Keys whose values hold no blank.
+        keys: Keys whose values hold no blank.
     """
-    found = {}
-    for key in wanted:
+    values = {}
+    for key in keys:
         match = re.search(rf"(?:^|\s){re.escape(key)}=(\S*)", record)
         if match is not None:
-            found[key] = match.group(1)
-    return found
+            values[key] = match.group(1)
+    return values
 
 
 WIDEST = 10
@@ -191,8 +191,8 @@ OF_A_JOB = re.compile(r"%\d*[jJA]")
 
 def folder_of_one_job(pattern: str) -> str:
     """Return the folder of a pattern that is named by the job's id, so that it is another one for each job; empty where none is."""
-    above = pattern.rpartition("/")[0] if "\\" not in pattern else ""
-    return above if OF_A_JOB.search(above.replace("%%", "/")) else ""
+    parent = pattern.rpartition("/")[0] if "\\" not in pattern else ""
+    return parent if OF_A_JOB.search(parent.replace("%%", "/")) else ""
 
 
 def log_path(pattern: str, *, raw_id: str, job_id: str, name: str, user: str, node: str) -> str:

@@ -2,7 +2,7 @@
 
 Slurm joins the words of that line with single blanks and keeps no quotes. What another source keeps whole decides where a value
 ends: the text of `--wrap` stands in the batch script, the script's path and arguments stand behind `Command=`, a job's name,
-comment and folders have fields of their own. Where nothing decides, `Typed.doubt` says why: such a line is not repeated.
+comment and folders have fields of their own. Where nothing decides, `TypedSubmission.doubt` says why: such a line is not repeated.
 
 Source: sbatch(1) and slurm_opt.c of 22.05, verified with the cluster of tests/live.
 """
@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["ONE_TIME", "OURS", "VALUE_LETTERS", "WRAPPED", "Typed", "exact_arguments", "read_line", "wrapped_text"]
+__all__ = ["ONE_TIME", "OWN_OPTIONS", "VALUE_LETTERS", "WRAPPED", "TypedSubmission", "exact_arguments", "read_line", "wrapped_text"]
 
 WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n"
 """How sbatch begins the script that it makes of `--wrap`."""
@@ -46,7 +46,7 @@ _VALUES = frozenset(
     "wait-all-nodes wckey wrap".split()
 )
 """Long options with a value."""
-OURS = frozenset("job-name nodes chdir output partition exclude time comment parsable".split())
+OWN_OPTIONS = frozenset("job-name nodes chdir output partition exclude time comment parsable".split())
 """Options that `JobSpec` has a field for, or that Nightshift sets."""
 ONE_TIME = frozenset(
     "array dependency begin wait test-only hold uid gid wrap help usage version quiet verbose deadline bb bbf export-file "
@@ -59,7 +59,7 @@ PAIRS = re.compile(r"(?:--?[A-Za-z][\w.-]{0,99}(?:=\S+| (?!-[A-Za-z-])\S+)?(?: |
 """Arguments of which each is an option, alone or with one value."""
 
 
-class Typed(NamedTuple):
+class TypedSubmission(NamedTuple):
     """A submission as typed, as far as it can be told."""
 
     options: tuple[str, ...] | None = None
@@ -77,7 +77,7 @@ def wrapped_text(script: str) -> str | None:
     return script[len(WRAPPED) :].removesuffix("\n") if script.startswith(WRAPPED) else None
 
 
-def read_line(line: str, *, command: str | None, script: str, fields: Mapping[str, str]) -> Typed:
+def read_line(line: str, *, command: str | None, script: str, fields: Mapping[str, str]) -> TypedSubmission:
     """Return options and arguments of a submission.
 
     Args:
@@ -88,26 +88,28 @@ def read_line(line: str, *, command: str | None, script: str, fields: Mapping[st
         fields: Values by long option that Slurm keeps elsewhere: `job-name`, `comment`, `chdir`; `export NAME` for a variable.
     """
     if not line.strip():
-        return Typed(None, *exact_arguments(_behind_path(command or ""), script))
+        return TypedSubmission(None, *exact_arguments(_behind_path(command or ""), script))
     head, tail = line, ""
     wrapped = wrapped_text(script)
     if wrapped is not None:
-        without = _without_wrap(line, wrapped)
-        if without is None:
-            return Typed(doubt="its --wrap text does not stand in the line that the accounting keeps")
-        head = without
+        unwrapped = _without_wrap(line, wrapped)
+        if unwrapped is None:
+            return TypedSubmission(doubt="its --wrap text does not stand in the line that the accounting keeps")
+        head = unwrapped
     elif command:
         parts = _split_by_command(line, command)
         if parts is None:
-            return Typed(doubt="the script that the controller shows does not stand in the line that the accounting keeps")
+            return TypedSubmission(
+                doubt="the script that the controller shows does not stand in the line that the accounting keeps"
+            )
         head, tail = parts
     elif command is None:
         head, tail, doubt = _split_by_options(line, fields)
         if doubt:
-            return Typed(doubt=doubt)
-    found = _options(head, fields)
+            return TypedSubmission(doubt=doubt)
+    submission = _options(head, fields)
     arguments, unclear = exact_arguments(tail, script)
-    return found._replace(arguments=arguments, doubt=found.doubt or unclear)
+    return submission._replace(arguments=arguments, doubt=submission.doubt or unclear)
 
 
 def exact_arguments(text: str, script: str) -> tuple[tuple[str, ...], str]:
@@ -131,13 +133,13 @@ def exact_arguments(text: str, script: str) -> tuple[tuple[str, ...], str]:
     singly = re.search(r"\$(?:[1-9#]|\{#|\{[1-9@*][^}]+\}|\{[1-9]\})|\b(?:shift|getopts?|argv|BASH_ARGV)\b|\bset\s+--", code)
     odd = re.search(r"\s\s|[^\S ]|\A\s|\s\Z|[*?\[\]]", listed)
     if not singly and not odd:
-        used = foreign or re.search(r"\$\{?[@*]", code)
+        uses_arguments = foreign or re.search(r"\$\{?[@*]", code)
         quoted = foreign or re.search(r'"[^"\n]*\$\{?@', code)
-        if not used or not quoted or PAIRS.fullmatch(listed):
+        if not uses_arguments or not quoted or PAIRS.fullmatch(listed):
             return tuple(words), ""
-    shown = text.strip() if text.strip() else "one or more empty ones"
+    quote = text.strip() if text.strip() else "one or more empty ones"
     return (), (
-        f"Slurm keeps the arguments of its script joined by blanks and without their quotes ({shown!r}), so where one ends cannot "
+        f"Slurm keeps the arguments of its script joined by blanks and without their quotes ({quote!r}), so where one ends cannot "
         "be told"
     )
 
@@ -153,8 +155,8 @@ def _foreign(script: str) -> bool:
 
 
 def _behind_path(command: str) -> str:
-    path, blank, rest = command.partition(" ")
-    return f"{blank}{rest}" if path else ""
+    path, blank, arguments = command.partition(" ")
+    return f"{blank}{arguments}" if path else ""
 
 
 def _without_wrap(line: str, wrapped: str) -> str | None:
@@ -224,14 +226,14 @@ def _option_end(line: str, place: int, fields: Mapping[str, str], *, until_optio
         until_option: Whether words without a dash belong to it: no script can follow.
     """
     word = _word(line, place)
-    name, glued, takes = _named(word)
+    name, glued, takes = _option_word(word)
     end = place + len(word)
     if not takes and glued is None:
         return end, name
     begin = end - len(glued) if glued is not None else end + 1
-    known = fields.get(name, "") if name != "export" else _export_text(line, begin, fields)
-    if known and line.startswith(known, begin) and line[begin + len(known) :][:1] in ("", " "):
-        return begin + len(known), name
+    expected = fields.get(name, "") if name != "export" else _export_text(line, begin, fields)
+    if expected and line.startswith(expected, begin) and line[begin + len(expected) :][:1] in ("", " "):
+        return begin + len(expected), name
     if glued is None:
         end = begin + len(_word(line, begin))
     while until_option and end < len(line) and not line.startswith("-", end + 1) and _word(line, end + 1) != ":":
@@ -243,16 +245,16 @@ def _export_text(line: str, begin: int, fields: Mapping[str, str]) -> str:
     """Return the whole text of an `--export`, where the environment tells how far its last variable goes."""
     items = _word(line, begin).split(",")
     name, equals, text = items[-1].partition("=")
-    known = fields.get(f"export {name}", "")
-    return ",".join([*items[:-1], f"{name}={known}"]) if equals and known.startswith(text) and " " in known else ""
+    expected = fields.get(f"export {name}", "")
+    return ",".join([*items[:-1], f"{name}={expected}"]) if equals and expected.startswith(text) and " " in expected else ""
 
 
-def _named(word: str) -> tuple[str, str | None, bool]:
+def _option_word(word: str) -> tuple[str, str | None, bool]:
     """Return the long name of an option word, its value where it stands in the word, and whether else the next word is it."""
     if word.startswith("--"):
         typed, equals, text = word[2:].partition("=")
-        known = sorted(name for name in _VALUES | _FLAGS if name == typed or name.startswith(typed))
-        name = typed if typed in known or len(known) != 1 else known[0]
+        candidates = sorted(name for name in _VALUES | _FLAGS if name == typed or name.startswith(typed))
+        name = typed if typed in candidates or len(candidates) != 1 else candidates[0]
         takes = name in _VALUES or (name not in _FLAGS and not equals)
         return name, text if equals else None, takes
     name = _LONG.get(word[1:2], "")
@@ -262,38 +264,38 @@ def _named(word: str) -> tuple[str, str | None, bool]:
     return name, None, False
 
 
-def _options(head: str, fields: Mapping[str, str]) -> Typed:
+def _options(head: str, fields: Mapping[str, str]) -> TypedSubmission:
     """Return the options of a line without script."""
-    kept: list[str] = []
+    options: list[str] = []
     values: dict[str, str] = {}
     place = _program_end(head)
     while place < len(head):
         word = _word(head, place)
         if word == ":":
-            return Typed(doubt="it is a heterogeneous job")
+            return TypedSubmission(doubt="it is a heterogeneous job")
         if not word.startswith("-"):
             if word:
-                return Typed(
+                return TypedSubmission(
                     doubt=f"{word!r} in the line that the accounting keeps belongs to no option: a quote or a blank is lost"
                 )
             place += 1
             continue
         end, name = _option_end(head, place, fields, until_option=True)
-        text, (_, glued, _) = head[place:end], _named(word)
+        text, (_, glued, _) = head[place:end], _option_word(word)
         values[name] = text[len(word) + 1 :] if glued is None else text[len(word) - len(glued) :]
-        if name not in OURS and name not in ONE_TIME:
-            kept += _written(text, word)
+        if name not in OWN_OPTIONS and name not in ONE_TIME:
+            options += _one_word(text, word)
         place = end + 1
-    return Typed(tuple(kept), values=values)
+    return TypedSubmission(tuple(options), values=values)
 
 
-def _written(text: str, word: str) -> list[str]:
+def _one_word(text: str, word: str) -> list[str]:
     """Return an option with its value as one word, so that no value is taken for an option."""
-    apart, value = text != word, text[len(word) :].removeprefix(" ")
+    is_separate, value = text != word, text[len(word) :].removeprefix(" ")
     if word.startswith("--"):
-        return [f"{word}={value}" if apart and "=" not in word else text]
+        return [f"{word}={value}" if is_separate and "=" not in word else text]
     if word[1:2] not in VALUE_LETTERS:
-        return [f"-{letter}" for letter in word[1:] if _LONG.get(letter, "") not in OURS | ONE_TIME]
+        return [f"-{letter}" for letter in word[1:] if _LONG.get(letter, "") not in OWN_OPTIONS | ONE_TIME]
     if len(word) > 2:
         return [text]
     return [f"{word}{value}" if value else f"--{_LONG[word[1]]}="]

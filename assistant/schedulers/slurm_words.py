@@ -18,13 +18,13 @@ def stamp(at: datetime) -> str:
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Return the unbroken runs of sorted numbers, first and last."""
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
         else:
-            found.append((number, number))
-    return found
+            runs.append((number, number))
+    return runs
 
 
 def how_ended(status: int) -> str:

@@ -82,7 +82,7 @@ class ApprovalRows(CallRows):
         """
         row = self.row("SELECT * FROM approvals WHERE id = ?", [approval])
         if row is None:
-            waiting = ", ".join(str(found.id) for found in self.approvals()) or "none"
+            waiting = ", ".join(str(approval_row.id) for approval_row in self.approvals()) or "none"
             raise UsageError(f"approval {approval} is unknown; waiting: {waiting}")
         return _approval_of(row)
 
@@ -94,8 +94,8 @@ class ApprovalRows(CallRows):
     def approvals(self, *, pending_only: bool = True) -> list[Approval]:
         """Return approvals, oldest first; with `pending_only` those that can still be answered now."""
         now = self.clock.now()
-        found = [_approval_of(row) for row in self.rows("SELECT * FROM approvals ORDER BY id")]
-        return [approval for approval in found if approval.pending(now)] if pending_only else found
+        listed = [_approval_of(row) for row in self.rows("SELECT * FROM approvals ORDER BY id")]
+        return [approval for approval in listed if approval.pending(now)] if pending_only else listed
 
     def allowed(self) -> list[Call]:
         """Return calls that a person allowed, that were not made yet and belong to no step of a playbook, oldest first."""
@@ -112,7 +112,7 @@ class ApprovalRows(CallRows):
             f"WHERE calls.status = ? AND {condition} AND approvals.verdict = ? ORDER BY approvals.id",
             [str(CallStatus.PENDING), str(Verdict.ALLOW)],
         )
-        return [self.call(one.call) for one in map(_approval_of, rows) if now < one.expires]
+        return [self.call(approval.call) for approval in map(_approval_of, rows) if now < approval.expires]
 
     def answer(
         self,
@@ -147,10 +147,10 @@ class ApprovalRows(CallRows):
             raise UsageError("an approval is answered with allow or deny")
         at = at or self.clock.now()
         with self.transaction() as connection:
-            asked = self.approval(approval)
-            if digest is not None and (len(digest) < SHORT_DIGEST or not asked.digest.startswith(digest)):
+            stored = self.approval(approval)
+            if digest is not None and (len(digest) < SHORT_DIGEST or not stored.digest.startswith(digest)):
                 raise UsageError(
-                    f"approval {approval} is about {asked.digest[:SHORT_DIGEST] or 'commands without a digest'}, and the answer"
+                    f"approval {approval} is about {stored.digest[:SHORT_DIGEST] or 'commands without a digest'}, and the answer"
                     f" names {digest or 'nothing'}: look at `nightshift approvals` and answer with the digest shown there"
                 )
             changed = connection.execute(
@@ -160,7 +160,7 @@ class ApprovalRows(CallRows):
             )
             if not changed.rowcount:
                 return False
-            about = self.call(asked.call)
+            about = self.call(stored.call)
             self.record(
                 "approval.answered",
                 by=by,
@@ -168,10 +168,10 @@ class ApprovalRows(CallRows):
                 incident=about.incident,
                 call=about.id,
                 why=why,
-                rule=asked.rule,
+                rule=stored.rule,
                 preview=about.preview,
                 outcome=str(verdict),
-                detail={"approval": approval, "digest": asked.digest},
+                detail={"approval": approval, "digest": stored.digest},
             )
             if verdict is Verdict.DENY:
                 self.move_call(about.id, CallStatus.PENDING, CallStatus.DENIED, by=by)

@@ -180,8 +180,8 @@ class AuditRows(Database):
 
     def _after_migration(self, connection: sqlite3.Connection, tables: Container[str]) -> None:
         sealed = self._local.sealed = sealed_tables(connection)
-        begun = connection.execute("SELECT 1 FROM audit WHERE seals != '' LIMIT 1").fetchone()
-        touch_all(connection, [table for name, table in sealed.items() if begun is None or name not in tables])
+        sealed_row = connection.execute("SELECT 1 FROM audit WHERE seals != '' LIMIT 1").fetchone()
+        touch_all(connection, [table for name, table in sealed.items() if sealed_row is None or name not in tables])
 
     def audit(self, *, incident: int | None = None, after: int = 0, limit: int | None = None) -> list[AuditRow]:
         """Return rows of the audit, oldest first, without those that only seal.
@@ -191,10 +191,10 @@ class AuditRows(Database):
             after: Only rows with a higher id.
             limit: The newest so many.
         """
-        where = f"id > ? AND what != '{SEAL}'" + ("" if incident is None else " AND incident = ?")
+        condition = f"id > ? AND what != '{SEAL}'" + ("" if incident is None else " AND incident = ?")
         arguments = [after] if incident is None else [after, incident]
         newest = self.rows(
-            f"SELECT * FROM audit WHERE {where} ORDER BY id DESC LIMIT ?", [*arguments, -1 if limit is None else limit]
+            f"SELECT * FROM audit WHERE {condition} ORDER BY id DESC LIMIT ?", [*arguments, -1 if limit is None else limit]
         )
         return [row_of(row) for row in reversed(newest)]
 

@@ -44,15 +44,15 @@ def last_period(store: AuditRows) -> Period | None:
     row = store.row("SELECT value FROM properties WHERE name = ?", [_NAME])
     if row is None:
         return None
-    kept = json.loads(row["value"])
-    until = datetime.fromisoformat(kept["until"]) if kept["until"] else None
-    return Period(datetime.fromisoformat(kept["since"]), until, kept["why"], kept["by"])
+    stored = json.loads(row["value"])
+    until = datetime.fromisoformat(stored["until"]) if stored["until"] else None
+    return Period(datetime.fromisoformat(stored["since"]), until, stored["why"], stored["by"])
 
 
 def why_open(store: AuditRows) -> str | None:
     """Return since when and why it is open, None when it is not."""
-    found = last_period(store)
-    return f"since {found.since:%Y-%m-%dT%H:%M:%SZ}: {found.why}" if found is not None and found.until is None else None
+    period = last_period(store)
+    return f"since {period.since:%Y-%m-%dT%H:%M:%SZ}: {period.why}" if period is not None and period.until is None else None
 
 
 def open_breaker(store: AuditRows, *, why: str, by: str) -> bool:

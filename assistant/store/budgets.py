@@ -58,5 +58,5 @@ class BudgetRows(AuditRows):
                 "INSERT INTO attempts (fingerprint, progress, incident, step, at) VALUES (?,?,?,?,?)",
                 [fingerprint, progress, incident, step, time_text(at)],
             )
-            what = "budget.progress" if progress else "budget.attempt"
-            self.record(what, by="engine", at=at, incident=incident, why=fingerprint, detail={"step": step})
+            event_name = "budget.progress" if progress else "budget.attempt"
+            self.record(event_name, by="engine", at=at, incident=incident, why=fingerprint, detail={"step": step})

@@ -77,18 +77,18 @@ class CallRows(AuditRows):
             if kind != "read" and call.incident is not None:
                 self._record_owner(call.incident)
             row = connection.execute(f"INSERT INTO calls ({columns}) VALUES ({', '.join('?' * len(values))})", values)
-            written = self.call(int(row.lastrowid or 0))
-            self._record_call(written, {"step": call.step, "kind": kind, "undoes": undoes})
-        return written
+            stored = self.call(int(row.lastrowid or 0))
+            self._record_call(stored, {"step": call.step, "kind": kind, "undoes": undoes})
+        return stored
 
     def _record_owner(self, incident: int) -> None:
         """Record which process holds an incident of which a change is about to be made, once for each."""
-        held = self.row("SELECT owner FROM incidents WHERE id = ?", [incident])
+        holder = self.row("SELECT owner FROM incidents WHERE id = ?", [incident])
         last = self.row(
             "SELECT by FROM audit WHERE incident = ? AND what = 'incident.claimed' ORDER BY id DESC LIMIT 1", [incident]
         )
-        if held is not None and held["owner"] is not None and (last is None or last["by"] != clean(held["owner"])):
-            self.record("incident.claimed", by=held["owner"], incident=incident, why="a change is about to be made")
+        if holder is not None and holder["owner"] is not None and (last is None or last["by"] != clean(holder["owner"])):
+            self.record("incident.claimed", by=holder["owner"], incident=incident, why="a change is about to be made")
 
     def move_call(
         self, call: int, before: CallStatus, after: CallStatus, *, preview: str | None = None, by: str | None = None
@@ -119,16 +119,16 @@ class CallRows(AuditRows):
         Raises:
             StoreBusy: Another process goes on with the call meanwhile; nothing was changed.
         """
-        shown, kept = clean(preview), [command_digest(command) for command in commands]
-        digest = hashlib.sha256(json.dumps([shown, kept]).encode("ascii")).hexdigest()
+        masked, digests = clean(preview), [command_digest(command) for command in commands]
+        digest = hashlib.sha256(json.dumps([masked, digests]).encode("ascii")).hexdigest()
         with self.transaction() as connection:
             changed = connection.execute(
                 "UPDATE calls SET preview = ?, commands = ?, digest = ? WHERE id = ? AND status = ?",
-                [shown, json.dumps(kept), digest, call.id, str(call.status)],
+                [masked, json.dumps(digests), digest, call.id, str(call.status)],
             )
             if not changed.rowcount:
                 raise StoreBusy(f"call {call.id} is {self.call(call.id).status}: another process goes on with it; ask again later")
-        return replace(call, preview=shown, digest=digest)
+        return replace(call, preview=masked, digest=digest)
 
     def frozen_commands(self, call: int) -> list[str]:
         """Return the digests of a call's frozen commands, each as `command_digest` makes it, in the order of `freeze`."""
@@ -235,10 +235,10 @@ class CallRows(AuditRows):
             status: Only those in this status.
             step: Only that of this playbook step.
         """
-        wanted = {"incident": incident, "status": None if status is None else str(status), "step": step}
-        given = {name: value for name, value in wanted.items() if value is not None}
-        where = f"WHERE {' AND '.join(f'{name} = ?' for name in given)}" if given else ""
-        return [call_of(row) for row in self.rows(f"SELECT * FROM calls {where} ORDER BY id", list(given.values()))]
+        filters = {"incident": incident, "status": None if status is None else str(status), "step": step}
+        set_filters = {name: value for name, value in filters.items() if value is not None}
+        condition = f"WHERE {' AND '.join(f'{name} = ?' for name in set_filters)}" if set_filters else ""
+        return [call_of(row) for row in self.rows(f"SELECT * FROM calls {condition} ORDER BY id", list(set_filters.values()))]
 
     def calls_on(self, node: str, tools: Sequence[str]) -> list[Call]:
         """Return the calls of some tools whose argument `node` is this node, oldest first."""

@@ -74,7 +74,7 @@ class Database:
         with self._open_lock:
             # to close under a running statement ends the whole process: a user elsewhere is the last to hold its own
             me = threading.current_thread()
-            for connection in [kept for thread, kept in self._open if thread is me or not thread.is_alive()]:
+            for connection in [open_connection for thread, open_connection in self._open if thread is me or not thread.is_alive()]:
                 connection.close()
             self._open.clear()
             self._local = threading.local()
@@ -180,8 +180,8 @@ class Database:
 
     def row(self, sql: str, arguments: Sequence[Any] = ()) -> sqlite3.Row | None:
         """Return the first row of a query, None when there is none."""
-        found = self.rows(sql, arguments)
-        return found[0] if found else None
+        rows = self.rows(sql, arguments)
+        return rows[0] if rows else None
 
     def _connection(self) -> sqlite3.Connection:
         # a connection must not cross a fork
@@ -193,16 +193,16 @@ class Database:
             connection.execute("PRAGMA synchronous = FULL")
             self._local.connection, self._local.pid = connection, os.getpid()
             self._keep(connection)
-        found: sqlite3.Connection = self._local.connection
-        return found
+        open_connection: sqlite3.Connection = self._local.connection
+        return open_connection
 
     def _keep(self, connection: sqlite3.Connection) -> None:
         """Remember a connection, and close those whose thread is over: a lease is renewed by a thread of its own each time."""
         with self._open_lock:
-            for thread, left in self._open:
+            for thread, orphan in self._open:
                 if not thread.is_alive():
-                    left.close()
-            self._open = [(thread, kept) for thread, kept in self._open if thread.is_alive()]
+                    orphan.close()
+            self._open = [(thread, live) for thread, live in self._open if thread.is_alive()]
             self._open.append((threading.current_thread(), connection))
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -258,9 +258,9 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._ours(error) from error
+            raise self._store_error(error) from error
 
-    def _ours(self, error: sqlite3.Error) -> StoreError:
+    def _store_error(self, error: sqlite3.Error) -> StoreError:
         if _is(error, "SQLITE_BUSY") or _is(error, "SQLITE_LOCKED"):
             return StoreBusy(
                 f"{self.path}: another process held the store for more than {self._busy_timeout_s:g} s; try again later "

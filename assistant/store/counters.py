@@ -30,23 +30,23 @@ class TallyRows(AuditRows):
 
     def audit_after(self, row: int, limit: int) -> list[AuditRow]:
         """Return rows of the audit behind one, the oldest first, at most so many."""
-        return [row_of(found) for found in self.rows("SELECT * FROM audit WHERE id > ? ORDER BY id LIMIT ?", [row, limit])]
+        return [row_of(audit_row) for audit_row in self.rows("SELECT * FROM audit WHERE id > ? ORDER BY id LIMIT ?", [row, limit])]
 
     def row_before(self, row: int, prefix: str) -> AuditRow | None:
         """Return the last row of the audit before one whose `what` begins with a prefix; None when there is none."""
         sql = "SELECT * FROM audit WHERE id < ? AND what GLOB ? ORDER BY id DESC LIMIT 1"
-        found = self.row(sql, [row, f"{prefix}*"])
-        return None if found is None else row_of(found)
+        earlier = self.row(sql, [row, f"{prefix}*"])
+        return None if earlier is None else row_of(earlier)
 
     def newest_row(self) -> int:
         """Return the number of the newest row of the audit, 0 before the first."""
-        found = self.row("SELECT max(id) AS id FROM audit")
-        return int(found["id"] or 0) if found is not None else 0
+        newest = self.row("SELECT max(id) AS id FROM audit")
+        return int(newest["id"] or 0) if newest is not None else 0
 
     def cursor(self, name: str) -> int | None:
         """Return how far a reader of the audit has come; None when it never read."""
-        found = self.row("SELECT row FROM cursors WHERE name = ?", [name])
-        return None if found is None else int(found["row"])
+        position = self.row("SELECT row FROM cursors WHERE name = ?", [name])
+        return None if position is None else int(position["row"])
 
     def move_cursor(self, name: str, row: int) -> None:
         """Note that a reader is done with everything up to a row."""
@@ -60,28 +60,30 @@ class TallyRows(AuditRows):
             "ON CONFLICT (name, labels) DO UPDATE SET value = value + ?3"
         )
         with self.transaction() as connection:
-            rows = [(one.name, json.dumps([(key, clean(text)) for key, text in one.labels]), value) for one, value in more.items()]
+            rows = [
+                (count.name, json.dumps([(key, clean(text)) for key, text in count.labels]), value) for count, value in more.items()
+            ]
             connection.executemany(sql, rows)
 
     def counts(self) -> dict[Count, float]:
         """Return all counts."""
-        found = self.rows("SELECT * FROM counts ORDER BY name, labels")
-        return {Count(row["name"], tuple((k, v) for k, v in json.loads(row["labels"]))): row["value"] for row in found}
+        rows = self.rows("SELECT * FROM counts ORDER BY name, labels")
+        return {Count(row["name"], tuple((k, v) for k, v in json.loads(row["labels"]))): row["value"] for row in rows}
 
     def kinds_of(self, calls: Sequence[int]) -> dict[int, str]:
         """Return the action classes of calls by their ids."""
-        found: dict[int, str] = {}
+        kinds: dict[int, str] = {}
         for start in range(0, len(calls), _MANY):
-            some = calls[start : start + _MANY]
-            rows = self.rows(f"SELECT id, kind FROM calls WHERE id IN ({', '.join('?' * len(some))})", list(some))
-            found |= {row["id"]: row["kind"] for row in rows}
-        return found
+            chunk = calls[start : start + _MANY]
+            rows = self.rows(f"SELECT id, kind FROM calls WHERE id IN ({', '.join('?' * len(chunk))})", list(chunk))
+            kinds |= {row["id"]: row["kind"] for row in rows}
+        return kinds
 
     def is_first(self, row: AuditRow) -> bool:
         """Tell whether a row of the audit is the first of its sort about its incident."""
         sql = "SELECT min(id) AS id FROM audit WHERE incident = ? AND what = ?"
-        found = self.row(sql, [row.incident, row.what])
-        return found is not None and found["id"] == row.id
+        first = self.row(sql, [row.incident, row.what])
+        return first is not None and first["id"] == row.id
 
     def open_states(self) -> dict[str, int]:
         """Return how many incidents stand in each state that is not an end."""
@@ -94,8 +96,8 @@ class TallyRows(AuditRows):
     def waiting_approvals(self, now: datetime) -> int:
         """Return how many approvals can still be answered."""
         sql = "SELECT count(*) AS many FROM approvals WHERE verdict IS NULL AND expires > ?"
-        found = self.row(sql, [time_text(now)])
-        return int(found["many"]) if found is not None else 0
+        counted = self.row(sql, [time_text(now)])
+        return int(counted["many"]) if counted is not None else 0
 
     def nodes_out(self) -> dict[str, int]:
         """Return the nodes that were cordoned by us and not put back by us, as far as the store knows, with the newest call."""

@@ -46,59 +46,63 @@ class SightRows(AuditRows):
     def unseen(self) -> list[Unseen]:
         """Return what the last pass of a leader did not see, in the order in which it began."""
         return [
-            Unseen(one["about"], one["text"], datetime.fromisoformat(one["since"]), time_of(one["told"]))
-            for one in self._seen("unseen")
+            Unseen(gap["about"], gap["text"], datetime.fromisoformat(gap["since"]), time_of(gap["told"]))
+            for gap in self._stored("unseen")
         ]
 
-    def keep_unseen(self, found: Iterable[Unseen], *, by: str) -> None:
+    def keep_unseen(self, gaps: Iterable[Unseen], *, by: str) -> None:
         """Replace what is not seen; what is told for the first time, and that nothing is left of it, gets a row in the audit."""
-        now = sorted(found, key=lambda one: (one.since, one.about))
+        now = sorted(gaps, key=lambda gap: (gap.since, gap.about))
         with self.transaction():
-            before = {one.about for one in self.unseen() if one.told is not None}
-            told = [one for one in now if one.told is not None]
-            if news := [one for one in told if one.about not in before]:
+            recorded_before = {gap.about for gap in self.unseen() if gap.told is not None}
+            recorded = [gap for gap in now if gap.told is not None]
+            if news := [gap for gap in recorded if gap.about not in recorded_before]:
                 self.record(
-                    "watch.partly_blind", by=by, why=_named(news), outcome="on", detail={"about": [one.about for one in news]}
+                    "watch.partly_blind", by=by, why=_listing(news), outcome="on", detail={"about": [gap.about for gap in news]}
                 )
-            elif before and not told:
+            elif recorded_before and not recorded:
                 self.record("watch.partly_blind", by=by, why="all of it is seen again", outcome="off")
-            self._keep_seen("unseen", [_as_json(one) for one in now])
+            self._replace_stored("unseen", [_as_json(gap) for gap in now])
 
     def aside(self) -> list[str]:
         """Return what the site keeps from Nightshift, as the last pass of a leader found it."""
-        return [one["text"] for one in self._seen("aside")]
+        return [exclusion["text"] for exclusion in self._stored("aside")]
 
     def set_aside(self, texts: Sequence[str]) -> None:
         """Replace what the site keeps from Nightshift."""
         if [clean(text) for text in texts] != self.aside():
-            self._keep_seen("aside", [{"text": clean(text)} for text in texts])
+            self._replace_stored("aside", [{"text": clean(text)} for text in texts])
 
     def remarks(self) -> list[Said]:
         """Return the last remarks, the newest first."""
-        return [Said(datetime.fromisoformat(one["at"]), one["text"]) for one in self._seen("remarks")]
+        return [Said(datetime.fromisoformat(remark["at"]), remark["text"]) for remark in self._stored("remarks")]
 
     def add_remarks(self, texts: Sequence[str], at: datetime) -> None:
         """Add remarks, and forget the oldest."""
         with self.transaction():
-            said = [Said(at, text) for text in reversed(texts)] + [one for one in self.remarks() if at - one.at <= KEPT_FOR]
-            self._keep_seen("remarks", [{"at": time_text(one.at), "text": clean(one.text)} for one in said[:KEPT_REMARKS]])
+            remarks = [Said(at, text) for text in reversed(texts)] + [
+                remark for remark in self.remarks() if at - remark.at <= KEPT_FOR
+            ]
+            self._replace_stored(
+                "remarks", [{"at": time_text(remark.at), "text": clean(remark.text)} for remark in remarks[:KEPT_REMARKS]]
+            )
 
-    def _seen(self, name: str) -> list[dict[str, Any]]:
+    def _stored(self, name: str) -> list[dict[str, Any]]:
         row = self.row("SELECT value FROM properties WHERE name = ?", [f"sight:{name}"])
         return list(json.loads(row["value"])) if row is not None else []
 
-    def _keep_seen(self, name: str, value: list[dict[str, Any]]) -> None:
+    def _replace_stored(self, name: str, value: list[dict[str, Any]]) -> None:
         with self.transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO properties (name, value) VALUES (?, ?)", [f"sight:{name}", packed(value)])
 
 
-def _named(news: Sequence[Unseen]) -> str:
+def _listing(news: Sequence[Unseen]) -> str:
     more = f"; and {len(news) - LISTED} more" if len(news) > LISTED else ""
     return (
-        f"not seen since {min(one.since for one in news):%Y-%m-%dT%H:%M:%SZ}: {'; '.join(one.text for one in news[:LISTED])}{more}"
+        f"not seen since {min(gap.since for gap in news):%Y-%m-%dT%H:%M:%SZ}: {'; '.join(gap.text for gap in news[:LISTED])}{more}"
     )
 
 
-def _as_json(one: Unseen) -> dict[str, Any]:
-    told = time_text(one.told) if one.told is not None else None
-    return {"about": clean(one.about), "text": clean(one.text), "since": time_text(one.since), "told": told}
+def _as_json(gap: Unseen) -> dict[str, Any]:
+    recorded_at = time_text(gap.told) if gap.told is not None else None
+    return {"about": clean(gap.about), "text": clean(gap.text), "since": time_text(gap.since), "told": recorded_at}

@@ -12,7 +12,7 @@ from assistant.store.rows import time_text
 
 __all__ = ["Telling", "TellingRows"]
 
-_KEPT = timedelta(days=7)
+_RETENTION = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,12 @@ class TellingRows(TallyRows):
     def tellings(self, sink: str, fingerprints: Iterable[str]) -> dict[str, Telling]:
         """Return when things were last told to a place, by fingerprint; those that never were are left out."""
         sql = "SELECT at, held FROM tellings WHERE sink = ? AND fingerprint = ?"
-        rows = {one: self.row(sql, [sink, one]) for one in set(fingerprints)}
-        return {one: Telling(datetime.fromisoformat(row["at"]), row["held"]) for one, row in rows.items() if row is not None}
+        rows = {fingerprint: self.row(sql, [sink, fingerprint]) for fingerprint in set(fingerprints)}
+        return {
+            fingerprint: Telling(datetime.fromisoformat(row["at"]), row["held"])
+            for fingerprint, row in rows.items()
+            if row is not None
+        }
 
     def keep_tellings(
         self, sink: str, told: Mapping[str, datetime], held: Iterable[str], row: int, counts: Mapping[Count, float]
@@ -46,13 +50,13 @@ class TellingRows(TallyRows):
             counts: Counts that grow by it.
         """
         with self.transaction() as connection:
-            for one, at in told.items():
+            for fingerprint, at in told.items():
                 sql = "INSERT OR REPLACE INTO tellings (sink, fingerprint, at, held) VALUES (?,?,?,0)"
-                connection.execute(sql, [sink, one, time_text(at)])
-            for one in held:
-                connection.execute("UPDATE tellings SET held = held + 1 WHERE sink = ? AND fingerprint = ?", [sink, one])
+                connection.execute(sql, [sink, fingerprint, time_text(at)])
+            for fingerprint in held:
+                connection.execute("UPDATE tellings SET held = held + 1 WHERE sink = ? AND fingerprint = ?", [sink, fingerprint])
             if told:
-                connection.execute("DELETE FROM tellings WHERE at < ?", [time_text(max(told.values()) - _KEPT)])
+                connection.execute("DELETE FROM tellings WHERE at < ?", [time_text(max(told.values()) - _RETENTION)])
             self.move_cursor(cursor_of(sink), row)
             self.add_counts(counts)
 
@@ -66,10 +70,10 @@ class TellingRows(TallyRows):
     def mask_key(self) -> bytes:
         """Return the secret by which names are masked the same way each time, made when it is first asked for."""
         with self.transaction() as connection:
-            made = secrets.token_hex(32)
-            connection.execute("INSERT OR IGNORE INTO properties (name, value) VALUES ('mask_key', ?)", [made])
+            new_key = secrets.token_hex(32)
+            connection.execute("INSERT OR IGNORE INTO properties (name, value) VALUES ('mask_key', ?)", [new_key])
             row = self.row("SELECT value FROM properties WHERE name = 'mask_key'")
-        return bytes.fromhex(row["value"] if row is not None else made)
+        return bytes.fromhex(row["value"] if row is not None else new_key)
 
 
 def cursor_of(sink: str) -> str:

@@ -54,7 +54,7 @@ class EvaluationRows(AuditRows):
 
     def evaluations(self, limit: int = 20_000) -> list[EvaluationRun]:
         """Return what pieces took, the newest first, at most so many."""
-        found = self.rows("SELECT * FROM evaluations ORDER BY at DESC, run, dataset, first LIMIT ?", [limit])
+        rows = self.rows("SELECT * FROM evaluations ORDER BY at DESC, run, dataset, first LIMIT ?", [limit])
         return [
             EvaluationRun(
                 row["run"],
@@ -68,5 +68,5 @@ class EvaluationRows(AuditRows):
                 datetime.fromisoformat(row["at"]),
                 row["prepare_s"],
             )
-            for row in found
+            for row in rows
         ]

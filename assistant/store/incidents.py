@@ -83,15 +83,15 @@ class IncidentRows(AuditRows):
             )
             number = int(row.lastrowid or 0)
             self._insert_event(connection, number, event)
-            what = self.incident(number).subject
-            self.record("incident.opened", by=by, incident=number, why=f"{event.kind}: {what}", detail={"event": plain(event)})
+            subject = self.incident(number).subject
+            self.record("incident.opened", by=by, incident=number, why=f"{event.kind}: {subject}", detail={"event": plain(event)})
         return self.incident(number), True
 
     def _standing(self, event: Event) -> Incident | None:
         if event.job is None:
             found = self.rows(f"SELECT * FROM incidents WHERE job IS NULL AND node = ? AND {_OPEN_SQL}", [place_of(event)])
-            same = [one for one in map(incident_of, found) if one.service == event.service]
-            return same[0] if same else None
+            matching = [incident for incident in map(incident_of, found) if incident.service == event.service]
+            return matching[0] if matching else None
         rows = self.rows("SELECT * FROM incidents WHERE job = ? AND attempt = ? ORDER BY id DESC", [event.job, event.attempt])
         for incident in map(incident_of, rows):
             if self._is_about_another_job(incident, event):
@@ -104,8 +104,8 @@ class IncidentRows(AuditRows):
 
     def _is_about_another_job(self, incident: Incident, event: Event) -> bool:
         """Tell whether the id was given to another job since."""
-        said = (earlier.detail["submitted"] for earlier in self.events(incident.id) if "submitted" in earlier.detail)
-        submitted = {str(plain(at)) for at in said}
+        times = (earlier.detail["submitted"] for earlier in self.events(incident.id) if "submitted" in earlier.detail)
+        submitted = {str(plain(at)) for at in times}
         return bool(submitted) and "submitted" in event.detail and str(plain(event.detail["submitted"])) not in submitted
 
     def _is_told(self, incident: Incident, event: Event) -> bool:
@@ -117,12 +117,12 @@ class IncidentRows(AuditRows):
         )
 
     def _is_old_news(self, ended: Incident, event: Event) -> bool:
-        known = self.events(ended.id)
+        earlier_events = self.events(ended.id)
         if WENT_ON in self.stages(ended.id):
             return False
         if event.kind is EventKind.JOB_ENDED and ended.state is IncidentState.RECOVERED:
             return True
-        return event.kind in {earlier.kind for earlier in known}
+        return event.kind in {earlier.kind for earlier in earlier_events}
 
     def incident(self, incident: int) -> Incident:
         """Return one incident.
@@ -153,13 +153,14 @@ class IncidentRows(AuditRows):
             open_only: Only those that somebody still works on.
             limit: At most so many.
         """
-        wanted = {"job": job, "node": node, "state": None if state is None else str(state)}
-        parts = [f"{name} = ?" for name, value in wanted.items() if value is not None] + ([_OPEN_SQL] if open_only else [])
+        filters = {"job": job, "node": node, "state": None if state is None else str(state)}
+        parts = [f"{name} = ?" for name, value in filters.items() if value is not None] + ([_OPEN_SQL] if open_only else [])
         parts += ["kind != 'outage'"] if node is not None else []
-        where = f"WHERE {' AND '.join(parts)}" if parts else ""
-        arguments = [value for value in wanted.values() if value is not None]
+        condition = f"WHERE {' AND '.join(parts)}" if parts else ""
+        arguments = [value for value in filters.values() if value is not None]
         return [
-            incident_of(row) for row in self.rows(f"SELECT * FROM incidents {where} ORDER BY id DESC LIMIT ?", [*arguments, limit])
+            incident_of(row)
+            for row in self.rows(f"SELECT * FROM incidents {condition} ORDER BY id DESC LIMIT ?", [*arguments, limit])
         ]
 
     def claim(self, incident: int, owner: str, seconds: float, now: datetime | None = None, *, gone: str | None = None) -> bool:
@@ -178,15 +179,15 @@ class IncidentRows(AuditRows):
         now = now or self.clock.now()
         with self.transaction() as connection:
             before = self.incident(incident).owner
-            taken = connection.execute(
+            updated = connection.execute(
                 "UPDATE incidents SET owner = ?, lease_until = ? "
                 "WHERE id = ? AND (owner IS NULL OR owner = ? OR lease_until <= ? OR owner = ?)",
                 [owner, time_text(now + timedelta(seconds=seconds)), incident, owner, time_text(now), gone],
             )
-            if taken.rowcount == 1 and before not in (None, owner):
+            if updated.rowcount == 1 and before not in (None, owner):
                 why = f"the process of {before} has ended" if before == gone else f"the lease of {before} had run out"
                 self.record("incident.claimed", by=owner, at=now, incident=incident, why=why)
-            return taken.rowcount == 1
+            return updated.rowcount == 1
 
     def renew(self, incident: int, owner: str, seconds: float, now: datetime | None = None) -> bool:
         """Lengthen a lease; False when it is no longer the owner's, who must then stop."""
@@ -266,12 +267,12 @@ class IncidentRows(AuditRows):
 
         A job that failed of what others failed of counts by the incident of the shared cause, until its own restart fails.
         """
-        known = "SELECT 1 FROM stages WHERE incident = i.id AND stage = ? AND at >= coalesce(i.closed, '')"
+        acknowledged = "SELECT 1 FROM stages WHERE incident = i.id AND stage = ? AND at >= coalesce(i.closed, '')"
         member = "SELECT 1 FROM events WHERE incident = i.id AND kind = 'outage' AND job IS NOT NULL"
-        again = "SELECT 1 FROM stages WHERE incident = i.id AND stage = 'restarted'"
+        restarted = "SELECT 1 FROM stages WHERE incident = i.id AND stage = 'restarted'"
         rows = self.rows(
-            f"SELECT id FROM incidents i WHERE state = ? AND NOT EXISTS ({known}) AND (NOT EXISTS ({member}) OR EXISTS ({again})) "
-            "ORDER BY id",
+            f"SELECT id FROM incidents i WHERE state = ? AND NOT EXISTS ({acknowledged}) "
+            f"AND (NOT EXISTS ({member}) OR EXISTS ({restarted})) ORDER BY id",
             [str(IncidentState.ESCALATED), ACKNOWLEDGED],
         )
         return [int(row["id"]) for row in rows]
@@ -315,7 +316,7 @@ class IncidentRows(AuditRows):
         with self.transaction() as connection:
             row = connection.execute("INSERT INTO evidence (incident, source, text, facts, at) VALUES (?,?,?,?,?)", values)
             number = row.lastrowid
-        return next(evidence_of(found) for found in self.rows("SELECT * FROM evidence WHERE id = ?", [number]))
+        return next(evidence_of(evidence_row) for evidence_row in self.rows("SELECT * FROM evidence WHERE id = ?", [number]))
 
     def evidence(self, incident: int) -> Sequence[Evidence]:
         """Return the evidence of an incident in the order in which it came."""

@@ -36,8 +36,8 @@ def read_key(path: Path) -> StoreKey | None:
         StoreError: It cannot be read, or is no key.
     """
     try:
-        kept = json.loads(path.read_text(encoding="ascii"))
-        return StoreKey(bytes.fromhex(kept["key"]), int(kept["since"]))
+        content = json.loads(path.read_text(encoding="ascii"))
+        return StoreKey(bytes.fromhex(content["key"]), int(content["since"]))
     except FileNotFoundError:
         return None
     except OSError as error:

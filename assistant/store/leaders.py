@@ -49,22 +49,22 @@ class LeaderRows(AuditRows):
             name: Of what is led.
         """
         with self.unfenced(), self.transaction() as connection:
-            now, held = self.clock.now(), self.leader(name)
-            mine = held is not None and held.owner == owner
-            if held is not None and not mine and held.until > now and not gone(held.owner):
+            now, current = self.clock.now(), self.leader(name)
+            is_ours = current is not None and current.owner == owner
+            if current is not None and not is_ours and current.until > now and not gone(current.owner):
                 return None
-            token = held.token if held is not None and mine else (held.token if held is not None else 0) + 1
-            taken = Leadership(owner, token, now + timedelta(seconds=seconds))
-            if mine:
-                connection.execute("UPDATE leaders SET until = ? WHERE name = ?", [time_text(taken.until), name])
+            token = current.token if current is not None and is_ours else (current.token if current is not None else 0) + 1
+            renewed = Leadership(owner, token, now + timedelta(seconds=seconds))
+            if is_ours:
+                connection.execute("UPDATE leaders SET until = ? WHERE name = ?", [time_text(renewed.until), name])
             else:
                 connection.execute(
                     "INSERT OR REPLACE INTO leaders (name, owner, token, until) VALUES (?,?,?,?)",
-                    [name, owner, token, time_text(taken.until)],
+                    [name, owner, token, time_text(renewed.until)],
                 )
-                why = f"the lease of {held.owner} had run out" if held is not None else ""
+                why = f"the lease of {current.owner} had run out" if current is not None else ""
                 self.record("leader.took_over", by=owner, at=now, why=why, detail={"name": name, "token": token})
-            return taken
+            return renewed
 
     def resign(self, led: Leadership, name: str = "watch") -> None:
         """Give leadership back at once, so that another need not wait; one that is no longer held is left alone."""

@@ -19,8 +19,17 @@ class LedgerRows(AuditRows):
     def keep_sightings(self, incident: int, sightings: Iterable[Sighting]) -> None:
         """Write what an incident says of its nodes, in place of what it said before; nothing takes it out of the ledger."""
         rows = [
-            (incident, one.node, time_text(one.at), one.reason, one.blamed, one.of, packed(one.traits), packed(one.heat))
-            for one in sightings
+            (
+                incident,
+                sighting.node,
+                time_text(sighting.at),
+                sighting.reason,
+                sighting.blamed,
+                sighting.of,
+                packed(sighting.traits),
+                packed(sighting.heat),
+            )
+            for sighting in sightings
         ]
         with self.transaction() as connection:
             connection.execute("DELETE FROM sightings WHERE incident = ?", [incident])

@@ -111,10 +111,10 @@ class MemoryRows(AuditRows):
             self._changed(connection)
             detail = {"action": memory.action, "lines": memory.lines[:3]}
             self.record("memory.kept", by=memory.by, incident=memory.incident, why=memory.why, outcome=memory.reason, detail=detail)
-        kept = self.memory(memory.incident)
-        if kept is None:
+        stored = self.memory(memory.incident)
+        if stored is None:
             raise StoreError(f"the memory of incident {memory.incident} was written and is not there")
-        return kept
+        return stored
 
     def memory(self, incident: int) -> Memory | None:
         """Return the memory of an incident; None where it was never confirmed, or that was taken back."""
@@ -123,8 +123,8 @@ class MemoryRows(AuditRows):
 
     def memories(self, *, reason: str | None = None) -> list[Memory]:
         """Return all memories, oldest first, or only those of a reason."""
-        where = "m.taken_back IS NULL" + ("" if reason is None else " AND m.reason = ?")
-        rows = self.rows(f"{_SELECT} WHERE {where} ORDER BY m.at, m.incident", [] if reason is None else [reason])
+        condition = "m.taken_back IS NULL" + ("" if reason is None else " AND m.reason = ?")
+        rows = self.rows(f"{_SELECT} WHERE {condition} ORDER BY m.at, m.incident", [] if reason is None else [reason])
         return [_memory(row) for row in rows]
 
     def take_back(self, incident: int, *, by: str, why: str) -> bool:
@@ -165,19 +165,19 @@ class MemoryRows(AuditRows):
         matrix = self._matrix(embedder)
         if not queries or not len(matrix.vectors):
             return []
-        asked = np.asarray(queries, dtype=np.float32)
-        if asked.shape[1] != matrix.vectors.shape[1]:
+        query_matrix = np.asarray(queries, dtype=np.float32)
+        if query_matrix.shape[1] != matrix.vectors.shape[1]:
             return []
-        similar = matrix.vectors @ asked.T
+        similar = matrix.vectors @ query_matrix.T
         best_query = similar.argmax(axis=1)
         best = similar[np.arange(len(similar)), best_query]
-        found: dict[int, Near] = {}
+        nearest_by_incident: dict[int, Near] = {}
         for row in np.argsort(-best, kind="stable"):
             incident = int(matrix.incidents[row])
-            found.setdefault(incident, Near(incident, int(matrix.lines[row]), int(best_query[row]), float(best[row])))
-            if len(found) == limit:
+            nearest_by_incident.setdefault(incident, Near(incident, int(matrix.lines[row]), int(best_query[row]), float(best[row])))
+            if len(nearest_by_incident) == limit:
                 break
-        return list(found.values())
+        return list(nearest_by_incident.values())
 
     def strangers(self, embedder: str, limit: int) -> list[Memory]:
         """Return memories whose vectors another embedder made, newest first."""
@@ -196,11 +196,11 @@ class MemoryRows(AuditRows):
     def _matrix(self, embedder: str) -> _Matrix:
         version = self.memories_version()
         with self._matrices_lock:
-            kept = self._matrices or {}
-            if embedder not in kept or kept[embedder].version != version:
+            matrices = self._matrices or {}
+            if embedder not in matrices or matrices[embedder].version != version:
                 self._matrices = {embedder: self._read_matrix(embedder, version)}
-                kept = self._matrices
-            return kept[embedder]
+                matrices = self._matrices
+            return matrices[embedder]
 
     def _read_matrix(self, embedder: str, version: str) -> _Matrix:
         import numpy as np

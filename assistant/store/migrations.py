@@ -317,8 +317,8 @@ def applied(connection: sqlite3.Connection) -> list[str]:
     has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '_sqlite_migrations'").fetchone()
     if not has_table:
         return []
-    found = connection.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = ? ORDER BY rowid", [_SET])
-    return [str(row[0]) for row in found]
+    rows = connection.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = ? ORDER BY rowid", [_SET])
+    return [str(row[0]) for row in rows]
 
 
 def pending(connection: sqlite3.Connection) -> list[str]:
@@ -329,8 +329,8 @@ def pending(connection: sqlite3.Connection) -> list[str]:
 
 def unknown(connection: sqlite3.Connection) -> list[str]:
     """Return steps that a store has had and this version does not know: it is newer than we are."""
-    known = {step.__name__ for step in STEPS}
-    return [name for name in applied(connection) if name not in known]
+    step_names = {step.__name__ for step in STEPS}
+    return [name for name in applied(connection) if name not in step_names]
 
 
 def apply(connection: sqlite3.Connection, *, stop_before: str | None = None) -> None:

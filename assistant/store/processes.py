@@ -15,7 +15,7 @@ __all__ = ["ProcessRows"]
 
 logger = logging.getLogger(__name__)
 
-KEPT = timedelta(days=60)
+RETENTION = timedelta(days=60)
 SAME_START = timedelta(seconds=2)
 """The queue and the accounting may tell the start of one attempt a second apart."""
 
@@ -51,4 +51,4 @@ class ProcessRows(ReadingRows):
         with self.transaction() as connection:
             sql = "INSERT OR REPLACE INTO job_processes (job, attempt, begun, at, report) VALUES (?,?,?,?,?)"
             connection.execute(sql, [job.id, job.attempt, time_text(job.started), time_text(report.at), packed(report)])
-            connection.execute("DELETE FROM job_processes WHERE at < ?", [time_text(report.at - KEPT)])
+            connection.execute("DELETE FROM job_processes WHERE at < ?", [time_text(report.at - RETENTION)])

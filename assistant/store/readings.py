@@ -18,13 +18,13 @@ class ReadingRows(AuditRows):
 
     def kept_readings(self, nodes: Sequence[str]) -> dict[str, Kept]:
         """Return what is kept of nodes; a row that cannot be read is none, and says so."""
-        found: dict[str, Kept] = {}
+        by_node: dict[str, Kept] = {}
         for first in range(0, len(nodes), AT_ONCE):
-            some = nodes[first : first + AT_ONCE]
-            marks = ",".join("?" * len(some))
-            for row in self.rows(f"SELECT node, readings FROM readings WHERE node IN ({marks})", some):
-                found[row["node"]] = _kept(row["readings"])
-        return found
+            chunk = nodes[first : first + AT_ONCE]
+            marks = ",".join("?" * len(chunk))
+            for row in self.rows(f"SELECT node, readings FROM readings WHERE node IN ({marks})", chunk):
+                by_node[row["node"]] = _stored_reading(row["readings"])
+        return by_node
 
     def keep_readings(self, readings: Mapping[str, Sequence[Reading]]) -> None:
         """Replace what is kept of nodes; no part of the audit, for nothing rests on it but a rate."""
@@ -33,7 +33,7 @@ class ReadingRows(AuditRows):
             connection.executemany("INSERT OR REPLACE INTO readings (node, readings) VALUES (?, ?)", rows)
 
 
-def _kept(text: str) -> Kept:
+def _stored_reading(text: str) -> Kept:
     try:
         return Kept(from_text(text))
     except ValueError as error:

@@ -69,10 +69,10 @@ class RuleRows(AuditRows):
             task: Only those made for this task or for any.
         """
         rows = self.rows("SELECT * FROM rules ORDER BY made, id")
-        found = [_rule(row) for row in rows]
+        rules_read = [_rule(row) for row in rows]
         return [
             rule
-            for rule in found
+            for rule in rules_read
             if (kind is None or rule.kind is kind)
             and (not counting or rule.state.counts)
             and (task is None or rule.task in ("", task))

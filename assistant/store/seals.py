@@ -83,8 +83,8 @@ class SealedTable(NamedTuple):
     @property
     def rows_sql(self) -> str:
         """SELECT of key and content of all rows that are sealed."""
-        where = f" WHERE NOT ({UNSEALED_ROWS[self.name]})" if self.name in UNSEALED_ROWS else ""
-        return f"SELECT {self.key_sql()}, {self.content_sql()} FROM main.{_quoted(self.name)}{where}"
+        condition = f" WHERE NOT ({UNSEALED_ROWS[self.name]})" if self.name in UNSEALED_ROWS else ""
+        return f"SELECT {self.key_sql()}, {self.content_sql()} FROM main.{_quoted(self.name)}{condition}"
 
 
 def sealed_tables(connection: sqlite3.Connection) -> dict[str, SealedTable]:
@@ -133,8 +133,8 @@ def touch_all(connection: sqlite3.Connection, tables: Iterable[SealedTable]) -> 
 
 
 def _keys_sql(table: SealedTable) -> str:
-    where = f" WHERE NOT ({UNSEALED_ROWS[table.name]})" if table.name in UNSEALED_ROWS else ""
-    return f"SELECT {table.key_sql()} AS key FROM main.{_quoted(table.name)}{where}"
+    condition = f" WHERE NOT ({UNSEALED_ROWS[table.name]})" if table.name in UNSEALED_ROWS else ""
+    return f"SELECT {table.key_sql()} AS key FROM main.{_quoted(table.name)}{condition}"
 
 
 def touched_seals(connection: sqlite3.Connection, tables: Mapping[str, SealedTable]) -> Seals:
@@ -158,9 +158,9 @@ def touched_seals(connection: sqlite3.Connection, tables: Mapping[str, SealedTab
 
 def row_content(connection: sqlite3.Connection, table: SealedTable, key: str) -> str:
     """Return the content of a row as `SealedTable.content_sql` gives it, empty when there is no such row."""
-    where = " AND ".join(f"{_quoted(column)} IS ?" for column in table.key)
+    condition = " AND ".join(f"{_quoted(column)} IS ?" for column in table.key)
     row = connection.execute(
-        f"SELECT {table.content_sql()} FROM main.{_quoted(table.name)} WHERE {where}", json.loads(key)
+        f"SELECT {table.content_sql()} FROM main.{_quoted(table.name)} WHERE {condition}", json.loads(key)
     ).fetchone()
     return "" if row is None else str(row[0])
 
@@ -219,8 +219,10 @@ def _table(connection: sqlite3.Connection, name: str) -> SealedTable:
     columns = connection.execute(f"PRAGMA main.table_info({_quoted(name)})").fetchall()
     key = tuple(row[1] for row in sorted((row for row in columns if row[5]), key=lambda row: row[5])) or ("rowid",)
     left_out = UNSEALED_COLUMNS.get(name, frozenset())
-    others = sorted((row[1], row[2], row[4]) for row in columns if row[1] not in left_out and row[1] not in key)
-    return SealedTable(name, key, tuple(row[0] for row in others), tuple(_default(sort, sql) for _, sort, sql in others))
+    content_columns = sorted((row[1], row[2], row[4]) for row in columns if row[1] not in left_out and row[1] not in key)
+    return SealedTable(
+        name, key, tuple(row[0] for row in content_columns), tuple(_default(sort, sql) for _, sort, sql in content_columns)
+    )
 
 
 def _default(sort: str, sql: str | None) -> str:

@@ -34,8 +34,8 @@ class TrialRows(AuditRows):
 
     def may(self, model: str, task: str) -> bool:
         """Tell whether a task may be handed to a model: only where it beat the baseline in its trial."""
-        found = self.trial(model, task) if model else None
-        return found is not None and found["model"] > found["baseline"]
+        trial = self.trial(model, task) if model else None
+        return trial is not None and trial["model"] > trial["baseline"]
 
 
 def _name(model: str, task: str) -> str:

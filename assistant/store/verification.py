@@ -84,7 +84,7 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
             yield Broken(0, f"table {table.name} holds what Nightshift does not write: {error}")
     for name, rows in sealed.items():
         for row_key, row in _standing(rows):
-            yield Broken(row, f"{name} {_shown(row_key)} was removed with its table; audit row {row} holds its seal")
+            yield Broken(row, f"{name} {_key_text(row_key)} was removed with its table; audit row {row} holds its seal")
 
 
 def _broken_chain(
@@ -96,11 +96,11 @@ def _broken_chain(
         heads.setdefault(head.row, []).append(head)
     first = connection.execute("SELECT min(id) FROM audit").fetchone()[0]
     # row 0 seals what a store is made with; stores from before there were seals begin with row 1
-    previous, wanted = FIRST, 0 if first == 0 else 1
+    previous, expected = FIRST, 0 if first == 0 else 1
     for row in connection.execute("SELECT * FROM audit ORDER BY id"):
         number = row["id"]
-        if number != wanted:
-            yield Broken(wanted, f"row {wanted} is missing")
+        if number != expected:
+            yield Broken(expected, f"row {expected} is missing")
         if row["previous"] != previous:
             yield Broken(number, f"row {number} does not follow row {number - 1}: that one was replaced")
         why = _broken_row(row, key)
@@ -109,15 +109,15 @@ def _broken_chain(
         for head in heads.get(number, ()):
             if row["hash"] != head.hash:
                 yield Broken(number, f"row {number} has the hash {row['hash']}, but {head.hash} was kept: the audit was rewritten")
-        previous, wanted = row["hash"], wanted + 1
+        previous, expected = row["hash"], expected + 1
         overwritten += _collect(row, sealed)
-    written = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'audit'").fetchone()[0] or 0
-    if written != wanted - 1:
-        yield Broken(wanted, f"rows are missing at the end: rows up to {written} had been written")
+    last_written = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'audit'").fetchone()[0] or 0
+    if last_written != expected - 1:
+        yield Broken(expected, f"rows are missing at the end: rows up to {last_written} had been written")
     last = max(heads, default=0)
-    if last >= wanted:
-        why = f"row {last} was kept, and the audit ends with row {wanted - 1}: rows were cut off, or the file is an older copy"
-        yield Broken(wanted, why)
+    if last >= expected:
+        why = f"row {last} was kept, and the audit ends with row {expected - 1}: rows were cut off, or the file is an older copy"
+        yield Broken(expected, why)
 
 
 def _broken_row(row: sqlite3.Row, key: StoreKey | None) -> str | None:
@@ -137,8 +137,8 @@ def _collect(row: sqlite3.Row, sealed: _Sealed) -> Iterator[Broken]:
         for row_key, seal in rows.items():
             before, at = own.get(row_key, ("", 0))
             if seal.before != before:
-                what = f"changed past Nightshift after row {at}" if before else "added or brought back past Nightshift"
-                yield Broken(row["id"], f"{table} {_shown(row_key)} was {what}, before row {row['id']} wrote over it")
+                change = f"changed past Nightshift after row {at}" if before else "added or brought back past Nightshift"
+                yield Broken(row["id"], f"{table} {_key_text(row_key)} was {change}, before row {row['id']} wrote over it")
             own[row_key] = (seal.after, row["id"])
 
 
@@ -168,9 +168,9 @@ def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int,
             return f"audit {why}" if why is not None else overwritten[0].why
     tables = sealed_tables(connection)
     decisions = connection.execute("SELECT id FROM decisions WHERE call = ?", [call]).fetchall()
-    wanted = [("calls", call), *(("decisions", row[0]) for row in decisions)]
-    wanted += [("approvals", approval)] if approval is not None else []
-    for name, number in wanted:
+    sealed_rows = [("calls", call), *(("decisions", row[0]) for row in decisions)]
+    sealed_rows += [("approvals", approval)] if approval is not None else []
+    for name, number in sealed_rows:
         row_key = f"[{number}]"
         digest = row_digest(tables[name], row_key, row_content(connection, tables[name], row_key))
         if sealed.get(name, {}).get(row_key, ("", 0))[0] != digest:
@@ -183,12 +183,13 @@ def _broken_table(connection: sqlite3.Connection, table: SealedTable, seals: dic
         expected, row = seals.pop(row_key, ("", 0))
         if not expected:
             yield Broken(
-                0, f"{table.name} {_shown(row_key)} was added past Nightshift: no row of the audit knows it, or one seals its end"
+                0,
+                f"{table.name} {_key_text(row_key)} was added past Nightshift: no row of the audit knows it, or one seals its end",
             )
         elif expected != digest:
-            yield Broken(row, f"{table.name} {_shown(row_key)} was changed after row {row} of the audit had sealed it")
+            yield Broken(row, f"{table.name} {_key_text(row_key)} was changed after row {row} of the audit had sealed it")
     for row_key, row in _standing(seals):
-        yield Broken(row, f"{table.name} {_shown(row_key)} was removed; row {row} of the audit holds its seal")
+        yield Broken(row, f"{table.name} {_key_text(row_key)} was removed; row {row} of the audit holds its seal")
 
 
 def _standing(seals: Mapping[str, tuple[str, int]]) -> Iterator[tuple[str, int]]:
@@ -196,7 +197,7 @@ def _standing(seals: Mapping[str, tuple[str, int]]) -> Iterator[tuple[str, int]]
     return ((row_key, row) for row_key, (digest, row) in seals.items() if digest)
 
 
-def _shown(row_key: str) -> str:
+def _key_text(row_key: str) -> str:
     return ", ".join(str(value) for value in json.loads(row_key))
 
 

@@ -12,7 +12,7 @@ from assistant.store.rows import clean, packed, time_of, time_text
 
 __all__ = ["PassingWatch", "WatchRows"]
 
-_KEPT = timedelta(days=30)
+_RETENTION = timedelta(days=30)
 """How long the row of a watch stays that passes no more."""
 
 
@@ -65,7 +65,7 @@ class WatchRows(AuditRows):
     ) -> None:
         """Keep the last pass of a watch; also one that stands by writes it, so the fence does not hold here."""
         values = [owner, time_text(at), seconds, int(leads), time_text(at) if whole else None]
-        values += [packed([clean(one) for one in trouble]), unfinished, in_flight]
+        values += [packed([clean(problem) for problem in trouble]), unfinished, in_flight]
         values += [policy, mode, clean(policy_problem), json.dumps(list(kill_switch))]
         sql = (
             "INSERT INTO watches (owner, began, at, seconds, leads, whole_at, trouble, unfinished, in_flight, policy, mode, "
@@ -76,7 +76,7 @@ class WatchRows(AuditRows):
         )
         with self.unfenced(), self.transaction() as connection:
             connection.execute(sql, values)
-            connection.execute("DELETE FROM watches WHERE at < ?", [time_text(at - _KEPT)])
+            connection.execute("DELETE FROM watches WHERE at < ?", [time_text(at - _RETENTION)])
 
     def watches(self) -> list[PassingWatch]:
         """Return the watches of the last 30 days, the latest pass first."""

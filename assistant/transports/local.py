@@ -101,9 +101,9 @@ def _read_both(process: subprocess.Popen[bytes], output: Output, until: float) -
             if pipe is not None:
                 selector.register(pipe, selectors.EVENT_READ, number)
         while selector.get_map():
-            left = until - time.monotonic()
-            ready = selector.select(max(left, 0))
-            if left <= 0 or not ready:
+            remaining_s = until - time.monotonic()
+            ready = selector.select(max(remaining_s, 0))
+            if remaining_s <= 0 or not ready:
                 raise subprocess.TimeoutExpired(process.args, 0)
             for key, _ in ready:
                 block = os.read(key.fd, BLOCK_BYTES)

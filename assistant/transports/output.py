@@ -29,25 +29,25 @@ class OutputRoom:
         """Begin a round of so many nodes."""
         self.limits = limits
         self._share = max(LEAST_SHARE_BYTES, limits.all_bytes // max(nodes, 1))
-        self._left = limits.all_bytes
+        self._remaining = limits.all_bytes
         self._lock = Lock()
 
     def place(self) -> Output:
         """Return where one command's output goes."""
         return Output(self)
 
-    def take(self, count: int, held: int) -> bool:
+    def take(self, count: int, current: int) -> bool:
         """Take room for more bytes of a command that holds some already; False where there is none."""
         with self._lock:
-            if held + count > self._share and count > self._left:
+            if current + count > self._share and count > self._remaining:
                 return False
-            self._left -= count
+            self._remaining -= count
             return True
 
     def give_back(self, count: int) -> None:
         """Give back the room of an answer that was dropped."""
         with self._lock:
-            self._left += count
+            self._remaining += count
 
 
 class Output:
@@ -76,12 +76,12 @@ class Output:
 
     def start(self, stream: int, most: int = 4096) -> bytes:
         """Return the first bytes of one output, joining no more than needed."""
-        kept = b""
+        beginning = b""
         for piece in self._pieces[stream]:
-            kept += piece[: most - len(kept)]
-            if len(kept) >= most:
+            beginning += piece[: most - len(beginning)]
+            if len(beginning) >= most:
                 break
-        return kept
+        return beginning
 
     def last(self, stream: int, most: int) -> bytes:
         """Return the last bytes of one output, of its last block."""

@@ -139,8 +139,8 @@ def _reply(node: str, finished: Finished, mark: str) -> Reply:
 
     out, err = after_mark(finished.out, mark), finished.err.decode("utf-8", "replace")
     if out is None:
-        said = (finished.out.decode("utf-8", "replace") or err).strip()[-200:]
-        why = f"the account's shell on {node} did not run the command (forced command, nologin, restricted?); it said: {said!r}"
+        excerpt = (finished.out.decode("utf-8", "replace") or err).strip()[-200:]
+        why = f"the account's shell on {node} did not run the command (forced command, nologin, restricted?); it said: {excerpt!r}"
         return _not_reached(node, Failure.PROTOCOL, why)
     return Reply(node, True, finished.status, out.decode("utf-8", "replace"), err)
 
@@ -248,8 +248,8 @@ class _Round(Generic[Item, Answer]):
             return dict(self.answers)
 
     def _hire(self) -> None:
-        wanted = min(self.fan_out + self._silent(), len(self.waiting) + len(self.running), MOST_THREADS)
-        while self.threads < wanted:
+        thread_count = min(self.fan_out + self._silent(), len(self.waiting) + len(self.running), MOST_THREADS)
+        while self.threads < thread_count:
             self.threads += 1
             self.crew.hire(self._serve)
 

@@ -62,13 +62,13 @@ def marked(command: str) -> tuple[str, str]:
 
 def after_mark(out: bytes, mark: str) -> bytes | None:
     """Return what a marked command itself said; None where the mark is missing: something else ran."""
-    started = next((found for found in _STARTED.finditer(out) if found[1] == mark.encode()), None)
+    started = next((match for match in _STARTED.finditer(out) if match[1] == mark.encode()), None)
     return out[started.end() :] if started else None
 
 
-def ending(said: bytes) -> str | None:
+def ending(output: bytes) -> str | None:
     """Return the command that ends a marked command and all its children, None when it has not begun."""
-    started = _STARTED.search(said)
+    started = _STARTED.search(output)
     # sshd makes the shell the leader of a group of its own, so that its number is the group's
     return f"kill -KILL -{int(started[2])}" if started and int(started[2]) > 1 else None
 
@@ -99,13 +99,13 @@ def collect(channel: paramiko.Channel, host: Host, deadline: Deadline, output: O
     """
     pause_s = FIRST_LOOK_S
     while not channel.status_event.wait(min(pause_s, deadline.left())):
-        taken = _take(channel, host, output)
-        pause_s = BUSY_LOOK_S if taken >= WINDOW_BYTES // 8 else min(pause_s * 2, LOOK_S)
+        byte_count = _take(channel, host, output)
+        pause_s = BUSY_LOOK_S if byte_count >= WINDOW_BYTES // 8 else min(pause_s * 2, LOOK_S)
         if deadline.passed:
             raise _late(host, deadline, output)
     quiet = deadline.sooner(QUIET_S)
     for stream, take in enumerate((channel.recv, channel.recv_stderr)):
-        _rest(channel, take, quiet, host, output, stream)
+        _read_remaining(channel, take, quiet, host, output, stream)
     if channel.exit_status < 0:
         raise NotReached(
             Failure.LOST,
@@ -116,16 +116,16 @@ def collect(channel: paramiko.Channel, host: Host, deadline: Deadline, output: O
 
 def _take(channel: paramiko.Channel, host: Host, output: Output) -> int:
     """Take out what has come, without waiting, and return how much that was."""
-    taken = 0
+    byte_count = 0
     for stream, ready, take in ((0, channel.recv_ready, channel.recv), (1, channel.recv_stderr_ready, channel.recv_stderr)):
         # no more than a window in one turn: a node that never stops must not keep this thread from its deadline
-        while ready() and taken < WINDOW_BYTES:
+        while ready() and byte_count < WINDOW_BYTES:
             block = take(BLOCK_BYTES)
             if not block:
                 break
-            taken += len(block)
+            byte_count += len(block)
             _keep(output, stream, block, host)
-    return taken
+    return byte_count
 
 
 def _keep(output: Output, stream: int, block: bytes, host: Host) -> None:
@@ -140,7 +140,7 @@ def _late(host: Host, deadline: Deadline, output: Output) -> NotReached:
     return NotReached(Failure.TIMEOUT, text, output.start(0))
 
 
-def _rest(
+def _read_remaining(
     channel: paramiko.Channel, take: Callable[[int], bytes], quiet: Deadline, host: Host, output: Output, stream: int
 ) -> None:
     """Read one output to its end; what a child in the background may still say is not waited for long."""

@@ -82,13 +82,13 @@ def first_values(options: list[Option], facts: Callable[[Mapping[str, Option]], 
         options: Of all files, user's first.
         facts: Gives what `Match` looks at (`host`, `originalhost`, `user`, `localuser`), from the options found so far.
     """
-    found: dict[str, list[Option]] = {}
+    by_key: dict[str, list[Option]] = {}
     first: dict[str, Option] = {}
     for option in options:
         if all(_met(criterion, facts(first)) for criterion in option.conditions):
-            found.setdefault(option.key, []).append(option)
+            by_key.setdefault(option.key, []).append(option)
             first.setdefault(option.key, option)
-    return found
+    return by_key
 
 
 def matches(patterns: tuple[str, ...], name: str) -> bool:
@@ -137,56 +137,56 @@ def _options(path: Path, reading: Reading, outer: tuple[Criterion, ...], depth: 
     reading.files.append(path)
     block = outer
     for number, line in enumerate(text.splitlines(), 1):
-        where = f"{path}:{number}"
+        location = f"{path}:{number}"
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        key, words = _split(line, where)
+        key, words = _split(line, location)
         if key == "host":
             block = (*outer, Criterion("originalhost", words))
         elif key == "match":
-            block = (*outer, *_criteria(words, where))
+            block = (*outer, *_criteria(words, location))
         elif key == "include":
             for included in _included(words, reading):
                 yield from _options(included, reading, block, depth + 1)
         else:
-            yield Option(key, words, where, block)
+            yield Option(key, words, location, block)
 
 
-def _split(line: str, where: str) -> tuple[str, tuple[str, ...]]:
+def _split(line: str, location: str) -> tuple[str, tuple[str, ...]]:
     match = _LINE.fullmatch(line)
     if match is None or not match[2]:
-        raise ConfigError(f"{where}: {line.strip()!r} is no `Option value`; ssh_config(5) lists the options")
+        raise ConfigError(f"{location}: {line.strip()!r} is no `Option value`; ssh_config(5) lists the options")
     key = match[1].lower()
     if key in _RAW:
         return key, (match[2],)
     try:
         words = tuple(shlex.split(match[2], comments=True))
     except ValueError as error:
-        raise ConfigError(f"{where}: {line.strip()!r}: {error}; close the quote") from error
+        raise ConfigError(f"{location}: {line.strip()!r}: {error}; close the quote") from error
     if not words:
-        raise ConfigError(f"{where}: {match[1]} has no value")
+        raise ConfigError(f"{location}: {match[1]} has no value")
     return key, words
 
 
-def _criteria(words: tuple[str, ...], where: str) -> list[Criterion]:
-    found: list[Criterion] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
+def _criteria(words: tuple[str, ...], location: str) -> list[Criterion]:
+    criteria: list[Criterion] = []
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
         negated = word.startswith("!")
         kind = word.lstrip("!").lower()
         if kind in _FLAGS:
             # our names are never made canonical, and there is one pass only: what waits for another one is passed over
-            found.append(Criterion("all" if kind in ("all", "final") else "never", (), negated))
-        elif not rest:
-            raise ConfigError(f"{where}: Match {kind} needs a value")
+            criteria.append(Criterion("all" if kind in ("all", "final") else "never", (), negated))
+        elif not remaining:
+            raise ConfigError(f"{location}: Match {kind} needs a value")
         elif kind in ("host", "originalhost", "user", "localuser"):
-            found.append(Criterion(kind, tuple(rest.pop(0).split(",")), negated))
+            criteria.append(Criterion(kind, tuple(remaining.pop(0).split(",")), negated))
         else:
-            logger.debug("%s: Match %s is not looked at: the block never applies", where, kind)
-            found.append(Criterion("never"))
-            rest.pop(0)
-    return found
+            logger.debug("%s: Match %s is not looked at: the block never applies", location, kind)
+            criteria.append(Criterion("never"))
+            remaining.pop(0)
+    return criteria
 
 
 def _included(words: tuple[str, ...], reading: Reading) -> Iterator[Path]:

@@ -85,38 +85,38 @@ def explained(error: Exception, label: str, doing: str) -> NotReached:
         return error
     if isinstance(error, ConfigError):
         return NotReached(Failure.CONFIG, str(error))
-    wanted = f"could not {doing} {label}"
+    attempt = f"could not {doing} {label}"
     if isinstance(error, socket.gaierror):
         return NotReached(
-            Failure.UNRESOLVED, f"{wanted}: {error.strerror}; is the name in DNS, /etc/hosts or HostName of ssh_config?"
+            Failure.UNRESOLVED, f"{attempt}: {error.strerror}; is the name in DNS, /etc/hosts or HostName of ssh_config?"
         )
     if isinstance(error, TimeoutError):
-        return NotReached(Failure.UNREACHABLE, f"{wanted}: no answer in time; is the machine on, is the network up?")
+        return NotReached(Failure.UNREACHABLE, f"{attempt}: no answer in time; is the machine on, is the network up?")
     if isinstance(error, OSError):
         failure = _BY_NUMBER.get(error.errno or 0, Failure.UNREACHABLE)
-        return NotReached(failure, f"{wanted}: {error.strerror or error}{_advice(failure)}")
+        return NotReached(failure, f"{attempt}: {error.strerror or error}{_advice(failure)}")
     if isinstance(error, AuthenticationException):
-        return NotReached(Failure.AUTHENTICATION, f"{wanted}: {error}")
+        return NotReached(Failure.AUTHENTICATION, f"{attempt}: {error}")
     if isinstance(error, IncompatiblePeer):
-        return NotReached(Failure.PROTOCOL, f"{wanted}: no method in common: {error}")
+        return NotReached(Failure.PROTOCOL, f"{attempt}: no method in common: {error}")
     if isinstance(error, EOFError):
-        return NotReached(Failure.LOST, f"{wanted}: the connection was closed from there")
+        return NotReached(Failure.LOST, f"{attempt}: the connection was closed from there")
     if isinstance(error, SSHException):
-        return _of_ssh(error, wanted)
+        return _of_ssh(error, attempt)
     raise error
 
 
-def _of_ssh(error: Exception, wanted: str) -> NotReached:
+def _of_ssh(error: Exception, attempt: str) -> NotReached:
     text = str(error)
     if "banner" in text or "Indecipherable" in text:
         return NotReached(
             Failure.PROTOCOL,
-            f"{wanted}: it took the connection and closed it, or speaks no SSH ({text.strip()}); "
+            f"{attempt}: it took the connection and closed it, or speaks no SSH ({text.strip()}); "
             "is that sshd's port, does hosts.deny, fail2ban or MaxStartups turn us away?",
         )
     if "Signature verification" in text:
-        return NotReached(Failure.KEY_MISMATCH, f"{wanted}: it cannot prove that the host key is its own ({text})")
-    return NotReached(Failure.LOST, f"{wanted}: {text}")
+        return NotReached(Failure.KEY_MISMATCH, f"{attempt}: it cannot prove that the host key is its own ({text})")
+    return NotReached(Failure.LOST, f"{attempt}: {text}")
 
 
 def _advice(failure: Failure) -> str:
@@ -159,14 +159,14 @@ class Proxy:
         Raises:
             OSError: It cannot be started.
         """
-        self.socket, other = socket.socketpair()
+        self.socket, process_end = socket.socketpair()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the connection)
         try:
             self._process = processes.start(
                 ["/bin/sh", "-c", f"exec {command}"],
                 environment=processes.clean_environment(),
-                stdin=other.fileno(),
-                stdout=other.fileno(),
+                stdin=process_end.fileno(),
+                stdout=process_end.fileno(),
                 stderr=self._words.fileno(),
                 start_new_session=True,
             )
@@ -174,7 +174,7 @@ class Proxy:
             self.close_files()
             raise
         finally:
-            other.close()
+            process_end.close()
 
     def said(self) -> str:
         """Return the end of what it said on standard error."""

@@ -109,8 +109,8 @@ class Hosts:
         options: list[Option] = []
         files: list[Path] = []
         for path, folder in self._roots:
-            found, read = read_config(path, home=self.me.home, folder=folder)
-            options += found
+            host_options, read = read_config(path, home=self.me.home, folder=folder)
+            options += host_options
             files += [path, *read]
         self._options, self._files, self._routes = options, files, {}
         self._stamp = stamp(files)
@@ -126,16 +126,16 @@ class Hosts:
             routes[node] = self._way(node, "", None, ())
         return routes[node]
 
-    def _way(self, alias: str, user: str, port: int | None, seen: tuple[str, ...]) -> tuple[Host, ...]:
-        if alias in seen or len(seen) >= MOST_HOPS:
-            raise ConfigError(f"the way to {seen[0]} goes in a circle: {' > '.join((*seen, alias))}; mend ProxyJump")
+    def _way(self, alias: str, user: str, port: int | None, visited: tuple[str, ...]) -> tuple[Host, ...]:
+        if alias in visited or len(visited) >= MOST_HOPS:
+            raise ConfigError(f"the way to {visited[0]} goes in a circle: {' > '.join((*visited, alias))}; mend ProxyJump")
         values = self._values(alias, user)
         host = self._host(alias, user, port, values)
         jumps, command = _text(values, "proxyjump", "none"), _text(values, "proxycommand", "none")
         if jumps.lower() != "none" and ("proxycommand" not in values or _jump_stands_first(self._options, values)):
-            first, *others = _jumps(jumps, host, self.me)
-            way = self._way(first.alias, first.user, first.port, (*seen, alias))
-            return (*way, *(self._host(*hop, self._values(hop.alias, hop.user)) for hop in others), host)
+            first, *further = _jumps(jumps, host, self.me)
+            way = self._way(first.alias, first.user, first.port, (*visited, alias))
+            return (*way, *(self._host(*hop, self._values(hop.alias, hop.user)) for hop in further), host)
         if command.lower() != "none":
             return (replace(host, proxy_command=expand_tokens(command, host, self.me)),)
         return (host,)
@@ -145,19 +145,19 @@ class Hosts:
 
     def _facts(self, alias: str, user: str, first: Mapping[str, Option]) -> dict[str, str]:
         hostname = first["hostname"].words[0].replace("%h", alias) if "hostname" in first else alias
-        wanted = user or (first["user"].words[0] if "user" in first else self.me.user)
-        return {"host": hostname, "originalhost": alias, "user": wanted, "localuser": self.me.user}
+        login = user or (first["user"].words[0] if "user" in first else self.me.user)
+        return {"host": hostname, "originalhost": alias, "user": login, "localuser": self.me.user}
 
     def _host(self, alias: str, user: str, port: int | None, values: Mapping[str, list[Option]]) -> Host:
         hostname = _text(values, "hostname", "%h").replace("%h", alias).replace("%%", "%")
         user = user or _text(values, "user", self.me.user)
-        for what, name in (("name", alias), ("HostName", hostname), ("User", user)):
+        for label, name in (("name", alias), ("HostName", hostname), ("User", user)):
             if not _SAFE.fullmatch(name) or name.startswith("-"):
-                raise ConfigError(f"{what} {name!r} is no name that can be connected to; write letters, digits, `.`, `-` and `_`")
+                raise ConfigError(f"{label} {name!r} is no name that can be connected to; write letters, digits, `.`, `-` and `_`")
         bare = Host(alias, hostname, user, port or _number(values, "port", 22, 65535))
-        named = self._paths(values, "identityfile", bare)
-        trusted = self._known(values, "userknownhostsfile", bare) or self._own("known_hosts", "known_hosts2")
-        trusted += self._known(values, "globalknownhostsfile", bare) or tuple(
+        named_keys = self._paths(values, "identityfile", bare)
+        trusted = self._known_hosts_paths(values, "userknownhostsfile", bare) or self._own("known_hosts", "known_hosts2")
+        trusted += self._known_hosts_paths(values, "globalknownhostsfile", bare) or tuple(
             self.system / name for name in ("ssh_known_hosts", "ssh_known_hosts2")
         )
         revoked = self._paths(values, "revokedhostkeys", bare)
@@ -166,8 +166,8 @@ class Hosts:
             hostname,
             user,
             bare.port,
-            identity_files=named or (() if "identityfile" in values else self._own(*DEFAULT_KEYS)),
-            named_keys=bool(named),
+            identity_files=named_keys or (() if "identityfile" in values else self._own(*DEFAULT_KEYS)),
+            named_keys=bool(named_keys),
             certificate_files=self._paths(values, "certificatefile", bare),
             identities_only=_text(values, "identitiesonly", "no").lower() in ("yes", "true"),
             agent=self._agent(values, bare),
@@ -185,7 +185,7 @@ class Hosts:
         words = [option.words[0] for option in values.get(key, ())]
         return tuple(dict.fromkeys(self._path(word, host) for word in words if word.lower() != "none"))
 
-    def _known(self, values: Mapping[str, list[Option]], key: str, host: Host) -> tuple[Path, ...]:
+    def _known_hosts_paths(self, values: Mapping[str, list[Option]], key: str, host: Host) -> tuple[Path, ...]:
         words = values[key][0].words if key in values else ()
         return tuple(Path(os.devnull) if word.lower() == "none" else self._path(word, host) for word in words)
 
@@ -206,14 +206,14 @@ class Hosts:
 
 def stamp(files: Sequence[Path]) -> tuple[object, ...]:
     """Return something that changes when one of the files does; a missing file counts, too."""
-    found: list[object] = []
+    stamps: list[object] = []
     for path in files:
         try:
             status = path.stat()
-            found.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
+            stamps.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
         except OSError:
-            found.append((path, None))
-    return tuple(found)
+            stamps.append((path, None))
+    return tuple(stamps)
 
 
 def expand_tokens(text: str, host: Host, me: Me) -> str:

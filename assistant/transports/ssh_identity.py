@@ -55,38 +55,38 @@ class Identities:
     @contextmanager
     def offered(self, host: Host) -> Iterator[tuple[list[Identity], list[str]]]:
         """Give the keys for a host, and why others cannot be used; the agent stays open meanwhile."""
-        with _agent_keys(host.agent) as held:
+        with _agent_keys(host.agent) as agent_keys:
             in_files, problems = self._in_files(host)
-            named = {bytes(found.key.asbytes()) for found in in_files} | set(_public_halves(host))
-            agents = [Identity(key, f"{key.get_name()} {fingerprint(_blob(key))} (agent)") for key in held]
-            first = [found for found in agents if _blob(found.key) in named or _is_certificate(found.key)]
-            others = [] if host.identities_only else [found for found in agents if found not in first]
+            configured = {bytes(identity.key.asbytes()) for identity in in_files} | set(_public_halves(host))
+            agents = [Identity(key, f"{key.get_name()} {fingerprint(_blob(key))} (agent)") for key in agent_keys]
+            first = [identity for identity in agents if _blob(identity.key) in configured or _is_certificate(identity.key)]
+            agent_others = [] if host.identities_only else [identity for identity in agents if identity not in first]
             if host.identities_only:
-                first = [found for found in first if _blob(found.key) in named]
-            shown = {_blob(found.key) for found in first + others}
-            yield first + others + [found for found in in_files if _blob(found.key) not in shown], problems
+                first = [identity for identity in first if _blob(identity.key) in configured]
+            offered_blobs = {_blob(identity.key) for identity in first + agent_others}
+            yield first + agent_others + [identity for identity in in_files if _blob(identity.key) not in offered_blobs], problems
 
     def _in_files(self, host: Host) -> tuple[list[Identity], list[str]]:
-        found, problems = [], []
+        identities, problems = [], []
         for path in host.identity_files:
             certificates = [None, Path(f"{path}{CERTIFICATE_SUFFIX}"), *host.certificate_files]
             for certificate in reversed(certificates):  # a certificate goes before the bare key
                 loaded = self._load(path, certificate)
                 if loaded.key is not None:
                     how = f"{path}, {certificate.name}" if certificate else str(path)
-                    found.append(Identity(loaded.key, f"{loaded.key.get_name()} {fingerprint(loaded.key.asbytes())} ({how})"))
+                    identities.append(Identity(loaded.key, f"{loaded.key.get_name()} {fingerprint(loaded.key.asbytes())} ({how})"))
                 elif certificate is None and loaded.problem and (host.named_keys or "missing" not in loaded.problem):
                     problems.append(loaded.problem)
-        return list({_blob(identity.key): identity for identity in found}.values()), problems
+        return list({_blob(identity.key): identity for identity in identities}.values()), problems
 
     def _load(self, path: Path, certificate: Path | None) -> _Loaded:
         now = stamp([path, *([certificate] if certificate else [])])
         with self._lock:
-            seen = self._files.get((path, certificate))
-            if seen is None or seen[0] != now:
-                seen = now, _load(path, certificate)
-                self._files[path, certificate] = seen
-            return seen[1]
+            cached = self._files.get((path, certificate))
+            if cached is None or cached[0] != now:
+                cached = now, _load(path, certificate)
+                self._files[path, certificate] = cached
+            return cached[1]
 
 
 def _load(path: Path, certificate: Path | None) -> _Loaded:
@@ -150,8 +150,8 @@ def _blob(key: PKey) -> bytes:
     certified = getattr(key, "public_blob", None)
     if certified is not None:
         return bytes(certified.key_blob)
-    held = getattr(key, "blob", None)  # an agent's key is what the agent calls it
-    return bytes(held) if held is not None else bytes(key.asbytes())
+    agent_blob = getattr(key, "blob", None)  # an agent's key is what the agent calls it
+    return bytes(agent_blob) if agent_blob is not None else bytes(key.asbytes())
 
 
 def _is_certificate(key: PKey) -> bool:

@@ -66,20 +66,20 @@ class KnownHosts:
         """Trust these entries."""
         self.files = tuple(files)
         self._plain: dict[str, list[Entry]] = {}
-        self._others: list[Entry] = []
-        self._found: dict[str, list[Entry]] = {}
+        self._patterned: list[Entry] = []
+        self._by_name: dict[str, list[Entry]] = {}
         for entry in entries:
             if entry.digest or any(sign in name for name in entry.names for sign in "*?!"):
-                self._others.append(entry)
+                self._patterned.append(entry)
             else:
                 for name in entry.names:
                     self._plain.setdefault(name, []).append(entry)
 
     def about(self, name: str) -> list[Entry]:
         """Return the entries that speak of a host, as it is written in the files: `node03`, `[node03]:2222`."""
-        if name not in self._found:
-            self._found[name] = [*self._plain.get(name, ()), *(entry for entry in self._others if entry.speaks_of(name))]
-        return self._found[name]
+        if name not in self._by_name:
+            self._by_name[name] = [*self._plain.get(name, ()), *(entry for entry in self._patterned if entry.speaks_of(name))]
+        return self._by_name[name]
 
     def kinds(self, host: Host) -> list[str]:
         """Return the types of key that would be trusted of a host, so that it is asked for one of these first."""
@@ -130,11 +130,11 @@ class KnownHostsFiles:
         """Return what these files hold now; a missing file holds nothing."""
         now = stamp(files)
         with self._lock:  # or each of many new connections would read them
-            seen = self._read.get(files)
-            if seen is None or seen[0] != now:
-                seen = now, KnownHosts((entry for path in files for entry in read_known_hosts(path)), files)
-                self._read[files] = seen
-            return seen[1]
+            cached = self._read.get(files)
+            if cached is None or cached[0] != now:
+                cached = now, KnownHosts((entry for path in files for entry in read_known_hosts(path)), files)
+                self._read[files] = cached
+            return cached[1]
 
 
 def read_known_hosts(path: Path) -> list[Entry]:
@@ -162,7 +162,7 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(sha256(key).digest()).decode().rstrip("=")
 
 
-def _entry(words: list[str], where: str) -> Entry | None:
+def _entry(words: list[str], location: str) -> Entry | None:
     marker = words.pop(0) if words[0].startswith("@") else ""
     if len(words) < 3 or marker not in ("", "@cert-authority", "@revoked"):
         return None
@@ -172,10 +172,10 @@ def _entry(words: list[str], where: str) -> Entry | None:
             _, version, salt, digest = words[0].split("|")
             if version != "1":
                 return None
-            return Entry(marker, (), base64.b64decode(salt), base64.b64decode(digest), words[1], key, where)
+            return Entry(marker, (), base64.b64decode(salt), base64.b64decode(digest), words[1], key, location)
     except (binascii.Error, ValueError):
         return None
-    return Entry(marker, tuple(words[0].lower().split(",")), b"", b"", words[1], key, where)
+    return Entry(marker, tuple(words[0].lower().split(",")), b"", b"", words[1], key, location)
 
 
 def _read_revoked(path: Path | None) -> list[Entry]:
@@ -192,15 +192,15 @@ def _read_revoked(path: Path | None) -> list[Entry]:
         raise ConfigError(
             f"RevokedHostKeys {path} cannot be read ({error}); it must be text, one public key a line, no KRL"
         ) from error
-    found = []
+    revoked = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if words and not line.startswith("#"):
             entry = _entry(["@revoked", "*", *words], f"{path}:{number}")
             if entry is None:
                 raise ConfigError(f"RevokedHostKeys {path}:{number} is no public key; a KRL is not understood")
-            found.append(entry)
-    return found
+            revoked.append(entry)
+    return revoked
 
 
 def _kinds(entries: Iterable[Entry]) -> list[str]:

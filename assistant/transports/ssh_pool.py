@@ -51,7 +51,7 @@ class Pool:
         self._places: dict[Route, _Place] = {}
         self._lock = Lock()
         self._identities = Identities()
-        self._known = KnownHostsFiles()
+        self._known_hosts_files = KnownHostsFiles()
         self._sweeper: Timer | None = None
 
     def use(self, route: Route, deadline: Deadline, work: Callable[[Connection], Result]) -> Result:
@@ -61,12 +61,12 @@ class Pool:
             NotReached: There is no connection, or `work` said so.
         """
         with self._borrowed(route, deadline) as connection:
-            kept = not connection.fresh
+            is_reused = not connection.fresh
             try:
                 return work(connection)
             except Stale:
                 connection.retired = True
-                if not kept or deadline.passed:
+                if not is_reused or deadline.passed:
                     raise
         logger.debug("host=%s kept connection is dead, connecting again", route[-1].alias)
         with self._borrowed(route, deadline) as connection:
@@ -100,8 +100,8 @@ class Pool:
             with self._lock:
                 connection.users -= 1
                 connection.used_at = time.monotonic()
-                done = connection.retired and not connection.busy
-            if done:
+                is_unused = connection.retired and not connection.busy
+            if is_unused:
                 connection.close()
 
     def _get(self, route: Route, deadline: Deadline) -> Connection:
@@ -125,10 +125,10 @@ class Pool:
     def _open(self, route: Route, deadline: Deadline) -> Connection:
         host = route[-1]
         within = deadline.sooner(host.connect_timeout_s or self.connect_timeout_s)
-        known = self._known.of(host.known_hosts)
+        known_hosts = self._known_hosts_files.of(host.known_hosts)
         try:
             stream = connect(host, within) if len(route) == 1 else self._through(route[:-1], host, within)
-            return Connection.open(host, stream, known, self._identities, within, keepalive_s=self.keepalive_s)
+            return Connection.open(host, stream, known_hosts, self._identities, within, keepalive_s=self.keepalive_s)
         except (OSError, ConfigError) as error:
             raise explained(error, host.label, "connect to") from error
 
@@ -159,10 +159,10 @@ class Pool:
             ]
             for _, connection in idle:
                 connection.retired = True
-            kept = len(self._places) - len(idle)
+            live_count = len(self._places) - len(idle)
         for _, connection in idle:
             connection.close()
-        if kept:
+        if live_count:
             self._sweep_later()
 
 
@@ -193,10 +193,10 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]
     @property
     def preferred_keys(self) -> tuple[str, ...]:
         plain = self._preferred_keys
-        every = (*plain, *(f"{kind}{CERTIFICATE}" for kind in plain))
-        certified = [kind for kind in every if CERTIFICATE in self.kinds and kind.endswith(CERTIFICATE)]
-        known = [kind for kind in every if _as_key_type(kind) in self.kinds]
-        return tuple(dict.fromkeys([*certified, *known, *every]))
+        all_kinds = (*plain, *(f"{kind}{CERTIFICATE}" for kind in plain))
+        certified = [kind for kind in all_kinds if CERTIFICATE in self.kinds and kind.endswith(CERTIFICATE)]
+        known_kinds = [kind for kind in all_kinds if _as_key_type(kind) in self.kinds]
+        return tuple(dict.fromkeys([*certified, *known_kinds, *all_kinds]))
 
 
 def _as_key_type(algorithm: str) -> str:
@@ -244,10 +244,12 @@ class Connection:
                 transport.set_keepalive(host.keepalive_s or keepalive_s)
             return cls(host, transport, stream, proxy)
         except BaseException as error:
-            said = proxy.said() if proxy else ""
+            proxy_output = proxy.said() if proxy else ""
             _close(transport, stream)
             if proxy and isinstance(error, NotReached) and error.failure in (Failure.PROTOCOL, Failure.LOST, Failure.SILENT):
-                raise NotReached(Failure.PROXY, f"ProxyCommand of {host.label} gives no connection: {said or error}") from error
+                raise NotReached(
+                    Failure.PROXY, f"ProxyCommand of {host.label} gives no connection: {proxy_output or error}"
+                ) from error
             raise
 
     @property
@@ -308,9 +310,9 @@ class Connection:
     def _channel(self, kind: str, deadline: Deadline, *, window_size: int | None, target: Host | None = None) -> paramiko.Channel:
         fresh, self.fresh = self.fresh, False
         wait = deadline if fresh else deadline.sooner(max(deadline.left() / 2, 0.001)).sooner(STALE_AFTER_S)
-        where = {"dest_addr": (target.hostname, target.port), "src_addr": ("127.0.0.1", 0)} if target else {}
+        addresses = {"dest_addr": (target.hostname, target.port), "src_addr": ("127.0.0.1", 0)} if target else {}
         try:
-            return self._transport.open_channel(kind, timeout=wait.left(), window_size=window_size, **where)
+            return self._transport.open_channel(kind, timeout=wait.left(), window_size=window_size, **addresses)
         except paramiko.ChannelException as error:
             if target:
                 raise NotForwarded(
@@ -326,11 +328,11 @@ class Connection:
             )
             raise Stale(failure, f"{self.host.label} {why}") from error
 
-    def _end(self, channel: paramiko.Channel, said: bytes) -> None:
+    def _end(self, channel: paramiko.Channel, output: bytes) -> None:
         """Ask for the end of a command that is given up; where nothing gets through, it lives until its node is back."""
         with suppress(OSError, EOFError, paramiko.SSHException):
             send_request(channel, "signal", "KILL", reply=False)
-        kill = ending(said)
+        kill = ending(output)
         if kill:
             # sshd takes no signals for root; nobody waits for this second way, which may hang as the first
             Thread(target=self._end_by_kill, args=(kill,), name="ssh-kill", daemon=True).start()

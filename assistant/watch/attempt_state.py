@@ -19,7 +19,7 @@ OVER = (IncidentState.CLOSED, IncidentState.RECOVERED)
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownIncidents:
     """The incidents about attempts of jobs."""
 
     by_attempt: Mapping[Attempt, tuple[Incident, ...]]
@@ -32,18 +32,18 @@ class Known:
     """Incidents that were closed since their job went on by itself: whatever happens to it later is news."""
 
     @classmethod
-    def of(cls, incidents: Iterable[Incident], *, unproven: Collection[int] = (), went_on: Collection[int] = ()) -> Known:
+    def of(cls, incidents: Iterable[Incident], *, unproven: Collection[int] = (), went_on: Collection[int] = ()) -> KnownIncidents:
         """Return what is known by incidents, in any order."""
-        found: dict[Attempt, list[Incident]] = {}
+        by_attempt: dict[Attempt, list[Incident]] = {}
         for incident in incidents:
             if incident.job is not None:
-                found.setdefault((incident.job, incident.attempt), []).append(incident)
-        return cls({attempt: tuple(those) for attempt, those in found.items()}, unproven=unproven, went_on=went_on)
+                by_attempt.setdefault((incident.job, incident.attempt), []).append(incident)
+        return cls({attempt: tuple(those) for attempt, those in by_attempt.items()}, unproven=unproven, went_on=went_on)
 
     def awaits_proof(self, job: Job) -> bool:
         """Tell whether a person was asked about the hang of an attempt, so that only what proves it is news."""
-        found = self.by_attempt.get((job.id, job.attempt), ())
-        return any(one.id in self.unproven and _covers(one, job, EventKind.HANG) for one in found)
+        incidents = self.by_attempt.get((job.id, job.attempt), ())
+        return any(incident.id in self.unproven and _covers(incident, job, EventKind.HANG) for incident in incidents)
 
     def covers(self, job: Job, kind: EventKind) -> bool:
         """Tell whether an event about an attempt is no news.
@@ -57,7 +57,7 @@ class Known:
             return True
         of_attempt = self.by_attempt.get(attempt, ())
         if kind is EventKind.JOB_ENDED:
-            of_attempt = tuple(one for one in of_attempt if one.id not in self.unproven)
+            of_attempt = tuple(incident for incident in of_attempt if incident.id not in self.unproven)
         return any(_covers(incident, job, kind) for incident in of_attempt if incident.id not in self.went_on)
 
     def has_gone_on(self, job: Job) -> int:
@@ -67,7 +67,10 @@ class Known:
     def may_go_on(self, job: Job) -> bool:
         """Tell whether an incident about an attempt stands that is closed once the job goes on by itself."""
         of_attempt = self.by_attempt.get((job.id, job.attempt), ())
-        return any(one.kind in STANDING and one.state not in OVER and _covers(one, job, EventKind.HANG) for one in of_attempt)
+        return any(
+            incident.kind in STANDING and incident.state not in OVER and _covers(incident, job, EventKind.HANG)
+            for incident in of_attempt
+        )
 
 
 def _covers(incident: Incident, job: Job, kind: EventKind) -> bool:
@@ -78,9 +81,9 @@ def _covers(incident: Incident, job: Job, kind: EventKind) -> bool:
     if incident.kind in ADVICE:
         return False
     if incident.state is IncidentState.CLOSED and kind is EventKind.JOB_ENDED:
-        return not _after(job.ended, incident.closed)
+        return not _is_after(job.ended, incident.closed)
     return incident.state is not IncidentState.CLOSED
 
 
-def _after(event: datetime | None, other: datetime | None) -> bool:
-    return event is not None and other is not None and event > other
+def _is_after(event: datetime | None, reference: datetime | None) -> bool:
+    return event is not None and reference is not None and event > reference

@@ -42,7 +42,7 @@ class HangLimits:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _PhaseGaps:
     count: int = 0
     longest: float = 0.0
     recent: array[float] = field(default_factory=lambda: array("d"))
@@ -59,7 +59,7 @@ class _Seen:
 class Cadence:
     """The gaps of one attempt, by phase."""
 
-    _seen: dict[Phase, _Seen] = field(default_factory=dict)
+    _gaps: dict[Phase, _PhaseGaps] = field(default_factory=dict)
     trained_s: float = 0.0
     steps: int = 0
     """Steps made in the gaps of training."""
@@ -72,27 +72,27 @@ class Cadence:
 
     def expected_s(self, phase: Phase, sizes: Mapping[str, int]) -> float | None:
         """Return how long a phase of announced sizes takes by what it took before, a day at most; None where that is not known."""
-        known = [count * self.unit_s[phase, unit] for unit, count in sizes.items() if (phase, unit) in self.unit_s]
-        return min(max(known), LONGEST_EXPECTED_S) if known else None
+        estimates = [count * self.unit_s[phase, unit] for unit, count in sizes.items() if (phase, unit) in self.unit_s]
+        return min(max(estimates), LONGEST_EXPECTED_S) if estimates else None
 
     def add(self, phase: Phase, gap_s: float, steps: int = 0) -> None:
         """Learn a gap between two logged steps, what the job was at meanwhile, and how many steps it made."""
         if gap_s >= 0:
             if phase is Phase.TRAINING:
                 self.steps, self.trained_s = self.steps + steps, self.trained_s + gap_s
-            self._seen.setdefault(phase, _Seen()).add(gap_s)
+            self._gaps.setdefault(phase, _PhaseGaps()).add(gap_s)
 
     def count(self, phase: Phase) -> int:
         """Return how many gaps of a phase were seen."""
-        return self._seen[phase].count if phase in self._seen else 0
+        return self._gaps[phase].count if phase in self._gaps else 0
 
     def longest(self, phase: Phase) -> float:
         """Return the longest gap of a phase; 0 before the first."""
-        return self._seen[phase].longest if phase in self._seen else 0.0
+        return self._gaps[phase].longest if phase in self._gaps else 0.0
 
     def usual(self, phase: Phase) -> float:
         """Return the median of the last gaps of a phase; 0 before the first."""
-        return median(self._seen[phase].recent) if phase in self._seen else 0.0
+        return median(self._gaps[phase].recent) if phase in self._gaps else 0.0
 
     @property
     def usual_step_s(self) -> float:
@@ -102,11 +102,11 @@ class Cadence:
     @property
     def longest_of_all(self) -> float:
         """The longest gap of any phase that the job has come back from."""
-        return max((seen.longest for seen in self._seen.values()), default=0.0)
+        return max((phase_gaps.longest for phase_gaps in self._gaps.values()), default=0.0)
 
     def told(self) -> Mapping[str, float]:
         """Return the longest gap by phase, for people."""
-        return {str(phase): round(seen.longest, 1) for phase, seen in self._seen.items()}
+        return {str(phase): round(phase_gaps.longest, 1) for phase, phase_gaps in self._gaps.items()}
 
 
 def rarest(phases: set[Phase]) -> Phase:

@@ -83,7 +83,7 @@ def slowness_of(view: View, now: datetime, peers: Sequence[float], remarks: list
     pays = slow.worth_restarting(restart_s)
     lost_h = slow.lost_s * max(1, len(job.nodes)) / 3600
     if not pays and (now - slow.since).total_seconds() < TOLD_AFTER_S:
-        text = f"is {slow.ratio:.1f} times slower than {_whom(slow)} since {slow.since:%H:%M}"
+        text = f"is {slow.ratio:.1f} times slower than {_comparison(slow)} since {slow.since:%H:%M}"
         remarks.append(remark_on(view, "slow", text))
         return None
     detail = {
@@ -101,7 +101,7 @@ def slowness_of(view: View, now: datetime, peers: Sequence[float], remarks: list
     return Event(EventKind.SLOW_JOB, job.id, None, slow.since, detail, job.attempt)
 
 
-def _whom(slow: Slow) -> str:
+def _comparison(slow: Slow) -> str:
     return "before" if slow.against == "itself" else "its peers"
 
 

@@ -83,13 +83,13 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
     """
     phase, training = signs.phase, signs.phase in (Phase.TRAINING, Phase.FIRST_STEP)
     plausible = not training and (not cadence.count(phase) or (signs.announced and signs.expected_s is None))
-    told = signs.beat_at is not None and phase is Phase.TRAINING and cadence.count(phase) >= FEW_STEPS
+    beat_stopped = signs.beat_at is not None and phase is Phase.TRAINING and cadence.count(phase) >= FEW_STEPS
     suspect_s, certain_s = suspect_after_s(cadence, phase, limits), certain_after_s(cadence, phase, limits)
     if phase is Phase.END:
         suspect_s = certain_s = 2 * max(certain_s, limits.silent_s)  # what comes after training has no rhythm
     if signs.beat_at is not None:
         # it says when it evaluates or saves, so within training nothing else can take long
-        certain_s = max(suspect_s, limits.told_s) if told else certain_s
+        certain_s = max(suspect_s, limits.told_s) if beat_stopped else certain_s
         moved = max(signs.beat_at, signs.phase_at or signs.beat_at)
         chatters = (signs.output_at - moved).total_seconds() > max(LATE_S, suspect_s)
         how, since = (Still.NO_BEAT, moved) if chatters else (Still.SILENT, max(moved, signs.life_at))
@@ -105,4 +105,4 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
     still_s = (now - since).total_seconds()
     if still_s <= suspect_s:
         return None
-    return Suspicion(how, since, still_s, suspect_s, phase, still_s > certain_s, plausible, told)
+    return Suspicion(how, since, still_s, suspect_s, phase, still_s > certain_s, plausible, beat_stopped)

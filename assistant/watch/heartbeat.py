@@ -24,7 +24,7 @@ _IN_LOG = re.compile(r"(?:^|\s)heartbeat: (/\S+)\s*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatReading:
     """What a heartbeat says."""
 
     step: int
@@ -37,35 +37,35 @@ class Beat:
 def heartbeat_path(job: Job) -> Path | None:
     """Return where the heartbeat of a job would lie; None where that cannot be told."""
     spec, folder = job.spec, job.work_dir
-    named = ""
+    path_text = ""
     if spec is not None:
-        said = _DIRECTIVE.search(spec.script)
-        named = spec.environment.get(VARIABLE, "") or (next(filter(None, said.groups()), "") if said else "")
-    if not named and folder is None:
+        match = _DIRECTIVE.search(spec.script)
+        path_text = spec.environment.get(VARIABLE, "") or (next(filter(None, match.groups()), "") if match else "")
+    if not path_text and folder is None:
         return None
-    path = Path((named or f"heartbeat-{job.id}.json").replace("%j", job.id))
+    path = Path((path_text or f"heartbeat-{job.id}.json").replace("%j", job.id))
     return path if path.is_absolute() else (folder / path if folder is not None else None)
 
 
 def path_in(text: str) -> Path | None:
     """Return the path of a heartbeat that a line of a log names."""
-    found = _IN_LOG.search(text) if "heartbeat: /" in text else None
-    return Path(found[1]) if found else None
+    match = _IN_LOG.search(text) if "heartbeat: /" in text else None
+    return Path(match[1]) if match else None
 
 
-def read_beat(text: str, job: Job) -> Beat | None:
+def read_beat(text: str, job: Job) -> HeartbeatReading | None:
     """Return what a heartbeat file says; None where it is another job's, another attempt's, or no heartbeat."""
     try:
-        said = parse_json(text)
-        step, phase, at = whole_number(said["step"]), str(said.get("phase", "")), str(said["at"])
+        fields = parse_json(text)
+        step, phase, at = whole_number(fields["step"]), str(fields.get("phase", "")), str(fields["at"])
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    if str(said.get("job", job.id)) != job.id or said.get("attempt", job.attempt) != job.attempt:
+    if str(fields.get("job", job.id)) != job.id or fields.get("attempt", job.attempt) != job.attempt:
         return None
-    return Beat(step, Phase(phase) if phase in tuple(Phase) else None, f"{at} {step} {phase}")
+    return HeartbeatReading(step, Phase(phase) if phase in tuple(Phase) else None, f"{at} {step} {phase}")
 
 
-def last_beat(path: Path | None, job: Job) -> Beat | None:
+def last_beat(path: Path | None, job: Job) -> HeartbeatReading | None:
     """Return the last beat of a job; None where it has no heartbeat.
 
     Raises:

@@ -109,8 +109,8 @@ class LossTrack:
             if point.loss is not None:
                 self._take(point, math.nan if is_no_number(point) else point.loss)
         if len(self._losses) > KEPT_POINTS + LEVEL:
-            for kept in (self._steps, self._lines, self._losses, self._norms):
-                del kept[:-KEPT_POINTS]
+            for series in (self._steps, self._lines, self._losses, self._norms):
+                del series[:-KEPT_POINTS]
         if self._raised > KEPT_POINTS:
             self._best, self._raised = median(self._losses[-LEVEL:]), 0  # that is its level now
         if not (self._raised or self._no_gradients >= NO_GRADIENTS) or len(self._losses) < MIN_POINTS:

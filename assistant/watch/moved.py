@@ -56,18 +56,18 @@ def motion_since(job: Job, events: Sequence[Event]) -> Motion:
         return Motion()
     stood_at = _number(hang.detail.get("step"))
     marks: Any = hang.detail.get(READ_UP_TO)
-    found = _beaten(job, hang.detail, stood_at)
+    motion = _beaten(job, hang.detail, stood_at)
     for path, begin in marks.items() if isinstance(marks, Mapping) else ():
-        found = _joined(found, _written(Path(str(path)), _number(begin), stood_at))
-    return found
+        motion = _joined(motion, _motion_in_log(Path(str(path)), _number(begin), stood_at))
+    return motion
 
 
-def _joined(first: Motion, other: Motion) -> Motion:
-    steps = [one.step for one in (first, other) if one.step is not None]
-    return Motion(first.goes_on or other.goes_on, max(steps, default=None), first.steps_shown or other.steps_shown)
+def _joined(first: Motion, second: Motion) -> Motion:
+    steps = [motion.step for motion in (first, second) if motion.step is not None]
+    return Motion(first.goes_on or second.goes_on, max(steps, default=None), first.steps_shown or second.steps_shown)
 
 
-def _written(path: Path, begin: int | None, stood_at: int | None) -> Motion:
+def _motion_in_log(path: Path, begin: int | None, stood_at: int | None) -> Motion:
     """Return what was written to a log behind a place; nothing where it is shorter now, so that it is another file."""
     try:
         size = status_of(path).st_size
@@ -75,7 +75,10 @@ def _written(path: Path, begin: int | None, stood_at: int | None) -> Motion:
         return Motion()
     if begin is None or size <= begin:
         return Motion()
-    lines = [Line(number, clean(one)) for number, one in enumerate(read_end_from(path, begin, MOST_BYTES).raw.split(b"\n")[:-1], 1)]
+    lines = [
+        Line(number, clean(raw_line))
+        for number, raw_line in enumerate(read_end_from(path, begin, MOST_BYTES).raw.split(b"\n")[:-1], 1)
+    ]
     points = metric_points(lines)
     if not points and stood_at is None and counts_of(lines) is not None:
         return Motion(goes_on=True, steps_shown=True)

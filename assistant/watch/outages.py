@@ -140,7 +140,7 @@ class SharedCause:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class JobFailure:
     """One job that failed, as far as a shared cause is concerned."""
 
     incident: int
@@ -172,7 +172,7 @@ class Outage:
     since: datetime
     until: datetime
     """The last failure of it."""
-    members: tuple[Failure, ...]
+    members: tuple[JobFailure, ...]
     """In order of their incidents."""
 
     @property
@@ -212,7 +212,7 @@ def port_of(texts: Sequence[str], host: str) -> str:
     return ""
 
 
-class Awaited(NamedTuple):
+class AwaitedService(NamedTuple):
     """What a restart of one job would meet again while it is away."""
 
     cause: str = ""
@@ -223,17 +223,19 @@ class Awaited(NamedTuple):
     """Whether lines show an answer of the service, such as HTTP 503."""
 
 
-def awaited_by(reason: str, texts: Sequence[str]) -> Awaited:
+def awaited_by(reason: str, texts: Sequence[str]) -> AwaitedService:
     """Return what lines that prove the failure of one job say was away: a service, or a file system by a path in it."""
     service = service_of(reason, texts)
     if service and service != OBJECT_STORAGE:
         answered = any(_HTTP_STATUS.search(text[:MOST_CHARACTERS]) for text in texts)
-        return Awaited(service if ":" in service else ":".join(filter(None, (service, port_of(texts, service)))), answered=answered)
+        return AwaitedService(
+            service if ":" in service else ":".join(filter(None, (service, port_of(texts, service)))), answered=answered
+        )
     for text in texts:
-        if (named := paths_of(reason, (text,))) and _STORAGE_FAILED.search(text[:MOST_CHARACTERS]):
-            folder = PurePosixPath(named[0]).parent
-            return Awaited(named[0] if len(folder.parts) < FEWEST_PARTS else str(folder), named[:1])
-    return Awaited()
+        if (paths := paths_of(reason, (text,))) and _STORAGE_FAILED.search(text[:MOST_CHARACTERS]):
+            folder = PurePosixPath(paths[0]).parent
+            return AwaitedService(paths[0] if len(folder.parts) < FEWEST_PARTS else str(folder), paths[:1])
+    return AwaitedService()
 
 
 def probe_pause_s(waited_s: float) -> float:
@@ -245,60 +247,62 @@ def paths_of(reason: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Return the paths that lines say could not be used, each once; library paths and those of the machine itself left out."""
     if reason in ENDED_BY_ITSELF:
         return ()
-    named = [
+    matches = [
         match.rstrip(".,")
         for text in (line[:MOST_CHARACTERS] for line in texts)
         if _PATH_FAILED.search(text) and not _FRAME.match(text)
         for match in _PATH.findall(text)
     ]
-    return tuple(dict.fromkeys(path for path in named if not _NO_CAUSE.search(path)))[:8]
+    return tuple(dict.fromkeys(path for path in matches if not _NO_CAUSE.search(path)))[:8]
 
 
-def causes_of(failure: Failure) -> tuple[SharedCause, ...]:
+def causes_of(failure: JobFailure) -> tuple[SharedCause, ...]:
     """Return what a job may have failed of, the most telling first: service, paths, the longest first, node, error."""
     if failure.reason in ENDED_BY_ITSELF:
         return ()
-    found: list[SharedCause] = []
+    causes: list[SharedCause] = []
     if service := service_of(failure.reason, failure.texts):
-        found.append(SharedCause(CauseKind.SERVICE, service))
+        causes.append(SharedCause(CauseKind.SERVICE, service))
     for path in sorted(_places(failure), key=lambda path: (-path.count("/"), path)):
-        found.append(SharedCause(CauseKind.PATH, path))
-    found += [SharedCause(CauseKind.NODE, node) for node in failure.nodes]
+        causes.append(SharedCause(CauseKind.PATH, path))
+    causes += [SharedCause(CauseKind.NODE, node) for node in failure.nodes]
     if failure.error and failure.reason not in OWN_CODE:
-        found.append(SharedCause(CauseKind.ERROR, failure.error))
+        causes.append(SharedCause(CauseKind.ERROR, failure.error))
     if failure.wording and failure.user:
-        found.append(SharedCause(CauseKind.ERROR, f"{failure.wording}{OF_ONE_OWNER} {failure.user})"))
-    return tuple(dict.fromkeys(found))
+        causes.append(SharedCause(CauseKind.ERROR, f"{failure.wording}{OF_ONE_OWNER} {failure.user})"))
+    return tuple(dict.fromkeys(causes))
 
 
-def _places(failure: Failure) -> set[str]:
+def _places(failure: JobFailure) -> set[str]:
     places: set[str] = set()
     for text in failure.texts:
         for path in paths_of(failure.reason, (text,)):
-            above = PurePosixPath(path)
-            gone = next((top for top in failure.gone if path == top or path.startswith(f"{top}/")), "")
-            if gone:
-                places.add(gone)
-                places.update({_folder_of(gone)} & {*failure.emptied})
+            pure_path = PurePosixPath(path)
+            missing = next((top for top in failure.gone if path == top or path.startswith(f"{top}/")), "")
+            if missing:
+                places.add(missing)
+                places.update({_folder_of(missing)} & {*failure.emptied})
                 continue
             places.add(path)
-            folders = [str(parent) for parent in above.parents if len(parent.parts) > 2]
+            folders = [str(parent) for parent in pure_path.parents if len(parent.parts) > 2]
             places.update(folder for folder in folders[:1] if not _HOME.match(folder))
             if _STORAGE_FAILED.search(text):
                 # the file system itself, near its mount
                 places.update(folders[-1:])
-                places.update([f"/{above.parts[1]}"] if above.parts[1] not in _HOLD_MOUNTS else [])
+                places.update([f"/{pure_path.parts[1]}"] if pure_path.parts[1] not in _HOLD_MOUNTS else [])
     return {place for place in places if not _NO_CAUSE.search(place)}
 
 
-def _folder_of(gone: str) -> str:
+def _folder_of(missing: str) -> str:
     """Return the folder in which something is missing; empty where unrelated things lie side by side."""
-    above = PurePosixPath(gone).parent
-    apart = len(above.parts) < 2 or (len(above.parts) == 2 and above.parts[1] in _HOLD_MOUNTS) or bool(_HOME.match(str(above)))
-    return "" if apart else str(above)
+    parent = PurePosixPath(missing).parent
+    is_shared_folder = (
+        len(parent.parts) < 2 or (len(parent.parts) == 2 and parent.parts[1] in _HOLD_MOUNTS) or bool(_HOME.match(str(parent)))
+    )
+    return "" if is_shared_folder else str(parent)
 
 
-def _with_lost_series(failures: Sequence[Failure]) -> list[Failure]:
+def _with_lost_series(failures: Sequence[JobFailure]) -> list[JobFailure]:
     """Return failures that count a folder as emptied of which jobs of several owners miss files whose names differ in numbers only.
 
     Jobs of one owner may all have been given wrong names.
@@ -306,18 +310,20 @@ def _with_lost_series(failures: Sequence[Failure]) -> list[Failure]:
     series: dict[tuple[str, str], dict[str, str]] = {}
     of_failure: list[set[tuple[str, str]]] = []
     for failure in failures:
-        own = {(folder, _NUMBER.sub("#", PurePosixPath(gone).name)) for gone in failure.gone if (folder := _folder_of(gone))}
+        own = {
+            (folder, _NUMBER.sub("#", PurePosixPath(missing).name)) for missing in failure.gone if (folder := _folder_of(missing))
+        }
         of_failure.append({(folder, form) for folder, form in own if "#" in form})
         for key in of_failure[-1]:
             series.setdefault(key, {})[failure.job] = failure.user
-    lost = {key for key, jobs in series.items() if len(jobs) >= FEWEST_JOBS and len({*jobs.values()}) >= FEWEST_TASKS}
+    lost_series = {key for key, jobs in series.items() if len(jobs) >= FEWEST_JOBS and len({*jobs.values()}) >= FEWEST_TASKS}
     return [
-        replace(failure, emptied=tuple({*failure.emptied, *(folder for folder, _ in own & lost)}))
+        replace(failure, emptied=tuple({*failure.emptied, *(folder for folder, _ in own & lost_series)}))
         for failure, own in zip(failures, of_failure, strict=True)
     ]
 
 
-def files_missed(failures: Iterable[Failure]) -> list[str]:
+def files_missed(failures: Iterable[JobFailure]) -> list[str]:
     """Return the files that jobs missed and must have back: those they did not find though the folders above stand.
 
     Of a file below a folder that is gone nothing can be told: a job may have wanted to make it.
@@ -325,12 +331,12 @@ def files_missed(failures: Iterable[Failure]) -> list[str]:
     missed: list[str] = []
     for failure in failures:
         for text in failure.texts:
-            wanted = paths_of(failure.reason, (text,)) if _NOT_THERE.search(text) else ()
-            missed += [path for path in wanted if not any(path.startswith(f"{top}/") for top in failure.gone)]
+            paths = paths_of(failure.reason, (text,)) if _NOT_THERE.search(text) else ()
+            missed += [path for path in paths if not any(path.startswith(f"{top}/") for top in failure.gone)]
     return list(dict.fromkeys(missed))
 
 
-def joins(cause: SharedCause, failure: Failure) -> bool:
+def joins(cause: SharedCause, failure: JobFailure) -> bool:
     """Tell whether a later failure is of a cause that stands: it names the same, or a path below it."""
     if cause.kind is not CauseKind.PATH:
         return cause in causes_of(failure)
@@ -338,55 +344,55 @@ def joins(cause: SharedCause, failure: Failure) -> bool:
     return any(path == cause.name or path.startswith(f"{cause.name}/") for path in own)
 
 
-def outages(failures: Sequence[Failure]) -> list[Outage]:
+def outages(failures: Sequence[JobFailure]) -> list[Outage]:
     """Return the shared causes of failures, the oldest first; what shares none is left out, and a failure belongs to one at most.
 
     Args:
         failures: Of any time and order; a job counts once for a cause.
     """
-    left = sorted(_with_lost_series(failures), key=lambda failure: (failure.at, failure.incident))
-    found: list[Outage] = []
+    remaining = sorted(_with_lost_series(failures), key=lambda failure: (failure.at, failure.incident))
+    shared: list[Outage] = []
     while True:
-        groups = [group for cause, those in _by_cause(left).items() for group in _groups(cause, those)]
+        groups = [group for cause, those in _by_cause(remaining).items() for group in _groups(cause, those)]
         if not groups:
-            return sorted(found, key=lambda outage: (outage.since, outage.service))
+            return sorted(shared, key=lambda outage: (outage.since, outage.service))
         best = max(
             groups, key=lambda group: (len(group.members), -_RANK[group.cause.kind], len(group.cause.name), group.cause.name)
         )
-        found.append(best)
+        shared.append(best)
         jobs = {member.job for member in best.members}
-        left = [failure for failure in left if failure.job not in jobs]
+        remaining = [failure for failure in remaining if failure.job not in jobs]
 
 
 _RANK = {CauseKind.SERVICE: 0, CauseKind.PATH: 1, CauseKind.NODE: 2, CauseKind.ERROR: 3}
 """Of causes that explain as many jobs the one is named that can be asked."""
 
 
-def _by_cause(failures: Iterable[Failure]) -> dict[SharedCause, list[Failure]]:
-    found: dict[SharedCause, list[Failure]] = {}
+def _by_cause(failures: Iterable[JobFailure]) -> dict[SharedCause, list[JobFailure]]:
+    by_cause: dict[SharedCause, list[JobFailure]] = {}
     for failure in failures:
         for cause in causes_of(failure):
-            found.setdefault(cause, []).append(failure)
-    return found
+            by_cause.setdefault(cause, []).append(failure)
+    return by_cause
 
 
-def _groups(cause: SharedCause, failures: Sequence[Failure]) -> list[Outage]:
+def _groups(cause: SharedCause, failures: Sequence[JobFailure]) -> list[Outage]:
     """Return the outages of one cause: runs of failures without a long gap between two of them."""
-    found: list[Outage] = []
+    groups: list[Outage] = []
     tasks = {failure.task for failure in failures}
     window = WINDOW if len(tasks) >= FEWEST_TASKS and cause.kind is not CauseKind.ERROR else AT_ONCE
-    run: list[Failure] = []
-    ends: list[Failure | None] = [*failures, None]
+    run: list[JobFailure] = []
+    ends: list[JobFailure | None] = [*failures, None]
     for failure in ends:
         if failure is not None and (not run or failure.at - run[-1].at <= window):
             run.append(failure)
             continue
-        found += _outage(cause, run)
+        groups += _outage(cause, run)
         run = [failure] if failure is not None else []
-    return found
+    return groups
 
 
-def _outage(cause: SharedCause, run: Sequence[Failure]) -> list[Outage]:
+def _outage(cause: SharedCause, run: Sequence[JobFailure]) -> list[Outage]:
     members = {failure.job: failure for failure in reversed(run)}
     fewest = FEWEST_ON_A_NODE if cause.kind is CauseKind.NODE else FEWEST_JOBS
     owners = {failure.user or failure.task for failure in run}
@@ -408,5 +414,5 @@ def _attaches(event: Event) -> bool:
 
 def members_of(events: Sequence[Event]) -> list[int]:
     """Return the incidents that belong to a shared cause, by its events, in the order in which they joined."""
-    told = [event for event in events if event.kind is EventKind.OUTAGE and event.job is None]
-    return list(dict.fromkeys(int(number) for event in told for number in event.detail.get("incidents", ())))
+    outage_events = [event for event in events if event.kind is EventKind.OUTAGE and event.job is None]
+    return list(dict.fromkeys(int(number) for event in outage_events for number in event.detail.get("incidents", ())))

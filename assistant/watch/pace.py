@@ -75,7 +75,7 @@ class PaceTrack:
         self._block: list[float] = []
         self._blocks = array("d")
         self._ends = array("d")
-        self._seen = 0
+        self._block_count = 0
 
     def add(self, seconds: float, at: datetime) -> bool:
         """Take the time of a training step, or the mean of those of a log interval; True when it ended a block.
@@ -87,17 +87,17 @@ class PaceTrack:
         self._block.append(seconds)
         if len(self._block) < BLOCK:
             return False
-        self._seen += 1
-        if self._seen > WARM_UP_BLOCKS:
+        self._block_count += 1
+        if self._block_count > WARM_UP_BLOCKS:
             self._blocks.append(_usual(self._block))
             self._ends.append(at.timestamp())
             if len(self._blocks) > KEPT_BLOCKS:
                 # the fastest are what the job can do: they stay in the first half
                 half = KEPT_BLOCKS // 2
                 keep = sorted(sorted(range(half), key=lambda place: self._blocks[place])[:REFERENCE_BLOCKS])
-                rest = range(half, len(self._blocks))
-                self._blocks = array("d", [self._blocks[place] for place in (*keep, *rest)])
-                self._ends = array("d", [self._ends[place] for place in (*keep, *rest)])
+                recent = range(half, len(self._blocks))
+                self._blocks = array("d", [self._blocks[place] for place in (*keep, *recent)])
+                self._ends = array("d", [self._ends[place] for place in (*keep, *recent)])
         self._block.clear()
         return True
 

@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from assistant.records import Event, EventKind, Job, JobState
-from assistant.watch.attempt_state import Attempt, Known
+from assistant.watch.attempt_state import Attempt, KnownIncidents
 
 __all__ = ["Attempt", "about", "ended_badly"]
 
 _NOTICED = (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.TIMEOUT, JobState.PREEMPTED)
 
 
-def ended_badly(jobs: Sequence[Job], *, known: Known, since: datetime, now: datetime) -> list[Event]:
+def ended_badly(jobs: Sequence[Job], *, known: KnownIncidents, since: datetime, now: datetime) -> list[Event]:
     """Return an event for each attempt that failed and has no incident yet.
 
     Args:

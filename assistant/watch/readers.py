@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 
 LANES = 4
 """Threads for one root folder: a slow file system answers several at once. A job keeps its lane, so no two read one log."""
-NAMED = 5
+MOST_NAMED = 5
 """Jobs that are named of those whose logs may not be read."""
 ROOT_PARTS = 3
 """Of a path that name what is mounted: `/`, `lustre`, `project`."""
 
 
-class Readable(Protocol):
+class ReadableLog(Protocol):
     """What reads on."""
 
     job: Job
@@ -40,7 +40,7 @@ class Readable(Protocol):
 
 @dataclass
 class _Round:
-    views: list[Readable]
+    views: list[ReadableLog]
     done: set[int] = field(default_factory=set)
     failed: dict[int, Trouble] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
@@ -56,12 +56,12 @@ class Readers:
         self._stuck: dict[tuple[str, int], _Round] = {}
         self._denied: set[str] = set()
 
-    def read(self, views: Iterable[Readable], now: datetime) -> tuple[list[Readable], list[Trouble]]:
+    def read(self, views: Iterable[ReadableLog], now: datetime) -> tuple[list[ReadableLog], list[Trouble]]:
         """Return the views that were read, and what could not be.
 
         Logs that their owners show to nobody are set aside: they would be a trouble for ever, and a new one with each such job.
         """
-        by_lane: dict[tuple[str, int], list[Readable]] = {}
+        by_lane: dict[tuple[str, int], list[ReadableLog]] = {}
         for view in views:
             by_lane.setdefault((_root(view.job), crc32(view.job.id.encode()) % LANES), []).append(view)
         trouble: list[Trouble] = []
@@ -73,50 +73,52 @@ class Readers:
                 trouble.append(Trouble(_lane(root, lane), f"{root} does not answer: {len(those)} logs were not read"))
                 continue
             self._stuck.pop((root, lane), None)
-            one = _Round(those)
-            one.thread = threading.Thread(target=_read, args=(one, now), daemon=True, name=f"logs {root}")
-            one.thread.start()
-            rounds.append(((root, lane), one))
-        read: list[Readable] = []
+            reading_round = _Round(those)
+            reading_round.thread = threading.Thread(target=_read, args=(reading_round, now), daemon=True, name=f"logs {root}")
+            reading_round.thread.start()
+            rounds.append(((root, lane), reading_round))
+        read: list[ReadableLog] = []
         left_s = self._deadline_s
-        for key, one in rounds:
-            if one.thread is not None:
-                one.thread.join(left_s)
-                if one.thread.is_alive():
-                    self._stuck[key], left_s = one, 0.0  # the others had the same time meanwhile
-                    unread = len(one.views) - len(one.done)
-                    text = f"{key[0]} did not answer within {self._deadline_s:g} s: {unread} logs unread"
+        for key, reading_round in rounds:
+            if reading_round.thread is not None:
+                reading_round.thread.join(left_s)
+                if reading_round.thread.is_alive():
+                    self._stuck[key], left_s = reading_round, 0.0  # the others had the same time meanwhile
+                    unread_count = len(reading_round.views) - len(reading_round.done)
+                    text = f"{key[0]} did not answer within {self._deadline_s:g} s: {unread_count} logs unread"
                     trouble.append(Trouble(_lane(*key), text))
-            read += [view for place, view in enumerate(one.views) if place in one.done]
-            trouble += list(one.failed.values())
-            denied |= one.denied
+            read += [view for place, view in enumerate(reading_round.views) if place in reading_round.done]
+            trouble += list(reading_round.failed.values())
+            denied |= reading_round.denied
         for job in sorted(denied - self._denied):
             logger.warning("job=%s its log may not be read: hangs and losses of it are not noticed", job)
         self._denied = denied
         if denied:
-            jobs = ", ".join(sorted(denied)[:NAMED]) + (f" and {len(denied) - NAMED} more" if len(denied) > NAMED else "")
+            jobs = ", ".join(sorted(denied)[:MOST_NAMED]) + (
+                f" and {len(denied) - MOST_NAMED} more" if len(denied) > MOST_NAMED else ""
+            )
             text = f"{len(denied)} logs may not be read, so no hangs and losses are noticed of jobs {jobs}"
             trouble.append(Trouble("logs shown to nobody", text, Extent.SET_ASIDE))
         return read, trouble
 
 
-def _read(one: _Round, now: datetime) -> None:
-    for place, view in enumerate(one.views):
+def _read(reading_round: _Round, now: datetime) -> None:
+    for place, view in enumerate(reading_round.views):
         try:
             with reading_as(view.job.account):
                 view.read(now)
         except PermissionError:  # also of a file that only we may read, and not its owner
-            one.denied.add(view.job.id)
+            reading_round.denied.add(view.job.id)
             continue
         except OSError as error:
-            one.failed[place] = _of_log(view.job, f"its log cannot be read: {error}")
+            reading_round.failed[place] = _of_log(view.job, f"its log cannot be read: {error}")
             continue
         except Exception:
             # one odd log must not blind the watch for all others
             logger.exception("job=%s its log could not be understood", view.job.id)
-            one.failed[place] = _of_log(view.job, "its log could not be understood")
+            reading_round.failed[place] = _of_log(view.job, "its log could not be understood")
             continue
-        one.done.add(place)
+        reading_round.done.add(place)
 
 
 def _of_log(job: Job, why: str) -> Trouble:

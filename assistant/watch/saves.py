@@ -59,8 +59,8 @@ class SaveTrack:
         if self.confirms and not confirmed:
             return
         self.confirms = confirmed
-        named = SAVED_STEP.search(text)
-        number = int(named[1]) if named else step
+        match = SAVED_STEP.search(text)
+        number = int(match[1]) if match else step
         number = number if abs(number - step) <= max(10, step // 2) else step
         if self.steps and number <= self.steps[-1]:
             if number < self.steps[-1] - 1:  # it went back: what was saved since is written again

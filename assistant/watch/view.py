@@ -23,7 +23,7 @@ from assistant.records import Job, MetricPoint
 from assistant.untrusted import status_of
 from assistant.watch.cadence import Cadence, rarest
 from assistant.watch.hang import HangLimits, Signs, Suspicion, suspicion_of
-from assistant.watch.heartbeat import Beat, heartbeat_path, last_beat, path_in
+from assistant.watch.heartbeat import HeartbeatReading, heartbeat_path, last_beat, path_in
 from assistant.watch.loss import LossTrack, SpikeLimits
 from assistant.watch.pace import PaceLimits, PaceTrack
 from assistant.watch.saves import SaveTrack, tells_of_save
@@ -86,7 +86,7 @@ class View:
     life_at: datetime | None = None
     step_at: datetime | None = None
     """When a look brought the newest step."""
-    beat: Beat | None = None
+    beat: HeartbeatReading | None = None
     beat_at: datetime | None = None
     heart: Path | None = None
     first_step_s: float | None = None
@@ -162,7 +162,7 @@ class View:
             steps=self.last is not None,
             expected_s=self.cadence.expected_s(self.phase, sizes),
             announced=bool(sizes),
-            says_nothing=not self._size[1] and self.metrics is None and not any(one.size[1] for one in self._beside.values()),
+            says_nothing=not self._size[1] and self.metrics is None and not any(source.size[1] for source in self._beside.values()),
         )
         return suspicion_of(signs, self.cadence, self.limits.hang, now)
 
@@ -229,8 +229,8 @@ class View:
             if size == source.size:
                 continue
             first, source.size = not any(source.size), size
-            written = datetime.fromtimestamp(status.st_mtime, UTC)
-            at = max(min(now, written), self.job.started or written) if first else now
+            modified = datetime.fromtimestamp(status.st_mtime, UTC)
+            at = max(min(now, modified), self.job.started or modified) if first else now
             news = source.follower.news()
             self.output_at = max(self.output_at or at, at)
             if news.lines:
@@ -270,12 +270,12 @@ class View:
             self.life_at = at  # of a job that shows no steps any output counts
 
     def _take_words(self, text: str, at: datetime) -> None:
-        begun = phase_begun(text)
-        if begun is not None:
-            if begun is not self.phase:
+        new_phase = phase_begun(text)
+        if new_phase is not None:
+            if new_phase is not self.phase:
                 self.life_at = self.phase_at = at
-            self.phase = begun
-            self._met.add(begun)
+            self.phase = new_phase
+            self._met.add(new_phase)
         elif self.phase in PASSING and phase_over(text, self.phase):
             self.phase = Phase.TRAINING if self.last is not None else Phase.START
             self.life_at = self.phase_at = at
@@ -359,11 +359,11 @@ class View:
             del self._steps_seen[: KEPT_LOOKS // 4], self._seen_at[: KEPT_LOOKS // 4]
         self.spike = self.loss.add(points)
         if self.spike is not None:
-            seen = zip(self._steps_seen, self._seen_at, strict=True)
-            onset = next((when for step, when in seen if step >= self.spike.step), at.timestamp())
+            steps_in_time = zip(self._steps_seen, self._seen_at, strict=True)
+            onset = next((when for step, when in steps_in_time if step >= self.spike.step), at.timestamp())
             self.onset = datetime.fromtimestamp(onset, UTC)
 
-    def _take_beat(self, beat: Beat, now: datetime) -> None:
+    def _take_beat(self, beat: HeartbeatReading, now: datetime) -> None:
         before, self.beat = self.beat, beat
         training = beat.phase in (None, Phase.TRAINING)
         moved = before is None or beat.step != before.step or beat.phase is not before.phase
@@ -398,8 +398,8 @@ def _follow(path: Path, job: Job) -> Follower | None:
     status = _status(path)
     if status is None:
         return None
-    written = datetime.fromtimestamp(status.st_mtime, UTC)
-    if job.started is not None and written < job.started - timedelta(seconds=1):
+    modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    if job.started is not None and modified < job.started - timedelta(seconds=1):
         return None  # an earlier run's
     return Follower(path, Position(offset=max(0, status.st_size - LOOKED_BACK_BYTES)))
 

@@ -23,17 +23,17 @@ from assistant.ports import Clock, Scheduler
 from assistant.records import Event, EventKind, Job, JobState, Node, NodeState, tags_in
 from assistant.records.tags import MARK
 from assistant.untrusted import reading_as, within
-from assistant.watch.attempt_state import Attempt, Known
+from assistant.watch.attempt_state import Attempt, KnownIncidents
 from assistant.watch.findings import failed_steps, hang_of, late_saves_of, remark_on, slowness_of, spike_of
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.pace import PaceLimits
 from assistant.watch.queue import ended_badly
-from assistant.watch.readers import Readable, Readers
+from assistant.watch.readers import ReadableLog, Readers
 from assistant.watch.saves import SaveLimits
 from assistant.watch.troubles import Remark, Trouble
 from assistant.watch.view import View, ViewLimits, view_of
-from assistant.watch.witness import SecondLook, Vote, Witness
+from assistant.watch.witness import SecondLook, Witness, WitnessVote
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +61,8 @@ class _Runs:
     usual: dict[Task, list[float]] = field(default_factory=dict)
 
     def keep(self, task: Task, usual_s: float) -> None:
-        known = self.usual.pop(task, [])
-        self.usual[task] = [*known[1 - KEPT_RUNS :], usual_s]
+        durations = self.usual.pop(task, [])
+        self.usual[task] = [*durations[1 - KEPT_RUNS :], usual_s]
         while len(self.usual) > MOST_TASKS:
             del self.usual[next(iter(self.usual))]
 
@@ -111,9 +111,9 @@ class Watcher:
         self._positions: dict[Path, Position] = {}
         self._tries: dict[Attempt, int] = {}
         self._store_id = store_id
-        self._said: frozenset[str] = frozenset()
+        self._remarked: frozenset[str] = frozenset()
         self._blind = False
-        self._looked: tuple[datetime, float] | None = None
+        self._last_look: tuple[datetime, float] | None = None
         self._trusted_from: datetime | None = None
         self.jobs: Sequence[Job] = ()
         """What the scheduler showed at the last look."""
@@ -124,11 +124,11 @@ class Watcher:
         self.remarks: tuple[Remark, ...] = ()
         """What the last look found worth saying that the one before had not said."""
 
-    def look(self, *, known: Known | Collection[Attempt] = ()) -> list[Event]:
+    def look(self, *, known: KnownIncidents | Collection[Attempt] = ()) -> list[Event]:
         """Return what is new; see `found`."""
         return list(self.found(known=known))
 
-    def found(self, *, known: Known | Collection[Attempt] = ()) -> Iterator[Event]:
+    def found(self, *, known: KnownIncidents | Collection[Attempt] = ()) -> Iterator[Event]:
         """Yield what is new as soon as it is seen: what ended before any log is read.
 
         An event counts as told once the next one is asked for: whoever breaks off since it could not be written down sees it again.
@@ -139,19 +139,19 @@ class Watcher:
         Raises:
             Unavailable: The scheduler did not answer; nothing may be concluded.
         """
-        there = known if isinstance(known, Known) else Known({}, frozenset(known))
+        incidents = known if isinstance(known, KnownIncidents) else KnownIncidents({}, frozenset(known))
         self.trouble, self.remarks = (), ()
         now, jobs = self._now(), self._listed()
         remarks: list[Remark] = []
-        yield from ended_badly(jobs, known=there, since=self._since, now=now)
+        yield from ended_badly(jobs, known=incidents, since=self._since, now=now)
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and _may_log(job)}
         remarks += failed_steps(jobs, self._since)
         self._forget(jobs, running)
-        views, trouble = self._read(running, there, now)
+        views, trouble = self._read(running, incidents, now)
         by_task = self._usual_by_task()
         for view in views:
             try:
-                yield from self._judged(view, there, now, by_task, remarks)
+                yield from self._judged(view, incidents, now, by_task, remarks)
             except (NightshiftError, ArithmeticError, LookupError, TypeError, ValueError) as error:
                 # what one job wrote into its log costs no other job its look
                 logger.exception("job=%s could not be judged", view.job.id)
@@ -162,17 +162,17 @@ class Watcher:
             remarks += stores_on_jobs(self._store_id, jobs, now)
         blind = yield from self._look_at_nodes(jobs, now, remarks)
         self.trouble = (*trouble, *blind)
-        self.remarks = tuple(remark for remark in remarks if remark.about not in self._said)
-        self._said = frozenset(remark.about for remark in remarks)
+        self.remarks = tuple(remark for remark in remarks if remark.about not in self._remarked)
+        self._remarked = frozenset(remark.about for remark in remarks)
         for remark in self.remarks:
             logger.info("%s", remark.text)
 
     def _now(self) -> datetime:
         """Return the time; where it was set since the last look, all that was seen before is moved along."""
         now, ticks = self._clock.now(), self._clock.ticks()
-        if self._looked is not None:
-            before, then = self._looked
-            set_by = now - before - timedelta(seconds=ticks - then)
+        if self._last_look is not None:
+            before, ticks_before = self._last_look
+            set_by = now - before - timedelta(seconds=ticks - ticks_before)
             if abs(set_by.total_seconds()) > SET_S:
                 logger.warning("the time of day was set by %+.0f s", set_by.total_seconds())
                 for view in self._views.values():
@@ -180,7 +180,7 @@ class Watcher:
                 self._nodes.shift(set_by)
                 self._nodes_at += set_by
                 self._trusted_from = self._trusted_from + set_by if self._trusted_from is not None else None
-        self._looked = now, ticks
+        self._last_look = now, ticks
         return now
 
     def _listed(self) -> Sequence[Job]:
@@ -220,12 +220,12 @@ class Watcher:
         self._proven = {attempt for attempt in self._proven if attempt in running or attempt[0] in unsure}
         self._raised = {attempt: kinds for attempt, kinds in self._raised.items() if attempt in running or attempt[0] in unsure}
 
-    def _read(self, running: dict[Attempt, Job], known: Known, now: datetime) -> tuple[list[View], list[Trouble]]:
+    def _read(self, running: dict[Attempt, Job], known: KnownIncidents, now: datetime) -> tuple[list[View], list[Trouble]]:
         folders = Counter(job.work_dir for job in running.values())
-        due: list[Readable] = []
+        due: list[ReadableLog] = []
         for attempt, job in running.items():
-            told = known.covers(job, EventKind.HANG) and not known.awaits_proof(job) and not known.may_go_on(job)
-            if attempt in known.closed_to_all or told:
+            is_covered = known.covers(job, EventKind.HANG) and not known.awaits_proof(job) and not known.may_go_on(job)
+            if attempt in known.closed_to_all or is_covered:
                 continue
             view = self._views.get(attempt)
             if view is None or view.job.submitted != job.submitted or view.job.log != job.log:
@@ -241,7 +241,7 @@ class Watcher:
 
     def _find_more_logs(self, views: Sequence[View], now: datetime) -> None:
         """Look for the other logs of jobs that show no step yet: a few a look, each job a few times."""
-        asked = 0
+        query_count = 0
         for view in views:
             job = view.job
             tries = self._tries.get((job.id, job.attempt), 0)
@@ -250,12 +250,12 @@ class Watcher:
                 or job.started is None
                 or not job.dated_logs
                 or tries >= len(LOOKED_FOR_AT)
-                or asked >= ASKED_A_LOOK
+                or query_count >= ASKED_A_LOOK
             ):
                 continue
             if now - job.started < LOOKED_FOR_AT[tries]:
                 continue
-            asked += 1
+            query_count += 1
             self._tries[job.id, job.attempt] = tries + 1
             try:
                 with reading_as(job.account):
@@ -266,7 +266,7 @@ class Watcher:
             view.more = tuple(file.path for file in logs.readable if file.path not in (job.log, job.error_log))[:MOST_MORE]
 
     def _judged(
-        self, view: View, known: Known, now: datetime, by_task: dict[Task, list[tuple[View, float]]], remarks: list[Remark]
+        self, view: View, known: KnownIncidents, now: datetime, by_task: dict[Task, list[tuple[View, float]]], remarks: list[Remark]
     ) -> Iterator[Event]:
         job = view.job
         if known.has_gone_on(job) != self._gone_on.get((job.id, job.attempt), 0):
@@ -281,12 +281,12 @@ class Watcher:
             return
         if known.covers(job, EventKind.HANG):
             return  # it is read on only to see whether it moves again
-        found = [self._still(view, now, remarks), spike_of(view, now)]
-        if found == [None, None]:
+        candidates = [self._still(view, now, remarks), spike_of(view, now)]
+        if candidates == [None, None]:
             task = _task(job)
-            peers = [usual for other, usual in by_task.get(task, ()) if other is not view] + self._runs.usual.get(task, [])
-            found += [slowness_of(view, now, peers, remarks), late_saves_of(view, self._saves, now)]
-        for event in found:
+            peers = [usual for peer, usual in by_task.get(task, ()) if peer is not view] + self._runs.usual.get(task, [])
+            candidates += [slowness_of(view, now, peers, remarks), late_saves_of(view, self._saves, now)]
+        for event in candidates:
             if event is not None and event.kind not in raised and not known.covers(job, event.kind):
                 yield event
                 raised.add(event.kind)
@@ -304,25 +304,29 @@ class Watcher:
             return None
         witness: Witness | None = None
         if self._second is not None:
-            again = timedelta(seconds=again_s)
-            asked = replace(suspicion, since=suspicion.since + again * ((now - suspicion.since) // again)) if again else suspicion
-            witness = self._second.ask(view.job, asked)
+            interval = timedelta(seconds=again_s)
+            repeated = (
+                replace(suspicion, since=suspicion.since + interval * ((now - suspicion.since) // interval))
+                if interval
+                else suspicion
+            )
+            witness = self._second.ask(view.job, repeated)
             if witness is None:
                 return None  # the answer is under way
-            if witness.vote is Vote.WORKING:
+            if witness.vote is WitnessVote.WORKING:
                 view.excused_until = now + timedelta(seconds=max(suspicion.limit_s, self._limits.hang.told_s))
                 remarks.append(remark_on(view, "silent", f"is silent and at work: {witness.text}"))
                 return None
-        if not suspicion.certain and (witness is None or witness.vote is not Vote.HUNG):
+        if not suspicion.certain and (witness is None or witness.vote is not WitnessVote.HUNG):
             return None
         return hang_of(view, suspicion, witness)
 
     def _usual_by_task(self) -> dict[Task, list[tuple[View, float]]]:
-        found: dict[Task, list[tuple[View, float]]] = {}
+        by_task: dict[Task, list[tuple[View, float]]] = {}
         for view in self._views.values():
             if (usual := view.pace.usual_s) is not None:
-                found.setdefault(_task(view.job), []).append((view, usual))
-        return found
+                by_task.setdefault(_task(view.job), []).append((view, usual))
+        return by_task
 
     def _look_at_nodes(self, jobs: Sequence[Job], now: datetime, remarks: list[Remark]) -> Generator[Event, None, list[Trouble]]:
         if now - self._nodes_at < NODES_EVERY:
@@ -333,8 +337,8 @@ class Watcher:
         except Unavailable as error:
             self._nodes_unseen = [Trouble("states of nodes", f"the states of nodes are not known: {error}")]
             return self._nodes_unseen
-        events, said = self._nodes.look(nodes, jobs, now)
-        remarks += said
+        events, node_remarks = self._nodes.look(nodes, jobs, now)
+        remarks += node_remarks
         self._nodes_unseen = stores_on_nodes(self._store_id, nodes) if self._store_id else []
         for event in events:
             yield event

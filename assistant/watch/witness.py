@@ -15,7 +15,7 @@ from assistant.records import Job
 from assistant.watch.hang import Suspicion
 
 
-class Vote(StrEnum):
+class WitnessVote(StrEnum):
     """What a witness says."""
 
     HUNG = "hung"
@@ -27,7 +27,7 @@ class Vote(StrEnum):
 class Witness:
     """What was seen beside the log."""
 
-    vote: Vote
+    vote: WitnessVote
     text: str
     """One or a few sentences for people."""
     suspects: tuple[str, ...] = ()
@@ -53,30 +53,30 @@ SLOW_WORK = ("checkpoint save", "checkpoint load", "evaluation", "compiling", "s
 """Places in which one rank may be for long while all others wait for it, in a job that is well."""
 
 
-def gpu_vote(activity: Mapping[str, Any]) -> Vote:
+def gpu_vote(activity: Mapping[str, Any]) -> WitnessVote:
     """Return the vote of the GPUs' counters, from what the tool `gpu_activity` returned."""
     states = [str(gpu.get("state", "")) for node in activity.get("nodes", {}).values() for gpu in node.get("gpus", ())]
-    known = [state for state in states if state in ("computing", "spinning", "idle")]
-    if not known:
-        return Vote.UNKNOWN
-    if 2 * known.count("computing") >= len(known):
-        return Vote.WORKING
-    return Vote.HUNG if 5 * known.count("spinning") >= 4 * len(known) else Vote.UNKNOWN
+    states_known = [state for state in states if state in ("computing", "spinning", "idle")]
+    if not states_known:
+        return WitnessVote.UNKNOWN
+    if 2 * states_known.count("computing") >= len(states_known):
+        return WitnessVote.WORKING
+    return WitnessVote.HUNG if 5 * states_known.count("spinning") >= 4 * len(states_known) else WitnessVote.UNKNOWN
 
 
-def stack_vote(stacks: Mapping[str, Any]) -> Vote:
+def stack_vote(stacks: Mapping[str, Any]) -> WitnessVote:
     """Return the vote of the ranks' stacks, from what the tool `stack_classes` returned."""
-    seen, moved = int(stacks.get("seen", 0)), int(stacks.get("moved", 0))
+    rank_count, moved = int(stacks.get("seen", 0)), int(stacks.get("moved", 0))
     classes = stacks.get("classes", ())
-    if not seen or 2 * seen < int(stacks.get("expected") or seen) or not classes:
-        return Vote.UNKNOWN
-    at_work = any(one.get("where") in SLOW_WORK for one in classes)
-    if 2 * moved > seen or (moved and at_work):
-        return Vote.WORKING
+    if not rank_count or 2 * rank_count < int(stacks.get("expected") or rank_count) or not classes:
+        return WitnessVote.UNKNOWN
+    at_work = any(stack_class.get("where") in SLOW_WORK for stack_class in classes)
+    if 2 * moved > rank_count or (moved and at_work):
+        return WitnessVote.WORKING
     if at_work or moved or int(stacks.get("busy", 0)):
-        return Vote.UNKNOWN
-    waiting = sum(int(one["ranks"]) for one in classes if one.get("waits"))
-    return Vote.HUNG if 2 * waiting >= seen else Vote.UNKNOWN
+        return WitnessVote.UNKNOWN
+    waiting = sum(int(stack_class["ranks"]) for stack_class in classes if stack_class.get("waits"))
+    return WitnessVote.HUNG if 2 * waiting >= rank_count else WitnessVote.UNKNOWN
 
 
 def _idle(activity: Mapping[str, Any]) -> bool:
@@ -88,13 +88,13 @@ def _idle(activity: Mapping[str, Any]) -> bool:
 
 def _stand(stacks: Mapping[str, Any]) -> bool:
     """Tell whether at least half of the ranks were seen, and each of them at the same place twice, at nothing that takes long."""
-    seen, classes = int(stacks.get("seen", 0)), stacks.get("classes", ())
-    enough = bool(seen and classes) and 2 * seen >= int(stacks.get("expected") or seen)
+    rank_count, classes = int(stacks.get("seen", 0)), stacks.get("classes", ())
+    enough = bool(rank_count and classes) and 2 * rank_count >= int(stacks.get("expected") or rank_count)
     return enough and not int(stacks.get("moved", 0)) and not _at_work(stacks)
 
 
 def _at_work(stacks: Mapping[str, Any]) -> bool:
-    return any(one.get("where") in SLOW_WORK for one in stacks.get("classes", ()))
+    return any(stack_class.get("where") in SLOW_WORK for stack_class in stacks.get("classes", ()))
 
 
 def _works(stacks: Mapping[str, Any]) -> bool:
@@ -104,8 +104,8 @@ def _works(stacks: Mapping[str, Any]) -> bool:
 
 def _quiet(gpus: Mapping[str, Any], stacks: Mapping[str, Any]) -> bool:
     """Tell whether the job's processes were found on each node whose GPUs were seen, and none of them works."""
-    looked = set(stacks.get("cpu", {}))
-    return bool(looked) and looked >= set(gpus.get("nodes", {})) and not _works(stacks)
+    nodes = set(stacks.get("cpu", {}))
+    return bool(nodes) and nodes >= set(gpus.get("nodes", {})) and not _works(stacks)
 
 
 def proofs_of_hang(suspicion: Suspicion, witness: Witness | None) -> tuple[str, ...]:
@@ -114,38 +114,38 @@ def proofs_of_hang(suspicion: Suspicion, witness: Witness | None) -> tuple[str, 
     GPUs that do nothing and stacks that stand prove nothing in a phase that may take that long. Neither do they while a process of
     the job uses the CPU, and idle GPUs prove nothing where its processes were not found.
     """
-    seen = witness.facts if witness is not None else {}
-    gpus, stacks = seen.get("gpus") or {}, seen.get("stacks") or {}
+    facts = witness.facts if witness is not None else {}
+    gpus, stacks = facts.get("gpus") or {}, facts.get("stacks") or {}
     votes = (gpu_vote(gpus), stack_vote(stacks))
-    if Vote.WORKING in votes or _at_work(stacks):
+    if WitnessVote.WORKING in votes or _at_work(stacks):
         return ()
     weighs = not suspicion.plausible
-    said = {
-        "GPUs spin in a kernel that waits": votes[0] is Vote.HUNG,
-        "ranks wait for others": votes[1] is Vote.HUNG,
+    proofs = {
+        "GPUs spin in a kernel that waits": votes[0] is WitnessVote.HUNG,
+        "ranks wait for others": votes[1] is WitnessVote.HUNG,
         "GPUs do nothing": weighs and _idle(gpus) and _quiet(gpus, stacks),
-        "no rank moves": weighs and votes[1] is not Vote.HUNG and _stand(stacks) and not _works(stacks),
-        "no program of it runs": bool(seen.get("gone")),
+        "no rank moves": weighs and votes[1] is not WitnessVote.HUNG and _stand(stacks) and not _works(stacks),
+        "no program of it runs": bool(facts.get("gone")),
         "its heartbeat says that it trains, and stands still": suspicion.beat_stopped,
     }
-    return tuple(text for text, holds in said.items() if holds)
+    return tuple(text for text, holds in proofs.items() if holds)
 
 
 def unseen(witness: Witness | None) -> str:
     """Return what could not be looked at and why, for people; empty where all was seen."""
     parts = []
-    for name, what in (("gpus", "GPUs"), ("stacks", "stacks")):
-        looked = (witness.facts if witness is not None else {}).get(name)
-        missed = [f"{node}: {why}" for node, why in list((looked or {}).get("unknown", {}).items())[:2]]
-        if looked is None or missed:
-            parts.append(f"{what} ({', '.join(missed) or 'they could not be asked'})")
+    for name, label in (("gpus", "GPUs"), ("stacks", "stacks")):
+        facts = (witness.facts if witness is not None else {}).get(name)
+        missed = [f"{node}: {why}" for node, why in list((facts or {}).get("unknown", {}).items())[:2]]
+        if facts is None or missed:
+            parts.append(f"{label} ({', '.join(missed) or 'they could not be asked'})")
     return "; ".join(parts)
 
 
-def joined(votes: Mapping[str, Vote]) -> Vote:
+def joined(votes: Mapping[str, WitnessVote]) -> WitnessVote:
     """Return one vote of several; who contradict one another leave it open."""
-    said = {vote for vote in votes.values() if vote is not Vote.UNKNOWN}
-    return said.pop() if len(said) == 1 else Vote.UNKNOWN
+    votes_cast = {vote for vote in votes.values() if vote is not WitnessVote.UNKNOWN}
+    return votes_cast.pop() if len(votes_cast) == 1 else WitnessVote.UNKNOWN
 
 
 def witness_of(
@@ -159,13 +159,13 @@ def witness_of(
         processes: What `job_processes` returned; it has no vote: a script may wait on purpose.
     """
     votes = {"gpus": gpu_vote(activity or {}), "stacks": stack_vote(stacks or {})}
-    parts = [str(said.get("text", "")) for said in (activity, stacks) if said is not None]
+    parts = [str(answer.get("text", "")) for answer in (activity, stacks) if answer is not None]
     parts += [str((processes or {}).get("left", ""))]
-    odd = [str(one.get("node", "")) for one in (stacks or {}).get("odd", ())]
+    odd = [str(rank.get("node", "")) for rank in (stacks or {}).get("odd", ())]
     running = {name: processes[name] for name in ("programs", "gone", "left") if name in processes} if processes is not None else {}
     facts = {"votes": {name: str(vote) for name, vote in votes.items()}, "gpus": activity, "stacks": stacks, **running}
     text = "; ".join(part for part in parts if part) or "neither GPUs nor stacks could be looked at"
     vote = joined(votes)
-    if vote is Vote.HUNG and _at_work(stacks or {}):
-        vote = Vote.UNKNOWN  # GPUs spin while they wait for a rank that saves or evaluates
+    if vote is WitnessVote.HUNG and _at_work(stacks or {}):
+        vote = WitnessVote.UNKNOWN  # GPUs spin while they wait for a rank that saves or evaluates
     return Witness(vote, text, tuple(dict.fromkeys(filter(None, odd))), facts)

@@ -24,7 +24,7 @@ from assistant.records import (
     RuleState,
     Verdict,
 )
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Count, Memory
 from tests.scenarios.scene import ECC, XID, Scene
 
@@ -82,7 +82,7 @@ def planted(folder: Path) -> Scene:
     scene = Scene(folder, mode=Mode.PROPOSE)
     scene.cluster.partition = text("partition")
     checkpoints = folder / "checkpoints"
-    run = Run(
+    run = SimulatedRun(
         fails_at=50, lines=LOG, kernel={"node02": (*XID, text("kernel"))}, only_on="node02", checkpoints=checkpoints, cut=(40,)
     )
     scene.cluster.plan(text("name"), run)

@@ -26,7 +26,7 @@ from assistant.records import Job, JobSpec, JobState, Reservation
 from assistant.rendering import command_line, method_lines
 from assistant.schedulers.local import LocalScheduler
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.schedulers.slurm import SlurmScheduler
 from assistant.store import Store
 from assistant.tooling import Context, Tool, find_tool
@@ -131,15 +131,15 @@ def scene_of(kind: str, folder: Path, *, name: str = "llm") -> Scene:
     checkpoints.mkdir()
     recorder = Recorder(clock, folder / "logs")
     script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={checkpoints}\nsrun train ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
-    recorder.plan(name, Run(fails_at=50, checkpoints=checkpoints), Run(steps=10**6))
+    recorder.plan(name, SimulatedRun(fails_at=50, checkpoints=checkpoints), SimulatedRun(steps=10**6))
     spec = JobSpec(name, script, nodes=1, work_dir=folder, user="root", comment="run 7", environment={"TOKEN": "hunter2"})
     jobs = {"failed": recorder.submit(spec)}
     clock.sleep(120)
-    recorder.plan("other", Run(steps=10**6))
+    recorder.plan("other", SimulatedRun(steps=10**6))
     jobs["running"] = recorder.submit(JobSpec("other", "#!/bin/sh\n", user="root", work_dir=folder / "elsewhere"))
     jobs["waiting"] = recorder.submit(JobSpec("after", "#!/bin/sh\n", user="root", work_dir=folder / "later"))
     recorder.waiting = [jobs["waiting"]]
-    recorder.plan("evaluate-clean", Run(steps=10**6))
+    recorder.plan("evaluate-clean", SimulatedRun(steps=10**6))
     part = JobSpec(
         "evaluate-clean", "#!/bin/sh\n", work_dir=folder / "run9", user=getpass.getuser(), comment="nightshift-evaluate:run9:1"
     )

@@ -25,7 +25,7 @@ from assistant.policy import Mode, Policy
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Event, EventKind, Job, JobSpec, JobState, Verdict, tag_of
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.tooling import Context, find_tool
 from assistant.tools import resubmit
@@ -195,7 +195,7 @@ class Night:
         self.folder, self.clock = folder, JumpingClock(START)
         self.actors: Actors | None = None
         self.cluster = RequeueCluster(self.clock, folder, nodes=4)
-        self.cluster.plan("llm", Run(fails_at=1), Run(steps=100_000))
+        self.cluster.plan("llm", SimulatedRun(fails_at=1), SimulatedRun(steps=100_000))
         self.now = START + timedelta(seconds=60)
         # the folder is named and empty: a start from the beginning is proven to lose nothing
         script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={folder}/checkpoints\nsrun python train.py\n"

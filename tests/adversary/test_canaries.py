@@ -29,9 +29,9 @@ from assistant.cli.context import Door
 from assistant.cli.main import main
 from assistant.cli.output import narrate, print_block
 from assistant.cli.termination import crashed
-from assistant.daemon.figures import Standing
+from assistant.daemon.figures import WatchStanding
 from assistant.daemon.journal import JsonLines, PriorityLines
-from assistant.daemon.metrics import Metrics
+from assistant.daemon.metrics import MetricsServer
 from assistant.daemon.notification_services import Services
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import Passed
@@ -258,8 +258,8 @@ def logged(_: World) -> str:
 def scraped(world: World) -> str:
     """Return the page of metrics as a scrape reads it, and the file for node_exporter."""
     scene = world.scene
-    metrics = Metrics(
-        scene.engine.store, lambda: Standing("1", "act", planted_text("audit"), (planted_text("sink"),)), listen="127.0.0.1:0"
+    metrics = MetricsServer(
+        scene.engine.store, lambda: WatchStanding("1", "act", planted_text("audit"), (planted_text("sink"),)), listen="127.0.0.1:0"
     )
     try:
         metrics.passed(Passed(scene.clock.now(), 0.1, True, (planted_text("exception"),)))

@@ -39,7 +39,7 @@ from assistant.recover.identity import owns_cordon, restart_of
 from assistant.recover.leases import lease
 from assistant.schedulers.cordons import must_cordon
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.tools.jobs import requeue_job, requeue_stands
@@ -77,9 +77,9 @@ def test_a_forged_comment_gives_a_failed_job_an_incident_like_any_other(tmp_path
     for comment in FORGED:
         text = comment.replace("%s", scene.engine.store.store_id)
         spec = JobSpec("evil", "#!/bin/sh\n", work_dir=tmp_path / "evil", user="mallory", comment=text)
-        scene.cluster.plan("evil", Run(fails_at=1, lines=("RuntimeError: boom",)))
+        scene.cluster.plan("evil", SimulatedRun(fails_at=1, lines=("RuntimeError: boom",)))
         forged[scene.cluster.submit(spec)] = comment
-    scene.cluster.plan("llm", Run(fails_at=1))
+    scene.cluster.plan("llm", SimulatedRun(fails_at=1))
     victim = scene.cluster.submit(scene.spec)
     scene.clock.sleep(75)
     about = {one.job: one for one in scene.engine.look()}
@@ -197,7 +197,7 @@ def test_the_cordon_of_another_store_is_left_alone_and_told_of(tmp_path: Path) -
 
 def test_one_jobs_fault_costs_no_other_its_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path)
-    scene.cluster.plan("bad", Run(fails_at=1, lines=("boom",)))
+    scene.cluster.plan("bad", SimulatedRun(fails_at=1, lines=("boom",)))
     scene.cluster.submit(JobSpec("bad", "#!/bin/sh\n", work_dir=tmp_path / "bad"))
     scene.cluster.submit(scene.spec)
     whole = scene.engine.diagnose
@@ -353,7 +353,7 @@ class Requeueing:
 
 def test_a_requeue_that_stands_is_not_asked_about_and_never_doubles_a_run(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.cluster.plan("llm", Run(fails_at=1), Run(steps=10_000))
+    scene.cluster.plan("llm", SimulatedRun(fails_at=1), SimulatedRun(steps=10_000))
     old = scene.cluster.submit(scene.spec)
     scene.clock.sleep(75)
     cluster: Any = Requeueing(scene.cluster)
@@ -374,7 +374,7 @@ def test_a_requeue_that_stands_is_not_asked_about_and_never_doubles_a_run(tmp_pa
 
 def test_a_restart_gives_way_to_its_old_job_that_was_queued_again(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.cluster.plan("llm", Run(fails_at=1), Run(steps=100_000), Run(steps=100_000))
+    scene.cluster.plan("llm", SimulatedRun(fails_at=1), SimulatedRun(steps=100_000), SimulatedRun(steps=100_000))
     old = scene.cluster.submit(scene.spec)
     submit = scene.cluster.submit
 

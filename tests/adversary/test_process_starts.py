@@ -13,7 +13,7 @@ import pytest
 
 from assistant import processes
 from assistant.errors import ConfigError, Unavailable
-from assistant.schedulers.slurm_run import Commands
+from assistant.schedulers.slurm_run import SlurmCommands
 from assistant.transports.ssh_config import read_config
 
 PACKAGE = Path(processes.__file__).parent
@@ -200,7 +200,7 @@ def test_no_word_of_a_wrapper_and_no_slurm_conf_is_somebody_elses(tmp_path: Path
     for path in (theirs, conf):
         path.write_text("#!/bin/sh\n")
         path.chmod(0o755)
-    commands = Commands(folder=Path("/bin"), conf=conf, timeout_s=5)
+    commands = SlurmCommands(folder=Path("/bin"), conf=conf, timeout_s=5)
     wrapper = ["/usr/bin/env", "A=b", str(theirs)]
     assert commands.words("true", before=wrapper) == [*wrapper, "/bin/true"]
     assert commands.run("true").status == 0
@@ -212,7 +212,7 @@ def test_no_word_of_a_wrapper_and_no_slurm_conf_is_somebody_elses(tmp_path: Path
         commands.run("true")
     monkeypatch.setenv("SLURM_CONF", str(conf))
     with pytest.raises(Unavailable, match=r"slurm\.conf, since"):
-        Commands(folder=Path("/bin"), conf=None, timeout_s=5).run("true")
+        SlurmCommands(folder=Path("/bin"), conf=None, timeout_s=5).run("true")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is about root")
@@ -223,7 +223,7 @@ def test_nothing_that_a_slurm_conf_names_is_somebody_elses(line: str, tmp_path: 
     conf, theirs = tmp_path / "slurm.conf", tmp_path / "theirs"
     conf.write_text("ClusterName=c\n# a comment\n" + line.format(theirs=theirs) + "\n")
     theirs.write_text("ClusterName=c\n")
-    commands = Commands(folder=Path("/bin"), conf=conf, timeout_s=5)
+    commands = SlurmCommands(folder=Path("/bin"), conf=conf, timeout_s=5)
     assert commands.run("true").status == 0
     os.chown(theirs, 1, 1)
     with pytest.raises(Unavailable, match="theirs belongs to uid 1"):

@@ -24,9 +24,9 @@ from textual.widgets import Input
 from assistant.cli import ask
 from assistant.cli.context import Door
 from assistant.cli.main import main
-from assistant.daemon.figures import Standing
+from assistant.daemon.figures import WatchStanding
 from assistant.daemon.journal import JsonLines, PriorityLines, fields_of
-from assistant.daemon.metrics import Metrics
+from assistant.daemon.metrics import MetricsServer
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import Passed
 from assistant.daemon.systemd import status_line
@@ -35,7 +35,7 @@ from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal
 from assistant.policy import Mode
 from assistant.records import Call, CallStatus, Decision, JobSpec, Verdict
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Count
 from assistant.tui.app import ChatApp
 from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
@@ -110,7 +110,7 @@ def planted(folder: Path, text: str) -> Scene:
     scene = Scene(folder, mode=Mode.PROPOSE)
     scene.cluster.partition = text
     checkpoints = folder / "checkpoints"
-    run = Run(fails_at=50, lines=(text, *ECC, f"RuntimeError: {text}"), kernel={"node02": (*XID, text)}, only_on="node02")
+    run = SimulatedRun(fails_at=50, lines=(text, *ECC, f"RuntimeError: {text}"), kernel={"node02": (*XID, text)}, only_on="node02")
     scene.cluster.plan(text, dataclasses.replace(run, checkpoints=checkpoints, cut=(40,)))
     scene.cluster.submit(dataclasses.replace(scene.spec, name=text, user=text, comment=text))
     scene.cluster.submit(JobSpec(text, f"#!/bin/sh\n#{text}\n", nodes=1, work_dir=folder, user=text))
@@ -194,7 +194,7 @@ def test_the_page_of_metrics_stays_a_page_of_metrics(text: str, tmp_path: Path) 
     scene = planted(tmp_path, text)
     store = scene.engine.store
     store.add_counts({Count("incidents", (("by", text), ("reason", text))): 1})
-    metrics = Metrics(store, lambda: Standing("1", text, None, (text,)))
+    metrics = MetricsServer(store, lambda: WatchStanding("1", text, None, (text,)))
     metrics.passed(Passed(scene.clock.now(), 0.1, True))
     page = generate_latest(metrics.registry).decode()
     families = {family.name: family for family in text_string_to_metric_families(page)}

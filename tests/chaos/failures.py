@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from assistant.records import JobState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID
 
 SLOWDOWN = (
@@ -52,7 +52,7 @@ KINDS = (
 )
 
 
-def runs_of(kind: str, random: Random, nodes: list[str], checkpoints: Path) -> list[Run]:
+def runs_of(kind: str, random: Random, nodes: list[str], checkpoints: Path) -> list[SimulatedRun]:
     """Return the runs of a job: the one that fails, and what comes after it.
 
     Args:
@@ -64,7 +64,7 @@ def runs_of(kind: str, random: Random, nodes: list[str], checkpoints: Path) -> l
     at, node = random.choice((25, 50, 70)), random.choice(nodes)
     early = nodes[nodes.index(node) % 4]  # one of those that jobs get first
     cut = (40,) if random.random() < 0.2 else ()
-    well = Run(checkpoints=checkpoints)
+    well = SimulatedRun(checkpoints=checkpoints)
     dying = replace(well, fails_at=at, cut=cut)
     first = {
         "ecc": replace(dying, lines=ECC, kernel={node: XID}, only_on=node),

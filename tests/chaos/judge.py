@@ -15,7 +15,7 @@ from assistant.policy import Policy
 from assistant.records import Diagnosis, EventKind, IncidentState, Job, JobState, tag_of
 from assistant.recover.budget import fingerprint
 from assistant.recover.directives import read_directives
-from assistant.schedulers.simulated_faults import Change
+from assistant.schedulers.simulated_faults import SimulatedChange
 from assistant.store import Store
 from assistant.store.breaker import why_open
 from tests.chaos.judge_nodes import one_sided, same_nodes
@@ -48,7 +48,7 @@ NOTICED = (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState
 class Effect:
     """A change that took effect, with the call that made it."""
 
-    change: Change
+    change: SimulatedChange
     tool: str
     incident: int | None
     at: datetime
@@ -66,7 +66,7 @@ class Judge:
     restarts: list[Effect] = field(default_factory=list)
     """Releases of jobs that were submitted held: from then on a run is alive again."""
 
-    def made(self, change: Change) -> None:
+    def made(self, change: SimulatedChange) -> None:
         """Look at a change at the moment at which it took effect."""
         world, now = self.world, self.world.clock.now()
         if change.kind == "withdraw":
@@ -135,7 +135,7 @@ class Judge:
             if job.state in NOTICED and not any(one.attempt == job.attempt for one in about):
                 self._say(f"missed: job {job.id} attempt {job.attempt} is {job.state} and has no incident")
 
-    def _look_at_leader(self, change: Change) -> None:
+    def _look_at_leader(self, change: SimulatedChange) -> None:
         actor = self.world.actor
         if actor == "person":
             return
@@ -143,7 +143,7 @@ class Judge:
         if not led or led[0]["owner"] != actor:
             self._say(f"{change} by {actor} although {led[0]['owner'] if led else 'nobody'} leads")
 
-    def _call_of(self, change: Change, statuses: Sequence[str] = ("intent",)) -> sqlite3.Row | None:
+    def _call_of(self, change: SimulatedChange, statuses: Sequence[str] = ("intent",)) -> sqlite3.Row | None:
         """Return the call that the change belongs to, of those that were allowed and have one of the statuses."""
         for call in self._rows("SELECT * FROM calls WHERE id IN (SELECT call FROM decisions WHERE verdict = 'allow')"):
             if call["tool"] not in TOOLS[change.kind] or call["status"] not in statuses:

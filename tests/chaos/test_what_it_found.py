@@ -11,8 +11,8 @@ import pytest
 
 from assistant.policy import Mode
 from assistant.records import CallStatus, Incident, IncidentState, JobSpec, JobState, Verdict
-from assistant.schedulers.simulated_faults import Change, Loss
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_faults import Loss, SimulatedChange
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.chaos.failures import NCCL, PREEMPTED, WORKER
 from tests.chaos.watches import Blow
 from tests.chaos.world import World
@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def submit(world: World, *runs: Run, name: str = "llm") -> str:
+def submit(world: World, *runs: SimulatedRun, name: str = "llm") -> str:
     """Submit a job of two nodes that does as the runs say."""
     checkpoints = world.folder / "checkpoints" / name
     world.cluster.plan(name, *(replace(run, checkpoints=checkpoints) for run in runs))
@@ -56,7 +56,7 @@ def until_it_asks(world: World) -> None:
 
 
 def test_a_cancel_whose_answer_got_lost_is_looked_up_although_its_step_comes_no_more(world: World) -> None:
-    submit(world, Run(hangs_at=50), Run())
+    submit(world, SimulatedRun(hangs_at=50), SimulatedRun())
     world.lose(Loss.ANSWER)
     world.passes(120)
     assert incident(world).state is IncidentState.RECOVERED, incident(world).note
@@ -65,7 +65,7 @@ def test_a_cancel_whose_answer_got_lost_is_looked_up_although_its_step_comes_no_
 
 
 def test_a_call_that_can_be_looked_up_no_more_goes_to_a_person(world: World) -> None:
-    submit(world, Run(hangs_at=50), Run())
+    submit(world, SimulatedRun(hangs_at=50), SimulatedRun())
     world.lose(Loss.ANSWER)
     until_it_asks(world)
     world.use_id_again(0)
@@ -78,15 +78,15 @@ def test_a_call_that_can_be_looked_up_no_more_goes_to_a_person(world: World) -> 
 
 
 def test_a_submission_whose_answer_got_lost_is_found_and_not_made_again(world: World) -> None:
-    submit(world, Run(fails_at=50, lines=NCCL), Run())
-    world.lose(Loss.ASKED, Loss.ANSWER)
+    submit(world, SimulatedRun(fails_at=50, lines=NCCL), SimulatedRun())
+    world.lose(Loss.REQUEST, Loss.ANSWER)
     world.passes(60)
     assert incident(world).state is IncidentState.RECOVERED, incident(world).note
     assert changes(world) == ["submit 2"]
 
 
 def test_a_job_that_was_requeued_and_completed_is_not_started_again(world: World) -> None:
-    job = submit(world, Run(fails_at=50, lines=PREEMPTED, state=JobState.PREEMPTED), Run())
+    job = submit(world, SimulatedRun(fails_at=50, lines=PREEMPTED, state=JobState.PREEMPTED), SimulatedRun())
     until_it_asks(world)
     world.requeue(0)
     world.jump(3600)
@@ -98,24 +98,24 @@ def test_a_job_that_was_requeued_and_completed_is_not_started_again(world: World
 
 
 def test_a_job_that_got_the_id_of_a_hung_one_is_not_cancelled(world: World) -> None:
-    job = submit(world, Run(hangs_at=50))
-    world.lose(Loss.ASKED)
+    job = submit(world, SimulatedRun(hangs_at=50))
+    world.lose(Loss.REQUEST)
     until_it_asks(world)
     world.cluster.set_cancelled(job)
     world.use_id_again(0)
     world.jump(10)
-    assert submit(world, Run(steps=10_000), name="other") == job
+    assert submit(world, SimulatedRun(steps=10_000), name="other") == job
     world.passes(60)
     assert "another job has that id now" in incident(world).note
     assert changes(world) == []
 
 
 def test_the_failure_of_a_job_that_got_the_id_of_an_open_incident_is_an_incident_of_its_own(world: World) -> None:
-    job = submit(world, Run(fails_at=50, lines=PREEMPTED, state=JobState.PREEMPTED))
+    job = submit(world, SimulatedRun(fails_at=50, lines=PREEMPTED, state=JobState.PREEMPTED))
     until_it_asks(world)
     world.use_id_again(0)
     world.jump(10)
-    assert submit(world, Run(fails_at=50, lines=NCCL), Run(), name="other") == job
+    assert submit(world, SimulatedRun(fails_at=50, lines=NCCL), SimulatedRun(), name="other") == job
     world.passes(100)
     first, second = sorted(world.door.store.incidents(job=job), key=lambda one: one.id)
     assert (first.state, second.state) == (IncidentState.ESCALATED, IncidentState.RECOVERED)
@@ -125,9 +125,9 @@ def test_the_failure_of_a_job_that_got_the_id_of_an_open_incident_is_an_incident
 
 def test_a_run_that_went_on_while_its_restart_waited_for_an_answer_is_not_started_from_the_old_job(world: World) -> None:
     world.change_policy(Mode.PROPOSE)
-    submit(world, Run(fails_at=50, lines=NCCL))
+    submit(world, SimulatedRun(fails_at=50, lines=NCCL))
     until_it_asks(world)
-    again = submit(world, Run(fails_at=70, lines=NCCL))
+    again = submit(world, SimulatedRun(fails_at=70, lines=NCCL))
     world.passes(20)
     world.answer(0, Verdict.ALLOW, go_on=False)
     world.passes(5)
@@ -136,8 +136,8 @@ def test_a_run_that_went_on_while_its_restart_waited_for_an_answer_is_not_starte
 
 
 def test_a_hung_job_that_a_person_ends_meanwhile_stays_ended(world: World) -> None:
-    job = submit(world, Run(hangs_at=50), Run())
-    world.lose(Loss.ASKED)
+    job = submit(world, SimulatedRun(hangs_at=50), SimulatedRun())
+    world.lose(Loss.REQUEST)
     until_it_asks(world)
     world.jump(600)
     world.cancel(0)
@@ -148,14 +148,14 @@ def test_a_hung_job_that_a_person_ends_meanwhile_stays_ended(world: World) -> No
 
 def questions(world: World) -> list[str]:
     """Keep the questions to the scheduler and its changes, in order."""
-    asked, kept = world.cluster.asked, list[str]()
+    asked, kept = world.cluster.on_request, list[str]()
 
     def keep(method: str) -> None:
         if method in ("jobs", "job", "submit"):
             kept.append(method)
         asked(method)
 
-    world.cluster.asked = keep
+    world.cluster.on_request = keep
     return kept
 
 
@@ -163,10 +163,10 @@ def questions(world: World) -> list[str]:
 def test_a_watch_that_sleeps_anywhere_in_a_restart_submits_nothing_when_it_wakes(tmp_path: Path, world: World, before: int) -> None:
     dry = World(tmp_path / "dry", 1)
     kept = questions(dry)
-    submit(dry, Run(fails_at=50, lines=NCCL), Run())
+    submit(dry, SimulatedRun(fails_at=50, lines=NCCL), SimulatedRun())
     dry.passes(20, who="a")
     dry.close()
-    submit(world, Run(fails_at=50, lines=NCCL), Run())
+    submit(world, SimulatedRun(fails_at=50, lines=NCCL), SimulatedRun())
     world.pauses_s = (3000.0,)
     world.doze("a", kept.index("submit") - before)
     world.passes(20, who="a")
@@ -177,10 +177,10 @@ def test_a_watch_that_sleeps_anywhere_in_a_restart_submits_nothing_when_it_wakes
 
 
 def test_a_restart_counts_although_its_watch_died_before_it_could_count_it(world: World) -> None:
-    submit(world, Run(fails_at=50, lines=WORKER))
+    submit(world, SimulatedRun(fails_at=50, lines=WORKER))
     judged = world.cluster.made
 
-    def killed(change: Change) -> None:
+    def killed(change: SimulatedChange) -> None:
         judged(change)
         world.hit("a", Blow.DIES_AFTER, 0)
 
@@ -192,7 +192,7 @@ def test_a_restart_counts_although_its_watch_died_before_it_could_count_it(world
 
 
 def test_an_undo_whose_answer_got_lost_is_looked_up_after_its_incident_is_over(world: World) -> None:
-    submit(world, Run(fails_at=50, lines=NCCL), Run(steps=10_000))
+    submit(world, SimulatedRun(fails_at=50, lines=NCCL), SimulatedRun(steps=10_000))
     world.passes(60)
     assert incident(world).state is IncidentState.RECOVERED
     world.lose(Loss.ANSWER)
@@ -205,8 +205,8 @@ def test_an_undo_whose_answer_got_lost_is_looked_up_after_its_incident_is_over(w
 
 
 def test_the_kill_switch_holds_also_when_it_is_set_while_the_tool_still_looks(world: World) -> None:
-    submit(world, Run(fails_at=50, lines=NCCL), Run())
-    asked = world.cluster.asked
+    submit(world, SimulatedRun(fails_at=50, lines=NCCL), SimulatedRun())
+    asked = world.cluster.on_request
     seen: list[str] = []
 
     def set_late(method: str) -> None:
@@ -216,7 +216,7 @@ def test_the_kill_switch_holds_also_when_it_is_set_while_the_tool_still_looks(wo
             seen.append(method)
             world.set_kill_switch(on=True)
 
-    world.cluster.asked = set_late
+    world.cluster.on_request = set_late
     world.passes(60)
     assert seen
     assert changes(world) == []
@@ -225,7 +225,7 @@ def test_the_kill_switch_holds_also_when_it_is_set_while_the_tool_still_looks(wo
 
 def test_what_waited_for_an_answer_counts_for_the_limits_from_when_it_was_made(world: World) -> None:
     world.change_policy(Mode.PROPOSE)
-    submit(world, Run(hangs_at=50), Run())
+    submit(world, SimulatedRun(hangs_at=50), SimulatedRun())
     until_it_asks(world)
     world.jump(7200)
     world.answer(0, Verdict.ALLOW, go_on=False)

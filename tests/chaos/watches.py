@@ -103,7 +103,7 @@ class PassingWatchdog(Watchdog):
         self.bugs: list[str] = []
 
     def _fly(self, what: int | str, work: Callable[[], object]) -> None:
-        self._done(what, lambda: self._watched(what, work))
+        self._complete(what, lambda: self._watched(what, work))
 
     def _watched(self, what: int | str, work: Callable[[], object]) -> Any:
         try:

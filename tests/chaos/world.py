@@ -80,7 +80,7 @@ class World:
         self.all_dogs: list[PassingWatchdog] = []
         self.judge = Judge(self)
         self.cluster.made = self.judge.made
-        self.cluster.asked = self._asked
+        self.cluster.on_request = self._asked
         self._dozing: tuple[str, int] | None = None
         self.pauses_s: tuple[float, ...] = PAUSES_S
         """How long a watch may sleep."""

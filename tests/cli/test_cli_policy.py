@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assistant.cli.exits import Exit
-from assistant.daemon.pass_records import Kept
+from assistant.daemon.pass_records import PassRecorder
 from assistant.daemon.pass_result import Passed
 from assistant.errors import Denied
 from assistant.policy import Policy, PolicyInForce, load_policy
@@ -44,7 +44,7 @@ def leading(store_path: Path, policy_path: Path) -> Store:
     store = Store(store_path, SystemClock())
     store.lead(OWNER, 60)
     in_force = PolicyInForce(policy_path.parent.parent, record=store)
-    kept = Kept(store, OWNER, frozenset, policy=in_force.look)
+    kept = PassRecorder(store, OWNER, frozenset, policy=in_force.look)
     kept.passed(Passed(datetime.now(UTC), 0.1, leads=True))
     return store
 
@@ -97,7 +97,7 @@ def test_a_policy_that_is_there_is_not_given_up(cli: Run, leading: Store) -> Non
 
 def test_a_watch_writes_down_that_its_policy_changed(leading: Store, policy_path: Path) -> None:
     in_force = PolicyInForce(policy_path.parent.parent, record=leading)
-    kept = Kept(leading, OWNER, frozenset, policy=in_force.look)
+    kept = PassRecorder(leading, OWNER, frozenset, policy=in_force.look)
     for text in ('extends = "shipped"\n[end]\n', "mode", SITE.format(home=policy_path.parents[2])):
         policy_path.write_text(text)
         kept.passed(Passed(datetime.now(UTC), 0.1, leads=True))

@@ -17,14 +17,14 @@ from assistant.ports import JumpingClock, Scheduler, SystemClock
 from assistant.records import Job, JobSpec, JobState, NodeState
 from assistant.schedulers.local import LocalScheduler
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 
 SCRIPTS = {"well": "echo all is well", "badly": "echo oh no; exit 3", "killed": "kill -9 $$", "long": "sleep 60"}
 RUNS = {
-    "well": Run(steps=3),
-    "badly": Run(fails_at=2, lines=("oh no",), exit_code=3),
-    "killed": Run(fails_at=2, exit_code=0, signal=9),
-    "long": Run(steps=10_000),
+    "well": SimulatedRun(steps=3),
+    "badly": SimulatedRun(fails_at=2, lines=("oh no",), exit_code=3),
+    "killed": SimulatedRun(fails_at=2, exit_code=0, signal=9),
+    "long": SimulatedRun(steps=10_000),
 }
 
 

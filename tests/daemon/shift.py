@@ -14,7 +14,7 @@ from assistant.policy import Mode, Policy, load_policy
 from assistant.ports import JumpingClock, Reply
 from assistant.records import Diagnosis, Incident, IncidentState, JobSpec, Node
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.wiring import build
 from tests.scenarios.scene import ECC, START, XID
@@ -71,7 +71,7 @@ class Shift:
     def store(self) -> Store:
         return self.engine.store
 
-    def submit(self, name: str, *runs: Run, nodes: int = 2, said: str = "") -> str:
+    def submit(self, name: str, *runs: SimulatedRun, nodes: int = 2, said: str = "") -> str:
         """Submit a job whose runs are told in advance."""
         checkpoints = self.folder / "checkpoints" / name
         self.cluster.plan(name, *(dataclasses.replace(run, checkpoints=checkpoints) for run in runs))
@@ -118,9 +118,9 @@ class Shift:
     _first: Sequence[str] = ()
 
 
-def broken_gpu(node: str, at: int = 50, **more: Any) -> Run:
+def broken_gpu(node: str, at: int = 50, **more: Any) -> SimulatedRun:
     """Return a run that meets an uncorrectable memory error of a GPU of a node: its log and the node's kernel say so."""
-    return Run(fails_at=at, lines=ECC, kernel={node: XID}, only_on=node, **more)
+    return SimulatedRun(fails_at=at, lines=ECC, kernel={node: XID}, only_on=node, **more)
 
 
 def states(incidents: Sequence[Incident]) -> Mapping[str | None, IncidentState]:

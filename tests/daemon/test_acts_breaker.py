@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from assistant.config.outward import About, Severity
-from assistant.daemon.figures import Standing, figures
+from assistant.daemon.figures import WatchStanding, figures
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import Passed
 from assistant.engine.breaker import HELD
 from assistant.policy import Breaker, KindTerms, Limits, Mode
 from assistant.records import CallStatus, EventKind, IncidentState, JobState, Verdict
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Count
 from assistant.store.breaker import last_period, open_breaker, reset_breaker, why_open
 from assistant.tui.snapshot import read_store
@@ -22,15 +22,15 @@ from assistant.tui.widgets.status_bar import _store_parts
 from tests.chaos.failures import BUG, NCCL
 from tests.daemon.shift import ADA, Shift, broken_gpu
 
-DIES = Run(fails_at=30, lines=NCCL)
+DIES = SimulatedRun(fails_at=30, lines=NCCL)
 
 
 def stormy(tmp_path: Path, **terms: Any) -> Shift:
     """Return a shift whose breaker opens at the third failure of machines, with three jobs that die at once and one later."""
     shift = Shift(tmp_path, nodes=12, **{"breaker": Breaker(machine_failures=3), **terms})
     for name in "abc":
-        shift.submit(name, DIES, Run())
-    shift.submit("later", Run(fails_at=90, lines=NCCL), Run())
+        shift.submit(name, DIES, SimulatedRun())
+    shift.submit("later", SimulatedRun(fails_at=90, lines=NCCL), SimulatedRun())
     shift.people_are_done()
     return shift
 
@@ -62,7 +62,7 @@ def test_it_stays_open_across_restarts_and_however_much_time_passes(tmp_path: Pa
 def test_failures_of_scripts_do_not_open_it(tmp_path: Path) -> None:
     shift = Shift(tmp_path, nodes=12, breaker=Breaker(machine_failures=3))
     for name in "abcde":
-        shift.submit(name, Run(fails_at=30, lines=BUG))
+        shift.submit(name, SimulatedRun(fails_at=30, lines=BUG))
     shift.passes(300)
     assert [one.kind for one in shift.store.incidents()].count(EventKind.JOB_ENDED) == 5
     assert why_open(shift.store) is None
@@ -70,7 +70,7 @@ def test_failures_of_scripts_do_not_open_it(tmp_path: Path) -> None:
 
 def test_changes_that_fail_again_and_again_open_it(tmp_path: Path) -> None:
     shift = Shift(tmp_path, breaker=Breaker(failed_actions=2))
-    shift.submit("a", *[Run(fails_at=30, lines=NCCL, save_every=30)] * 9)
+    shift.submit("a", *[SimulatedRun(fails_at=30, lines=NCCL, save_every=30)] * 9)
     shift.passes(3600)
     period = last_period(shift.store)
     assert period is not None
@@ -81,7 +81,7 @@ def test_changes_that_limits_refuse_again_and_again_open_it(tmp_path: Path) -> N
     kind = {"resubmit": KindTerms(hard=Limits(per_hour=1))}
     shift = Shift(tmp_path, nodes=12, breaker=Breaker(refused_actions=2), kind=kind)
     for number, name in enumerate("abc"):  # apart, or they would be one shared cause, whose restarts wait for the hour
-        shift.submit(name, Run(steps=600, fails_at=30 + 150 * number, lines=NCCL), Run(steps=600))
+        shift.submit(name, SimulatedRun(steps=600, fails_at=30 + 150 * number, lines=NCCL), SimulatedRun(steps=600))
     shift.people_are_done()
     shift.passes(900)
     assert "2 actions were refused by a limit" in (why_open(shift.store) or "")
@@ -96,7 +96,7 @@ def test_where_everything_is_only_observed_there_is_nothing_to_open(tmp_path: Pa
 
 def test_what_was_restarted_before_is_still_verified(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", DIES, Run())
+    shift.submit("a", DIES, SimulatedRun())
     shift.passes(600, until=lambda: "submit 2" in shift.changes)
     open_breaker(shift.store, why="by hand", by=ADA)
     (incident,) = shift.until_over()
@@ -123,7 +123,7 @@ def test_a_reset_replays_nothing_and_hands_over_what_still_lies_there(tmp_path: 
 @pytest.mark.parametrize(
     ("meanwhile", "said"),
     [
-        (lambda shift: shift.submit("a", Run(steps=5_000)), "goes on as job 2"),
+        (lambda shift: shift.submit("a", SimulatedRun(steps=5_000)), "goes on as job 2"),
         (lambda shift: shift.cluster.set_requeued("1"), "was queued again"),
     ],
     ids=["a person started it again", "a person requeued it"],
@@ -131,7 +131,7 @@ def test_a_reset_replays_nothing_and_hands_over_what_still_lies_there(tmp_path: 
 def test_a_case_that_people_settled_meanwhile_is_closed_at_the_reset(tmp_path: Path, meanwhile: object, said: str) -> None:
     shift = Shift(tmp_path)
     open_breaker(shift.store, why="by hand", by=ADA)
-    shift.submit("a", DIES, Run(steps=5_000))
+    shift.submit("a", DIES, SimulatedRun(steps=5_000))
     shift.passes(300)
     assert callable(meanwhile)
     meanwhile(shift)
@@ -150,14 +150,14 @@ def test_what_happens_after_the_reset_is_acted_on_again(tmp_path: Path) -> None:
     shift.passes(60)
     reset_breaker(shift.store, why="", by=ADA)
     shift.clock.sleep(10)
-    shift.submit("a", DIES, Run())
+    shift.submit("a", DIES, SimulatedRun())
     (incident,) = shift.until_over()
     assert incident.state is IncidentState.RECOVERED, incident.note
 
 
 def test_a_question_that_waited_is_refused_at_the_reset(tmp_path: Path) -> None:
     shift = Shift(tmp_path, mode=Mode.PROPOSE)
-    shift.submit("a", DIES, Run())
+    shift.submit("a", DIES, SimulatedRun())
     shift.people_are_done()
     shift.passes(300)
     (asked,) = shift.store.approvals()
@@ -172,7 +172,7 @@ def test_a_question_that_waited_is_refused_at_the_reset(tmp_path: Path) -> None:
 
 def test_a_yes_from_before_is_worth_nothing_while_it_is_open(tmp_path: Path) -> None:
     shift = Shift(tmp_path, mode=Mode.PROPOSE)
-    shift.submit("a", DIES, Run())
+    shift.submit("a", DIES, SimulatedRun())
     shift.people_are_done()
     shift.passes(300)
     (asked,) = shift.store.approvals()
@@ -184,7 +184,7 @@ def test_a_yes_from_before_is_worth_nothing_while_it_is_open(tmp_path: Path) -> 
 
 def test_a_person_at_a_door_may_act_while_it_is_open(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", DIES, Run())
+    shift.submit("a", DIES, SimulatedRun())
     shift.people_are_done()
     open_breaker(shift.store, why="by hand", by=ADA)
     shift.passes(120)
@@ -197,7 +197,7 @@ def test_a_person_at_a_door_may_act_while_it_is_open(tmp_path: Path) -> None:
 
 def test_it_holds_also_when_it_opens_while_the_tool_still_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", DIES, Run())
+    shift.submit("a", DIES, SimulatedRun())
     shift.people_are_done()
     plain = shift.cluster.jobs
 
@@ -214,7 +214,7 @@ def test_it_holds_also_when_it_opens_while_the_tool_still_looks(tmp_path: Path, 
 
 def test_cordons_that_run_out_stay_while_it_is_open(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.until_over()
     (node,) = [node for node in shift.cluster.nodes() if node.reason]
     open_breaker(shift.store, why="by hand", by=ADA)
@@ -232,7 +232,7 @@ def test_it_is_told_shown_in_the_figures_and_in_the_first_line_of_the_chat(tmp_p
     told = [one for one in notices(shift.store.audit_after(0, 10_000), shift.store) if one.about is About.BREAKER]
     assert [(one.severity, one.title) for one in told] == [(Severity.CRITICAL, "the breaker stopped all changes")]
     assert "machine's fault" in told[0].text
-    found = figures(shift.store, Passed(shift.clock.now(), 0.1, True), Standing("1", "act", None), shift.clock.now())
+    found = figures(shift.store, Passed(shift.clock.now(), 0.1, True), WatchStanding("1", "act", None), shift.clock.now())
     assert found[Count("breaker")] == 1.0
     shown = _store_parts(read_store(shift.store, shift.clock.now()))
     assert "breaker open" in shown[0].text

@@ -9,16 +9,16 @@ import pytest
 
 from assistant.policy import KindTerms, Limits, Mode, PlaceLimits, Window
 from assistant.records import CallStatus, IncidentState, Verdict
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.chaos.failures import NCCL
 from tests.daemon.shift import ADA, Shift, broken_gpu
 
-DIES = Run(fails_at=30, lines=NCCL)
+DIES = SimulatedRun(fails_at=30, lines=NCCL)
 
 
 def one_death(tmp_path: Path, mode: Mode) -> Shift:
     shift = Shift(tmp_path, mode=mode)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.people_are_done()
     return shift
 
@@ -53,7 +53,7 @@ def test_in_act_mode_it_acts_within_the_limits(tmp_path: Path) -> None:
 
 def test_each_action_class_may_have_a_mode_of_its_own(tmp_path: Path) -> None:
     shift = Shift(tmp_path, kind={"resubmit": KindTerms(mode=Mode.PROPOSE)})
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.people_are_done()
     shift.passes(300)
     assert shift.changes == ["cordon node02"]
@@ -65,7 +65,7 @@ ASKS_ABOUT_DRAINS = {"cordon": KindTerms(mode=Mode.PROPOSE, takes_nodes=True)}
 
 def test_a_restart_does_not_wait_for_the_answer_to_a_drain_and_stays_away_from_the_node(tmp_path: Path) -> None:
     shift = Shift(tmp_path, kind=ASKS_ABOUT_DRAINS)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.people_are_done()
     (incident,) = shift.until_over()
     assert (incident.state, shift.changes) == (IncidentState.RECOVERED, ["submit 2"]), incident.note
@@ -79,7 +79,7 @@ def test_a_restart_does_not_wait_for_the_answer_to_a_drain_and_stays_away_from_t
 @pytest.mark.parametrize("when_s", [60, 3600], ids=["while it is verified", "after the end"])
 def test_a_no_to_a_drain_ends_no_restart_that_went_on_without_it(tmp_path: Path, when_s: int) -> None:
     shift = Shift(tmp_path, kind=ASKS_ABOUT_DRAINS)
-    shift.submit("a", broken_gpu("node02"), Run(steps=400))
+    shift.submit("a", broken_gpu("node02"), SimulatedRun(steps=400))
     shift.people_are_done()
     shift.passes(when_s, until=lambda: when_s == 60 and bool(shift.changes))
     (asked,) = shift.store.approvals()
@@ -91,10 +91,10 @@ def test_a_no_to_a_drain_ends_no_restart_that_went_on_without_it(tmp_path: Path,
 
 def test_no_restart_is_placed_on_a_node_whose_drain_waits_for_an_answer(tmp_path: Path) -> None:
     shift = Shift(tmp_path, kind=ASKS_ABOUT_DRAINS)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.until_over()
     assert [one.state for one in shift.store.incidents()] == [IncidentState.RECOVERED]
-    shift.submit("b", DIES, Run())
+    shift.submit("b", DIES, SimulatedRun())
     shift.passes(900)
     again = shift.cluster.jobs()[-1]
     assert shift.one("3").state is IncidentState.RECOVERED, shift.one("3").note
@@ -105,9 +105,9 @@ def test_no_restart_is_placed_on_a_node_whose_drain_waits_for_an_answer(tmp_path
 
 def test_a_restart_that_has_no_nodes_without_a_suspect_says_so(tmp_path: Path) -> None:
     shift = Shift(tmp_path, nodes=4, kind=ASKS_ABOUT_DRAINS)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.until_over()
-    shift.submit("b", DIES, Run(), nodes=4)
+    shift.submit("b", DIES, SimulatedRun(), nodes=4)
     shift.people_are_done()
     shift.passes(900)
     assert shift.changes == []
@@ -141,7 +141,7 @@ def test_a_no_ends_with_a_person_and_nothing_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "meanwhile",
     [
-        lambda shift: shift.submit("a", Run(steps=9_000)),
+        lambda shift: shift.submit("a", SimulatedRun(steps=9_000)),
         lambda shift: shift.cluster.set_requeued("1"),
         lambda shift: shift.stop_file.touch(),
     ],
@@ -149,7 +149,7 @@ def test_a_no_ends_with_a_person_and_nothing_changed(tmp_path: Path) -> None:
 )
 def test_preconditions_are_checked_again_at_the_approval(tmp_path: Path, meanwhile: object) -> None:
     shift = Shift(tmp_path, mode=Mode.PROPOSE)
-    shift.submit("a", DIES, Run(steps=9_000))
+    shift.submit("a", DIES, SimulatedRun(steps=9_000))
     shift.passes(300)
     (asked,) = shift.store.approvals()
     assert shift.store.call(asked.call).tool == "resubmit_job"
@@ -167,7 +167,7 @@ def test_preconditions_are_checked_again_at_the_approval(tmp_path: Path, meanwhi
 def test_more_nodes_than_the_hard_cap_are_not_taken_out_by_anybody(tmp_path: Path) -> None:
     shift = Shift(tmp_path, nodes=12, kind={"cordon": KindTerms(takes_nodes=True, hard=Limits(per_hour=1))})
     for name, node in (("a", "node01"), ("b", "node03"), ("c", "node05")):
-        shift.submit(name, broken_gpu(node), Run())
+        shift.submit(name, broken_gpu(node), SimulatedRun())
     shift.until_over()
     assert sum(change.startswith("cordon") for change in shift.cluster.changes) == 1
 
@@ -175,7 +175,7 @@ def test_more_nodes_than_the_hard_cap_are_not_taken_out_by_anybody(tmp_path: Pat
 def test_beyond_the_soft_cap_a_person_is_asked(tmp_path: Path) -> None:
     shift = Shift(tmp_path, nodes=12, kind={"cordon": KindTerms(takes_nodes=True, soft=Limits(per_hour=1))})
     for name, node in (("a", "node01"), ("b", "node03")):
-        shift.submit(name, broken_gpu(node), Run())
+        shift.submit(name, broken_gpu(node), SimulatedRun())
     shift.passes(300)
     assert [shift.store.approval(one.id).rule for one in shift.store.approvals()] == ["kind.cordon.soft.per_hour"]
 
@@ -183,7 +183,7 @@ def test_beyond_the_soft_cap_a_person_is_asked(tmp_path: Path) -> None:
 def test_a_share_of_a_partition_stays_usable_whatever_is_broken(tmp_path: Path) -> None:
     shift = Shift(tmp_path, nodes=6, min_healthy_share=0.8)
     for name, node in (("a", "node01"), ("b", "node03"), ("c", "node05")):
-        shift.submit(name, broken_gpu(node), Run())
+        shift.submit(name, broken_gpu(node), SimulatedRun())
     shift.until_over()
     out = [node.name for node in shift.cluster.nodes() if node.reason]
     assert len(out) == 1, "one of six; two would leave less than 80 %"
@@ -194,7 +194,7 @@ def test_a_rack_has_caps_of_its_own(tmp_path: Path, limits: PlaceLimits) -> None
     kind = {"cordon": KindTerms(takes_nodes=True, hard=Limits(rack=limits))}
     shift = Shift(tmp_path, nodes=12, per_rack=4, kind=kind)
     for name, node in (("a", "node01"), ("b", "node03"), ("c", "node05")):
-        shift.submit(name, broken_gpu(node), Run())
+        shift.submit(name, broken_gpu(node), SimulatedRun())
     shift.until_over()
     out = {node.name for node in shift.cluster.nodes() if node.reason}
     assert "node05" in out, "of another rack"
@@ -203,10 +203,10 @@ def test_a_rack_has_caps_of_its_own(tmp_path: Path, limits: PlaceLimits) -> None
 
 def test_a_cap_counts_within_its_window_and_no_longer(tmp_path: Path) -> None:
     shift = Shift(tmp_path, nodes=12, kind={"resubmit": KindTerms(hard=Limits(per_hour=1))})
-    shift.submit("a", DIES, Run())
+    shift.submit("a", DIES, SimulatedRun())
     shift.until_over()
     shift.clock.sleep(3601)
-    shift.submit("b", DIES, Run())
+    shift.submit("b", DIES, SimulatedRun())
     shift.until_over()
     assert {incident.state for incident in shift.store.incidents()} == {IncidentState.RECOVERED}
 

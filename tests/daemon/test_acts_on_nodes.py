@@ -9,13 +9,13 @@ import pytest
 from assistant.ports import Reply
 from assistant.records import IncidentState, NodeState
 from assistant.recover.leases import parse
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.chaos.failures import NCCL
 from tests.daemon.shift import Shift, broken_gpu
 from tests.scenarios.scene import XID
 
 TOLD = ("srun: error: Node failure on node02",)
-BROKEN = Run(fails_at=50, lines=TOLD)
+BROKEN = SimulatedRun(fails_at=50, lines=TOLD)
 
 
 def cordons(shift: Shift) -> list[str]:
@@ -25,7 +25,7 @@ def cordons(shift: Shift) -> list[str]:
 def told_once(tmp_path: Path, *, nodes: int = 8) -> Shift:
     """Return a shift in which the job's log alone names node02."""
     shift = Shift(tmp_path, nodes=nodes)
-    shift.submit("a", BROKEN, Run())
+    shift.submit("a", BROKEN, SimulatedRun())
     shift.people_are_done()
     return shift
 
@@ -44,7 +44,7 @@ def test_what_the_log_alone_says_takes_no_node_out_and_the_restart_stays_away_fr
 
 def test_log_and_kernel_together_do(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.people_are_done()
     shift.until_over()
     assert cordons(shift) == ["cordon node02"]
@@ -70,14 +70,14 @@ def test_so_does_the_same_node_a_second_time(tmp_path: Path) -> None:
     shift = told_once(tmp_path)
     shift.until_over()
     assert cordons(shift) == []
-    shift.submit("b", BROKEN, Run())
+    shift.submit("b", BROKEN, SimulatedRun())
     shift.passes(900)
     assert "cordon node02" in shift.changes
 
 
 def test_a_timeout_of_a_collective_takes_no_node_out(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", Run(fails_at=50, lines=NCCL), Run())
+    shift.submit("a", SimulatedRun(fails_at=50, lines=NCCL), SimulatedRun())
     shift.people_are_done()
     shift.until_over()
     assert cordons(shift) == []
@@ -88,7 +88,7 @@ def test_a_timeout_of_a_collective_takes_no_node_out(tmp_path: Path) -> None:
 
 def test_a_cordon_says_whose_it_is_for_which_incident_and_until_when(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     (incident,) = shift.until_over()
     (reason,) = [node.reason for node in shift.cluster.nodes() if node.reason]
     lease = parse(reason)
@@ -102,7 +102,7 @@ def test_a_cordon_says_whose_it_is_for_which_incident_and_until_when(tmp_path: P
 @pytest.mark.parametrize("reason", ["ada: replacing a fan", "NHC: check_hw_ib failed", "nightshiftish: mine"])
 def test_a_foreign_reason_is_neither_overwritten_nor_cleared(tmp_path: Path, reason: str) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.cluster.set_cordon("node02", reason)
     shift.people_are_done()
     shift.until_over()
@@ -114,7 +114,7 @@ def test_a_foreign_reason_is_neither_overwritten_nor_cleared(tmp_path: Path, rea
 
 def test_it_puts_back_only_what_passes_its_checks(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.until_over()
     shift.people_are_done()
     shift.clock.sleep(25 * 3600)
@@ -127,7 +127,7 @@ def test_it_puts_back_only_what_passes_its_checks(tmp_path: Path) -> None:
 
 def test_it_puts_back_its_own_node_once_the_lease_has_run_out_and_the_checks_pass(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.until_over()
     shift.cluster.kernel["node02"] = []  # its GPU was changed
     shift.clock.sleep(23 * 3600)

@@ -16,9 +16,9 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from assistant.daemon.figures import FAMILIES, Sort, Standing
-from assistant.daemon.metrics import Metrics, write_textfile
-from assistant.daemon.pass_records import Kept, catch_up
+from assistant.daemon.figures import FAMILIES, Sort, WatchStanding
+from assistant.daemon.metrics import MetricsServer, write_textfile
+from assistant.daemon.pass_records import PassRecorder, catch_up
 from assistant.ports import JumpingClock
 from assistant.records import EventKind, IncidentState, Verdict
 from assistant.store import Count, Store
@@ -48,16 +48,16 @@ def night(store: Store, clock: JumpingClock) -> Night:
     return made
 
 
-def standing(stopped_by: str | None = None) -> Standing:
-    return Standing("1.2", "propose", stopped_by, ("ops",), "ab12")
+def standing(stopped_by: str | None = None) -> WatchStanding:
+    return WatchStanding("1.2", "propose", stopped_by, ("ops",), "ab12")
 
 
-def kept(store: Store, stopped_by: list[str | None] | None = None) -> Kept:
+def kept(store: Store, stopped_by: list[str | None] | None = None) -> PassRecorder:
     switch = stopped_by if stopped_by is not None else [None]
-    return Kept(store, "watch@login1:1.2", lambda: REASONS, lambda: switch[0])
+    return PassRecorder(store, "watch@login1:1.2", lambda: REASONS, lambda: switch[0])
 
 
-def samples(metrics: Metrics) -> dict[str, float]:
+def samples(metrics: MetricsServer) -> dict[str, float]:
     """Name and labels, as in the text, to value."""
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
     return {
@@ -181,7 +181,7 @@ def test_a_later_diagnosis_of_the_same_incident_is_no_new_incident(store: Store,
 
 def test_the_figures_of_a_leader(store: Store, night: Night, clock: JumpingClock) -> None:
     kept(store).passed(passed(clock, seconds=0.3))
-    metrics = Metrics(store, lambda: standing("/etc/stop"))
+    metrics = MetricsServer(store, lambda: standing("/etc/stop"))
     metrics.passed(passed(clock, in_flight=2, trouble=("x",)))
     found = samples(metrics)
     expected = {
@@ -211,7 +211,7 @@ def test_the_figures_of_a_leader(store: Store, night: Night, clock: JumpingClock
 
 def test_a_watch_that_stands_by_shows_only_how_it_stands_itself(store: Store, night: Night, clock: JumpingClock) -> None:
     kept(store).passed(passed(clock))
-    metrics = Metrics(store, standing)
+    metrics = MetricsServer(store, standing)
     metrics.passed(passed(clock, leads=False))
     found = samples(metrics)
     assert found["nightshift_leader"] == 0
@@ -222,7 +222,7 @@ def test_a_watch_that_stands_by_shows_only_how_it_stands_itself(store: Store, ni
 def test_figures_stay_when_the_store_does_not_answer(
     store: Store, clock: JumpingClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    metrics = Metrics(store, standing, tmp_path / "no" / "folder" / "n.prom")
+    metrics = MetricsServer(store, standing, tmp_path / "no" / "folder" / "n.prom")
     metrics.passed(passed(clock))
     assert "metrics stay as they were" in caplog.text
     assert samples(metrics)["nightshift_leader"] == 1
@@ -230,7 +230,7 @@ def test_figures_stay_when_the_store_does_not_answer(
 
 def test_the_textfile_is_replaced_whole_and_readable_by_others(store: Store, clock: JumpingClock, tmp_path: Path) -> None:
     path = tmp_path / "nightshift.prom"
-    metrics = Metrics(store, standing, path)
+    metrics = MetricsServer(store, standing, path)
     metrics.passed(passed(clock))
     assert "nightshift_leader 1.0" in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
@@ -240,7 +240,7 @@ def test_the_textfile_is_replaced_whole_and_readable_by_others(store: Store, clo
 
 
 def test_metrics_are_served_on_this_host(store: Store, clock: JumpingClock) -> None:
-    metrics = Metrics(store, standing, listen="127.0.0.1:0")
+    metrics = MetricsServer(store, standing, listen="127.0.0.1:0")
     try:
         metrics.passed(passed(clock))
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=5) as reply:
@@ -252,9 +252,9 @@ def test_metrics_are_served_on_this_host(store: Store, clock: JumpingClock) -> N
 
 
 def test_an_address_in_use_stops_no_watch(store: Store, clock: JumpingClock, caplog: pytest.LogCaptureFixture) -> None:
-    first = Metrics(store, standing, listen="127.0.0.1:0")
+    first = MetricsServer(store, standing, listen="127.0.0.1:0")
     try:
-        second = Metrics(store, standing, listen=f"127.0.0.1:{first.port}")
+        second = MetricsServer(store, standing, listen=f"127.0.0.1:{first.port}")
         second.passed(passed(clock))
         second.close()
     finally:
@@ -325,7 +325,7 @@ def test_promtool_takes_the_rules_and_they_alarm_when_they_should(tmp_path: Path
 @needs_promtool
 def test_promtool_takes_the_figures(store: Store, night: Night, clock: JumpingClock) -> None:
     kept(store).passed(passed(clock))
-    metrics = Metrics(store, standing)
+    metrics = MetricsServer(store, standing)
     metrics.passed(passed(clock))
     assert PROMTOOL is not None
     text = generate_latest(metrics.registry)

@@ -12,7 +12,7 @@ import pytest
 
 from assistant.config import Settings
 from assistant.config.outward import HeartbeatSettings, MetricsSettings, NotifySettings, SinkSettings
-from assistant.daemon.heartbeat import Heartbeat
+from assistant.daemon.heartbeat import HeartbeatSender
 from assistant.daemon.pass_reports import beats_of
 from assistant.daemon.single_pass import pass_once
 from assistant.errors import ConfigError, Unavailable
@@ -56,7 +56,7 @@ def service() -> Iterator[Service]:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_only_a_pass_that_saw_everything_is_a_sign_of_life(service: Service, clock: JumpingClock, method: str) -> None:
-    heartbeat = Heartbeat(service.url, method, not_oftener_s=0)
+    heartbeat = HeartbeatSender(service.url, method, not_oftener_s=0)
     for one in (passed(clock, trouble=("blind",)), passed(clock, leads=False), passed(clock)):
         heartbeat.passed(one)
         heartbeat.close()
@@ -64,7 +64,7 @@ def test_only_a_pass_that_saw_everything_is_a_sign_of_life(service: Service, clo
 
 
 def test_the_service_is_not_asked_more_often_than_it_needs(service: Service, clock: JumpingClock) -> None:
-    heartbeat = Heartbeat(service.url)
+    heartbeat = HeartbeatSender(service.url)
     for _ in range(5):
         heartbeat.passed(passed(clock))
         heartbeat.close()
@@ -74,7 +74,7 @@ def test_the_service_is_not_asked_more_often_than_it_needs(service: Service, clo
 def test_a_failure_is_told_without_the_url_and_the_next_beat_tries_again(
     service: Service, clock: JumpingClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heartbeat = Heartbeat(service.url, not_oftener_s=0)
+    heartbeat = HeartbeatSender(service.url, not_oftener_s=0)
     service.status = 503
     for _ in range(2):
         heartbeat.passed(passed(clock))
@@ -92,7 +92,7 @@ def test_a_service_that_says_nothing_holds_up_no_pass(clock: JumpingClock) -> No
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        heartbeat = Heartbeat(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.3, not_oftener_s=0)
+        heartbeat = HeartbeatSender(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.3, not_oftener_s=0)
         began = time.monotonic()
         heartbeat.passed(passed(clock))
         heartbeat.passed(passed(clock))
@@ -108,7 +108,7 @@ def _secret(path: Path, text: str) -> Path:
 
 def test_without_settings_only_the_store_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    assert [type(beat).__name__ for beat in beats_of(Settings(), store)] == ["Kept"]
+    assert [type(beat).__name__ for beat in beats_of(Settings(), store)] == ["PassRecorder"]
 
 
 def test_everything_that_is_configured_hears_of_a_pass(
@@ -124,7 +124,7 @@ def test_everything_that_is_configured_hears_of_a_pass(
         heartbeat=HeartbeatSettings(_secret(tmp_path / "url", service.url)),
     )
     beats = beats_of(settings, store, owner="watch@here:1.2")
-    assert [type(beat).__name__ for beat in beats] == ["Kept", "Notifier", "Metrics", "Heartbeat", "Systemd"]
+    assert [type(beat).__name__ for beat in beats] == ["PassRecorder", "Notifier", "MetricsServer", "HeartbeatSender", "Systemd"]
     Night(store, clock).fails("1")
     for beat in beats:
         beat.passed(passed(clock))

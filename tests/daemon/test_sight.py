@@ -11,7 +11,7 @@ import pytest
 from assistant.config.outward import About, NotifySettings
 from assistant.daemon.coverage_gaps import TOLD_AFTER, Sight
 from assistant.daemon.notifications import Notice, notices
-from assistant.daemon.pass_records import Kept
+from assistant.daemon.pass_records import PassRecorder
 from assistant.daemon.pass_result import Passed
 from assistant.daemon.systemd import status_line
 from assistant.errors import StoreError
@@ -30,7 +30,7 @@ OWNER = "watch@login1:1.2"
 
 def passes(store: Store, clock: JumpingClock, *troubles: Trouble, minutes: int = 1, owner: str = OWNER) -> list[Passed]:
     """A pass each minute in which the same was not seen."""
-    sight, kept, made = Sight(store, owner), Kept(store, owner, frozenset), []
+    sight, kept, made = Sight(store, owner), PassRecorder(store, owner, frozenset), []
     for _ in range(minutes):
         found = sight.judge(troubles, clock.now())
         made.append(Passed(clock.now(), 0.1, leads=True, trouble=found.trouble, known=found.known))

@@ -27,10 +27,10 @@ from assistant.errors import StoreError, Unavailable
 from assistant.policy import Mode
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, IncidentState, Job, JobState, Node, NodeState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.watch import view
-from assistant.watch.attempt_state import Known
+from assistant.watch.attempt_state import KnownIncidents
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.readers import Readers
@@ -79,8 +79,8 @@ class Training:
         self.job = replace(self.job, **changed)  # type: ignore[arg-type]
         self.queue.listed = [self.job]
 
-    def look(self, known: Known | None = None) -> list[Event]:
-        return self.watcher.look(known=known or Known({}))
+    def look(self, known: KnownIncidents | None = None) -> list[Event]:
+        return self.watcher.look(known=known or KnownIncidents({}))
 
     def lives(self, seconds: float) -> list[Event]:
         found: list[Event] = []
@@ -192,9 +192,9 @@ def test_an_id_that_was_given_again_and_a_requeue_of_the_same_id_are_failures_of
     def fails(**changed: object) -> int:
         clock.sleep(60)
         training.shows(state=JobState.FAILED, ended=clock.now(), exit_code=1, **changed)
-        for event in training.look(Known.of(store.incidents())):
+        for event in training.look(KnownIncidents.of(store.incidents())):
             opened.append(store.open_incident(event)[0].id)
-        assert training.look(Known.of(store.incidents())) == []
+        assert training.look(KnownIncidents.of(store.incidents())) == []
         return len(opened)
 
     assert fails() == 1
@@ -212,7 +212,7 @@ def test_a_failure_that_is_seen_again_and_again_adds_one_row_although_our_clock_
     submitted = clock.now() + timedelta(minutes=5)
     training.shows(state=JobState.FAILED, submitted=submitted, ended=submitted + timedelta(seconds=10), exit_code=1)
     for _ in range(5):
-        for event in training.look(Known.of(store.incidents())):
+        for event in training.look(KnownIncidents.of(store.incidents())):
             store.open_incident(event)
         clock.sleep(2)
     assert len(store.incidents()) == 1
@@ -241,7 +241,7 @@ def test_a_mount_that_hangs_when_a_job_is_first_seen_holds_up_no_look(
     training.queue.listed = [replace(training.job, id=str(number), log=tmp_path / "hung" / f"{number}.log") for number in range(9)]
     training.queue.listed += [training.job]
     began = time.monotonic()
-    assert watcher.look(known=Known({})) == []
+    assert watcher.look(known=KnownIncidents({})) == []
     assert time.monotonic() - began < 5
     assert any("did not answer" in one.text for one in watcher.trouble)
     free.set()
@@ -313,7 +313,7 @@ def test_a_store_that_is_locked_is_waited_for_and_no_pass_of_that_time_is_a_sign
 
 
 def test_what_could_not_be_written_down_is_noticed_again(scene: Scene, dogs: Dogs) -> None:
-    scene.cluster.plan("llm", Run(steps=1_000, hangs_at=30))
+    scene.cluster.plan("llm", SimulatedRun(steps=1_000, hangs_at=30))
     store = BrittleStore(scene.folder / "nightshift.db", scene.clock)
     dog = dogs(store)
     scene.cluster.submit(scene.spec)
@@ -358,7 +358,7 @@ def test_a_pass_that_cannot_read_one_log_is_no_sign_of_life_until_people_know_of
 
 
 def test_a_single_pass_that_cannot_read_one_log_is_no_sign_of_life_either(scene: Scene) -> None:
-    scene.cluster.plan("llm", Run(steps=1_000))
+    scene.cluster.plan("llm", SimulatedRun(steps=1_000))
     scene.cluster.submit(scene.spec)
     scene.clock.sleep(5)
     engine, listed = scene.engine, scene.cluster.jobs
@@ -373,7 +373,7 @@ def test_a_single_pass_that_cannot_read_one_log_is_no_sign_of_life_either(scene:
 
 
 def test_what_is_remarked_reaches_the_store(scene: Scene, dogs: Dogs) -> None:
-    scene.cluster.plan("llm", Run(steps=1_000))
+    scene.cluster.plan("llm", SimulatedRun(steps=1_000))
     dog = dogs(Store(scene.folder / "nightshift.db", scene.clock))
     scene.cluster.submit(scene.spec)
     passes(dog, scene, 2)

@@ -9,7 +9,7 @@ import pytest
 from assistant.errors import Unavailable
 from assistant.policy import KindTerms, Limits, Mode
 from assistant.records import CallStatus, IncidentState, JobState, Verdict
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.chaos.failures import NCCL
 from tests.daemon.shift import ADA, Shift, broken_gpu, states
 
@@ -23,8 +23,8 @@ def answered(shift: Shift, verdict: Verdict) -> None:
 
 def test_two_jobs_on_two_broken_nodes_both_go_on_elsewhere_and_two_drains_wait(tmp_path: Path) -> None:
     shift = Shift(tmp_path, nodes=10, kind=ASKS)
-    shift.submit("a", broken_gpu("node02"), Run())
-    shift.submit("b", broken_gpu("node04"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
+    shift.submit("b", broken_gpu("node04"), SimulatedRun())
     shift.people_are_done()
     shift.until_over()
     assert set(states(shift.store.incidents()).values()) == {IncidentState.RECOVERED}
@@ -37,7 +37,7 @@ def test_two_jobs_on_two_broken_nodes_both_go_on_elsewhere_and_two_drains_wait(t
 
 def test_a_kill_switch_holds_a_drain_that_was_allowed_after_the_end_and_it_is_made_once_lifted(tmp_path: Path) -> None:
     shift = Shift(tmp_path, kind=ASKS)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.people_are_done()
     shift.until_over()
     shift.stop_file.touch()
@@ -51,11 +51,11 @@ def test_a_kill_switch_holds_a_drain_that_was_allowed_after_the_end_and_it_is_ma
 
 def test_a_node_whose_drain_was_refused_is_open_to_restarts_again(tmp_path: Path) -> None:
     shift = Shift(tmp_path, kind=ASKS)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.until_over()
     answered(shift, Verdict.DENY)
-    shift.submit("long", Run(steps=9_000))
-    shift.submit("b", Run(fails_at=30, lines=NCCL), Run())
+    shift.submit("long", SimulatedRun(steps=9_000))
+    shift.submit("b", SimulatedRun(fails_at=30, lines=NCCL), SimulatedRun())
     shift.passes(900)
     again = shift.cluster.jobs()[-1]
     assert shift.one("4").state is IncidentState.RECOVERED, shift.one("4").note
@@ -65,7 +65,7 @@ def test_a_node_whose_drain_was_refused_is_open_to_restarts_again(tmp_path: Path
 
 def test_a_watch_that_dies_after_the_question_asks_and_submits_once(tmp_path: Path) -> None:
     shift = Shift(tmp_path, kind=ASKS)
-    shift.submit("a", broken_gpu("node02"), Run(steps=300))
+    shift.submit("a", broken_gpu("node02"), SimulatedRun(steps=300))
     shift.people_are_done()
     shift.passes(3600, until=lambda: bool(shift.store.approvals()))
     shift.store.close()
@@ -79,7 +79,7 @@ def test_a_watch_that_dies_after_the_question_asks_and_submits_once(tmp_path: Pa
 def test_where_the_restart_would_be_asked_about_as_well_one_question_is_put_at_a_time(tmp_path: Path) -> None:
     kind = {**ASKS, "resubmit": KindTerms(soft=Limits(per_hour=0))}
     shift = Shift(tmp_path, kind=kind)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.people_are_done()
     shift.passes(300)
     assert [shift.store.call(one.call).tool for one in shift.store.approvals()] == ["cordon_node"]
@@ -93,7 +93,7 @@ def test_where_the_restart_would_be_asked_about_as_well_one_question_is_put_at_a
 
 def test_a_drain_that_a_person_made_by_hand_meanwhile_is_asked_about_no_more(tmp_path: Path) -> None:
     shift = Shift(tmp_path, kind=ASKS)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.until_over()
     shift.cluster.cordon("node02", "bob: swapping the GPU")
     shift.passes(60)
@@ -103,7 +103,7 @@ def test_a_drain_that_a_person_made_by_hand_meanwhile_is_asked_about_no_more(tmp
 
 def test_a_restart_that_fails_again_elsewhere_is_no_longer_blamed_on_the_node_whose_drain_waits(tmp_path: Path) -> None:
     shift = Shift(tmp_path, kind=ASKS)
-    shift.submit("a", broken_gpu("node02"), Run(fails_at=80, lines=NCCL), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun(fails_at=80, lines=NCCL), SimulatedRun())
     shift.people_are_done()
     shift.passes(3600)
     assert "cordon" not in " ".join(shift.changes)
@@ -112,10 +112,10 @@ def test_a_restart_that_fails_again_elsewhere_is_no_longer_blamed_on_the_node_wh
 
 def test_a_preempted_job_that_never_comes_back_and_that_its_owner_submits_himself_gets_no_second_writer(tmp_path: Path) -> None:
     shift = Shift(tmp_path)
-    job = shift.submit("a", Run(fails_at=50, state=JobState.PREEMPTED), Run(steps=9_000))
+    job = shift.submit("a", SimulatedRun(fails_at=50, state=JobState.PREEMPTED), SimulatedRun(steps=9_000))
     shift.clock.sleep(55)
     shift.cluster.jobs()
-    shift.submit("a", Run(steps=9_000))
+    shift.submit("a", SimulatedRun(steps=9_000))
     shift.people_are_done()
     shift.passes(1200)
     assert shift.changes == []
@@ -124,7 +124,7 @@ def test_a_preempted_job_that_never_comes_back_and_that_its_owner_submits_himsel
 
 def test_a_drain_that_is_allowed_while_the_controller_is_away_is_made_once_it_answers(tmp_path: Path) -> None:
     shift = Shift(tmp_path, kind=ASKS)
-    shift.submit("a", broken_gpu("node02"), Run())
+    shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.people_are_done()
     shift.until_over()
     shift.cluster.outage = True

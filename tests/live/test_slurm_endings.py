@@ -15,7 +15,7 @@ from assistant.policy import load_policy
 from assistant.ports import SystemClock
 from assistant.records import Incident, IncidentState, Job, JobSpec, JobState
 from assistant.schedulers.slurm import SlurmScheduler
-from assistant.schedulers.slurm_history import History
+from assistant.schedulers.slurm_history import SlurmHistory
 from assistant.wiring import build
 from tests.live.conftest import DevCluster, until
 
@@ -63,7 +63,7 @@ def ended(slurm: SlurmScheduler, job_id: str, seconds: float = 60) -> Job:
     return slurm.job(job_id)
 
 
-def written(log: History, job_id: str) -> Job:
+def written(log: SlurmHistory, job_id: str) -> Job:
     until(lambda: log.last(job_id) is not None, 20)
     row = log.last(job_id)
     assert row is not None
@@ -163,7 +163,7 @@ def test_without_an_accounting_the_completion_log_keeps_how_jobs_ended(
 ) -> None:
     log = devcluster.home / "shared/slurm/jobcomp.log"
     config = {**slurm.config(), "AccountingStorageType": "accounting_storage/none", "JobCompLoc": str(log)}
-    without = History(slurm.commands, SystemClock(), lambda: config, users=("*",), hours=1.0)
+    without = SlurmHistory(slurm.commands, SystemClock(), lambda: config, users=("*",), hours=1.0)
     name = "a job JobState=COMPLETED ExitCode=0:0 of mine"
     failing = slurm.submit(replace(spec, name=name, nodes=2, script="#!/bin/bash\nexit 4\n"))
     script = "#!/bin/bash\n#SBATCH --array=3,5\n[ $SLURM_ARRAY_TASK_ID = 3 ] || kill -9 $$\n"

@@ -15,7 +15,7 @@ from assistant.policy import Mode, Policy, PolicyInForce, load_policy
 from assistant.ports import JumpingClock
 from assistant.records import Incident, JobSpec
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.wiring import build
 
@@ -69,12 +69,14 @@ class MortalStore(Store):
 class Scene:
     """Two jobs' worth of nodes, a job that meets a broken GPU at step 50, and checkpoints every 20 steps."""
 
-    def __init__(self, folder: Path, *, mode: Mode = Mode.ACT, run: Run | None = None, nodes: int = 8) -> None:
+    def __init__(self, folder: Path, *, mode: Mode = Mode.ACT, run: SimulatedRun | None = None, nodes: int = 8) -> None:
         self.folder, self.mode = folder, mode
         self.clock = JumpingClock(START)
         self.cluster = SimulatedCluster(self.clock, folder, nodes=nodes)
         checkpoints = folder / "checkpoints"
-        failing = run or Run(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02", checkpoints=checkpoints, cut=(40,))
+        failing = run or SimulatedRun(
+            fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02", checkpoints=checkpoints, cut=(40,)
+        )
         self.cluster.plan("llm", dataclasses.replace(failing, checkpoints=checkpoints))
         script = (
             f"#NIGHTSHIFT checkpoints={checkpoints} format=nightshift\n"

@@ -11,7 +11,7 @@ import pytest
 
 from assistant.ports import Reply
 from assistant.records import IncidentState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.probes._shell import MOUNTS
 from assistant.tools.storage import _PROGRAM
 from tests.scenarios.scene import Scene
@@ -86,7 +86,9 @@ def test_a_job_goes_on_without_the_node_whose_own_disk_is_full(name: str, tmp_pa
     disk = CASES[name]
     place = disk.place.format(folder=tmp_path)
     lines = tuple(line.format(named=disk.named, error=disk.error) for line in ENOSPC)
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=lines, only_on=next(iter({**disk.answers, **disk.options}), "node01")))
+    scene = Scene(
+        tmp_path, run=SimulatedRun(fails_at=50, lines=lines, only_on=next(iter({**disk.answers, **disk.options}), "node01"))
+    )
     asked = [place, disk.named.strip(": '")]
     scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, place, mounts=True)
     for path in filter(None, asked):

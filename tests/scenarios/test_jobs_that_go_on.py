@@ -11,7 +11,7 @@ import pytest
 from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobState, Verdict
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools._gpu_activity import COMMAND
 from tests.scenarios.scene import Scene
 from tests.scenarios.test_watch_on_cluster import stacks
@@ -21,7 +21,7 @@ LINE = " [{at:%Y-%m-%d %H:%M:%S}] iteration {step:8d}/    1000 | consumed sample
 
 def standing(tmp_path: Path, mode: Mode, *, proven: bool = True) -> tuple[Scene, str]:
     """Return a cluster with a job that stands still at step 60, and the watch as it has told of it."""
-    scene = Scene(tmp_path, mode=mode, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(tmp_path, mode=mode, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
     if proven:
         stacks(scene, job, moves=False)

@@ -11,7 +11,7 @@ from assistant.engine.confirm import confirm, take_back
 from assistant.errors import InputError, UsageError
 from assistant.policy import Mode
 from assistant.records import DecidedBy, Diagnosis, Incident, IncidentState, RuleState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import Scene
 
 # words of a site whose meaning no model can know
@@ -36,7 +36,9 @@ class Lab:
         self.count += 1
         name = f"job{self.count}"
         saved = self.folder / name
-        self.scene.cluster.plan(name, Run(fails_at=50, lines=(*lines, EXIT), checkpoints=saved), Run(checkpoints=saved))
+        self.scene.cluster.plan(
+            name, SimulatedRun(fails_at=50, lines=(*lines, EXIT), checkpoints=saved), SimulatedRun(checkpoints=saved)
+        )
         script = (
             f"#NIGHTSHIFT checkpoints={saved} format=nightshift\n"
             f"srun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"

@@ -13,7 +13,7 @@ from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import CallStatus, EventKind, IncidentState, JobSpec, NodeState, Verdict
 from assistant.recover.leases import MOST_RENEWALS, lease, parse
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.own_cordons import earlier_cordon
 from tests.scenarios.scene import Killed, Scene
 
@@ -112,7 +112,7 @@ def test_a_node_that_does_not_answer_is_unknown_and_kept(scene: Scene) -> None:
 
 
 def test_without_a_partner_it_is_kept_and_the_note_says_so(scene: Scene) -> None:
-    scene.cluster.plan("long", Run(steps=10**6))
+    scene.cluster.plan("long", SimulatedRun(steps=10**6))
     scene.cluster.submit(JobSpec("long", "", nodes=7))
     (one,) = settled(scene)
     assert one.ending is Ending.RENEWED

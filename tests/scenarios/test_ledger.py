@@ -8,7 +8,7 @@ from pathlib import Path
 
 from assistant.engine.ledger import keep, known_traits
 from assistant.records import Call, CallStatus, IncidentState, Outcome, PatternKind
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
 
 
@@ -26,7 +26,7 @@ def test_a_second_failure_of_a_node_names_the_first_one(tmp_path: Path) -> None:
         scene.spec, name="llm2", script=scene.spec.script.replace(str(tmp_path / "checkpoints"), str(tmp_path / "saved2"))
     )
     scene.cluster.plan(
-        "llm2", Run(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02", checkpoints=tmp_path / "saved2")
+        "llm2", SimulatedRun(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02", checkpoints=tmp_path / "saved2")
     )
     scene.cluster.submit(again)
     while len(scene.engine.store.incidents()) < 2:
@@ -69,7 +69,7 @@ def test_what_the_probes_read_stands_in_the_ledger_and_a_shared_driver_shows(tmp
 
 def test_a_bug_of_the_script_is_held_against_no_node(tmp_path: Path) -> None:
     bug = ("[rank0]: Traceback (most recent call last):", '[rank0]:   File "t.py", line 3, in f', "[rank0]: KeyError: 'lr'")
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=bug))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=bug))
     scene.cluster.submit(scene.spec)
     scene.watch(600)
     assert scene.engine.store.incidents()

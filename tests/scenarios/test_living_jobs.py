@@ -14,13 +14,13 @@ from assistant.ports import Reply
 from assistant.records import IncidentState, JobState
 from assistant.recover.joblog import logs_of
 from assistant.recover.verify import Restart, Standing, judge_restart
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
 
 
 def test_a_job_that_logs_only_to_a_file_of_its_own_is_diagnosed_by_it(tmp_path: Path) -> None:
     own = tmp_path / "elsewhere" / "c0ffee"
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=ECC, own_log=own))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=ECC, own_log=own))
     job = scene.cluster.submit(scene.spec)
     scene.watch(400)
     incident = scene.engine.store.incidents()[-1]
@@ -33,10 +33,10 @@ def test_a_job_that_logs_only_to_a_file_of_its_own_is_diagnosed_by_it(tmp_path: 
 
 
 def test_nodes_are_asked_a_few_times_in_the_life_of_a_job_and_not_again_after_a_restart_of_the_watch(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=100_000, own_log=tmp_path / "x" / "log"))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=100_000, own_log=tmp_path / "x" / "log"))
     for number in range(4):
         own = tmp_path / "x" / "log" if number == 0 else None
-        scene.cluster.plan(f"llm{number}", Run(steps=100_000, own_log=own))
+        scene.cluster.plan(f"llm{number}", SimulatedRun(steps=100_000, own_log=own))
         scene.cluster.submit(replace(scene.spec, name=f"llm{number}"))
     asked: list[str] = []
     run = scene.cluster.run
@@ -59,7 +59,7 @@ def test_nodes_are_asked_a_few_times_in_the_life_of_a_job_and_not_again_after_a_
 
 
 def test_nodes_that_do_not_answer_cost_no_pass_and_are_not_asked_in_each(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=100_000))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=100_000))
     job = scene.cluster.submit(scene.spec)
     asked: list[str] = []
 
@@ -88,7 +88,7 @@ def requeued(scene: Scene, job: str, *, controller: str = "") -> None:
 
 
 def test_a_requeue_that_nobody_saw_is_recorded_with_its_node_and_what_it_cost(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=400, save_every=20))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=400, save_every=20))
     script = f"#SBATCH --gres=gpu:8\n{scene.spec.script}"
     job = scene.cluster.submit(replace(scene.spec, script=script))
     scene.watch(100)
@@ -110,7 +110,7 @@ def test_a_requeue_that_nobody_saw_is_recorded_with_its_node_and_what_it_cost(tm
 
 
 def test_a_job_that_its_owner_cancelled_and_queued_again_is_no_requeue_of_the_scheduler(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=400))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=400))
     job = scene.cluster.submit(scene.spec)
     scene.watch(50)
     scene.cluster.set_cancelled(job)
@@ -130,7 +130,7 @@ def test_who_ended_a_restart_is_said_where_the_scheduler_knows(tmp_path: Path) -
 
 def test_lines_of_a_file_that_two_jobs_write_prove_nothing_of_either(tmp_path: Path) -> None:
     shared = tmp_path / "elsewhere" / "all.log"
-    scene = Scene(tmp_path, run=Run(steps=1000, own_log=shared))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, own_log=shared))
     first = scene.cluster.submit(scene.spec)
     scene.watch(60)
     (file,) = [one for one in logs_of(scene.cluster.job(first)).readable if one.path == shared]
@@ -155,18 +155,23 @@ ANSWERED = "settled elsewhere: its owner submitted the run of job 1 again as job
 @pytest.mark.parametrize(
     ("case", "first", "second", "closed"),
     [
-        ("the owner's own job makes steps", Run(fails_at=50, lines=BUG), Run(steps=1000), True),
-        ("the owner's own job is over", Run(fails_at=50, lines=BUG), Run(steps=60, step_s=0.1), True),
-        ("it fails as well", Run(fails_at=50, lines=BUG), Run(fails_at=0, lines=BUG, launch_s=1.0), False),
-        ("it makes no step yet", Run(fails_at=50, lines=BUG), Run(launch_s=9000.0), False),
-        ("a person has taken it", Run(fails_at=50, lines=BUG), Run(steps=1000), False),
-        ("it is another run", Run(fails_at=50, lines=BUG), Run(steps=1000), False),
-        ("it comes two days later", Run(fails_at=50, lines=BUG), Run(steps=1000), False),
-        ("a machine may be at fault", Run(fails_at=50, lines=ECC, kernel={"node02": XID}), Run(steps=1000), False),
+        ("the owner's own job makes steps", SimulatedRun(fails_at=50, lines=BUG), SimulatedRun(steps=1000), True),
+        ("the owner's own job is over", SimulatedRun(fails_at=50, lines=BUG), SimulatedRun(steps=60, step_s=0.1), True),
+        ("it fails as well", SimulatedRun(fails_at=50, lines=BUG), SimulatedRun(fails_at=0, lines=BUG, launch_s=1.0), False),
+        ("it makes no step yet", SimulatedRun(fails_at=50, lines=BUG), SimulatedRun(launch_s=9000.0), False),
+        ("a person has taken it", SimulatedRun(fails_at=50, lines=BUG), SimulatedRun(steps=1000), False),
+        ("it is another run", SimulatedRun(fails_at=50, lines=BUG), SimulatedRun(steps=1000), False),
+        ("it comes two days later", SimulatedRun(fails_at=50, lines=BUG), SimulatedRun(steps=1000), False),
+        (
+            "a machine may be at fault",
+            SimulatedRun(fails_at=50, lines=ECC, kernel={"node02": XID}),
+            SimulatedRun(steps=1000),
+            False,
+        ),
     ],
 )
 def test_a_question_is_answered_by_the_owner_who_submits_the_run_again(
-    tmp_path: Path, case: str, first: Run, second: Run, closed: bool
+    tmp_path: Path, case: str, first: SimulatedRun, second: SimulatedRun, closed: bool
 ) -> None:
     scene = Scene(tmp_path, run=first, mode=Mode.OBSERVE)
     folder = tmp_path / "checkpoints"

@@ -14,7 +14,7 @@ from assistant.errors import Unavailable
 from assistant.policy import Policy, load_policy
 from assistant.policy.terms import Limits
 from assistant.records import EventKind, Incident, IncidentState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.watch.outages import members_of, shared_by
 from tests.scenarios.scene import Scene
 
@@ -42,17 +42,21 @@ class WideScene(Scene):
         return dataclasses.replace(policy, mode=self.mode, kill_switch=(self.folder / "stop",), kind=kind, soft=many, hard=many)
 
 
-def submit(scene: Scene, name: str, *runs: Run) -> str:
+def submit(scene: Scene, name: str, *runs: SimulatedRun) -> str:
     folder = scene.folder / name
     folder.mkdir(exist_ok=True)
     checkpoints = folder / "checkpoints"
-    scene.cluster.plan(name, *(dataclasses.replace(run, checkpoints=checkpoints) for run in runs), Run(checkpoints=checkpoints))
+    scene.cluster.plan(
+        name, *(dataclasses.replace(run, checkpoints=checkpoints) for run in runs), SimulatedRun(checkpoints=checkpoints)
+    )
     script = scene.spec.script.replace(str(scene.folder / "checkpoints"), str(checkpoints))
     return scene.cluster.submit(dataclasses.replace(scene.spec, name=name, script=script, work_dir=folder, nodes=1))
 
 
 def losing(scene: Scene, path: Path, names: list[str], *, form: tuple[str, ...] = MISSING, at: int = 50) -> list[str]:
-    return [submit(scene, name, Run(fails_at=at + number % 3, lines=lines(form, path))) for number, name in enumerate(names)]
+    return [
+        submit(scene, name, SimulatedRun(fails_at=at + number % 3, lines=lines(form, path))) for number, name in enumerate(names)
+    ]
 
 
 def watched(scene: Scene, seconds: float, *, every: float = 10) -> None:
@@ -250,7 +254,7 @@ def test_jobs_that_share_only_a_library_path_and_generic_lines_are_cases_of_thei
     library = '  File "/shared/env/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1553, in _wrapped_call_impl'
     for number, name in enumerate(("one", "two", "three", "four")):
         error = f"TypeError: unsupported operand type(s) for +: 'float' and 'NoneType' in layer {number}"
-        submit(scene, name, Run(fails_at=50, lines=("Traceback (most recent call last):", library, error)))
+        submit(scene, name, SimulatedRun(fails_at=50, lines=("Traceback (most recent call last):", library, error)))
     watched(scene, 200)
     assert shared(scene) == []
     owners = [call for call in scene.engine.store.calls() if call.tool == "tell_owner"]
@@ -278,8 +282,10 @@ def test_a_point_of_a_sweep_that_diverges_by_its_own_rate_is_its_owners(
     tmp_path: Path, rates: tuple[str, ...], restarted: bool
 ) -> None:
     scene = Scene(tmp_path)
-    runs = [Run(steps=400, checkpoints=tmp_path / f"ckpt{point}", spikes_at=67 if point == 2 else None) for point in range(3)]
-    scene.cluster.plan("sweep", *runs, Run(steps=400, checkpoints=tmp_path / "ckpt2"))
+    runs = [
+        SimulatedRun(steps=400, checkpoints=tmp_path / f"ckpt{point}", spikes_at=67 if point == 2 else None) for point in range(3)
+    ]
+    scene.cluster.plan("sweep", *runs, SimulatedRun(steps=400, checkpoints=tmp_path / "ckpt2"))
     for point, rate in enumerate(rates):
         script = scene.spec.script.replace(str(scene.folder / "checkpoints"), str(tmp_path / f"ckpt{point}"))
         spec = dataclasses.replace(scene.spec, name="sweep", script=script, nodes=1, arguments=("--lr", rate))

@@ -16,14 +16,14 @@ from assistant.agent.semantic import SemanticAgent
 from assistant.llm.scripted_chat import ScriptedChat, calls
 from assistant.llm.turn import Tool
 from assistant.policy import Mode
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     """A job that met a broken GPU and was brought back."""
-    run = Run(steps=10_000, fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02", cut=(40,))
+    run = SimulatedRun(steps=10_000, fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02", cut=(40,))
     made = Scene(tmp_path, mode=Mode.ACT, run=run)
     made.cluster.submit(made.spec)
     made.watch(600)

@@ -16,7 +16,7 @@ import pytest
 from assistant.policy import load_policy
 from assistant.ports import Reply
 from assistant.records import IncidentState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context, find_tool
 from assistant.tools.causes import _CONNECT
 from assistant.watch.outages import awaited_by
@@ -110,7 +110,7 @@ CASES = {
 
 def scene_of(folder: Path, line: str, script: str) -> Scene:
     scene = Scene(folder)
-    scene.cluster.plan("llm", Run(fails_at=50, lines=(line,), checkpoints=folder / "checkpoints"), Run())
+    scene.cluster.plan("llm", SimulatedRun(fails_at=50, lines=(line,), checkpoints=folder / "checkpoints"), SimulatedRun())
     scene.spec = replace(scene.spec, script=scene.spec.script + script)
     return scene
 

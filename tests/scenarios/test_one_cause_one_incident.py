@@ -13,14 +13,14 @@ from assistant.engine import Engine
 from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools._gpu_activity import COMMAND
 from tests.scenarios.scene import Scene
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    scene = Scene(tmp_path, mode=Mode.OBSERVE, run=Run(steps=1000))
+    scene = Scene(tmp_path, mode=Mode.OBSERVE, run=SimulatedRun(steps=1000))
     scene.cluster.submit(scene.spec)
     scene.clock.sleep(30)
     return scene
@@ -99,7 +99,7 @@ def test_a_node_that_joined_is_named_in_the_message_about_the_job(scene: Scene) 
 
 
 def test_a_job_that_ends_after_a_person_was_asked_about_its_hang_is_brought_back_under_the_same_incident(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
     scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     for _ in range(30):
@@ -108,7 +108,7 @@ def test_a_job_that_ends_after_a_person_was_asked_about_its_hang_is_brought_back
     (asked,) = scene.engine.store.incidents()
     assert asked.state is IncidentState.ESCALATED
     assert "left running" in asked.note
-    scene.cluster.plan("llm", Run(steps=1000, checkpoints=tmp_path / "checkpoints"))
+    scene.cluster.plan("llm", SimulatedRun(steps=1000, checkpoints=tmp_path / "checkpoints"))
     scene.cluster.set_down("node02")
     scene.engine.open(
         Event(

@@ -13,7 +13,7 @@ from assistant.daemon.notifications import notices
 from assistant.engine.report import report
 from assistant.policy import Mode, load_policy
 from assistant.records import IncidentState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
 from tests.scenarios.test_jobs_that_go_on import step, writes
 from tests.scenarios.test_watch_on_cluster import stacks
@@ -47,7 +47,7 @@ def passes(scene: Scene, seconds: float) -> None:
 
 
 def hung(folder: Path, *, mode: Mode = Mode.ACT, doubt: str = "", seconds: float = 300) -> Scene:
-    scene = Scene(folder, mode=mode, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(folder, mode=mode, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(replace(scene.spec, doubt=doubt))
     stacks(scene, job, moves=False)
     passes(scene, seconds)
@@ -74,7 +74,7 @@ def no_drain(folder: Path) -> Scene:
 
 
 def failed(folder: Path) -> Scene:
-    scene = Scene(folder, run=Run(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02"))
+    scene = Scene(folder, run=SimulatedRun(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02"))
     scene.cluster.submit(scene.spec)
     passes(scene, 400)
     return scene

@@ -12,7 +12,7 @@ from assistant.errors import Unavailable
 from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import CallStatus, IncidentState, JobSpec, JobState, Verdict
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools import _stacks
 from tests.scenarios.scene import ECC, XID, Scene
 
@@ -79,7 +79,7 @@ def test_the_kill_switch_stops_every_change(tmp_path: Path) -> None:
 
 
 def test_a_bug_of_the_script_is_not_restarted(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=BUG))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=BUG))
     scene.cluster.submit(scene.spec)
     (incident,) = scene.watch(600)
     diagnosis = scene.engine.store.diagnosis(incident.id)
@@ -89,7 +89,7 @@ def test_a_bug_of_the_script_is_not_restarted(tmp_path: Path) -> None:
 
 
 def test_the_same_failure_at_the_same_step_is_a_crash_loop(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=TIMEOUT, save_every=10))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=TIMEOUT, save_every=10))
     scene.cluster.submit(scene.spec)
     scene.watch(7200)
     states = [incident.state for incident in scene.engine.store.incidents()]
@@ -99,7 +99,7 @@ def test_the_same_failure_at_the_same_step_is_a_crash_loop(tmp_path: Path) -> No
 
 
 def test_an_incident_knows_the_one_whose_restart_failed(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=TIMEOUT, save_every=10))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=TIMEOUT, save_every=10))
     scene.cluster.submit(scene.spec)
     scene.watch(7200)
     second, first = scene.engine.store.incidents()[-2:]
@@ -138,8 +138,10 @@ def test_an_outage_in_the_middle_of_a_recovery_only_delays_it(tmp_path: Path) ->
 
 
 def test_a_hung_job_is_cancelled_and_goes_on(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(hangs_at=50))
-    scene.cluster.plan("llm", Run(hangs_at=50, checkpoints=tmp_path / "checkpoints"), Run(checkpoints=tmp_path / "checkpoints"))
+    scene = Scene(tmp_path, run=SimulatedRun(hangs_at=50))
+    scene.cluster.plan(
+        "llm", SimulatedRun(hangs_at=50, checkpoints=tmp_path / "checkpoints"), SimulatedRun(checkpoints=tmp_path / "checkpoints")
+    )
     scene.cluster.submit(scene.spec)
     (incident,) = scene.watch(3600)
     diagnosis = scene.engine.store.diagnosis(incident.id)
@@ -157,7 +159,7 @@ def test_a_hung_job_is_cancelled_and_goes_on(tmp_path: Path) -> None:
     ids=["works", "not_found"],
 )
 def test_a_silent_job_with_idle_gpus_is_not_ended_while_it_works_or_may_work_on_the_cpu(ticks: str, tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(hangs_at=50))
+    scene = Scene(tmp_path, run=SimulatedRun(hangs_at=50))
     scene.cluster.submit(scene.spec)
     typed = shlex.join(_stacks.command("1"))
     scene.cluster.answers[typed] = lambda node: Reply(node, True, 0, f"{_stacks.LISTED}\n{ticks}", "")
@@ -172,12 +174,12 @@ BOBS = "#NIGHTSHIFT checkpoints={folder}\nsrun python train.py --lr 1e-4\n"
 
 def shared_scene(tmp_path: Path) -> Scene:
     """Return a scene whose checkpoint folder is open to colleagues."""
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=TIMEOUT))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=TIMEOUT))
     folder = tmp_path / "checkpoints"
     folder.mkdir(exist_ok=True)
     folder.chmod(0o2777)
-    scene.cluster.plan("bobs", Run(checkpoints=folder))
-    scene.cluster.plan("llm", Run(fails_at=50, lines=TIMEOUT, checkpoints=folder), Run(checkpoints=folder))
+    scene.cluster.plan("bobs", SimulatedRun(checkpoints=folder))
+    scene.cluster.plan("llm", SimulatedRun(fails_at=50, lines=TIMEOUT, checkpoints=folder), SimulatedRun(checkpoints=folder))
     return scene
 
 
@@ -226,7 +228,7 @@ def test_a_restart_beside_which_the_owner_queues_the_failed_job_again_is_not_rec
 
 
 def test_a_person_who_cancels_a_job_is_left_alone(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run())
+    scene = Scene(tmp_path, run=SimulatedRun())
     scene.cluster.submit(scene.spec)
     scene.clock.sleep(30)
     scene.cluster.cancel("1")
@@ -262,7 +264,7 @@ def test_two_engines_never_work_on_the_same_incident(tmp_path: Path) -> None:
 
 
 def test_old_failures_are_history(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(fails_at=5, lines=ECC, kernel={"node02": XID}))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=5, lines=ECC, kernel={"node02": XID}))
     scene.engine.store.close()
     (tmp_path / "nightshift.db").unlink()
     scene.cluster.submit(scene.spec)
@@ -274,7 +276,7 @@ def test_old_failures_are_history(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_at_once_is_asked_about_with_the_checkpoint_before_it(tmp_path: Path) -> None:
     nan = "RuntimeError: Rank 0, node node01, device 0, iteration 64: Unexpected result nan (message='found NaN in forward loss')"
-    scene = Scene(tmp_path, run=Run(fails_at=63, lines=("Traceback (most recent call last):", nan)))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=63, lines=("Traceback (most recent call last):", nan)))
     scene.cluster.submit(scene.spec)
     (incident,) = scene.watch(600)
     assert incident.state is IncidentState.ESCALATED

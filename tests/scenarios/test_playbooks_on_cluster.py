@@ -31,7 +31,7 @@ from assistant.recover.playbook import LOOK_S, Ended, run_playbook
 from assistant.recover.rehearsal import PROOF
 from assistant.recover.situation import situation
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.wiring import build
 
 START = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -43,7 +43,7 @@ class Case:
 
     reason: str
     action: Action
-    runs: tuple[Run, ...]
+    runs: tuple[SimulatedRun, ...]
     changes: tuple[str, ...]
     """What may change on the cluster after the first submission, in order."""
     ends: IncidentState = IncidentState.RECOVERED
@@ -59,21 +59,23 @@ class Case:
     mode: Mode = Mode.ACT
 
 
-FAILS = Run(fails_at=50)
+FAILS = SimulatedRun(fails_at=50)
 RESTART = ("submit 2",)
 CASES = {
-    "ecc": Case("ecc_error", Action.CORDON_AND_RESTART, (FAILS, Run()), ("cordon node02", "submit 2"), faulty=("node02",)),
+    "ecc": Case("ecc_error", Action.CORDON_AND_RESTART, (FAILS, SimulatedRun()), ("cordon node02", "submit 2"), faulty=("node02",)),
     "ecc with a cut checkpoint": Case(
         "ecc_error",
         Action.CORDON_AND_RESTART,
-        (replace(FAILS, cut=(40,)), Run()),
+        (replace(FAILS, cut=(40,)), SimulatedRun()),
         ("cordon node02", "submit 2"),
         faulty=("node02",),
     ),
-    "nothing named": Case("nvlink_error", Action.CORDON_AND_RESTART, (FAILS, Run()), RESTART),
-    "timeout": Case("nccl_timeout_error", Action.RESTART_SAME_NODES, (FAILS, Run()), RESTART),
-    "data worker": Case("dataloader_killed", Action.RESTART_SAME_NODES, (FAILS, Run()), RESTART, category=Category.FRAMEWORK),
-    "storage": Case("s3_storage_error", Action.WAIT_AND_RETRY, (FAILS, Run()), RESTART, down_s=600),
+    "nothing named": Case("nvlink_error", Action.CORDON_AND_RESTART, (FAILS, SimulatedRun()), RESTART),
+    "timeout": Case("nccl_timeout_error", Action.RESTART_SAME_NODES, (FAILS, SimulatedRun()), RESTART),
+    "data worker": Case(
+        "dataloader_killed", Action.RESTART_SAME_NODES, (FAILS, SimulatedRun()), RESTART, category=Category.FRAMEWORK
+    ),
+    "storage": Case("s3_storage_error", Action.WAIT_AND_RETRY, (FAILS, SimulatedRun()), RESTART, down_s=600),
     "storage never": Case(
         "s3_storage_error",
         Action.WAIT_AND_RETRY,
@@ -95,26 +97,38 @@ CASES = {
     "memory early": Case(
         "out_of_memory_error", Action.FIX_AND_RESUBMIT, (FAILS,), (), IncidentState.ESCALATED, note="ada must act"
     ),
-    "memory late": Case("out_of_memory_error", Action.FIX_AND_RESUBMIT, (FAILS, Run()), RESTART, step=4_000),
-    "hang": Case("hang", Action.RESTART_SAME_NODES, (Run(hangs_at=50), Run()), ("cancel 1", "submit 2"), after_s=900),
+    "memory late": Case("out_of_memory_error", Action.FIX_AND_RESUBMIT, (FAILS, SimulatedRun()), RESTART, step=4_000),
+    "hang": Case(
+        "hang", Action.RESTART_SAME_NODES, (SimulatedRun(hangs_at=50), SimulatedRun()), ("cancel 1", "submit 2"), after_s=900
+    ),
     "spike": Case(
-        "loss_spike", Action.ROLLBACK_AND_SKIP_DATA, (Run(spikes_at=67),), ("cancel 1", "submit 2"), spike=67, after_s=95, step=90
+        "loss_spike",
+        Action.ROLLBACK_AND_SKIP_DATA,
+        (SimulatedRun(spikes_at=67),),
+        ("cancel 1", "submit 2"),
+        spike=67,
+        after_s=95,
+        step=90,
     ),
     "broken load": Case(
-        "model_loading_error", Action.FIX_AND_RESUBMIT, (replace(FAILS, cut=(40,)), Run()), RESTART, category=Category.FRAMEWORK
+        "model_loading_error",
+        Action.FIX_AND_RESUBMIT,
+        (replace(FAILS, cut=(40,)), SimulatedRun()),
+        RESTART,
+        category=Category.FRAMEWORK,
     ),
     "foreign model": Case(
         "model_loading_error", Action.FIX_AND_RESUBMIT, (FAILS,), (), IncidentState.ESCALATED, note="ada must act"
     ),
     "time limit": Case("time_limit", Action.RESTART_SAME_NODES, (FAILS,), (), IncidentState.ESCALATED, note="ada must act"),
-    "chained run": Case("time_limit", Action.RESTART_SAME_NODES, (FAILS, Run()), RESTART, directives="act=auto"),
-    "preempted": Case("preempted", Action.WAIT_AND_RETRY, (replace(FAILS, state=JobState.PREEMPTED), Run()), RESTART),
+    "chained run": Case("time_limit", Action.RESTART_SAME_NODES, (FAILS, SimulatedRun()), RESTART, directives="act=auto"),
+    "preempted": Case("preempted", Action.WAIT_AND_RETRY, (replace(FAILS, state=JobState.PREEMPTED), SimulatedRun()), RESTART),
     "cancelled": Case("cancelled", Action.NONE, (FAILS,), (), IncidentState.CLOSED, category=Category.NONE),
     "unknown": Case("unknown", Action.NONE, (FAILS,), (), IncidentState.ESCALATED, note="nothing explains why job 1 ended"),
     "fails again": Case(
         "nccl_remote_error",
         Action.RESTART_SAME_NODES,
-        (FAILS, Run(fails_at=40)),
+        (FAILS, SimulatedRun(fails_at=40)),
         RESTART,
         IncidentState.ESCALATED,
         note="job 2 failed",

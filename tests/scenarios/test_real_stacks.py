@@ -18,7 +18,7 @@ from assistant.engine import Engine
 from assistant.ports import SystemClock
 from assistant.records import JobSpec
 from assistant.schedulers.local import LocalScheduler
-from assistant.watch.witness import Vote, stack_vote, witness_of
+from assistant.watch.witness import WitnessVote, stack_vote, witness_of
 from assistant.wiring import build, local_folder
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
@@ -99,6 +99,6 @@ def test_ranks_of_a_real_job_are_merged_into_classes_and_the_odd_one_is_named(ha
     (odd,) = found["odd"]
     assert (odd["rank"], odd["node"], odd["state"]) == (3, "node02", "R")
     assert (found["busy"], max(found["cpu"].values()) > 0.03) == (1, True)
-    assert stack_vote(found) is Vote.UNKNOWN  # a loop without end, or long work: its stack cannot tell
-    assert stack_vote({**found, "busy": 0}) is Vote.HUNG
+    assert stack_vote(found) is WitnessVote.UNKNOWN  # a loop without end, or long work: its stack cannot tell
+    assert stack_vote({**found, "busy": 0}) is WitnessVote.HUNG
     assert witness_of(None, found).suspects == ("node02",)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from assistant.engine.routine import EVERY, task_of
 from assistant.records import RuleKind, RuleState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
 
 CHATTER = tuple(f"flux ring {n % 7} drained {n * 13} packets in {n}.{n % 10} ms" for n in range(40))
@@ -20,7 +20,7 @@ def passes(scene: Scene, seconds: float) -> None:
 
 
 def test_a_good_run_teaches_filters_once_and_they_fold_the_next_log_of_the_task(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=60, says_at=10, lines=CHATTER))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=60, says_at=10, lines=CHATTER))
     scene.cluster.submit(scene.spec)
     passes(scene, 600)
     store = scene.engine.store
@@ -37,7 +37,7 @@ def test_a_good_run_teaches_filters_once_and_they_fold_the_next_log_of_the_task(
     passes(scene, 2 * EVERY.total_seconds())
     assert [rule.id for rule in scene.engine.store.rules()] == [learned.id], "studied again after a restart, learned nothing twice"
 
-    scene.cluster.plan("llm", Run(fails_at=50, lines=(*CHATTER, *ECC), kernel={"node02": XID}, only_on="node02"))
+    scene.cluster.plan("llm", SimulatedRun(fails_at=50, lines=(*CHATTER, *ECC), kernel={"node02": XID}, only_on="node02"))
     scene.cluster.submit(dataclasses.replace(scene.spec, work_dir=tmp_path))
     while not scene.engine.store.incidents():
         scene.clock.sleep(10)
@@ -49,11 +49,11 @@ def test_a_good_run_teaches_filters_once_and_they_fold_the_next_log_of_the_task(
 
 
 def test_a_failed_run_and_a_run_without_a_log_teach_nothing(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(fails_at=20, lines=(*CHATTER, "KeyError: 'lr'")))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=20, lines=(*CHATTER, "KeyError: 'lr'")))
     job = scene.cluster.submit(scene.spec)
     passes(scene, 600)
     assert scene.engine.store.rules() == []
-    scene.cluster.plan("llm", Run(steps=20, says_at=10, lines=CHATTER))
+    scene.cluster.plan("llm", SimulatedRun(steps=20, says_at=10, lines=CHATTER))
     job = scene.cluster.submit(scene.spec)
     scene.clock.sleep(100)
     log = scene.cluster.job(job).log

@@ -13,7 +13,7 @@ from assistant.policy import Mode, Policy
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, JobSpec
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.tooling import Context
 
@@ -30,7 +30,7 @@ def test_a_change_and_its_undo_leave_the_cluster_as_it_was(
 ) -> None:
     clock = JumpingClock(datetime(2026, 3, 10, 12, 0, tzinfo=UTC))
     cluster = SimulatedCluster(clock, tmp_path)
-    cluster.plan("llm", Run(fails_at=5, lines=("RuntimeError: CUDA error",)), Run())
+    cluster.plan("llm", SimulatedRun(fails_at=5, lines=("RuntimeError: CUDA error",)), SimulatedRun())
     failed = cluster.submit(JobSpec("llm", "#!/bin/sh\n", work_dir=tmp_path))
     clock.sleep(3600)
     cluster.changes.clear()

@@ -17,24 +17,24 @@ from assistant.engine.second_look import NodeLook
 from assistant.logs.phases import Phase
 from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState, JobState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools import _stacks
 from assistant.tools._gpu_activity import COMMAND, QUERY
 from assistant.tools.storage import _PROGRAM
 from assistant.watch.hang import Still, Suspicion
-from assistant.watch.witness import Vote
+from assistant.watch.witness import WitnessVote
 from tests.scenarios.scene import ECC, Scene
 
 ENDPOINT = 'Could not connect to the endpoint URL: "https://{}/ckpt/iter_40/model.pt"'
 S3 = "botocore.exceptions.EndpointConnectionError: " + ENDPOINT
 
 
-def submitted(scene: Scene, name: str, run: Run) -> str:
+def submitted(scene: Scene, name: str, run: SimulatedRun) -> str:
     """Let a job of a name run beside the scene's own, with a folder of its own."""
     folder = scene.folder / name
     folder.mkdir(exist_ok=True)
     checkpoints = folder / "checkpoints"
-    scene.cluster.plan(name, dataclasses.replace(run, checkpoints=checkpoints), Run(checkpoints=checkpoints))
+    scene.cluster.plan(name, dataclasses.replace(run, checkpoints=checkpoints), SimulatedRun(checkpoints=checkpoints))
     script = (
         scene.spec.script.replace(str(scene.folder / "checkpoints"), str(checkpoints)) + "export S3_ENDPOINT=minio.local:9000\n"
     )
@@ -53,7 +53,7 @@ def restarts(scene: Scene) -> list[datetime]:
 def test_one_outage_has_one_incident_and_its_jobs_restart_one_after_the_other(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     for number, name in enumerate(("llm", "vision", "speech", "music")):
-        submitted(scene, name, Run(fails_at=50 + number, lines=(S3.format("minio.local:9000"),)))
+        submitted(scene, name, SimulatedRun(fails_at=50 + number, lines=(S3.format("minio.local:9000"),)))
     scene.cluster.services["minio.local:9000"] = answering
     incidents = scene.watch(900)
     (outage,) = [one for one in incidents if one.kind is EventKind.OUTAGE]
@@ -71,9 +71,9 @@ def test_one_outage_has_one_incident_and_its_jobs_restart_one_after_the_other(tm
 
 def test_failures_of_their_own_are_no_outage(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    submitted(scene, "llm", Run(fails_at=50, lines=(S3.format("minio.local:9000"),)))
-    submitted(scene, "vision", Run(fails_at=51, lines=(S3.format("s3.eu-west-1.amazonaws.com"),)))
-    submitted(scene, "speech", Run(fails_at=52, lines=ECC))
+    submitted(scene, "llm", SimulatedRun(fails_at=50, lines=(S3.format("minio.local:9000"),)))
+    submitted(scene, "vision", SimulatedRun(fails_at=51, lines=(S3.format("s3.eu-west-1.amazonaws.com"),)))
+    submitted(scene, "speech", SimulatedRun(fails_at=52, lines=ECC))
     incidents = scene.watch(900)
     assert {one.kind for one in incidents} == {EventKind.JOB_ENDED}
     assert len(incidents) == 3
@@ -100,7 +100,7 @@ def stacks(scene: Scene, job: str, *, moves: bool) -> None:
 
 
 def test_a_hang_that_gpus_and_stacks_confirm_is_called_at_once_and_names_the_odd_rank(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
     stacks(scene, job, moves=False)
     scene.watch(120, every=5)
@@ -126,7 +126,7 @@ def test_a_hang_that_gpus_and_stacks_confirm_is_called_at_once_and_names_the_odd
 def test_a_job_that_stands_still_behind_its_training_is_told_of_and_not_started_again(
     tmp_path: Path, end: str, *, ended: bool
 ) -> None:
-    run = Run(steps=1000, hangs_at=60, says_at=60, lines=(end,))
+    run = SimulatedRun(steps=1000, hangs_at=60, says_at=60, lines=(end,))
     scene = Scene(tmp_path, run=run)
     job = scene.cluster.submit(scene.spec)
     stacks(scene, job, moves=False)
@@ -136,7 +136,7 @@ def test_a_job_that_stands_still_behind_its_training_is_told_of_and_not_started_
 
 
 def test_a_watch_that_goes_on_does_not_wait_for_the_second_look(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     number = scene.cluster.submit(scene.spec)
     scene.clock.sleep(10)
     job = scene.cluster.job(number)
@@ -159,11 +159,11 @@ def test_a_watch_that_goes_on_does_not_wait_for_the_second_look(tmp_path: Path) 
             break
         time.sleep(0.05)
     assert witness is not None
-    assert witness.vote is Vote.UNKNOWN
+    assert witness.vote is WitnessVote.UNKNOWN
 
 
 def test_a_silent_job_that_is_seen_at_work_is_left_alone(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
     stacks(scene, job, moves=True)
     assert scene.watch(3000, every=20) == []
@@ -171,7 +171,7 @@ def test_a_silent_job_that_is_seen_at_work_is_left_alone(tmp_path: Path) -> None
 
 
 def test_a_silent_job_of_which_nothing_is_known_is_left_to_a_person(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
     scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     (incident,) = scene.watch(3000, every=20)
@@ -194,7 +194,7 @@ def passes(scene: Scene, seconds: float) -> None:
 def test_a_hang_that_is_proven_after_a_person_was_asked_is_taken_up_again_unless_they_have_taken_it(
     tmp_path: Path, acknowledged: bool
 ) -> None:
-    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
     scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     scene.watch(900, every=20)
@@ -211,7 +211,7 @@ def test_a_hang_that_is_proven_after_a_person_was_asked_is_taken_up_again_unless
 
 
 def test_a_job_that_moves_again_after_a_person_was_asked_is_not_ended(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
     scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     scene.watch(900, every=20)
@@ -224,7 +224,7 @@ def test_a_job_that_moves_again_after_a_person_was_asked_is_not_ended(tmp_path: 
     ("sample", "changes"), [("0, 98, [N/A], 388.20", ["submit 1"]), ("0, 0, 0, 61.00", ["submit 1", "cancel 1", "submit 2"])]
 )
 def test_gpus_are_queried_where_dmon_shows_nothing(tmp_path: Path, sample: str, changes: list[str]) -> None:
-    scene = Scene(tmp_path, run=Run(steps=1000, hangs_at=60))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     scene.cluster.submit(scene.spec)
     scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 0, "", "")
     scene.cluster.answers[shlex.join(QUERY)] = lambda node: Reply(node, True, 0, f"{sample}\n{sample}\n", "")
@@ -233,7 +233,7 @@ def test_gpus_are_queried_where_dmon_shows_nothing(tmp_path: Path, sample: str, 
 
 
 def test_a_loss_that_jumps_again_at_the_same_step_goes_to_a_person(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, run=Run(steps=2000, spikes_at=167, spikes_anyway=True))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=2000, spikes_at=167, spikes_anyway=True))
     scene.cluster.submit(scene.spec)
     for _ in range(200):
         scene.clock.sleep(10)
@@ -265,7 +265,7 @@ def test_a_job_that_fails_after_advice_about_it_is_a_case_of_its_own(tmp_path: P
 )
 def test_a_job_that_failed_behind_its_training_is_left_to_a_person_and_not_closed(tmp_path: Path, behind: tuple[str, ...]) -> None:
     over = ("saved checkpoint to checkpoints/iter_0000060", "Training completed. Do not forget to share your model")
-    scene = Scene(tmp_path, run=Run(steps=60, fails_at=60, lines=(*over, *behind)))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=60, fails_at=60, lines=(*over, *behind)))
     scene.cluster.submit(scene.spec)
     (incident,) = scene.watch(600)
     assert incident.state is IncidentState.ESCALATED, incident.note
@@ -291,7 +291,7 @@ def test_a_job_that_failed_behind_its_training_is_left_to_a_person_and_not_close
 )
 def test_a_lost_connection_waits_for_no_folder_that_was_never_made(tmp_path: Path, line: str, looks: bool) -> None:
     scene = Scene(tmp_path)
-    scene.cluster.plan("llm", Run(fails_at=15, lines=(line,)), Run())
+    scene.cluster.plan("llm", SimulatedRun(fails_at=15, lines=(line,)), SimulatedRun())
     job = scene.cluster.submit(scene.spec)
     incidents = scene.watch(1200)
     assert [(one.job, one.state) for one in incidents] == [(job, IncidentState.RECOVERED)], incidents[0].note
@@ -311,7 +311,7 @@ def test_of_storage_that_was_there_and_is_gone_a_person_is_told_and_no_folder_is
         "    torch.save(state, path)",
         f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'",
     )
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=missing))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=missing))
     said = f"mounts\n/dev/sda1 / ext4 rw 0 0\nlus /lus lustre rw 0 0\npath {path}\nreal {path}\nstands {stands.format(tmp_path)}\n"
     scene.cluster.answers[shlex.join(("sh", "-c", _PROGRAM, "sh", path))] = lambda node: Reply(node, True, 0, said, "")
     scene.cluster.submit(scene.spec)
@@ -328,7 +328,7 @@ def test_of_a_folder_that_stands_again_only_the_log_is_told(tmp_path: Path) -> N
         f"saved checkpoint to {tmp_path}/checkpoints/step_40.pt",
         f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'",
     )
-    scene = Scene(tmp_path, run=Run(fails_at=50, lines=missing))
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=missing))
     said = f"mounts\n/dev/sda1 / ext4 rw 0 0\npath {path}\nreal {path}\nstands {tmp_path}/checkpoints\n"
     scene.cluster.answers[shlex.join(("sh", "-c", _PROGRAM, "sh", path))] = lambda node: Reply(node, True, 0, said, "")
     scene.cluster.submit(scene.spec)

@@ -17,7 +17,7 @@ from assistant.daemon.pass_result import Passed
 from assistant.errors import Fenced, Unavailable
 from assistant.policy import Mode
 from assistant.records import IncidentState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
 
 PASSES = 400
@@ -132,7 +132,8 @@ def test_an_incident_that_hangs_holds_up_no_other(scene: Scene, dogs: Dogs, monk
     dog = dogs("watch@a:1.1", patience_s=0.2)
     checkpoints = scene.folder / "checkpoints"
     broken = [
-        Run(fails_at=50, lines=ECC, kernel={node: XID}, only_on=node, checkpoints=checkpoints) for node in ("node02", "node04")
+        SimulatedRun(fails_at=50, lines=ECC, kernel={node: XID}, only_on=node, checkpoints=checkpoints)
+        for node in ("node02", "node04")
     ]
     scene.cluster.plan("llm", *broken)
     scene.cluster.submit(scene.spec)
@@ -220,7 +221,7 @@ def test_run_ends_when_it_is_told_to(scene: Scene, dogs: Dogs) -> None:
 
 def test_a_job_that_died_while_the_scheduler_was_silent_is_no_hang(scene: Scene, dogs: Dogs) -> None:
     dog = dogs("watch@a:1.1")
-    scene.cluster.plan("llm", Run(steps=2_000, hangs_at=60, checkpoints=scene.folder / "checkpoints"))
+    scene.cluster.plan("llm", SimulatedRun(steps=2_000, hangs_at=60, checkpoints=scene.folder / "checkpoints"))
     scene.cluster.submit(scene.spec)
     for _ in range(10):
         scene.clock.sleep(10)

@@ -15,7 +15,7 @@ from assistant.engine import Engine
 from assistant.errors import Unavailable
 from assistant.llm.scripted_chat import Breaks, ScriptedChat, calls
 from assistant.policy import Mode
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tui.messages import Drafted
 from assistant.tui.screens.approval import ApprovalScreen
 from assistant.tui.sessions import Entry, What
@@ -122,7 +122,7 @@ async def test_long_evidence_shows_its_beginning_and_all_when_asked(broken: Scen
 
 @pytest.mark.parametrize("model", [False, True])
 async def test_what_stands_in_a_log_is_shown_and_does_nothing(tmp_path: Path, model: bool) -> None:
-    scene = Scene(tmp_path, mode=Mode.PROPOSE, run=Run(fails_at=20, lines=HOSTILE))
+    scene = Scene(tmp_path, mode=Mode.PROPOSE, run=SimulatedRun(fails_at=20, lines=HOSTILE))
     scene.cluster.submit(scene.spec)
     scene.watch(300)
     quoting = by_model(calls("tail_log", job="1"), "The log says [1]:\n\n" + "\n".join(HOSTILE))

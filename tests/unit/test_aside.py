@@ -16,7 +16,7 @@ from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, Job, JobSpec, JobState
 from assistant.recover.checkpoints.search import SaveState, folder_moves, search_checkpoints
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.tools.aside import set_aside_checkpoints
@@ -31,7 +31,7 @@ class World:
         self.saved = folder / "ckpt"
         self.clock = JumpingClock(datetime(2026, 3, 10, 12, 0, tzinfo=UTC))
         self.cluster = SimulatedCluster(self.clock, folder)
-        self.cluster.plan("llm", Run(fails_at=70), Run())
+        self.cluster.plan("llm", SimulatedRun(fails_at=70), SimulatedRun())
         script = f"#NIGHTSHIFT checkpoints={self.saved} resumes={resumes}\nsrun python train.py\n"
         self.job = self.cluster.submit(JobSpec("llm", script, work_dir=folder))
         self.clock.sleep(3600)
@@ -162,7 +162,7 @@ def test_a_second_one_of_the_same_name_keeps_the_first(tmp_path: Path) -> None:
 
 def test_the_checkpoints_of_a_job_that_runs_are_left_alone(tmp_path: Path) -> None:
     world = World(tmp_path, "newest")
-    world.cluster.plan("llm", Run(steps=10**6))
+    world.cluster.plan("llm", SimulatedRun(steps=10**6))
     world.cluster.submit(JobSpec("llm", "#!/bin/sh\n", work_dir=tmp_path))
     world.clock.sleep(5)
     made = world.call("set_aside_checkpoints", paths=[str(world.newest)])

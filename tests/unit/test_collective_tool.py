@@ -16,7 +16,7 @@ from assistant.ports import JumpingClock
 from assistant.records import JobSpec, Reservation
 from assistant.recover.collective.free import busy, free_nodes, kept_free
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context, to_json
 from assistant.tools.collective import two_round_test
 from assistant.transports.local import LocalTransport
@@ -49,7 +49,7 @@ def context_of(cluster: SimulatedCluster) -> Context:
 
 
 def submitted(cluster: SimulatedCluster, *, nodes: int) -> str:
-    cluster.plan("llm", Run())
+    cluster.plan("llm", SimulatedRun())
     return cluster.submit(JobSpec("llm", "", nodes=nodes))
 
 

@@ -9,7 +9,7 @@ import pytest
 from assistant.engine.plan import Plan, plan
 from assistant.engine.requested import requested
 from assistant.records import JobSpec
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
 
 MEGATRON = "python pretrain_gpt.py --save ckpt --load ckpt --num-layers 2\n"
@@ -19,8 +19,8 @@ UNSAVED = 'echo started\nprintf "%s\\n" step\n'
 
 
 def dry_run(folder: Path, script: str, *, steps: tuple[int, ...], damaged: int = 0, tracker: str = "") -> Plan:
-    scene = Scene(folder, run=Run(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02"))
-    scene.cluster.plan("llm", Run(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02"))
+    scene = Scene(folder, run=SimulatedRun(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02"))
+    scene.cluster.plan("llm", SimulatedRun(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02"))
     job = scene.cluster.submit(JobSpec("llm", script, nodes=2, work_dir=folder, log="job-%j.log"))
     scene.clock.sleep(3600)
     assert scene.cluster.job(job).state.ended

@@ -15,7 +15,7 @@ from assistant.ports import JumpingClock, Reply
 from assistant.records import JobSpec, NodeState, Reservation
 from assistant.recover.collective.free import partners_of
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_node, uncordon_node
 from tests.no_history import MadeCalls, cordon_call
@@ -66,7 +66,7 @@ def state(cluster: SimulatedCluster) -> NodeState:
 
 
 def busy(cluster: SimulatedCluster, nodes: int) -> None:
-    cluster.plan("llm", Run(steps=10**6))
+    cluster.plan("llm", SimulatedRun(steps=10**6))
     cluster.submit(JobSpec("llm", "", nodes=nodes))
     cluster.changes.clear()
 

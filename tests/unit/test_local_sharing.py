@@ -10,7 +10,7 @@ import pytest
 
 from assistant.ports import SystemClock
 from assistant.records import JobSpec, JobState
-from assistant.schedulers.local import LocalScheduler, Share, share_of
+from assistant.schedulers.local import LocalScheduler, NodeShare, share_of
 
 
 def spec(*options: str) -> JobSpec:
@@ -20,33 +20,33 @@ def spec(*options: str) -> JobSpec:
 @pytest.mark.parametrize(
     ("options", "share"),
     [
-        ((), Share(whole=True)),
-        (("--nodelist=n[1-2]",), Share(whole=True, nodes=("n1", "n2"))),
-        (("--gres=gpu:2",), Share(2, 1)),
-        (("--gres=gpu:a100:3", "--cpus-per-task=4"), Share(3, 4)),
-        (("--gres=gpu",), Share(1, 1)),
-        (("--gres=none", "--nodelist=n1", "--mem=5M", "-v"), Share(0, 1, nodes=("n1",))),
+        ((), NodeShare(whole=True)),
+        (("--nodelist=n[1-2]",), NodeShare(whole=True, nodes=("n1", "n2"))),
+        (("--gres=gpu:2",), NodeShare(2, 1)),
+        (("--gres=gpu:a100:3", "--cpus-per-task=4"), NodeShare(3, 4)),
+        (("--gres=gpu",), NodeShare(1, 1)),
+        (("--gres=none", "--nodelist=n1", "--mem=5M", "-v"), NodeShare(0, 1, nodes=("n1",))),
     ],
 )
-def test_what_a_job_takes_stands_in_its_options(options: tuple[str, ...], share: Share) -> None:
+def test_what_a_job_takes_stands_in_its_options(options: tuple[str, ...], share: NodeShare) -> None:
     assert share_of(spec(*options)) == share
 
 
 @pytest.mark.parametrize(
     ("share", "used", "fits"),
     [
-        (Share(1, 1), None, True),
-        (Share(3, 1), None, False),
-        (Share(whole=True), None, True),
-        (Share(1, 1), Share(1, 3), True),
-        (Share(1, 1), Share(2, 2), False),
-        (Share(0, 1), Share(2, 2), True),
-        (Share(0, 1), Share(0, 4), False),
-        (Share(whole=True), Share(0, 1), False),
-        (Share(0, 1), Share(whole=True), False),
+        (NodeShare(1, 1), None, True),
+        (NodeShare(3, 1), None, False),
+        (NodeShare(whole=True), None, True),
+        (NodeShare(1, 1), NodeShare(1, 3), True),
+        (NodeShare(1, 1), NodeShare(2, 2), False),
+        (NodeShare(0, 1), NodeShare(2, 2), True),
+        (NodeShare(0, 1), NodeShare(0, 4), False),
+        (NodeShare(whole=True), NodeShare(0, 1), False),
+        (NodeShare(0, 1), NodeShare(whole=True), False),
     ],
 )
-def test_it_fits_beside_what_others_take_of_two_gpus_and_four_cpus(share: Share, used: Share | None, fits: bool) -> None:
+def test_it_fits_beside_what_others_take_of_two_gpus_and_four_cpus(share: NodeShare, used: NodeShare | None, fits: bool) -> None:
     assert share.fits(used, 2, 4) is fits
 
 

@@ -14,7 +14,7 @@ from assistant.records import Job, JobSpec, JobState
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
 from assistant.schedulers.slurm_spec import job_spec
-from assistant.schedulers.slurm_typed import Typed
+from assistant.schedulers.slurm_typed import TypedSubmission
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 
@@ -127,7 +127,7 @@ def test_an_environment_is_lost_only_where_one_was_given_and_none_was_kept(
     line: str, options: tuple[str, ...], environment: dict[str, str], stored: bool, lost: bool
 ) -> None:
     job = Job("7", "llm", "ada", JobState.FAILED, "gpu", ("n1",), None, Path("/w"), NOW, NOW, NOW, 1, None)
-    typed = Typed(options)
+    typed = TypedSubmission(options)
     spec = job_spec(
         job, {}, f"#!/bin/bash\n{line}\ntrue\n", pattern="", typed=typed, environment=environment, environment_stored=stored
     )

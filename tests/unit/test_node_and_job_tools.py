@@ -13,7 +13,7 @@ from assistant.errors import ToolError
 from assistant.ports import JumpingClock, Reply
 from assistant.records import JobSpec, JobState, NodeState
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context, find_tool
 from assistant.tools.jobs import cancel_job, list_jobs, show_job
 from assistant.tools.nodes import check_nodes, cordon_node, kernel_log, node_states, uncordon_node
@@ -136,7 +136,7 @@ def test_states_of_nodes_are_listed_with_their_jobs(context: Context, cluster: S
 
 
 def test_jobs_are_listed_newest_first_and_by_state(context: Context, cluster: SimulatedCluster) -> None:
-    cluster.plan("bad", Run(fails_at=1))
+    cluster.plan("bad", SimulatedRun(fails_at=1))
     bad, good = cluster.submit(JobSpec("bad", "")), cluster.submit(JobSpec("llm", "", user="alice"))
     cluster.clock.sleep(20)
     assert [one["job"] for one in list_jobs(context)] == [good, bad]

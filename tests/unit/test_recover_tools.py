@@ -17,7 +17,7 @@ from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Checkpoint, JobSpec, JobState, run_of
 from assistant.recover.joblog import SkipWish, window_to_skip
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run, write_checkpoint
+from assistant.schedulers.simulated_run import SimulatedRun, write_checkpoint
 from assistant.tooling import Context, find_tool
 from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
 from assistant.tools.report import escalate, tell_owner
@@ -32,12 +32,14 @@ TAG = "nightshift:teststore:3:17"
 class World:
     """A cluster with one job that fails at step 50 and saves every 20 steps."""
 
-    def __init__(self, folder: Path, *runs: Run, script: str = "") -> None:
+    def __init__(self, folder: Path, *runs: SimulatedRun, script: str = "") -> None:
         self.clock = JumpingClock(START)
         self.cluster = SimulatedCluster(self.clock, folder, nodes=4)
         self.saved = folder / "ckpt"
         self.saved.mkdir()
-        self.cluster.plan("llm", *(replace(run, checkpoints=self.saved) for run in runs or (Run(fails_at=50), Run())))
+        self.cluster.plan(
+            "llm", *(replace(run, checkpoints=self.saved) for run in runs or (SimulatedRun(fails_at=50), SimulatedRun()))
+        )
         script = script or f"#NIGHTSHIFT checkpoints={self.saved}\nsrun python t.py $NIGHTSHIFT_RESUME_FROM $NIGHTSHIFT_ARGS\n"
         self.spec = JobSpec("llm", script, nodes=2, work_dir=folder, comment="run 7")
         self.job = self.cluster.submit(self.spec)
@@ -66,7 +68,7 @@ def test_the_newest_healthy_checkpoint_is_chosen(world: World) -> None:
 
 
 def test_a_cut_newest_checkpoint_is_refused_with_the_reason(tmp_path: Path) -> None:
-    world = World(tmp_path, Run(fails_at=50, cut=(40,))).passes(60)
+    world = World(tmp_path, SimulatedRun(fails_at=50, cut=(40,))).passes(60)
     chosen = choose_checkpoint(world.context, world.job)
     assert chosen["step"] == 20
     assert chosen["note"] == (
@@ -102,13 +104,13 @@ def test_what_was_saved_after_the_loss_was_lost_is_refused_whatever_ended_the_jo
 
 
 def test_a_job_that_never_saved_begins_at_the_start(tmp_path: Path) -> None:
-    world = World(tmp_path, Run(fails_at=10), Run()).passes(30)
+    world = World(tmp_path, SimulatedRun(fails_at=10), SimulatedRun()).passes(30)
     assert choose_checkpoint(world.context, world.job)["restart_from"] == "none"
     assert resubmit_job(world.context, world.job)["step"] == 0
 
 
 def test_checkpoints_of_runs_that_nothing_tells_apart_are_no_reason_to_restart(tmp_path: Path) -> None:
-    world = World(tmp_path, Run(fails_at=10), Run()).passes(30)
+    world = World(tmp_path, SimulatedRun(fails_at=10), SimulatedRun()).passes(30)
     for name in ("lr1e-3_step000010.pt", "lr3e-4_step000010.pt"):
         (world.saved / name).write_bytes(b"\x80" + bytes(9000))
     chosen = choose_checkpoint(world.context, world.job)
@@ -124,7 +126,7 @@ def test_checkpoints_of_runs_that_nothing_tells_apart_are_no_reason_to_restart(t
 
 
 def test_checkpoints_that_are_all_damaged_are_no_reason_to_begin_at_the_start(tmp_path: Path) -> None:
-    world = World(tmp_path, Run(fails_at=50, cut=(20, 40))).passes(60)
+    world = World(tmp_path, SimulatedRun(fails_at=50, cut=(20, 40))).passes(60)
     chosen = choose_checkpoint(world.context, world.job)
     assert (chosen["restart_from"], len(chosen["refused"])) == ("", 2)
     with pytest.raises(ToolError, match="cannot be restarted from a checkpoint: none of 2 checkpoints"):
@@ -259,7 +261,7 @@ def test_too_few_nodes_left_is_said_before_anything_is_submitted(world: World) -
 def test_data_around_a_spike_is_left_out_in_samples(tmp_path: Path) -> None:
     stated = f'checkpoints={tmp_path / "ckpt"} skip="--skip {{from}}:{{to}}"'
     script = f"#NIGHTSHIFT {stated}\npython t.py $NIGHTSHIFT_RESUME_FROM $NIGHTSHIFT_ARGS\n"
-    world = World(tmp_path, Run(spikes_at=67), script=script).passes(90)
+    world = World(tmp_path, SimulatedRun(spikes_at=67), script=script).passes(90)
     world.cluster.cancel(world.job)
     chosen = choose_checkpoint(world.context, world.job, which="before_step", step=67, margin=5)
     made = resubmit_job(world.context, world.job, checkpoint=chosen["restart_from"], skip_around_step=67)
@@ -288,7 +290,7 @@ def test_the_window_of_data_to_leave_out(
     start = None
     if checkpoint_step is not None:
         start = Checkpoint(tmp_path, checkpoint_step, "plain", 1, datetime(2026, 1, 1, tzinfo=UTC), healthy=True, problems=())
-    job = World(tmp_path, Run()).cluster.job("1")
+    job = World(tmp_path, SimulatedRun()).cluster.job("1")
     skip = window_to_skip(job, wish, start, reached)
     assert skip is not None
     assert (skip.first, skip.end) == left_out
@@ -340,7 +342,7 @@ def test_a_later_step_may_have_to_be_passed_as_well(world: World) -> None:
 
 
 def test_a_restart_that_fails_at_once_is_a_failure(tmp_path: Path) -> None:
-    world = World(tmp_path, Run(fails_at=50), Run(fails_at=40)).passes(60)
+    world = World(tmp_path, SimulatedRun(fails_at=50), SimulatedRun(fails_at=40)).passes(60)
     made = resubmit_job(world.context, world.job)
     assert job_progress(world.context, made["job"], restart_step=40, timeout_s=60)["status"] == "failed"
 
@@ -353,13 +355,13 @@ def test_the_loss_goes_on_from_where_it_was(world: World) -> None:
 
 
 def test_a_loss_that_is_high_again_is_a_jump(tmp_path: Path) -> None:
-    world = World(tmp_path, Run(fails_at=50), Run(spikes_at=41)).passes(60)
+    world = World(tmp_path, SimulatedRun(fails_at=50), SimulatedRun(spikes_at=41)).passes(60)
     made = resubmit_job(world.context, world.job)
     assert loss_continues(world.context, made["job"], world.job, restart_step=40, timeout_s=60)["status"] == "jumped"
 
 
 def test_a_job_that_the_scheduler_never_queues_again_is_not_waited_for_unless_its_owner_brings_it_back(tmp_path: Path) -> None:
-    world = World(tmp_path, Run(fails_at=50, state=JobState.PREEMPTED)).passes(60)
+    world = World(tmp_path, SimulatedRun(fails_at=50, state=JobState.PREEMPTED)).passes(60)
     assert live_run(world.context, world.job)["status"] == "waiting"
     world.spec = replace(world.spec, options=("--no-requeue",))
     job = world.cluster.submit(world.spec)
@@ -418,7 +420,7 @@ def never_made(folder: Path, lines: tuple[str, ...] = ()) -> World:
     (folder / "lus").mkdir()
     missing = folder / "lus" / "run" / "ckpt"
     script = f"#NIGHTSHIFT checkpoints={missing}\nsrun python t.py $NIGHTSHIFT_RESUME_FROM $NIGHTSHIFT_ARGS\n"
-    return World(folder, Run(fails_at=10, lines=lines), Run(), script=script).passes(30)
+    return World(folder, SimulatedRun(fails_at=10, lines=lines), SimulatedRun(), script=script).passes(30)
 
 
 @pytest.mark.parametrize(
@@ -481,7 +483,7 @@ def test_undo_of_a_resubmission_ends_the_new_job(world: World) -> None:
 
 
 def test_a_file_of_no_known_layout_in_the_folder_is_no_proof_that_nothing_was_saved(tmp_path: Path) -> None:
-    world = World(tmp_path, Run(fails_at=10), Run()).passes(30)
+    world = World(tmp_path, SimulatedRun(fails_at=10), SimulatedRun()).passes(30)
     (world.saved / "events.out.tfevents.step_5").write_bytes(b"scalars")
     (world.saved / "loss_step_5.csv").write_text("5,2.1")
     assert choose_checkpoint(world.context, world.job)["restart_from"] == "none"

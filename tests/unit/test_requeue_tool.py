@@ -18,7 +18,7 @@ from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, JobSpec, JobState, Outcome, hold_comment, run_of
 from assistant.records.jobs import REQUEUED_HELD
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.tooling import Context, find_tool
 from assistant.tools.requeue import requeue_ended_job, requeue_ended_withdrawn, requeued_again, requeueing_again
@@ -47,8 +47,8 @@ class World:
         self.cluster = RequeueCluster(self.clock, folder, nodes=6)
         self.saved = folder / "ckpt"
         self.saved.mkdir()
-        run = Run(fails_at=50, checkpoints=self.saved if saves else None)
-        self.cluster.plan("llm", run, Run(steps=100_000))
+        run = SimulatedRun(fails_at=50, checkpoints=self.saved if saves else None)
+        self.cluster.plan("llm", run, SimulatedRun(steps=100_000))
         script = RESUMES.format(saved=self.saved, how=how)
         self.job = self.cluster.submit(JobSpec("llm", script, nodes=2, work_dir=folder, comment="run 7"))
         call = Call(17, 3, "requeue_ended_job", {"job": self.job}, "", "playbook:p", START, CallStatus.INTENT)

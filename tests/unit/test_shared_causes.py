@@ -11,7 +11,7 @@ import pytest
 
 from assistant.engine.outages import PROBED, _waits_for_the_first
 from assistant.records import Event, EventKind, IncidentState
-from assistant.watch.outages import CauseKind, Failure, SharedCause, causes_of, files_missed, joins, outages, paths_of
+from assistant.watch.outages import CauseKind, JobFailure, SharedCause, causes_of, files_missed, joins, outages, paths_of
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -29,10 +29,10 @@ def failure(
     gone: tuple[str, ...] = (),
     wording: str = "",
     emptied: tuple[str, ...] = (),
-) -> Failure:
+) -> JobFailure:
     user = user or f"user{number % 3}"
     at = NOON + timedelta(seconds=at_s or number)
-    return Failure(number, str(number), task or f"{user}/run", at, reason, (text,), user, nodes, error, gone, wording, emptied)
+    return JobFailure(number, str(number), task or f"{user}/run", at, reason, (text,), user, nodes, error, gone, wording, emptied)
 
 
 ENOENT = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"

@@ -12,7 +12,7 @@ from assistant.errors import Unavailable
 from assistant.ports import JumpingClock, Reply
 from assistant.records import JobSpec, JobState
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def text_of(cluster: SimulatedCluster, job_id: str) -> str:
 
 
 def test_a_job_writes_its_steps_as_time_passes(cluster: SimulatedCluster, clock: JumpingClock) -> None:
-    cluster.plan("llm", Run(steps=100))
+    cluster.plan("llm", SimulatedRun(steps=100))
     job_id = cluster.submit(JobSpec("llm", ""))
     clock.sleep(15)
     cluster.jobs()
@@ -46,7 +46,9 @@ def test_a_job_writes_its_steps_as_time_passes(cluster: SimulatedCluster, clock:
 
 
 def test_a_job_fails_as_told_and_only_on_the_bad_node(cluster: SimulatedCluster, clock: JumpingClock) -> None:
-    cluster.plan("llm", Run(fails_at=42, lines=("CUDA error: boom",), only_on="node02", kernel={"node02": ("NVRM: Xid 79",)}))
+    cluster.plan(
+        "llm", SimulatedRun(fails_at=42, lines=("CUDA error: boom",), only_on="node02", kernel={"node02": ("NVRM: Xid 79",)})
+    )
     failing = cluster.submit(JobSpec("llm", "", nodes=2))
     clock.sleep(60)
     job = cluster.job(failing)
@@ -61,7 +63,7 @@ def test_a_job_fails_as_told_and_only_on_the_bad_node(cluster: SimulatedCluster,
 
 
 def test_submissions_take_the_planned_runs_one_after_the_other(cluster: SimulatedCluster, clock: JumpingClock) -> None:
-    cluster.plan("llm", Run(fails_at=3), Run(steps=5))
+    cluster.plan("llm", SimulatedRun(fails_at=3), SimulatedRun(steps=5))
     states = []
     for _ in range(3):
         job_id = cluster.submit(JobSpec("llm", ""))
@@ -71,7 +73,7 @@ def test_submissions_take_the_planned_runs_one_after_the_other(cluster: Simulate
 
 
 def test_a_hanging_job_runs_for_ever_and_says_nothing(cluster: SimulatedCluster, clock: JumpingClock) -> None:
-    cluster.plan("llm", Run(hangs_at=7))
+    cluster.plan("llm", SimulatedRun(hangs_at=7))
     job_id = cluster.submit(JobSpec("llm", ""))
     clock.sleep(86_400)
     assert cluster.job(job_id).state is JobState.RUNNING
@@ -79,7 +81,7 @@ def test_a_hanging_job_runs_for_ever_and_says_nothing(cluster: SimulatedCluster,
 
 
 def test_a_spike_comes_back_unless_its_data_is_skipped(cluster: SimulatedCluster, clock: JumpingClock) -> None:
-    cluster.plan("llm", Run(spikes_at=50))
+    cluster.plan("llm", SimulatedRun(spikes_at=50))
     first = cluster.submit(JobSpec("llm", ""))
     skipping = cluster.submit(JobSpec("llm", "", environment={"NIGHTSHIFT_SKIP_FROM": "1600", "NIGHTSHIFT_SKIP_TO": "1800"}))
     clock.sleep(200)
@@ -95,7 +97,7 @@ def test_a_spike_comes_back_unless_its_data_is_skipped(cluster: SimulatedCluster
 def test_checkpoints_are_real_folders_and_the_cut_one_has_no_manifest(
     cluster: SimulatedCluster, clock: JumpingClock, tmp_path: Path
 ) -> None:
-    cluster.plan("llm", Run(fails_at=45, checkpoints=tmp_path / "ckpt", cut=(40,)))
+    cluster.plan("llm", SimulatedRun(fails_at=45, checkpoints=tmp_path / "ckpt", cut=(40,)))
     cluster.submit(JobSpec("llm", ""))
     clock.sleep(100)
     cluster.jobs()
@@ -106,7 +108,7 @@ def test_checkpoints_are_real_folders_and_the_cut_one_has_no_manifest(
 
 
 def test_a_node_that_dies_as_told_takes_its_job_along(cluster: SimulatedCluster, clock: JumpingClock) -> None:
-    cluster.plan("llm", Run(fails_at=10, downs="node01"))
+    cluster.plan("llm", SimulatedRun(fails_at=10, downs="node01"))
     job_id = cluster.submit(JobSpec("llm", "", nodes=2))
     clock.sleep(60)
     assert cluster.job(job_id).state is JobState.NODE_FAIL

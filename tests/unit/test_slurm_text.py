@@ -18,7 +18,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.records import Job, JobSpec, JobState
 from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, accounted_steps, finished_rows
 from assistant.schedulers.slurm_controller import controller_lines, killer_in
-from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, Row, moved, queue_format, queue_rows, waiting_row, waits_for
+from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, SlurmRow, moved, queue_format, queue_rows, waiting_row, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, state_words
 from assistant.schedulers.slurm_spec import (
     exported,
@@ -31,7 +31,7 @@ from assistant.schedulers.slurm_spec import (
     without_carried,
 )
 from assistant.schedulers.slurm_text import Marks, canceller, exit_of, job_state, log_path, moment, seconds
-from assistant.schedulers.slurm_typed import Typed, read_line
+from assistant.schedulers.slurm_typed import TypedSubmission, read_line
 from assistant.untrusted import reading_as
 
 CASES = Path(__file__).parents[1] / "cases" / "slurm"
@@ -51,7 +51,7 @@ def files(folder: str) -> list[Any]:
 
 
 def marked(text: str) -> str:
-    return text.removeprefix("\n").replace("$$", MARKS.behind).replace(";;", MARKS.between)
+    return text.removeprefix("\n").replace("$$", MARKS.record_end).replace(";;", MARKS.between)
 
 
 def answer(case: dict[str, Any]) -> AbstractContextManager[object]:
@@ -62,7 +62,7 @@ def none_if(value: int) -> int | None:
     return None if value == -1 else value
 
 
-def check_rows(rows: list[Row], expected: list[dict[str, Any]]) -> None:
+def check_rows(rows: list[SlurmRow], expected: list[dict[str, Any]]) -> None:
     assert [row.job.id for row in rows] == [one["id"] for one in expected]
     for row, wanted in zip(rows, expected, strict=True):
         for field, value in wanted.items():
@@ -145,7 +145,7 @@ def test_the_nodes_of_scontrol(name: str) -> None:
     case = table(name)
     with answer(case):
         facts = node_facts(case["text"].removeprefix("\n"))
-        shown = [one.shown(()) for one in facts]
+        shown = [one.as_node(()) for one in facts]
         for fact, node, wanted in zip(facts, shown, case["node"], strict=True):
             assert (node.name, node.state, node.reason, node.partition) == tuple(
                 wanted[key] for key in ("name", "state", "reason", "partition")
@@ -157,7 +157,7 @@ def test_the_nodes_of_scontrol(name: str) -> None:
 def test_the_options_that_the_controller_shows(case: dict[str, Any]) -> None:
     details = shown_details(case["text"], case["name"])
     assert list(shown_options(details)) == case["options"]
-    spec = job_spec(a_job(case["name"]), details, "#!/bin/sh\n", pattern="", typed=Typed(), environment={})
+    spec = job_spec(a_job(case["name"]), details, "#!/bin/sh\n", pattern="", typed=TypedSubmission(), environment={})
     assert (spec is None) == ("spec" not in case)
     if spec is not None:
         assert case["spec"].get("doubt", "") in spec.doubt
@@ -211,7 +211,7 @@ def test_alternatives_of_which_one_is_a_whole_array_are_not_moved() -> None:
     ],
 )
 def test_what_waits_for_a_task_of_an_array(row: str, dependency: str, waiting: str | None) -> None:
-    found = waiting_row(Row(replace(a_job("b"), id=row), row.partition("_")[0], dependency, ""), "12_2")
+    found = waiting_row(SlurmRow(replace(a_job("b"), id=row), row.partition("_")[0], dependency, ""), "12_2")
     assert (found.job.id if found is not None else None) == waiting
 
 
@@ -244,8 +244,8 @@ free = some.text(some.characters(codec="utf-8", exclude_characters="\x00"), max_
 @given(name=free, comment=free, folder=free)
 def test_nothing_that_a_user_writes_breaks_the_table(name: str, comment: str, folder: str) -> None:
     values = dict.fromkeys(QUEUE_COLUMNS, "1") | {"State": "RUNNING", "Name": name, "Comment": comment, "WorkDir": folder}
-    record = MARKS.between.join(values.values()) + MARKS.behind + "\n"
-    header = MARKS.between.join(QUEUE_COLUMNS) + MARKS.behind + "\n"
+    record = MARKS.between.join(values.values()) + MARKS.record_end + "\n"
+    header = MARKS.between.join(QUEUE_COLUMNS) + MARKS.record_end + "\n"
     rows = queue_rows(header + record * 2, MARKS)
     assert [row.job.name for row in rows] == [name, name]
 
@@ -366,9 +366,9 @@ def test_through_a_wrapper_variables_are_written_out() -> None:
 def test_the_output_of_a_script_is_found_where_the_line_does_not_say_it() -> None:
     script = '#!/bin/sh\n#SBATCH --output="logs/%j.out"\n#SBATCH -J x\n'
     typed = read_line("sbatch -o here.out a.sh -o of-the-script", command="/w/a.sh -o of-the-script", script=script, fields={})
-    assert output_pattern(Typed(), script) == "logs/%j.out"
+    assert output_pattern(TypedSubmission(), script) == "logs/%j.out"
     assert output_pattern(typed, script) == "here.out"
-    assert output_pattern(Typed(), "#!/bin/sh\n#SBATCH -J x -o y.out\n") == "y.out"
+    assert output_pattern(TypedSubmission(), "#!/bin/sh\n#SBATCH -J x -o y.out\n") == "y.out"
 
 
 def test_reservations_are_listed_and_none_is_an_answer() -> None:

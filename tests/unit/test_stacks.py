@@ -16,7 +16,7 @@ import pytest
 from assistant.tools import _stacks
 from assistant.tools._stacks import NodeStacks, node_stacks
 from assistant.tools.stacks import merged
-from assistant.watch.witness import BUSY_SHARE, Vote, stack_vote
+from assistant.watch.witness import BUSY_SHARE, WitnessVote, stack_vote
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "stacks").glob("*.toml"))
 
@@ -42,7 +42,7 @@ def test_ranks_are_merged_into_classes(path: Path) -> None:
     found = merged(said(case))
     assert found["text"] == case["text"]
     assert [one["rank"] for one in found["odd"]] == case.get("odd", [])
-    assert stack_vote(found) is Vote(case["vote"])
+    assert stack_vote(found) is WitnessVote(case["vote"])
 
 
 def test_numbers_of_ranks_are_folded() -> None:

@@ -14,7 +14,7 @@ from assistant.logs.tail import Follower
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, JobSpec, JobState
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.watcher import Watcher
@@ -26,7 +26,7 @@ Watched = tuple[SimulatedCluster, Watcher, JumpingClock]
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Callable[..., Watched]:
-    def make(*runs: Run) -> Watched:
+    def make(*runs: SimulatedRun) -> Watched:
         clock = JumpingClock(START)
         cluster = SimulatedCluster(clock, tmp_path, nodes=4)
         cluster.plan("llm", *runs)
@@ -47,11 +47,11 @@ def looks(watched: Watched, seconds: int, every: int = 10) -> list[EventKind]:
 
 
 def test_a_job_that_stands_still_is_noticed_once(watched: Callable[..., Watched]) -> None:
-    assert looks(watched(Run(steps=1000, hangs_at=60)), 2000) == [EventKind.HANG]
+    assert looks(watched(SimulatedRun(steps=1000, hangs_at=60)), 2000) == [EventKind.HANG]
 
 
 def test_a_hang_is_dated_to_the_last_output(watched: Callable[..., Watched]) -> None:
-    _, watcher, clock = watched(Run(steps=1000, hangs_at=60))
+    _, watcher, clock = watched(SimulatedRun(steps=1000, hangs_at=60))
     events: Sequence[Event] = []
     while not events:
         clock.sleep(10)
@@ -62,45 +62,45 @@ def test_a_hang_is_dated_to_the_last_output(watched: Callable[..., Watched]) -> 
 
 
 def test_a_healthy_job_brings_nothing(watched: Callable[..., Watched]) -> None:
-    assert looks(watched(Run(steps=300)), 600) == []
+    assert looks(watched(SimulatedRun(steps=300)), 600) == []
 
 
 def test_a_loss_that_runs_away_is_noticed_while_the_job_runs(watched: Callable[..., Watched]) -> None:
-    scene = watched(Run(steps=1000, spikes_at=100))
+    scene = watched(SimulatedRun(steps=1000, spikes_at=100))
     assert looks(scene, 300) == [EventKind.LOSS_SPIKE]
     assert scene[0].job("1").state is JobState.RUNNING
 
 
 def test_a_failure_is_noticed_until_it_has_an_incident(watched: Callable[..., Watched]) -> None:
-    _, watcher, clock = watched(Run(fails_at=5))
+    _, watcher, clock = watched(SimulatedRun(fails_at=5))
     clock.sleep(60)
     assert [event.kind for event in watcher.look(known=())] == [EventKind.JOB_ENDED]
     assert watcher.look(known=[("1", 0)]) == []
 
 
 def test_a_cancelled_job_is_left_alone(watched: Callable[..., Watched]) -> None:
-    cluster, watcher, clock = watched(Run(steps=1000))
+    cluster, watcher, clock = watched(SimulatedRun(steps=1000))
     clock.sleep(30)
     cluster.cancel("1")
     assert watcher.look(known=()) == []
 
 
 def test_a_scheduler_that_does_not_answer_makes_the_look_blind(watched: Callable[..., Watched]) -> None:
-    cluster, watcher, _ = watched(Run())
+    cluster, watcher, _ = watched(SimulatedRun())
     cluster.outage = True
     with pytest.raises(Unavailable):
         watcher.look(known=())
 
 
 def test_a_watcher_that_starts_late_reads_only_the_end(watched: Callable[..., Watched], tmp_path: Path) -> None:
-    cluster, _, clock = watched(Run(steps=100_000, spikes_at=2_000))
+    cluster, _, clock = watched(SimulatedRun(steps=100_000, spikes_at=2_000))
     clock.sleep(2_200)
     late = Watcher(cluster, clock, hang=LIMITS, spike=SpikeLimits(persist_steps=20), since=START)
     assert [event.kind for event in late.look(known=())] == [EventKind.LOSS_SPIKE]
 
 
 def test_a_log_that_is_cut_and_one_that_is_written_anew_are_followed(watched: Callable[..., Watched], tmp_path: Path) -> None:
-    scene = watched(Run(steps=1000, hangs_at=400))
+    scene = watched(SimulatedRun(steps=1000, hangs_at=400))
     cluster = scene[0]
     assert looks(scene, 100) == []
     log = cluster.job("1").log
@@ -113,7 +113,7 @@ def test_a_log_that_is_cut_and_one_that_is_written_anew_are_followed(watched: Ca
 
 
 def test_a_job_whose_state_is_unknown_for_a_while_is_neither_gone_nor_forgotten(watched: Callable[..., Watched]) -> None:
-    scene = watched(Run(steps=1000, hangs_at=60))
+    scene = watched(SimulatedRun(steps=1000, hangs_at=60))
     cluster, watcher, clock = scene
     assert looks(scene, 500) == []
     shown = cluster.jobs
@@ -127,7 +127,7 @@ def test_a_job_whose_state_is_unknown_for_a_while_is_neither_gone_nor_forgotten(
 
 
 def test_a_requeued_job_begins_with_fresh_eyes(watched: Callable[..., Watched]) -> None:
-    scene = watched(Run(steps=1000, hangs_at=60), Run(steps=1000))
+    scene = watched(SimulatedRun(steps=1000, hangs_at=60), SimulatedRun(steps=1000))
     cluster, watcher, _ = scene
     assert looks(scene, 400) == []
     cluster.cancel("1")
@@ -138,7 +138,7 @@ def test_a_requeued_job_begins_with_fresh_eyes(watched: Callable[..., Watched]) 
 
 
 def test_an_id_that_is_used_again_is_another_job(watched: Callable[..., Watched]) -> None:
-    scene = watched(Run(steps=100_000))
+    scene = watched(SimulatedRun(steps=100_000))
     cluster, watcher, clock = scene
     assert looks(scene, 400) == []
     before = watcher.view("1")
@@ -151,7 +151,7 @@ def test_an_id_that_is_used_again_is_another_job(watched: Callable[..., Watched]
 
 
 def test_one_query_of_the_scheduler_a_look(watched: Callable[..., Watched]) -> None:
-    scene = watched(Run(steps=1000))
+    scene = watched(SimulatedRun(steps=1000))
     cluster = scene[0]
     asked: list[str] = []
     jobs, job = cluster.jobs, cluster.job
@@ -164,7 +164,7 @@ def test_one_query_of_the_scheduler_a_look(watched: Callable[..., Watched]) -> N
 def test_a_look_reads_only_the_logs_that_changed(
     watched: Callable[..., Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, watcher, clock = watched(Run(steps=1000))
+    cluster, watcher, clock = watched(SimulatedRun(steps=1000))
     logs = [tmp_path / f"{number}.log" for number in range(200)]
     for log in logs:
         log.write_text("step 1 loss 2.0\n")
@@ -186,13 +186,13 @@ def test_a_look_reads_only_the_logs_that_changed(
 
 
 def test_a_log_without_steps_that_is_silent_gets_twice_the_time(watched: Callable[..., Watched], tmp_path: Path) -> None:
-    scene = watched(Run(steps=1000, launch_s=100_000))
+    scene = watched(SimulatedRun(steps=1000, launch_s=100_000))
     assert looks(scene, 1190) == []
     assert looks(scene, 100) == [EventKind.HANG]
 
 
 def test_a_job_that_prints_nothing_is_never_called_hung_by_itself(watched: Callable[..., Watched]) -> None:
-    scene = watched(Run(steps=1000, launch_s=10_000_000))
+    scene = watched(SimulatedRun(steps=1000, launch_s=10_000_000))
     log = scene[0].job("1").log
     assert log is not None
     log.write_text("")

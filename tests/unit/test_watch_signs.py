@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from assistant.logs.phases import Phase, phase_begun, phase_over
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState, Node, NodeState
 from assistant.training.heartbeat import Heartbeat
-from assistant.watch.attempt_state import Known
+from assistant.watch.attempt_state import KnownIncidents
 from assistant.watch.cadence import Cadence, HangLimits, certain_after_s, rarest, suspect_after_s
 from assistant.watch.hang import Signs, Still, suspicion_of
 from assistant.watch.heartbeat import heartbeat_path, last_beat
 from assistant.watch.loss import SpikeLimits
-from assistant.watch.outages import Failure, outages, service_of
+from assistant.watch.outages import JobFailure, outages, service_of
 from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readers
 from assistant.watch.troubles import Extent
@@ -211,7 +211,7 @@ def incident(kind: EventKind, state: IncidentState, *, opened: float = 50, close
     ],
 )
 def test_an_end_is_news_unless_somebody_saw_to_it(known: Incident, news: bool) -> None:
-    events = ended_badly([job()], known=Known.of([known]), since=START, now=after(200))
+    events = ended_badly([job()], known=KnownIncidents.of([known]), since=START, now=after(200))
     assert bool(events) is news
 
 
@@ -229,14 +229,14 @@ def test_an_end_is_news_unless_somebody_saw_to_it(known: Incident, news: bool) -
     ],
 )
 def test_only_failures_are_noticed(state: JobState, noticed: bool) -> None:
-    assert bool(ended_badly([job(state=state)], known=Known({}), since=START, now=after(200))) is noticed
+    assert bool(ended_badly([job(state=state)], known=KnownIncidents({}), since=START, now=after(200))) is noticed
 
 
 def test_tasks_of_an_array_are_jobs_and_parts_of_a_heterogeneous_job_are_one() -> None:
     jobs = [job("18_1"), job("18_2"), job("20+0"), job("20+1"), job("20+2")]
-    found = [event.job for event in ended_badly(jobs, known=Known({}), since=START, now=after(200))]
+    found = [event.job for event in ended_badly(jobs, known=KnownIncidents({}), since=START, now=after(200))]
     assert found == ["18_1", "18_2", "20+0"]
-    there = Known.of([replace(incident(EventKind.JOB_ENDED, IncidentState.OPEN, closed=None), job="20+0")])
+    there = KnownIncidents.of([replace(incident(EventKind.JOB_ENDED, IncidentState.OPEN, closed=None), job="20+0")])
     assert [event.job for event in ended_badly(jobs, known=there, since=START, now=after(200))] == ["18_1", "18_2"]
 
 
@@ -268,8 +268,8 @@ def test_a_node_drained_by_others_is_a_remark() -> None:
     assert (events, [one.text for one in remarks]) == ([], ["node a: allocated -> draining (firmware), job 7 runs there"])
 
 
-def failure(number: int, text: str, *, task: str = "", at: float = 0, reason: str = "s3_storage_error") -> Failure:
-    return Failure(number, str(number), task or f"user{number % 2}/llm", after(at), reason, (text,))
+def failure(number: int, text: str, *, task: str = "", at: float = 0, reason: str = "s3_storage_error") -> JobFailure:
+    return JobFailure(number, str(number), task or f"user{number % 2}/llm", after(at), reason, (text,))
 
 
 URL = 'Could not connect to the endpoint URL: "https://minio-a.local:9000/ckpt/x"'
@@ -294,7 +294,7 @@ def test_jobs_of_several_tasks_that_die_of_one_service_are_one_outage() -> None:
     ],
     ids=["two", "one_task", "far_apart", "two_services", "out_of_memory", "a_page_of_a_manual", "no_service_named"],
 )
-def test_independent_failures_are_not_lumped(failures: list[Failure]) -> None:
+def test_independent_failures_are_not_lumped(failures: list[JobFailure]) -> None:
     assert outages(failures) == []
 
 
@@ -355,6 +355,6 @@ def test_logs_that_are_shown_to_nobody_are_set_aside() -> None:
 
 
 def test_events_hold_json_only() -> None:
-    (event,) = ended_badly([job()], known=Known({}), since=START, now=after(200))
+    (event,) = ended_badly([job()], known=KnownIncidents({}), since=START, now=after(200))
     assert isinstance(event, Event)
     assert json.loads(json.dumps(dict(event.detail)))["submitted"] == START.isoformat()

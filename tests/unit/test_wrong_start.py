@@ -32,7 +32,7 @@ from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.wrong_start import Saves, proof_of_wrong_start, saves_since
 from assistant.schedulers.simulated import SimulatedCluster
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context
 from assistant.tools.wrong_start import is_over, stop_restart, stopping, was_stopped
 from tests.no_history import MadeCalls
@@ -182,7 +182,7 @@ class World:
     def __init__(self, folder: Path, *, comment: str = TAG, tool: str = "resubmit_job", incident: int = 3) -> None:
         self.clock = JumpingClock(NOW)
         self.cluster = SimulatedCluster(self.clock, folder, nodes=2)
-        self.cluster.plan("llm", Run(steps=100_000))
+        self.cluster.plan("llm", SimulatedRun(steps=100_000))
         self.job = self.cluster.submit(JobSpec("llm", "", work_dir=folder, comment=comment, user="ada"))
         self.clock.sleep(30)
         call = Call(17, 3, tool, {"job": "0"}, "", "playbook:p", NOW, CallStatus.DONE)

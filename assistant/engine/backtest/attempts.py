@@ -109,7 +109,7 @@ def _end(state_text: str, status: str, reason: str) -> tuple[End, bool]:
     requeued = state_text.upper().startswith("REQUEUE")
     if requeued:
         state_text = "CANCELLED" if status in ("", "0:0") else "FAILED"
-    return end_of(state_text, status, reason)._replace(begun=True), requeued
+    return end_of(state_text, status, reason)._replace(has_begun=True), requeued
 
 
 def _tres(get: Get) -> str:

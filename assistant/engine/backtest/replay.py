@@ -31,7 +31,7 @@ from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Diagnosis, Event, IncidentState, Job, JobState, Risk, Sighting, Verdict
 from assistant.store import Store
 from assistant.tooling import Context, find_tool
-from assistant.watch.attempt_state import Known
+from assistant.watch.attempt_state import KnownIncidents
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.queue import ended_badly
@@ -167,7 +167,7 @@ class Replay:
                     if not wanted(attempt) or ("+" in attempt.job.id and whole in spoken):
                         continue
                     clock.sleep(max(0.0, (attempt.job.ended - clock.now()).total_seconds() + self.notice_s))
-                    for event in ended_badly([attempt.job], known=Known({}), since=_LONG_AGO, now=clock.now()):
+                    for event in ended_badly([attempt.job], known=KnownIncidents({}), since=_LONG_AGO, now=clock.now()):
                         spoken.add(whole)
                         trace = self.traces.of(attempt)
                         job = cluster.show(attempt, trace)
