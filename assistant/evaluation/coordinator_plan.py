@@ -47,16 +47,23 @@ def planner(
     done: Iterable[Piece],
 ) -> Plan:
     """Return trials for what is neither done nor running."""
-    return replan(datasets, estimates, machines, running=[Running(trial, left) for trial, left in running], done=done)
+    return replan(datasets, estimates, machines, running=[Running(trial, left_s) for trial, left_s in running], done=done)
 
 
 def estimator(priors: Priors, datasets: Sequence[Dataset], past: Sequence[Measured], *, run: str, model_bytes: int) -> Estimator:
     """Return what estimates datasets after what past evaluations and this one measured."""
 
-    def estimates(seen: Sequence[Took]) -> Mapping[str, Estimate]:
+    def estimates(measured: Sequence[Took]) -> Mapping[str, Estimate]:
         own = [
-            Measured(run, one.piece.dataset, one.piece.items, one.infer_s, prepare_s=one.prepare_s, model_bytes=model_bytes)
-            for one in seen
+            Measured(
+                run,
+                piece_time.piece.dataset,
+                piece_time.piece.items,
+                piece_time.infer_s,
+                prepare_s=piece_time.prepare_s,
+                model_bytes=model_bytes,
+            )
+            for piece_time in measured
         ]
         learned = priors.learn(datasets, [*past, *own], run=run, model_bytes=model_bytes)
         return learned.estimates(datasets)

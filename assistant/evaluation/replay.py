@@ -117,4 +117,4 @@ class Outcome:
     @property
     def gpu_hours(self) -> float:
         """Hours for which GPUs were held."""
-        return sum(one.end - one.begin for one in self.spans if one.phase is not Phase.APART) / 3600
+        return sum(span.end - span.begin for span in self.spans if span.phase is not Phase.APART) / 3600

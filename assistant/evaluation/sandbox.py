@@ -115,14 +115,14 @@ class Program:
         return self._ended()
 
     def _ended(self) -> Ended:
-        told: dict[str, Any] = json.loads(self._report.read_text(encoding="utf-8")) if self._report.exists() else {}
+        report: dict[str, Any] = json.loads(self._report.read_text(encoding="utf-8")) if self._report.exists() else {}
         self._report.unlink(missing_ok=True)
         return Ended(
-            status=int(told["status"]) if told else int(self._jail.returncode or 0),
+            status=int(report["status"]) if report else int(self._jail.returncode or 0),
             seconds=time.monotonic() - self._begun,
-            timed_out=told.get("timed_out", not told),
+            timed_out=report.get("timed_out", not report),
             tail=_tail(self._said),
-            missing=tuple(told.get("missing", ())),
+            missing=tuple(report.get("missing", ())),
         )
 
 

@@ -78,7 +78,7 @@ class _Simulation:
         planner: Planner | None,
     ) -> None:
         self.truth = truth
-        self.items = {one.name: one.items for one in datasets}
+        self.items = {dataset.name: dataset.items for dataset in datasets}
         self.machines, self.rules, self.planner = machines, rules, planner
         self.reads = Reads(storage)
         self.now = 0.0
@@ -87,7 +87,7 @@ class _Simulation:
         self.queue: deque[Trial] = deque()
         self.runs: dict[int, _Run] = {}
         self.counter = 0
-        self.left = {one.name: one.items for one in datasets}
+        self.left = {dataset.name: dataset.items for dataset in datasets}
         self.metrics: list[tuple[float, str]] = []
         self.scoring: dict[tuple[int, int], str] = {}
         self.done: list[Piece] = []
@@ -110,9 +110,9 @@ class _Simulation:
                 self.reads.end(end[1])
                 self._has_read(end[1], end[2])
             elif self.timers:
-                at, _, what = heapq.heappop(self.timers)
+                at, _, action = heapq.heappop(self.timers)
                 self._pass(at)
-                what()
+                action()
             else:
                 self.last = math.inf
                 break
@@ -126,9 +126,9 @@ class _Simulation:
         self.reads.advance(at)
         self.now = at
 
-    def _after(self, seconds: float, what: Callable[[], None]) -> None:
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
         self.counter += 1
-        heapq.heappush(self.timers, (self.now + seconds, self.counter, what))
+        heapq.heappush(self.timers, (self.now + seconds, self.counter, action))
 
     # nodes
 
@@ -150,7 +150,7 @@ class _Simulation:
     def _lose(self, node: _Node) -> None:
         node.lost = True
         self.reads.stop(node.number)
-        for run in [one for one in self.runs.values() if one.node is node]:
+        for run in [live_run for live_run in self.runs.values() if live_run.node is node]:
             run.lost = True
             self._note(run, whole=False)
             del self.runs[run.number]
@@ -173,14 +173,14 @@ class _Simulation:
 
     def _fill(self) -> None:
         ready = sorted(
-            (one for one in self.nodes.values() if one.staged and one.free), key=lambda one: (-len(one.free), one.number)
+            (node for node in self.nodes.values() if node.staged and node.free), key=lambda node: (-len(node.free), node.number)
         )
-        heap = [(-len(one.free), one.number) for one in ready]
+        heap = [(-len(node.free), node.number) for node in ready]
         heapq.heapify(heap)
         while heap and self.queue:
             _, number = heapq.heappop(heap)
             node = self.nodes[number]
-            trial = next((one for one in self.queue if one.gpus <= len(node.free)), None)
+            trial = next((queued for queued in self.queue if queued.gpus <= len(node.free)), None)
             if trial is None:
                 continue
             if trial is self.queue[0]:
@@ -191,7 +191,7 @@ class _Simulation:
             if node.free:
                 heapq.heappush(heap, (-len(node.free), number))
         while self.metrics:
-            node_free = next((one for one in self.nodes.values() if one.cpus), None)
+            node_free = next((candidate for candidate in self.nodes.values() if candidate.cpus), None)
             if node_free is None:
                 return
             _, name = heapq.heappop(self.metrics)
@@ -284,14 +284,14 @@ class _Simulation:
     def _ask(self, *, nodes_changed: bool) -> None:
         if self.planner is None:
             return
-        there = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
+        available = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
         idle = 0 if self.queue else sum(len(node.free) for node in self.nodes.values() if node.staged)
-        asked = Situation(self.now, there, self.done, self._running, self.queue, idle, self.measured, nodes_changed)
-        orders = self.planner(asked) if self.nodes else None
+        situation = Situation(self.now, available, self.done, self._running, self.queue, idle, self.measured, nodes_changed)
+        orders = self.planner(situation) if self.nodes else None
         if orders is not None:
-            for number, taken in orders.taken.items():
+            for number, taken_pieces in orders.taken.items():
                 run = self.runs[number]
-                run.pieces = deque(piece for piece in run.pieces if piece not in taken)
+                run.pieces = deque(piece for piece in run.pieces if piece not in taken_pieces)
             self.queue = deque(orders.trials)
 
     def _running(self) -> list[Begun]:
@@ -335,13 +335,13 @@ def fair_rates(readers: Mapping[int, int], storage: Storage) -> dict[int, float]
         readers: How many read on each node; at least one.
         storage: Its limits.
     """
-    wanted = sorted((min(storage.reader, storage.nic / many), node) for node, many in readers.items())
-    left, waiting = storage.shared, sum(readers.values())
+    demands = sorted((min(storage.reader, storage.nic / many), node) for node, many in readers.items())
+    left_rate, waiting = storage.shared, sum(readers.values())
     rates: dict[int, float] = {}
-    for want, node in wanted:
+    for want, node in demands:
         # who wants less than an equal part of what is left gets all of it, and leaves the more to the others
-        rates[node] = min(want, left / waiting)
-        left -= rates[node] * readers[node]
+        rates[node] = min(want, left_rate / waiting)
+        left_rate -= rates[node] * readers[node]
         waiting -= readers[node]
     return rates
 
