@@ -65,11 +65,11 @@ def seq(*parts: Node | str) -> Node:
     flat: list[Node] = []
     for part in parts:
         node = Text(part) if isinstance(part, str) else part
-        for one in node.parts if isinstance(node, Seq) else (node,):
-            if isinstance(one, Text) and flat and isinstance(flat[-1], Text):
-                flat[-1] = Text(flat[-1].text + one.text)
-            elif one != Text(""):
-                flat.append(one)
+        for inner in node.parts if isinstance(node, Seq) else (node,):
+            if isinstance(inner, Text) and flat and isinstance(flat[-1], Text):
+                flat[-1] = Text(flat[-1].text + inner.text)
+            elif inner != Text(""):
+                flat.append(inner)
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
@@ -80,12 +80,12 @@ def choice(options: Iterable[Node]) -> Node:
         ModelError: There is none.
     """
     different: list[Node] = []
-    seen: set[Node] = set()
+    seen_options: set[Node] = set()
     for option in options:
         # comparing whole trees costs more than a rule twice
-        if not isinstance(option, (Text, Chars)) or option not in seen:
+        if not isinstance(option, (Text, Chars)) or option not in seen_options:
             different.append(option)
-            seen |= {option} if isinstance(option, (Text, Chars)) else set()
+            seen_options |= {option} if isinstance(option, (Text, Chars)) else set()
     if not different:
         raise ModelError("a grammar with a choice of nothing was wanted: nothing could be said at that place; give it one value")
     return different[0] if len(different) == 1 else Choice(tuple(different))
@@ -177,11 +177,11 @@ def longest(node: Node) -> int | None:
         case Chars():
             return 1
         case Seq(parts):
-            each = [longest(part) for part in parts]
-            return None if None in each else sum(one or 0 for one in each)
+            lengths = [longest(part) for part in parts]
+            return None if None in lengths else sum(length or 0 for length in lengths)
         case Choice(options):
-            each = [longest(option) for option in options]
-            return None if None in each else max(one or 0 for one in each)
+            lengths = [longest(option) for option in options]
+            return None if None in lengths else max(length or 0 for length in lengths)
         case Repeat(inner, _, most):
             of_one = longest(inner)
             return None if of_one is None or most is None else of_one * most

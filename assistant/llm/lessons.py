@@ -59,7 +59,7 @@ def lessons(
         ContentError: A file is malformed.
     """
     chance = random.Random(seed)
-    found = [
+    examples = [
         *(example for entry in wordings(site).values() for example in _of_wordings(entry, chance)),
         *(example for reason in reasons(site).values() for example in _of_reason(reason, chance)),
         *(Example(line, NONE, 0.0, entry.id) for entry in filters(site) for line in entry.examples),
@@ -71,7 +71,7 @@ def lessons(
         ),
         *(Example(line, reason, 1.0, line) for line, reason in confirmed if reason in reasons(site) and reason != "unknown"),
     ]
-    return list({example.text: example for example in found}.values())
+    return list({example.text: example for example in examples}.values())
 
 
 def _of_wordings(entry: Wordings, chance: random.Random) -> Iterator[Example]:

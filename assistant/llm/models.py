@@ -59,11 +59,13 @@ class Known:
     def of(self, file_name: str) -> Family:
         """Return the family of a file by its name."""
         name = file_name.casefold()
-        return next(one for one in self.family if any(fnmatchcase(name, pattern) for pattern in one.match))
+        return next(family for family in self.family if any(fnmatchcase(name, pattern) for pattern in family.match))
 
     def fitting(self, free_bytes: int) -> Size | None:
         """Return the largest size that fits; None when none does."""
-        return max((one for one in self.size if one.memory_gb * 1e9 <= free_bytes), key=lambda one: one.memory_gb, default=None)
+        return max(
+            (size for size in self.size if size.memory_gb * 1e9 <= free_bytes), key=lambda size: size.memory_gb, default=None
+        )
 
 
 class Terms(Protocol):
