@@ -118,11 +118,11 @@ class Trainer:
         self.say(f" loading checkpoint from {folder}")
         self.heart.beat(0, "loading")
         try:
-            found = checkpoint.load(folder)
+            loaded = checkpoint.load(folder)
         except StorageDown:
             raise faults.named_exception("botocore.exceptions.ClientError", THROTTLED.replace("PutObject", "GetObject")) from None
-        self.say(loaded_line(found[0].step, folder))
-        return found
+        self.say(loaded_line(loaded[0].step, folder))
+        return loaded
 
     def run(self) -> None:
         """Train to the last step."""
@@ -131,9 +131,9 @@ class Trainer:
         for step in range(self.position.step + 1, options.steps + 1):
             began = time.monotonic()
             self.faults.strike("step", step)
-            made = self.loader.next()
-            next_sample = made.next_sample
-            loss, gradient = loss_and_gradient(self.flat, made)
+            samples = self.loader.next()
+            next_sample = samples.next_sample
+            loss, gradient = loss_and_gradient(self.flat, samples)
             total = self._collective(np.append(gradient, np.float32(loss)))
             gradient, loss = total[:-1] / np.float32(self.world), float(total[-1]) / self.world
             rate = learning_rate(step, options.steps, options.learning_rate)
@@ -159,8 +159,8 @@ class Trainer:
         """Run a collective; when it breaks, say it as NCCL and PyTorch do and go down as they do."""
         try:
             return collective()
-        except PeerGone as gone:
-            warning, raised = faults.peer_gone_lines(gone, node=self.node, local_rank=self.local_rank)
+        except PeerGone as error:
+            warning, raised = faults.peer_gone_lines(error, node=self.node, local_rank=self.local_rank)
             _print(warning)
             raise faults.named_exception("torch.distributed.DistBackendError", raised) from None
         except CollectiveTimeout as late:
@@ -185,8 +185,8 @@ class Trainer:
 
     def evaluate(self, step: int) -> float:
         """Return the loss over samples that training never sees."""
-        broken = self.faults.strike("evaluation", step)
-        total, count = 0.0, None if broken else len(VALIDATION_SAMPLES)
+        is_broken = self.faults.strike("evaluation", step)
+        total, count = 0.0, None if is_broken else len(VALIDATION_SAMPLES)
         for number in VALIDATION_SAMPLES:
             total += loss_and_gradient(self.flat, batch([number], 0, 1))[0]
         return total / count  # type: ignore[operator]  # the script bug of the demo: a count that nobody set

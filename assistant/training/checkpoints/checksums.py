@@ -62,8 +62,8 @@ def running(name: str) -> Running | None:
     """Return an empty checksum, or None when this installation cannot compute it."""
     if name == CRC32:
         return Crc32()
-    made = _xxh3() if name == XXH3 else None
-    return made() if made else None
+    factory = _xxh3() if name == XXH3 else None
+    return factory() if factory else None
 
 
 def of_file(path: Path, name: str) -> int | None:

@@ -56,12 +56,12 @@ def _serve(channel: socket.socket, persister: Persister) -> None:
             _answer(channel, persister.persist(message))
 
 
-def _answer(channel: socket.socket, done: Done) -> None:
+def _answer(channel: socket.socket, summary: Done) -> None:
     try:
-        send(channel, done)
+        send(channel, summary)
     except OSError:
-        if done.error:  # nobody is left to raise it
-            sys.stderr.write(f"checkpoint writer (pid {os.getpid()}): step {done.step}: {done.error}\n")
+        if summary.error:  # nobody is left to raise it
+            sys.stderr.write(f"checkpoint writer (pid {os.getpid()}): step {summary.step}: {summary.error}\n")
 
 
 def _is_gone(channel: socket.socket) -> bool:

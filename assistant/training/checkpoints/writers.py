@@ -47,20 +47,20 @@ class ProcessHand:
             FolderInUse: Another run writes into it.
             CheckpointError: It cannot be written, or the process did not start.
         """
-        ours, theirs = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH", ""))))
         self._process = processes.start(
-            [sys.executable, "-m", "assistant.training.checkpoints.writer", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
+            [sys.executable, "-m", "assistant.training.checkpoints.writer", str(child_end.fileno())],
+            pass_fds=[child_end.fileno()],
             start_new_session=True,
             environment={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
-        theirs.close()
-        self._channel = ours
+        child_end.close()
+        self._channel = own_end
         try:
-            send(ours, setup)
+            send(own_end, setup)
             ready = self.wait(setup.patience_s + START_S)
         except CheckpointError:
             self.close()
@@ -90,15 +90,15 @@ class ProcessHand:
         """
         self._channel.settimeout(max(timeout_s, 1e-6))
         try:
-            done, _ = receive(self._channel)
+            summary, _ = receive(self._channel)
         except (TimeoutError, BlockingIOError):
             return None
         except (EOFError, OSError) as error:
             raise self._gone() from error
         finally:
             self._channel.settimeout(None)
-        assert isinstance(done, Done)
-        return done
+        assert isinstance(summary, Done)
+        return summary
 
     def close(self) -> None:
         """End it after what is under way; it needs nobody to wait for it."""
