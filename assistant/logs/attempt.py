@@ -105,9 +105,13 @@ class LogFile:
 
     def described(self) -> str:
         """Return one line about it for people."""
-        what = f"{self.path}" if self.state is not LogState.DISCARDED else "/dev/null"
+        location = f"{self.path}" if self.state is not LogState.DISCARDED else "/dev/null"
         note = f": {self.note}" if self.note else ""
-        return f"{what} ({self.how}): {self.state}{note}" if self.state is not LogState.READABLE else f"{what} ({self.how}){note}"
+        return (
+            f"{location} ({self.how}): {self.state}{note}"
+            if self.state is not LogState.READABLE
+            else f"{location} ({self.how}){note}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +165,10 @@ def job_logs(
     files = list(_each_once([*files, *_program_logs(job, open_logs(job), marks)]))
     consoles = wandb_logs(job, [file.path for file in files if file.readable])
     files = list(_each_once([*files, *_program_logs(job, consoles, marks)]))
-    chosen = sorted(files, key=_telling)[:MOST_FILES]
+    telling_files = sorted(files, key=_telling)[:MOST_FILES]
     if len(files) > MOST_FILES:
         problems = (*problems, f"{len(files) - MOST_FILES} more log files are not read")
-    return JobLogs(tuple(chosen), problems)
+    return JobLogs(tuple(telling_files), problems)
 
 
 def surroundings_of(job: Job) -> Surroundings:
@@ -235,8 +239,8 @@ def _declared(job: Job, around: Surroundings) -> Declared:
     """Return what a job's script names, and the scripts that it runs as they are now."""
     if job.spec is None:
         return Declared(())
-    found = [declared_logs(job.spec.script, around)]
-    waiting, read = list(found[0].called), set[str]()
+    declarations = [declared_logs(job.spec.script, around)]
+    waiting, read = list(declarations[0].called), set[str]()
     while waiting and len(read) < MOST_SCRIPTS:
         path = waiting.pop(0)
         if path in read:
@@ -247,12 +251,12 @@ def _declared(job: Job, around: Surroundings) -> Declared:
         except (OSError, InputError):
             continue
         inner = declared_logs(text, replace_arguments(around))
-        found.append(inner)
+        declarations.append(inner)
         waiting += inner.called
     return Declared(
-        tuple(dict.fromkeys(pattern for one in found for pattern in one.patterns)),
-        tuple(dict.fromkeys(problem for one in found for problem in one.problems)),
-        nowhere=tuple(dict.fromkeys(words for one in found for words in one.nowhere)),
+        tuple(dict.fromkeys(pattern for declaration in declarations for pattern in declaration.patterns)),
+        tuple(dict.fromkeys(problem for declaration in declarations for problem in declaration.problems)),
+        nowhere=tuple(dict.fromkeys(words for declaration in declarations for words in declaration.nowhere)),
     )
 
 
@@ -279,8 +283,8 @@ def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[Mark]) -> list[Lo
     except (OSError, InputError) as error:
         return [_absent(pattern, LogState.UNREADABLE, why_unreadable(error))]
     files = [
-        _looked_at(job, pattern, path, marks, rank=found.get("rank"), node=found.get("node", ""), local=found.get("local"))
-        for path, found in paths
+        _looked_at(job, pattern, path, marks, rank=fields.get("rank"), node=fields.get("node", ""), local=fields.get("local"))
+        for path, fields in paths
     ]
     now = [file for file in files if file.state not in (LogState.EARLIER, LogState.MISSING)]
     if not now:
@@ -308,7 +312,7 @@ def _only_ones(pattern: LogPattern, files: Sequence[LogFile]) -> list[LogFile]:
     by_place: dict[tuple[int | None, str, str], list[LogFile]] = {}
     for file in files:
         by_place.setdefault((file.rank, file.node, file.path.name if ANY not in Path(pattern.path).name else ""), []).append(file)
-    if all(len(those) == 1 for those in by_place.values()):
+    if all(len(rank_values) == 1 for rank_values in by_place.values()):
         return list(files)
     note = f"{len(files)} files fit, and nothing says which of them are this job's"
     return [_absent(pattern, LogState.AMBIGUOUS, note)]
@@ -329,24 +333,24 @@ def _matching(path: str) -> Iterator[tuple[Path, dict[str, str]]]:
     waiting: list[tuple[Path, int, dict[str, str]]] = [(Path(parts[0]), 1, {})]
     folders = 0
     while waiting:
-        here, place, found = waiting.pop(0)
+        folder, place, fields = waiting.pop(0)
         while place < len(parts) and not has_gap(parts[place]):
-            here, place = here / parts[place], place + 1
+            folder, place = folder / parts[place], place + 1
         if place == len(parts):
-            yield here, found
+            yield folder, fields
             continue
         folders += 1
         if folders > MOST_FOLDERS:
             return
         pattern = matcher(parts[place])
         try:
-            entries = list_folder(here, MOST_LISTED)
+            entries = list_folder(folder, MOST_LISTED)
         except (FileNotFoundError, NotADirectoryError):
             continue
         for entry in entries:
             values = pattern.values(entry.name)
-            if values is not None and all(found.get(name, text) == text for name, text in values.items()):
-                waiting.append((entry, place + 1, {**found, **values}))
+            if values is not None and all(fields.get(name, text) == text for name, text in values.items()):
+                waiting.append((entry, place + 1, {**fields, **values}))
 
 
 def names_job(path: str, job: Job) -> bool:
@@ -385,10 +389,10 @@ def _looked_at(
         return replace(file, state=LogState.UNREADABLE, note=why_unreadable(error))
     if not stat.S_ISREG(status.st_mode):
         return replace(file, state=LogState.UNREADABLE, note="it is no regular file")
-    written = datetime.fromtimestamp(status.st_mtime, UTC)
-    file = replace(file, size_bytes=status.st_size, inode=status.st_ino, written=written)
+    modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    file = replace(file, size_bytes=status.st_size, inode=status.st_ino, written=modified)
     own = job.attempt == 0 and names_job(str(path), job)
-    if reason := _not_yet(job) or ("" if own else _of_others(job, written, pattern)):
+    if reason := _not_yet(job) or ("" if own else _of_others(job, modified, pattern)):
         return replace(file, state=LogState.EARLIER, note=reason)
     if not status.st_size:
         return replace(file, state=LogState.EMPTY)
@@ -418,30 +422,30 @@ def _not_yet(job: Job) -> str:
     return "the attempt has not begun" if job.state is JobState.PENDING or never else ""
 
 
-def _of_others(job: Job, written: datetime, pattern: LogPattern) -> str:
+def _of_others(job: Job, modified: datetime, pattern: LogPattern) -> str:
     """Return why a file without the job's id cannot be this attempt's; empty where it can."""
     if not job.dated_logs:
         return ""
     # Slurm tells whole seconds, so the first one is the attempt's whichever part of it a line was written in
-    if job.started is not None and written < job.started:
-        return f"it was last written {written:%Y-%m-%d %H:%M:%S} UTC, before the attempt began"
-    if job.ended is not None and written > job.ended + LATE and (pattern.origin not in STREAMS or not job.appends):
-        return f"it was written again {written:%Y-%m-%d %H:%M:%S} UTC, after the job had ended"
+    if job.started is not None and modified < job.started:
+        return f"it was last written {modified:%Y-%m-%d %H:%M:%S} UTC, before the attempt began"
+    if job.ended is not None and modified > job.ended + LATE and (pattern.origin not in STREAMS or not job.appends):
+        return f"it was written again {modified:%Y-%m-%d %H:%M:%S} UTC, after the job had ended"
     return ""
 
 
 def _behind_mark(job: Job, file: LogFile, marks: Sequence[Mark]) -> LogFile:
     """Leave out what stood in an appended file before the attempt."""
-    known = [
+    earlier_marks = [
         mark
         for mark in marks
         if mark.path == str(file.path)
         and mark.inode == file.inode
         and (job.started is None or mark.at <= job.started + timedelta(seconds=1))
     ]
-    if not known:
+    if not earlier_marks:
         return replace(file, sure=False, note="it is appended to; lines of earlier attempts may stand in it")
-    newest = max(known, key=lambda mark: mark.at)
+    newest = max(earlier_marks, key=lambda mark: mark.at)
     if newest.size_bytes > file.size_bytes:
         return file  # it was cut off since
     return replace(file, begin=newest.size_bytes, note=f"what stands behind byte {newest.size_bytes:,} is this attempt's")

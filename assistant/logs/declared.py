@@ -304,11 +304,11 @@ class _Reading:
 
     def values(self, word: Word) -> list[str]:
         """Return what a word may be, the likeliest first; gaps stand for what is not known."""
-        found = [""]
+        values = [""]
         for place, piece in enumerate(word.pieces):
             options = self._of_piece(piece, first=place == 0)
-            found = [before + option for before in found for option in options][:MOST_VALUES]
-        return found
+            values = [prefix + option for prefix in values for option in options][:MOST_VALUES]
+        return values
 
     def _of_piece(self, piece: Piece, *, first: bool) -> list[str]:
         if piece.gap:
@@ -325,9 +325,9 @@ class _Reading:
             return self._assigned[piece.name]
         if piece.name.isdecimal() and 0 < int(piece.name) <= len(self.around.arguments):
             return [self.around.arguments[int(piece.name) - 1]]
-        known = self.around.variables.get(piece.name)
-        if known is not None and (known or piece.default is None):
-            return [known]
+        value = self.around.variables.get(piece.name)
+        if value is not None and (value or piece.default is None):
+            return [value]
         if piece.default is not None:
             inner = next(iter(commands(f'"{piece.default}"')), None)
             return self.values(inner.words[0]) if inner is not None and inner.words else [piece.default]
@@ -364,11 +364,11 @@ def _program_of(words: Sequence[Word]) -> str:
 def _behind(word: Word, count: int) -> Word:
     """Return a word without its first characters, which are text."""
     pieces = list(word.pieces)
-    left = count
-    while pieces and left > 0 and not pieces[0].name and not pieces[0].gap:
-        taken = min(left, len(pieces[0].text))
-        pieces[0] = pieces[0]._replace(text=pieces[0].text[taken:])
-        left -= taken
+    chars_left = count
+    while pieces and chars_left > 0 and not pieces[0].name and not pieces[0].gap:
+        cut_chars = min(chars_left, len(pieces[0].text))
+        pieces[0] = pieces[0]._replace(text=pieces[0].text[cut_chars:])
+        chars_left -= cut_chars
         if not pieces[0].text:
             del pieces[0]
     return Word(tuple(pieces), word.source[count:])
@@ -376,14 +376,14 @@ def _behind(word: Word, count: int) -> Word:
 
 def _options(words: Sequence[Word]) -> dict[str, Word]:
     """Return the options of a command line by name, `_` as `-`; an option without a value has the next word, whatever that is."""
-    found: dict[str, Word] = {}
+    options: dict[str, Word] = {}
     for place, word in enumerate(words):
         match = re.match(r"--?([A-Za-z][\w-]*)(=)?", word.source)
         if match is not None and word.pieces and word.pieces[0].text.startswith("-"):
             value = _behind(word, match.end()) if match[2] else words[place + 1] if place + 1 < len(words) else None
             if value is not None:
-                found.setdefault(match[1].replace("_", "-"), value)
-    return found
+                options.setdefault(match[1].replace("_", "-"), value)
+    return options
 
 
 def _placed(text: str, placeholders: Mapping[str, str]) -> str:

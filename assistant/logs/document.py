@@ -143,16 +143,16 @@ class Document:
 
     def lines(self, first: int, count: int) -> list[Line]:
         """Return lines from number `first` on, at most `count`, those that have numbers; fewer where the file was cut meanwhile."""
-        found: list[Line] = []
+        lines: list[Line] = []
         number, last = max(first, 1), min(first + count - 1, self.count)
         while number <= last:
             page = self._page(self._block_of(number))
             texts = page.texts[number - page.first : last + 1 - page.first]
             if not texts:
                 break
-            found += [Line(number + place, clean(raw)) for place, raw in enumerate(texts)]
+            lines += [Line(number + place, clean(raw)) for place, raw in enumerate(texts)]
             number += len(texts)
-        return found
+        return lines
 
     def tail(self, count: int) -> Tail:
         """Return the last lines, oldest first, reading backwards: at most `count` and 4 MiB."""

@@ -70,17 +70,17 @@ def key_of(text: str) -> int:
     return hash(body)
 
 
-def routine_folds(runs: Iterable[Run], names: Mapping[int, str], apart: Sequence[int] = ()) -> list[Fold]:
+def routine_folds(runs: Iterable[Run], names: Mapping[int, str], unfolded: Sequence[int] = ()) -> list[Fold]:
     """Return folds for runs that follow upon one another.
 
     Args:
         runs: Ascending.
         names: What the lines of a filter are, by pattern number.
-        apart: Positions that stay visible, ascending.
+        unfolded: Positions that stay visible, ascending.
     """
     folds: list[Fold] = []
     group: list[Run] = []
-    for run in chain(_without(runs, apart), [Run(-2, -2, BLANK)]):
+    for run in chain(_without(runs, unfolded), [Run(-2, -2, BLANK)]):
         if group and run.first != group[-1].last + 1:
             if group[-1].last - group[0].first + 1 >= FEWEST:
                 folds.append(Fold(group[0].first, group[-1].last, _routine_label(group, names)))
@@ -89,15 +89,15 @@ def routine_folds(runs: Iterable[Run], names: Mapping[int, str], apart: Sequence
     return folds
 
 
-def _without(runs: Iterable[Run], apart: Sequence[int]) -> Iterable[Run]:
-    if not apart:
+def _without(runs: Iterable[Run], unfolded: Sequence[int]) -> Iterable[Run]:
+    if not unfolded:
         return runs
-    return chain.from_iterable(_split(run, apart) for run in runs)
+    return chain.from_iterable(_split(run, unfolded) for run in runs)
 
 
-def _split(run: Run, apart: Sequence[int]) -> list[Run]:
+def _split(run: Run, unfolded: Sequence[int]) -> list[Run]:
     parts, first = [], run.first
-    for position in apart:
+    for position in unfolded:
         if first <= position <= run.last:
             if position > first:
                 parts.append(Run(first, position - 1, run.kind))
@@ -119,32 +119,32 @@ def _routine_label(group: Sequence[Run], names: Mapping[int, str]) -> str:
     return f"… {total:,} lines: {', '.join(kinds)}{'' if len(kinds) == len(counts) else ' and more'}"
 
 
-def repeat_folds(said: Sequence[Said], apart: Sequence[int] = ()) -> list[Fold]:
+def repeat_folds(lines: Sequence[Said], unfolded: Sequence[int] = ()) -> list[Fold]:
     """Return folds for lines that say what the line before them says, or what another rank said shortly before.
 
     Args:
-        said: Ascending by position.
-        apart: Positions that stay visible, ascending.
+        lines: Ascending by position.
+        unfolded: Positions that stay visible, ascending.
     """
-    visible = set(apart)
-    seen: dict[int, tuple[int, int]] = {}
+    visible = set(unfolded)
+    last_seen: dict[int, tuple[int, int]] = {}
     folds: list[Fold] = []
     head, run = Said(-2, 0, NO_RANK), list[Said]()
-    for count, line in enumerate(said):
-        at, rank = seen.get(line.key, (-WINDOW - 1, line.rank))
-        beside = line.position == (run[-1].position if run else head.position) + 1
-        again = line.key == (run[-1].key if run else head.key) and beside
-        repeats = line.position not in visible and (again or (count - at <= WINDOW and rank not in (line.rank, NO_RANK)))
-        if run and not (repeats and beside):
+    for count, line in enumerate(lines):
+        at, rank = last_seen.get(line.key, (-WINDOW - 1, line.rank))
+        is_next = line.position == (run[-1].position if run else head.position) + 1
+        is_repeated = line.key == (run[-1].key if run else head.key) and is_next
+        repeats = line.position not in visible and (is_repeated or (count - at <= WINDOW and rank not in (line.rank, NO_RANK)))
+        if run and not (repeats and is_next):
             folds += _repeat_fold(head, run)
             head, run = run[-1], []
         if repeats:
-            if not run and not beside:
+            if not run and not is_next:
                 head = Said(-2, 0, NO_RANK)
             run.append(line)
         else:
             head = line
-            seen[line.key] = (count, line.rank)
+            last_seen[line.key] = (count, line.rank)
     return folds + (_repeat_fold(head, run) if run else [])
 
 

@@ -61,7 +61,7 @@ _FORM_LENGTHS = (1, 2, 3)
 _ENDS = f",;{Mask.MORE}"
 _INNER = re.compile("([\x01-\x08])(?:,\\1)+")
 _RUN = re.compile(r"([^\w\s])\1{4,}")
-_BEFORE = re.compile(
+_PREAMBLE = re.compile(
     r"(?:\[?(?:rank|default)?\d{1,6}\]?(?:<std(?:out|err)>)?: ?|[a-zA-Z](?=[\w.-]*\d)[\w.-]{1,60}: ){1,3}", re.ASCII
 )
 _NAMES = str.maketrans({mask.value: f"<{mask.name.lower()}>" for mask in Mask if mask is not Mask.MORE} | {Mask.MORE.value: "…"})
@@ -73,15 +73,15 @@ def masked(text: str) -> str:
     A sign that fills up a column stands four times however often it stood.
     It is the same for all lines that differ in their digits only.
     """
-    if before := _BEFORE.match(text):
+    if before := _PREAMBLE.match(text):
         text = text[before.end() :]
     if '"' in text or "'" in text:
         text = _QUOTES.sub(Mask.QUOTED.value, text)
     words = _listed([_masked_word(word) for word in text.split()])
-    found = " ".join(words)
-    if Mask.TIME in found:
-        found = _DAY.sub(Mask.TIME.value, found.replace(f"{Mask.TIME} {Mask.TIME}", Mask.TIME))
-    return f" {found}" if found and text[:1] in (" ", "\t") else found
+    masked_text = " ".join(words)
+    if Mask.TIME in masked_text:
+        masked_text = _DAY.sub(Mask.TIME.value, masked_text.replace(f"{Mask.TIME} {Mask.TIME}", Mask.TIME))
+    return f" {masked_text}" if masked_text and text[:1] in (" ", "\t") else masked_text
 
 
 def _listed(words: list[str]) -> list[str]:
@@ -89,18 +89,22 @@ def _listed(words: list[str]) -> list[str]:
     values = list(map(_value, words))
     if not any(True in map(eq, values, values[length:]) for length in _FORM_LENGTHS):
         return words
-    kept: list[str] = []
+    masked_words: list[str] = []
     kept_values: list[str | float] = []
     for word, value in zip(words, values, strict=True):
         for length in _FORM_LENGTHS:
-            if len(kept) >= 2 * length - 1 and kept_values[-length] == value and _repeats([*kept[-2 * length + 1 :], word]):
-                del kept[len(kept) - length + 1 :], kept_values[len(kept_values) - length + 1 :]
-                kept[-1] = f"{value}{Mask.MORE}{word[len(str(value)) :]}"
+            if (
+                len(masked_words) >= 2 * length - 1
+                and kept_values[-length] == value
+                and _repeats([*masked_words[-2 * length + 1 :], word])
+            ):
+                del masked_words[len(masked_words) - length + 1 :], kept_values[len(kept_values) - length + 1 :]
+                masked_words[-1] = f"{value}{Mask.MORE}{word[len(str(value)) :]}"
                 break
         else:
-            kept.append(word)
+            masked_words.append(word)
             kept_values.append(value)
-    return kept
+    return masked_words
 
 
 def _repeats(words: list[str]) -> bool:
@@ -122,5 +126,5 @@ def shown(text: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _masked_word(word: str) -> str:
-    found = _FORM.sub(lambda match: Mask[match.lastgroup or ""].value, _RUN.sub(r"\1\1\1\1", word))
-    return _INNER.sub(rf"\1{Mask.MORE.value}", found)
+    masked_word = _FORM.sub(lambda match: Mask[match.lastgroup or ""].value, _RUN.sub(r"\1\1\1\1", word))
+    return _INNER.sub(rf"\1{Mask.MORE.value}", masked_word)

@@ -146,7 +146,7 @@ class Merged:
 
         waiting = [np.concatenate(times) if times else np.empty(0, np.int64) for times in self._times]
         self._times = [[] for _ in self.documents]
-        year = next((found for times in waiting if (found := _year(times)) is not None), None)
+        year = next((file_year for times in waiting if (file_year := _year(times)) is not None), None)
         keys = [self._ordered(source, times, year) for source, times in enumerate(waiting)]
         order = np.argsort(np.concatenate(keys), kind="stable")
         sizes = [len(key) for key in keys]

@@ -14,10 +14,10 @@ PAIR = re.compile(
     rf"(?P<key>[A-Za-z_@][\w./@()-]{{0,80}}(?: [A-Za-z_][\w/-]{{0,30}})?)\s{{0,8}}[:=]\s{{0,8}}(?:\w{{1,20}}\.\w{{1,20}}\()?"
     rf"(?P<value>{NUMBER})(?![\w.:/-]*\w|\s?%)"
 )
-DONE = "completed|finished|trained|current"
+DONE_WORDS = "completed|finished|trained|current"
 """Words before `_steps` that say of a count that it is the one so far: Accelerate's examples print `completed_steps`."""
 STEP = re.compile(
-    rf"(?:^|[/. @])(?:(?:global|update|train|training|trainer|opt|optimizer|policy|{DONE})[_ ]?)?"
+    rf"(?:^|[/. @])(?:(?:global|update|train|training|trainer|opt|optimizer|policy|{DONE_WORDS})[_ ]?)?"
     r"(?:steps?|iters?|iterations?|updates?|num_updates|batch_idx|opt_step)$",
     re.IGNORECASE,
 )

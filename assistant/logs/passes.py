@@ -96,10 +96,10 @@ class Search(Found):
         """Search a block."""
         text = strip_ansi(block)
         matched: list[int] = []
-        place = seen = 0
+        place = counted_to = 0
         for end in self._ends(text):
-            place += text.count(b"\n", seen, max(end - 1, seen))
-            seen = max(end - 1, seen)
+            place += text.count(b"\n", counted_to, max(end - 1, counted_to))
+            counted_to = max(end - 1, counted_to)
             if not matched or matched[-1] != number + place:
                 matched.append(number + place)
         self.add(source, matched)
@@ -160,9 +160,9 @@ class Cover:
         if self._runs_left > 0:
             edges = np.concatenate(([0], np.flatnonzero(np.diff(covered.cover)) + 1, [len(covered.cover)]))
             kinds = covered.cover[edges[:-1]]
-            chosen = np.flatnonzero(kinds)
-            self._runs_left -= len(chosen)
-            self._note_runs(source, number + edges[chosen], number + edges[chosen + 1] - 1, kinds[chosen])
+            covered_runs = np.flatnonzero(kinds)
+            self._runs_left -= len(covered_runs)
+            self._note_runs(source, number + edges[covered_runs], number + edges[covered_runs + 1] - 1, kinds[covered_runs])
         uncovered = np.flatnonzero(covered.cover == 0)[: self._said_left]
         self._said_left -= len(uncovered)
         starts = np.concatenate(([0], covered.ends[:-1] + 1))

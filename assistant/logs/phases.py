@@ -102,9 +102,9 @@ def phase_begun(text: str) -> Phase | None:
         return Phase.END
     if any(pattern.search(text) for pattern in OVER.values()):
         return None
-    begun = next((phase for phase, pattern in BEGINS if pattern.search(text)), None)
-    prepares = begun is None and PREPARES.search(text) and not PREPARED.search(text)
-    return Phase.PREPARATION if prepares else begun
+    begun_phase = next((phase for phase, pattern in BEGINS if pattern.search(text)), None)
+    prepares = begun_phase is None and PREPARES.search(text) and not PREPARED.search(text)
+    return Phase.PREPARATION if prepares else begun_phase
 
 
 def phase_over(text: str, phase: Phase) -> bool:

@@ -103,9 +103,9 @@ def _add_word(command: Command, word: Word) -> None:
     exporting = command.words and command.words[0].plain in ("export", "declare", "local", "readonly", "typeset")
     beginning = all(earlier.plain in KEYWORDS for earlier in command.words)
     if assigned is not None and (beginning or exporting):
-        rest = first._replace(text=first.text[assigned.end() :])
-        behind = Word((rest, *word.pieces[1:]), word.source[assigned.end() :])
-        command.assignments.append((assigned[1], behind if not assigned[2] else Word((Piece(gap=True),), "")))
+        value_piece = first._replace(text=first.text[assigned.end() :])
+        value_word = Word((value_piece, *word.pieces[1:]), word.source[assigned.end() :])
+        command.assignments.append((assigned[1], value_word if not assigned[2] else Word((Piece(gap=True),), "")))
     else:
         command.words.append(word)
 
@@ -200,7 +200,7 @@ class _Reader:
         source: list[str] = []
         text = self.text
         while self.at < len(text):
-            here = text[self.at]
+            sign = text[self.at]
             if self._is_substitution(self.at):
                 if pieces:
                     break
@@ -208,22 +208,22 @@ class _Reader:
                 self.nested.append(self._parenthesised())
                 pieces.append(Piece(gap=True))
                 break
-            if here in " \t\r\n;&|<>()":
+            if sign in " \t\r\n;&|<>()":
                 break
-            if here == "\\":
+            if sign == "\\":
                 if not text.startswith("\\\n", self.at):
                     pieces.append(Piece(text[self.at + 1 : self.at + 2], quoted=True))
                     source.append(text[self.at + 1 : self.at + 2])
                 self.at += 2
-            elif here == "'":
+            elif sign == "'":
                 end = text.find("'", self.at + 1)
                 end = len(text) if end < 0 else end
                 pieces.append(Piece(text[self.at + 1 : end], quoted=True))
                 source.append(text[self.at + 1 : end])
                 self.at = end + 1
-            elif here == '"':
+            elif sign == '"':
                 self._double_quoted(pieces, source)
-            elif here in "$`":
+            elif sign in "$`":
                 self._expansion(pieces, source)
             else:
                 match = re.compile(r"[^ \t\r\n;&|<>()\\'\"$`]+").match(text, self.at)
@@ -278,9 +278,9 @@ class _Reader:
             inner = self._braced()
             match = _BRACED.match(inner)
             if match is None or match[1] or (match[3] is None and match.end() != len(inner)):
-                known = _NAME.match(inner)
+                name_match = _NAME.match(inner)
                 # `${NAME%suffix}` and the like: the value is changed, so it is any text
-                pieces.append(Piece(gap=True) if known is None or inner != known[0] else Piece(name=known[0]))
+                pieces.append(Piece(gap=True) if name_match is None or inner != name_match[0] else Piece(name=name_match[0]))
             else:
                 pieces.append(Piece(name=match[2], default=match[4] if match[3] else None))
         elif match := re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])").match(text, self.at):
@@ -295,15 +295,15 @@ class _Reader:
         """Return what stands between the parentheses that open here, and go behind them."""
         begin, depth, text = self.at + 1, 0, self.text
         while self.at < len(text):
-            here = text[self.at]
-            if here == "\\":
+            sign = text[self.at]
+            if sign == "\\":
                 self.at += 1
-            elif here == "'":
+            elif sign == "'":
                 end = text.find("'", self.at + 1)
                 self.at = len(text) if end < 0 else end
-            elif here == "(":
+            elif sign == "(":
                 depth += 1
-            elif here == ")":
+            elif sign == ")":
                 depth -= 1
                 if not depth:
                     self.at += 1
