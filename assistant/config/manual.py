@@ -39,7 +39,7 @@ def shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(shown(item) for item in value)}]"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: found for field in dataclasses.fields(value) if shown(found := getattr(value, field.name))}
+        value = {field.name: inner for field in dataclasses.fields(value) if shown(inner := getattr(value, field.name))}
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_key(key)} = {shown(item)}' for key, item in value.items())} }}" if value else "{}"
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
@@ -72,7 +72,7 @@ def _docs(kind: type) -> dict[str, str]:
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     body = tree.body if isinstance(tree, ast.ClassDef) else []
     docs: dict[str, str] = {}
-    for field, below in pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            docs[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
+    for field, text in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            docs[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
     return docs

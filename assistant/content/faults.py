@@ -153,13 +153,13 @@ def cluster_faults(site: Path | None = None) -> Mapping[str, Fault]:
 
 
 def _read(area: str, site: Path | None) -> dict[str, Fault]:
-    known: dict[str, Fault] = {}
+    faults_by_name: dict[str, Fault] = {}
     for path in content_files(area, site):
         fault = build(Fault, read_toml(path), path)
         if fault.name != path.stem:
             raise ContentError(f"{path}:1: name: is {fault.name!r}, but the file is named {path.stem!r}")
-        known[fault.name] = fault
-    return known
+        faults_by_name[fault.name] = fault
+    return faults_by_name
 
 
 def find_fault(name: str, site: Path | None = None) -> Fault:
@@ -168,11 +168,13 @@ def find_fault(name: str, site: Path | None = None) -> Fault:
     Raises:
         UsageError: There is none of that name; the message lists what there is.
     """
-    known = faults(site)
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    raise UsageError(f"fault {name!r} is unknown{f'; did you mean {near[0]!r}?' if near else ';'} known: {', '.join(known)}")
+    faults_by_name = faults(site)
+    if name in faults_by_name:
+        return faults_by_name[name]
+    near = difflib.get_close_matches(name, faults_by_name, n=1)
+    raise UsageError(
+        f"fault {name!r} is unknown{f'; did you mean {near[0]!r}?' if near else ';'} known: {', '.join(faults_by_name)}"
+    )
 
 
 # The drills on a real cluster: what is done to it while a job trains, and how Nightshift is expected to end it.
@@ -213,10 +215,10 @@ def drills(site: Path | None = None) -> Mapping[str, Drill]:
     Raises:
         ContentError: A file is malformed or not named after its drill.
     """
-    known: dict[str, Drill] = {}
+    drills_by_name: dict[str, Drill] = {}
     for path in content_files("knowledge/drills", site):
         drill = build(Drill, read_toml(path), path)
         if drill.name != path.stem:
             raise ContentError(f"{path}:1: name: is {drill.name!r}, but the file is named {path.stem!r}")
-        known[drill.name] = drill
-    return known
+        drills_by_name[drill.name] = drill
+    return drills_by_name

@@ -166,9 +166,9 @@ class Protected:
             if _in_set(self.nodes, node):
                 return node
         for patterns, names in ((self.jobs, targets.jobs), (self.users, targets.users), (self.partitions, targets.partitions)):
-            found = next((name for name in names if _named(patterns, name)), None)
-            if found is not None:
-                return found
+            covered = next((name for name in names if _named(patterns, name)), None)
+            if covered is not None:
+                return covered
         return None
 
 
@@ -214,8 +214,8 @@ class Window:
         opens, closes = _minutes(self.opens), _minutes(self.closes)
         length = timedelta(minutes=closes - opens if closes > opens else closes + 24 * 60 - opens)
         now = now.astimezone(UTC)
-        for back in (0, 1):
-            day = now.date() - timedelta(days=back)
+        for days_back in (0, 1):
+            day = now.date() - timedelta(days=days_back)
             begin = datetime.combine(day, time(tzinfo=UTC)) + timedelta(minutes=opens)
             if _DAYS[day.weekday()] in self.days and begin <= now < begin + length:
                 return True
@@ -280,8 +280,8 @@ class Policy:
         Globs are left out: they are written for what may come. An empty fleet tells nothing.
         """
         names, partitions = {node.name for node in fleet}, {name for node in fleet for name in node.partitions}
-        parts = [("protected", one.nodes, one.partitions) for one in self.protected]
-        parts += [(f"window {one.name!r}", one.nodes, one.partitions) for one in self.window]
+        parts = [("protected", protected.nodes, protected.partitions) for protected in self.protected]
+        parts += [(f"window {window.name!r}", window.nodes, window.partitions) for window in self.window]
         lines: list[str] = []
         for place, nodes, of_partitions in parts:
             for pattern in filter(_is_exact, nodes):
@@ -318,7 +318,7 @@ def _check_cooldown(minutes: float | None) -> None:
 
 def _canonical(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _canonical(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {field.name: _canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _canonical(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
