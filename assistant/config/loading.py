@@ -22,7 +22,7 @@ from assistant.content.reading import build, line_of, read_toml
 from assistant.content.trusted import must_be_trusted, untrusted_because
 from assistant.errors import ConfigError, ContentError
 
-__all__ = ["Loaded", "config_files", "load"]
+__all__ = ["LoadedConfig", "config_files", "load"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _NOT_SETTINGS = frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
-class Loaded:
+class LoadedConfig:
     """The settings and their origins."""
 
     settings: Settings
@@ -54,7 +54,7 @@ def load(
     *,
     config: Path | None = None,
     system: Path = SYSTEM_FOLDER,
-) -> Loaded:
+) -> LoadedConfig:
     """Return the settings that hold here.
 
     Args:
@@ -85,7 +85,7 @@ def load(
             origins |= dict.fromkeys(_leaves(_nested(key, raw)), "command line")
     settings = _with_folders(_built(tables), environ)
     _check_programs(settings, origins)
-    return Loaded(settings, {key: origins.get(key, "default") for key in _leaves(_plain(settings))}, files)
+    return LoadedConfig(settings, {key: origins.get(key, "default") for key in _leaves(_plain(settings))}, files)
 
 
 def config_files(environ: Mapping[str, str], *, config: Path | None = None, system: Path = SYSTEM_FOLDER) -> Iterator[Path]:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from assistant.config.settings import Settings
 
-__all__ = ["Entry", "describe", "shown"]
+__all__ = ["SettingEntry", "describe", "shown"]
 
 
-class Entry(NamedTuple):
+class SettingEntry(NamedTuple):
     """One setting as the manual shows it."""
 
     key: str
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     doc: str
 
 
-def describe() -> list[Entry]:
+def describe() -> list[SettingEntry]:
     """Return every setting, in the order of the file."""
     return list(_entries(Settings, ""))
 
@@ -50,15 +50,15 @@ def _key(name: str) -> str:
     return name if name.replace("_", "").replace("-", "").isalnum() else shown(name)
 
 
-def _entries(kind: type, prefix: str) -> list[Entry]:
+def _entries(kind: type, prefix: str) -> list[SettingEntry]:
     docs = _docs(kind)
-    entries: list[Entry] = []
+    entries: list[SettingEntry] = []
     for field in dataclasses.fields(kind):
         default = getattr(kind(), field.name)
         if dataclasses.is_dataclass(default):
             entries += _entries(type(default), f"{prefix}{field.name}.")
         else:
-            entries.append(Entry(prefix + field.name, str(field.type), shown(default), docs.get(field.name, "")))
+            entries.append(SettingEntry(prefix + field.name, str(field.type), shown(default), docs.get(field.name, "")))
     return entries
 
 

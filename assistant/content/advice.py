@@ -33,7 +33,7 @@ _GROUP = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
-class Example:
+class AdviceExample:
     """Lines, the first of which is cited, and what is said about them."""
 
     lines: tuple[str, ...]
@@ -54,7 +54,7 @@ class Advice:
     """Of a cited line; RE2, with named groups."""
     clauses: tuple[str, ...]
     """Sentences with `{group}` for what is quoted. The first has to be complete, or nothing is said."""
-    examples: tuple[Example, ...]
+    examples: tuple[AdviceExample, ...]
     around: tuple[str, ...] = ()
     """Patterns of lines near the cited one, which fill further groups."""
     caseless: bool = False

@@ -18,7 +18,7 @@ from assistant.errors import ContentError, UsageError
 from assistant.records import Action, Category, IncidentState
 
 
-class How(StrEnum):
+class FaultEffect(StrEnum):
     """What really happens to the rank that is struck."""
 
     RAISE = "raise"
@@ -99,7 +99,7 @@ class Fault:
     title: str
     meaning: str
     """What it stands for, and what makes it hard."""
-    how: How
+    how: FaultEffect
     tied: Tied
     at_step: int
     """The step from which it may strike."""
@@ -126,7 +126,7 @@ class Fault:
     """Where the wordings come from."""
 
     def __post_init__(self) -> None:
-        if self.how is How.BAD_SAMPLES and (len(self.bad_steps) != 2 or self.bad_steps[0] >= self.bad_steps[1]):
+        if self.how is FaultEffect.BAD_SAMPLES and (len(self.bad_steps) != 2 or self.bad_steps[0] >= self.bad_steps[1]):
             raise ValueError("bad_steps must be two steps, the first below the second")
         if self.tied is Tied.NODE and self.rank is None:
             raise ValueError("a fault of a node needs the rank that runs there")

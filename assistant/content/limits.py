@@ -85,7 +85,7 @@ class NodeLimits:
 
 
 @dataclass(frozen=True)
-class Limits:
+class HardwareLimits:
     """All limits that hold at a site."""
 
     gpu: tuple[GpuLimits, ...]
@@ -101,14 +101,14 @@ class Limits:
 
 
 @cache
-def limits(site: Path | None = None) -> Limits:
+def limits(site: Path | None = None) -> HardwareLimits:
     """Return the limits: the site's `knowledge/limits.toml` as a whole, else the shipped one.
 
     Raises:
         ContentError: The file is malformed, or holds no `[[gpu]]` for every other model (`model = "*"`).
     """
     path = knowledge_file("limits.toml", site)
-    loaded = build(Limits, read_toml(path), path)
+    loaded = build(HardwareLimits, read_toml(path), path)
     if not any(gpu.model == "*" for gpu in loaded.gpu):
         raise wrong(path, "gpu", 'one [[gpu]] must have model = "*": it stands for every model that has none of its own')
     return loaded

@@ -30,7 +30,7 @@ CONDITION = re.compile(r"\{[^{}]*\}")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-class Ending(StrEnum):
+class PlaybookEnding(StrEnum):
     """How a playbook ends when every step went well."""
 
     RECOVERED = "recovered"
@@ -41,7 +41,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True)
-class Limits:
+class PlaybookLimits:
     """How often a playbook may restart for the same root cause."""
 
     attempts: int = 3
@@ -74,7 +74,7 @@ class Step:
     await_answer: bool = True
     """Whether the playbook waits where the policy asks a person. False goes on meanwhile with what the policy lets it do alone, as
     if the step had failed; the call is made once they say yes."""
-    then: Ending | None = None
+    then: PlaybookEnding | None = None
     """Ends the playbook here, when the step was taken."""
     expect: str = ""
     """Makes it a step that waits: its tool is asked again and again until its value has this `status`, as in a verify."""
@@ -110,7 +110,7 @@ class Fixture:
 
     name: str
     reason: str
-    ends: Ending
+    ends: PlaybookEnding
     """Of the job's first incident."""
     calls: tuple[str, ...] | None = None
     """Names of the tools expected, in order, `verify` included; a repeated look counts once."""
@@ -149,8 +149,8 @@ class Playbook:
     fixture: tuple[Fixture, ...] = ()
     actions: tuple[Action, ...] = ()
     """Where not empty: only for a diagnosis with one of these actions."""
-    limits: Limits = Limits()
-    ends: Ending = Ending.RECOVERED
+    limits: PlaybookLimits = PlaybookLimits()
+    ends: PlaybookEnding = PlaybookEnding.RECOVERED
     name: str = ""
     """Name of the file, without `.toml`."""
     path: Path = Path()

@@ -17,7 +17,7 @@ from assistant.errors import ContentError
 from assistant.records import Action, Category
 
 
-class Source(StrEnum):
+class SignatureSource(StrEnum):
     """Where a line stands: how far it can be believed, and about what."""
 
     JOB = "job"
@@ -57,7 +57,7 @@ class Signature:
     examples: tuple[str, ...]
     """Whole lines that it must match; real wordings."""
     role: Role = Role.ROOT
-    where: tuple[Source, ...] = (Source.JOB,)
+    where: tuple[SignatureSource, ...] = (SignatureSource.JOB,)
     """Kinds of files in which it counts."""
     weight: float = 0.8
     """0..1: how sure the reason is when this line is the earliest root."""

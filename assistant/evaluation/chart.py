@@ -9,28 +9,28 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from assistant.display import line
-from assistant.evaluation.replay import Outcome, Phase, Span
+from assistant.evaluation.replay import PhaseSpan, ReplayOutcome, ReplayPhase
 
-__all__ = ["Panel", "busy", "svg", "terminal"]
+__all__ = ["ChartPanel", "busy", "svg", "terminal"]
 
-PHASE_COLOURS: Mapping[Phase, tuple[str, str]] = {
-    Phase.INFER: ("inference", "#2a6f97"),
-    Phase.PREPARE: ("preparing data", "#89c2d9"),
-    Phase.LOAD: ("loading the model", "#e9c46a"),
-    Phase.METRIC: ("metrics", "#c1666b"),
+PHASE_COLOURS: Mapping[ReplayPhase, tuple[str, str]] = {
+    ReplayPhase.INFER: ("inference", "#2a6f97"),
+    ReplayPhase.PREPARE: ("preparing data", "#89c2d9"),
+    ReplayPhase.LOAD: ("loading the model", "#e9c46a"),
+    ReplayPhase.METRIC: ("metrics", "#c1666b"),
 }
 """What a GPU may be held for, from the bottom up: in words, and its colour."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-class Panel(NamedTuple):
+class ChartPanel(NamedTuple):
     """One strategy of a chart."""
 
     title: str
-    outcome: Outcome
+    outcome: ReplayOutcome
 
 
-def busy(spans: Sequence[Span], until_s: float, bins: int) -> dict[Phase, list[float]]:
+def busy(spans: Sequence[PhaseSpan], until_s: float, bins: int) -> dict[ReplayPhase, list[float]]:
     """Return how many GPUs are held for what, on average over each of so many equal stretches of time."""
     heights_by_phase = {phase: [0.0] * bins for phase in PHASE_COLOURS}
     width = until_s / bins
@@ -46,7 +46,7 @@ def busy(spans: Sequence[Span], until_s: float, bins: int) -> dict[Phase, list[f
     return heights_by_phase
 
 
-def terminal(panels: Sequence[Panel], gpus: int, *, width: int = 80, height: int = 6, unicode: bool = True) -> str:
+def terminal(panels: Sequence[ChartPanel], gpus: int, *, width: int = 80, height: int = 6, unicode: bool = True) -> str:
     """Return the panels below one another on one axis of time.
 
     Args:
@@ -73,8 +73,8 @@ def terminal(panels: Sequence[Panel], gpus: int, *, width: int = 80, height: int
     return "\n".join(lines)
 
 
-def _rows(heights: Mapping[Phase, Sequence[float]], gpus: int, height: int, label: int, *, unicode: bool) -> list[str]:
-    infer = [value * height / gpus for value in heights[Phase.INFER]]
+def _rows(heights: Mapping[ReplayPhase, Sequence[float]], gpus: int, height: int, label: int, *, unicode: bool) -> list[str]:
+    infer = [value * height / gpus for value in heights[ReplayPhase.INFER]]
     used_shares = [sum(values) * height / gpus for values in zip(*heights.values(), strict=True)]
     lines = []
     for row in reversed(range(height)):
@@ -93,7 +93,7 @@ def _cell(infer: float, used: float, *, unicode: bool) -> str:
     return "█" if infer >= 0.5 else "░" if used >= 0.3 else _BLOCKS[max(0, min(8, round(infer * 8)))]
 
 
-def svg(panels: Sequence[Panel], gpus: int, bound_s: float, *, title: str = "") -> str:
+def svg(panels: Sequence[ChartPanel], gpus: int, bound_s: float, *, title: str = "") -> str:
     """Return the panels below one another as an SVG picture, the lower bound a line through all of them."""
     panels = [panel for panel in panels if math.isfinite(panel.outcome.makespan_s)]
     end_s = max([one.outcome.makespan_s for one in panels] + [bound_s]) or 1.0
@@ -124,8 +124,10 @@ def svg(panels: Sequence[Panel], gpus: int, bound_s: float, *, title: str = "") 
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _areas(heights: Mapping[Phase, Sequence[float]], gpus: int, left_px: float, top: float, wide: float, high: float) -> list[str]:
-    lower_edge = [0.0] * len(heights[Phase.INFER])
+def _areas(
+    heights: Mapping[ReplayPhase, Sequence[float]], gpus: int, left_px: float, top: float, wide: float, high: float
+) -> list[str]:
+    lower_edge = [0.0] * len(heights[ReplayPhase.INFER])
     parts = []
     for phase, (_, colour) in PHASE_COLOURS.items():
         upper_edge = [low + more for low, more in zip(lower_edge, heights[phase], strict=True)]

@@ -18,7 +18,7 @@ SUMS = "SHA256SUMS"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """One file."""
 
     size: int
@@ -30,7 +30,7 @@ class WrongContent(Exception):
     """A copy is not what the source has, or is said to have."""
 
 
-def listing(source: Path) -> dict[str, Entry]:
+def listing(source: Path) -> dict[str, FileEntry]:
     """Return the files of a model by relative path; a model of one file has one entry with its name. Links are followed.
 
     Raises:
@@ -38,17 +38,17 @@ def listing(source: Path) -> dict[str, Entry]:
         OSError: Something in it cannot be read, or is neither file nor folder.
     """
     if source.is_file():
-        return {source.name: Entry(source.stat().st_size)}
+        return {source.name: FileEntry(source.stat().st_size)}
     if not source.is_dir():
         raise FileNotFoundError(f"{source} does not exist")
-    entries = {str(path.relative_to(source)): Entry(path.stat().st_size) for path in _files(source, frozenset())}
+    entries = {str(path.relative_to(source)): FileEntry(path.stat().st_size) for path in _files(source, frozenset())}
     if not entries:
         raise FileNotFoundError(f"{source} holds no file")
     sums = _sums(source / SUMS)
-    return {name: Entry(entry.size, sums.get(name, "")) for name, entry in entries.items()}
+    return {name: FileEntry(entry.size, sums.get(name, "")) for name, entry in entries.items()}
 
 
-def total(files: Mapping[str, Entry]) -> int:
+def total(files: Mapping[str, FileEntry]) -> int:
     """Return the size of all files together."""
     return sum(entry.size for entry in files.values())
 
@@ -72,7 +72,7 @@ def digest_of(path: Path, expected: str = "") -> str:
     return shown(digest)
 
 
-def compare(copy: Mapping[str, Entry], listed: Mapping[str, Entry]) -> None:
+def compare(copy: Mapping[str, FileEntry], listed: Mapping[str, FileEntry]) -> None:
     """Make sure that a copy is what is wanted; digests count where both sides know one of the same kind.
 
     Raises:

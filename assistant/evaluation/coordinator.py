@@ -14,11 +14,11 @@ from assistant.errors import NightshiftError, Unavailable
 from assistant.evaluation.coordinator_plan import Estimator, Planner
 from assistant.evaluation.files import claim
 from assistant.evaluation.fleet import Fleet
-from assistant.evaluation.job_tracking import Follower
-from assistant.evaluation.journal import CLEAN, METRIC, TRIAL, Failure, JobNote, Journal, Outputs, State, listed
+from assistant.evaluation.job_tracking import JobFollower
+from assistant.evaluation.journal import CLEAN, METRIC, TRIAL, EvaluationFailure, JobNote, Journal, JournalState, Outputs, listed
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.pending_work import LEAST_S, holding
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
 from assistant.evaluation.remaining_work import corrected, gaps, is_complete, is_far, seconds_of
 from assistant.evaluation.run_spec import load_asked
 from assistant.evaluation.strategies import to_shed
@@ -71,13 +71,13 @@ class Coordinator:
         self.fleet = Fleet(self.asked, self.state)
         self.outputs = Outputs(folder, self.asked.datasets)
         self.estimates: Mapping[str, Estimate] = self.asked.estimates
-        self.plan = Plan((), 0.0, 0.0)
+        self.plan = TrialPlan((), 0.0, 0.0)
         self.patience_s = PATIENCE_S
         self.uncleaned: tuple[str, ...] = ()
         self._planner = planner
         self._estimator = estimator
         self._send = Submitter(folder, self.asked, self.journal, submit or (lambda _, spec: scheduler.submit(spec)))
-        self._follow = Follower(folder, scheduler, self.journal, self._send, cancel or (lambda _, job: scheduler.cancel(job)))
+        self._follow = JobFollower(folder, scheduler, self.journal, self._send, cancel or (lambda _, job: scheduler.cancel(job)))
         self._queue: list[Trial] = []
         self._planned_on: tuple[object, ...] = ()
         self._planned_with = self._shed_with = self.estimates
@@ -88,7 +88,7 @@ class Coordinator:
         self._idle_since: float | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> JournalState:
         """What is known of the run."""
         return self.journal.state
 
@@ -311,7 +311,7 @@ def overlap(piece: Piece, other_piece: Piece) -> bool:
     return piece.dataset == other_piece.dataset and piece.first < other_piece.last and other_piece.first < piece.last
 
 
-def why_sunk(failures: Iterable[Failure], dataset: str, retries: int) -> str:
+def why_sunk(failures: Iterable[EvaluationFailure], dataset: str, retries: int) -> str:
     """Return why a dataset is to be given up; empty while it may be tried again."""
     own = [failure for failure in failures if failure.dataset == dataset]
     for last in reversed(own):
@@ -323,7 +323,7 @@ def why_sunk(failures: Iterable[Failure], dataset: str, retries: int) -> str:
     return ""
 
 
-def _same(failure: Failure, other_failure: Failure) -> bool:
+def _same(failure: EvaluationFailure, other_failure: EvaluationFailure) -> bool:
     if failure.piece is None or other_failure.piece is None:
         return failure.piece is other_failure.piece
     return overlap(failure.piece, other_failure.piece)
@@ -354,7 +354,7 @@ def grouped(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate], slot
     return groups[: max(0, slots)]
 
 
-def failed_nodes(trial: Trial, failures: Iterable[Failure]) -> set[str]:
+def failed_nodes(trial: Trial, failures: Iterable[EvaluationFailure]) -> set[str]:
     """Return the nodes where a piece of a trial has failed."""
     return {failure.node for failure in failures if failure.piece and any(overlap(failure.piece, piece) for piece in trial.pieces)}
 
@@ -370,7 +370,7 @@ TRIES = 3
 class Cleaner:
     """Ends what a run has going and cleans up after it."""
 
-    def __init__(self, follower: Follower, fleet: Fleet, journal: Journal, submitter: Submitter) -> None:
+    def __init__(self, follower: JobFollower, fleet: Fleet, journal: Journal, submitter: Submitter) -> None:
         """Clean up after the run of a journal."""
         self._follower, self._fleet, self._journal, self._submitter = follower, fleet, journal, submitter
         self._tries: dict[str, int] = {}

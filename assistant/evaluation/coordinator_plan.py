@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from assistant.evaluation.planning import Running, replan
+from assistant.evaluation.planning import RunningTrial, replan
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Took, Trial
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Took, Trial, TrialPlan
 
 
 class Planner(Protocol):
@@ -21,7 +21,7 @@ class Planner(Protocol):
         *,
         running: Sequence[tuple[Trial, float]],
         done: Iterable[Piece],
-    ) -> Plan:
+    ) -> TrialPlan:
         """Return trials, in the order in which free slots take them, of all that is neither done nor running.
 
         Args:
@@ -45,9 +45,9 @@ def planner(
     *,
     running: Sequence[tuple[Trial, float]],
     done: Iterable[Piece],
-) -> Plan:
+) -> TrialPlan:
     """Return trials for what is neither done nor running."""
-    return replan(datasets, estimates, machines, running=[Running(trial, left_s) for trial, left_s in running], done=done)
+    return replan(datasets, estimates, machines, running=[RunningTrial(trial, left_s) for trial, left_s in running], done=done)
 
 
 def estimator(priors: Priors, datasets: Sequence[Dataset], past: Sequence[Measured], *, run: str, model_bytes: int) -> Estimator:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from assistant.evaluation.journal import STAGE, TRIAL, State
-from assistant.evaluation.run_spec import Asked
+from assistant.evaluation.journal import STAGE, TRIAL, JournalState
+from assistant.evaluation.run_spec import RunSpec
 from assistant.records import Node, NodeState
 
 STRIKES = 3
@@ -15,7 +15,7 @@ STRIKES = 3
 class Fleet:
     """The nodes of a run, as of the last look."""
 
-    def __init__(self, spec: Asked, state: State) -> None:
+    def __init__(self, spec: RunSpec, state: JournalState) -> None:
         """Look after the nodes of a run; `state` grows while it runs."""
         self._asked, self._state = spec, state
         self._nodes: dict[str, Node] = {}

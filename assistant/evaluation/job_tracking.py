@@ -22,7 +22,7 @@ LOOKS = 3
 """So many looks a job must be missing before anything is made of it: a list may lag behind a submission."""
 
 
-class Follower:
+class JobFollower:
     """Knows how the jobs of a run stand."""
 
     def __init__(self, folder: RunFolder, scheduler: Scheduler, journal: Journal, submitter: Submitter, cancel: Cancel) -> None:

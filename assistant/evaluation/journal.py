@@ -56,7 +56,7 @@ class JobNote:
 
 
 @dataclass(frozen=True)
-class Failure:
+class EvaluationFailure:
     """A piece of a dataset, or its metric, that failed."""
 
     dataset: str
@@ -68,11 +68,11 @@ class Failure:
 
 
 @dataclass
-class State:
+class JournalState:
     """All that is known of a run besides its outputs."""
 
     jobs: dict[int, JobNote] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[EvaluationFailure] = field(default_factory=list)
     sunk: dict[str, str] = field(default_factory=dict)
     """Datasets that are given up, and why."""
     strikes: dict[str, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class State:
         for failure in event.get("failures", ()):
             piece = Piece(*failure["piece"]) if failure.get("piece") else None
             self.failures.append(
-                Failure(failure["dataset"], piece, failure.get("node", node), failure["why"], failure.get("final", False))
+                EvaluationFailure(failure["dataset"], piece, failure.get("node", node), failure["why"], failure.get("final", False))
             )
         if event.get("strike"):
             self.strikes[node] = self.strikes.get(node, 0) + 1
@@ -160,7 +160,7 @@ class Journal:
     def __init__(self, folder: RunFolder) -> None:
         """Read what is there."""
         self._path = folder.journal
-        self.state = State()
+        self.state = JournalState()
         for event in files.records(self._path):
             self.state.apply(event)
 

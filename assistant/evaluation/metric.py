@@ -20,9 +20,9 @@ from assistant.evaluation.files import write_json
 from assistant.evaluation.jail import NOBODY_ID
 from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.records import Piece
-from assistant.evaluation.sandbox import Limits, run
+from assistant.evaluation.sandbox import ProgramLimits, run
 from assistant.evaluation.staging import argv
-from assistant.evaluation.work import FAILED, NOT_OURS, Work
+from assistant.evaluation.work import FAILED, NOT_OURS, JobContext
 from assistant.untrusted import read_json
 
 MOST_DATA_BYTES = 2 << 30
@@ -65,7 +65,7 @@ def joined(paths: Sequence[Path], target: Path) -> Path:
 
 def main(folder: Path) -> int:
     """Score what the job's folder says and return the exit status."""
-    work = Work(folder)
+    work = JobContext(folder)
     if not work.is_mine():
         return NOT_OURS
     failed = 0
@@ -119,7 +119,7 @@ def _by_command(folder: RunFolder, entry: dict[str, Any], pieces: Sequence[Piece
         data = str((shutil.copytree if Path(data).is_dir() else shutil.copy)(data, copy))
     values = {"python": sys.executable, "dataset": entry["name"], "data": data, "out": str(out), "score": str(score)}
     words = argv(entry["metric"], values, f"metric of {entry['name']}")
-    ended = run(words, Limits(wall_s=entry["timeout_s"], closed=closed), folder=score.parent)
+    ended = run(words, ProgramLimits(wall_s=entry["timeout_s"], closed=closed), folder=score.parent)
     if not ended.ok:
         raise MetricFailed(f"the metric failed: {ended.why}", final=ended.timed_out)
     score_record = _score(score)

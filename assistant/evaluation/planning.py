@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from assistant.errors import UsageError
 from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.pieces import Work, open_work, work_of
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
 
-__all__ = ["SHORT_METRIC", "Bundle", "Running", "Slot", "gather", "level", "plan", "pour", "replan", "spread", "trials_for"]
+__all__ = ["SHORT_METRIC", "Bundle", "RunningTrial", "Slot", "gather", "level", "plan", "pour", "replan", "spread", "trials_for"]
 
 _LOADS_SHARE = 0.015
 """Of the makespan at most that goes into loading the model again; more trials adapt better, fewer load less."""
@@ -31,7 +31,7 @@ _LEVEL = 0.004
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningTrial:
     """A trial that has a slot; its pieces that can still be taken away are left out."""
 
     trial: Trial
@@ -45,8 +45,8 @@ def plan(
     machines: Machines,
     *,
     done: Iterable[Piece] = (),
-    running: Sequence[Running] = (),
-) -> Plan:
+    running: Sequence[RunningTrial] = (),
+) -> TrialPlan:
     """Return trials for what is left of datasets: each open item in exactly one of them.
 
     Args:
@@ -62,9 +62,9 @@ def plan(
     skip = [*done, *(piece for entry in running for piece in entry.trial.pieces)]
     works = open_work(datasets, estimates, skip)
     if not works:
-        return Plan((), max((entry.left_s for entry in running), default=0.0), 0.0)
+        return TrialPlan((), max((entry.left_s for entry in running), default=0.0), 0.0)
     trials, ends_s = _planned(works, machines, running)
-    return Plan(trials, machines.fetch_s + ends_s, lower_bound(_whole(works), _left(works), machines))
+    return TrialPlan(trials, machines.fetch_s + ends_s, lower_bound(_whole(works), _left(works), machines))
 
 
 def trials_for(
@@ -90,9 +90,9 @@ def replan(
     estimates: Mapping[str, Estimate],
     machines: Machines,
     *,
-    running: Sequence[Running],
+    running: Sequence[RunningTrial],
     done: Iterable[Piece],
-) -> Plan:
+) -> TrialPlan:
     """Return trials for what is neither done nor running, with what is known by now: later estimates, other nodes.
 
     Args:
@@ -108,7 +108,7 @@ def replan(
     return plan(datasets, estimates, machines, done=done, running=running)
 
 
-def _planned(works: Sequence[Work], machines: Machines, running: Sequence[Running]) -> tuple[list[Trial], float]:
+def _planned(works: Sequence[Work], machines: Machines, running: Sequence[RunningTrial]) -> tuple[list[Trial], float]:
     """Return the trials, and when the last metric ends."""
     for work in works:
         if work.dataset.gpus > machines.gpus_per_node:
@@ -135,7 +135,7 @@ def _rounds(share: float, machines: Machines) -> int:
     return max(1, min(_MOST_ROUNDS, 1 + int(_LOADS_SHARE * share / max(machines.load_s, 1e-9))))
 
 
-def _slots(machines: Machines, running: Sequence[Running]) -> list[Slot]:
+def _slots(machines: Machines, running: Sequence[RunningTrial]) -> list[Slot]:
     slots = [Slot(node) for node in range(machines.nodes) for _ in range(machines.gpus_per_node)]
     left_seconds = [entry.left_s for entry in running for _ in range(entry.trial.gpus)]
     # where they run is not asked for; filling node by node keeps whole nodes free for datasets that need them

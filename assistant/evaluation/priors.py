@@ -12,11 +12,11 @@ from statistics import fmean, median
 from assistant.content.reading import build, content_files, read_toml, wrong
 from assistant.evaluation.records import Dataset, Estimate
 
-__all__ = ["Known", "Learned", "Measured", "Point", "Priors", "Unit", "learned", "ratio"]
+__all__ = ["DatasetPrior", "FittedFactors", "Measured", "Point", "Priors", "UnitCosts", "learned", "ratio"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitCosts:
     """What seconds follow from sizes, and of what model and storage that is true."""
 
     source: str
@@ -33,7 +33,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DatasetPrior:
     """What is known of a dataset by its name."""
 
     name: str
@@ -46,8 +46,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    unit: Unit
-    dataset: tuple[Known, ...]
+    unit: UnitCosts
+    dataset: tuple[DatasetPrior, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Measured:
 class Priors:
     """What is known of datasets, with what was learned; unchanging: `learn` gives another."""
 
-    unit: Unit
-    known: Mapping[str, Known]
+    unit: UnitCosts
+    known: Mapping[str, DatasetPrior]
     speed: float = 1.0
     """Seconds of the model at hand over those of the prior."""
     own: Mapping[str, float] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Priors:
         """
         path = next(path for path in content_files("knowledge", site) if path.name == "evaluation.toml")
         document = build(_File, read_toml(path), path)
-        priors_by_name: dict[str, Known] = {}
+        priors_by_name: dict[str, DatasetPrior] = {}
         for number, entry in enumerate(document.dataset):
             if entry.name in priors_by_name:
                 raise wrong(path, "name", f"{entry.name!r} is there twice", trail=(("dataset", number),))
@@ -201,7 +201,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class FittedFactors:
     """Factors on priors."""
 
     speed: float
@@ -219,7 +219,7 @@ def ratio(measured_s: float, prior_s: float) -> float | None:
     return math.log(max(measured_s, _LEAST_S) / max(prior_s, _LEAST_S))
 
 
-def learned(points: Iterable[Point], run: str, model_bytes: int) -> Learned:
+def learned(points: Iterable[Point], run: str, model_bytes: int) -> FittedFactors:
     """Return the factors for one run; see the module for how."""
     points = list(points)
     inferred = [(p, p.infer) for p in points if p.infer is not None]
@@ -239,7 +239,7 @@ def learned(points: Iterable[Point], run: str, model_bytes: int) -> Learned:
     for p in points:
         runs[p.dataset].add(p.run)
     run_counts = {name: len(found) for name, found in runs.items()}
-    return Learned(math.exp(speeds[run]), _factors(own), _factors(metric), _factors(prepare), run_counts)
+    return FittedFactors(math.exp(speeds[run]), _factors(own), _factors(metric), _factors(prepare), run_counts)
 
 
 def _factors(logarithms: Mapping[str, float]) -> dict[str, float]:

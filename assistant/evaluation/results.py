@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from assistant import display
 from assistant.evaluation.files import read_json
-from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal, State
+from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal, JournalState
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
 from assistant.evaluation.remaining_work import seconds_of
-from assistant.evaluation.run_spec import Asked, load_asked
+from assistant.evaluation.run_spec import RunSpec, load_asked
 
 if TYPE_CHECKING:
     from assistant.evaluation.coordinator import Coordinator
@@ -25,7 +25,7 @@ COLUMNS = ("dataset", "score", "items", "state", "infer_s", "metric_s", "why")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DatasetResult:
     """What came of one dataset."""
 
     dataset: str
@@ -45,7 +45,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EvaluationReport:
     """What came of a run."""
 
     run: str
@@ -57,7 +57,7 @@ class Report:
     """From the first job to the end of the last one."""
     bound_s: float
     """No schedule on as many nodes could have been shorter, for what inference and metrics took; loading is not counted in."""
-    results: tuple[Result, ...]
+    results: tuple[DatasetResult, ...]
 
     @property
     def scored(self) -> int:
@@ -65,12 +65,12 @@ class Report:
         return sum(result.score is not None for result in self.results)
 
     @property
-    def given_up(self) -> tuple[Result, ...]:
+    def given_up(self) -> tuple[DatasetResult, ...]:
         """Datasets without a score that will get none."""
         return tuple(result for result in self.results if result.state == "given up")
 
 
-def report_of(path: Path) -> Report:
+def report_of(path: Path) -> EvaluationReport:
     """Return what came of the run in a folder, so far.
 
     Raises:
@@ -80,7 +80,7 @@ def report_of(path: Path) -> Report:
     spec, state = load_asked(folder), Journal(folder).state
     finished_pieces = list(folder.pieces())
     results = tuple(_result(folder, dataset, state, finished_pieces) for dataset in spec.datasets)
-    return Report(
+    return EvaluationReport(
         folder.id,
         spec.title,
         spec.model.source,
@@ -91,13 +91,13 @@ def report_of(path: Path) -> Report:
     )
 
 
-def _bound(spec: Asked, results: Sequence[Result]) -> float:
+def _bound(spec: RunSpec, results: Sequence[DatasetResult]) -> float:
     took = {result.dataset: Estimate(0.0, result.infer_s, result.metric_s or 0.0) for result in results if result.state == "scored"}
     machines = Machines(spec.nodes, spec.gpus_per_node, spec.cpus_per_node, load_s=0.0, fetch_s=0.0)
     return lower_bound([dataset for dataset in spec.datasets if dataset.name in took], took, machines)
 
 
-def _result(folder: RunFolder, dataset: Dataset, state: State, finished_pieces: Sequence[Piece]) -> Result:
+def _result(folder: RunFolder, dataset: Dataset, state: JournalState, finished_pieces: Sequence[Piece]) -> DatasetResult:
     piece_records = [
         piece_record
         for piece in finished_pieces
@@ -105,7 +105,7 @@ def _result(folder: RunFolder, dataset: Dataset, state: State, finished_pieces: 
     ]
     score = read_json(folder.score(dataset.name)) or {}
     why = state.sunk.get(dataset.name, "")
-    return Result(
+    return DatasetResult(
         dataset.name,
         "scored" if score else "given up" if why else "waiting",
         score.get("score"),
@@ -118,7 +118,7 @@ def _result(folder: RunFolder, dataset: Dataset, state: State, finished_pieces: 
     )
 
 
-def _seconds(folder: RunFolder, spec: Asked, state: State) -> float:
+def _seconds(folder: RunFolder, spec: RunSpec, state: JournalState) -> float:
     if not state.begun:
         return 0.0
     scores = [read_json(folder.score(dataset.name)) or {} for dataset in spec.datasets]
@@ -126,7 +126,7 @@ def _seconds(folder: RunFolder, spec: Asked, state: State) -> float:
     return max(0.0, float(last) - state.begun)
 
 
-def rows(report: Report) -> list[tuple[object, ...]]:
+def rows(report: EvaluationReport) -> list[tuple[object, ...]]:
     """Return the rows of a table with `COLUMNS`."""
     return [
         (
@@ -142,7 +142,7 @@ def rows(report: Report) -> list[tuple[object, ...]]:
     ]
 
 
-def markdown(report: Report) -> str:
+def markdown(report: EvaluationReport) -> str:
     """Return the report as a Markdown document."""
     lines = [
         f"# {display.markdown(report.title or report.run)}",
@@ -188,7 +188,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class EvaluationProgress:
     """How a run stands."""
 
     scored: int
@@ -213,7 +213,7 @@ class Progress:
         return f"{self.scored} of {self.datasets} datasets scored{given_up}, {items}"
 
 
-def progress_of(run: Coordinator) -> Progress:
+def progress_of(run: Coordinator) -> EvaluationProgress:
     """Return how a run stands as of its last look."""
     items = {dataset.name: dataset.items for dataset in run.asked.datasets}
     open_items = [dataset for dataset in run.asked.datasets if dataset.name not in run.state.sunk]
@@ -221,7 +221,7 @@ def progress_of(run: Coordinator) -> Progress:
     activities = tuple(
         sorted((_activity(run, note) for note in run.state.live()), key=lambda activity: (activity.node, activity.number))
     )
-    return Progress(
+    return EvaluationProgress(
         scored=sum(run.has_ended(dataset) for dataset in run.asked.datasets) - len(run.state.sunk),
         given_up=len(run.state.sunk),
         datasets=len(items),

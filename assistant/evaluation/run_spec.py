@@ -15,7 +15,7 @@ from assistant.evaluation.staging import Model
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunSpec:
     """An evaluation as it was asked for."""
 
     model: Model
@@ -57,7 +57,7 @@ class Asked:
         write_json(folder.asked, asdict(self))
 
 
-def load_asked(folder: RunFolder) -> Asked:
+def load_asked(folder: RunFolder) -> RunSpec:
     """Return what was asked of a run.
 
     Raises:
@@ -73,4 +73,4 @@ def load_asked(folder: RunFolder) -> Asked:
         "estimates": {name: Estimate(**estimate_fields) for name, estimate_fields in document["estimates"].items()},
         "options": tuple(document["options"]),
     }
-    return Asked(**fields)
+    return RunSpec(**fields)

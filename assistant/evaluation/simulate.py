@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
-from assistant.evaluation.replay import Begun, Change, Outcome, Phase, Planner, Rules, Situation, Span
+from assistant.evaluation.replay import (
+    BegunTrial,
+    FleetChange,
+    PhaseSpan,
+    Planner,
+    ReplayOutcome,
+    ReplayPhase,
+    ReplaySituation,
+    Rules,
+)
 
 __all__ = ["Reads", "Storage", "fair_rates", "simulate"]
 
@@ -37,7 +46,7 @@ class _Run:
     trial: Trial
     steps: Iterator[float | None] = field(default_factory=lambda: iter(()))
     begun: Piece | None = None
-    since: tuple[Phase, float, Piece | None] | None = None
+    since: tuple[ReplayPhase, float, Piece | None] | None = None
     lost: bool = False
 
 
@@ -49,9 +58,9 @@ def simulate(
     trials: Sequence[Trial],
     rules: Rules,
     *,
-    changes: Sequence[Change] = (),
+    changes: Sequence[FleetChange] = (),
     planner: Planner | None = None,
-) -> Outcome:
+) -> ReplayOutcome:
     """Return what happens.
 
     Args:
@@ -92,11 +101,11 @@ class _Simulation:
         self.scoring: dict[tuple[int, int], str] = {}
         self.done: list[Piece] = []
         self.measured: list[tuple[Piece, float]] = []
-        self.spans: list[Span] = []
+        self.spans: list[PhaseSpan] = []
         self.last = 0.0
         self.begun = 0
 
-    def run(self, trials: Sequence[Trial], changes: Sequence[Change]) -> Outcome:
+    def run(self, trials: Sequence[Trial], changes: Sequence[FleetChange]) -> ReplayOutcome:
         self.queue.extend(trials)
         for node in range(self.machines.nodes):
             self._join(node)
@@ -117,7 +126,7 @@ class _Simulation:
                 self.last = math.inf
                 break
             self._fill()
-        return Outcome(self.last, self.spans, self.reads.samples, self.begun)
+        return ReplayOutcome(self.last, self.spans, self.reads.samples, self.begun)
 
     def _over(self) -> bool:
         return not any(self.left.values()) and not self.runs and not self.metrics and not self.scoring
@@ -140,7 +149,7 @@ class _Simulation:
         else:
             node.staged = True
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: FleetChange) -> None:
         if change.lost and change.node in self.nodes:
             self._lose(self.nodes.pop(change.node))
         elif not change.lost and change.node not in self.nodes:
@@ -210,7 +219,7 @@ class _Simulation:
 
     def _life(self, run: _Run) -> Iterator[float | None]:
         """Yield the seconds of what a trial does next, None for reading the model."""
-        run.since = (Phase.LOAD, self.now, None)
+        run.since = (ReplayPhase.LOAD, self.now, None)
         if not self.rules.staged:
             yield None
         yield self.machines.load_s
@@ -218,13 +227,13 @@ class _Simulation:
             piece = run.begun = run.pieces.popleft()
             truth = self.truth[piece.dataset]
             if piece.dataset not in run.node.prepared:
-                yield from self._hold(run, Phase.PREPARE, piece, truth.prepare_s)
+                yield from self._hold(run, ReplayPhase.PREPARE, piece, truth.prepare_s)
                 run.node.prepared.add(piece.dataset)
             seconds = truth.infer_s * piece.items / self.items[piece.dataset]
-            yield from self._hold(run, Phase.INFER, piece, seconds)
+            yield from self._hold(run, ReplayPhase.INFER, piece, seconds)
             is_last = self.left[piece.dataset] == piece.items
             if is_last and truth.metric_s > 0 and not self.rules.apart:
-                yield from self._hold(run, Phase.METRIC, piece, truth.metric_s)
+                yield from self._hold(run, ReplayPhase.METRIC, piece, truth.metric_s)
             run.begun = None
             self.left[piece.dataset] -= piece.items
             self.done.append(piece)
@@ -234,7 +243,7 @@ class _Simulation:
                 heapq.heappush(self.metrics, (-truth.metric_s, piece.dataset))
             self._ask(nodes_changed=False)
 
-    def _hold(self, run: _Run, phase: Phase, piece: Piece, seconds: float) -> Iterator[float]:
+    def _hold(self, run: _Run, phase: ReplayPhase, piece: Piece, seconds: float) -> Iterator[float]:
         self._note(run)
         run.since = (phase, self.now, piece)
         yield seconds
@@ -259,7 +268,7 @@ class _Simulation:
     def _note(self, run: _Run, *, whole: bool = True) -> None:
         if run.since is not None:
             phase, begin, piece = run.since
-            self.spans += [Span(run.node.number, slot, phase, begin, self.now, piece, whole) for slot in run.slots]
+            self.spans += [PhaseSpan(run.node.number, slot, phase, begin, self.now, piece, whole) for slot in run.slots]
         run.since = None
 
     # metrics apart
@@ -274,7 +283,7 @@ class _Simulation:
                 return
             del self.scoring[(node.number, cpu)]
             node.cpus.append(cpu)
-            self.spans.append(Span(node.number, cpu, Phase.APART, begin, self.now, Piece(name, 0, self.items[name])))
+            self.spans.append(PhaseSpan(node.number, cpu, ReplayPhase.APART, begin, self.now, Piece(name, 0, self.items[name])))
             self.last = self.now
 
         self._after(self.truth[name].metric_s, end)
@@ -286,7 +295,7 @@ class _Simulation:
             return
         available = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
         idle = 0 if self.queue else sum(len(node.free) for node in self.nodes.values() if node.staged)
-        situation = Situation(self.now, available, self.done, self._running, self.queue, idle, self.measured, nodes_changed)
+        situation = ReplaySituation(self.now, available, self.done, self._running, self.queue, idle, self.measured, nodes_changed)
         orders = self.planner(situation) if self.nodes else None
         if orders is not None:
             for number, taken_pieces in orders.taken.items():
@@ -294,9 +303,9 @@ class _Simulation:
                 run.pieces = deque(piece for piece in run.pieces if piece not in taken_pieces)
             self.queue = deque(orders.trials)
 
-    def _running(self) -> list[Begun]:
+    def _running(self) -> list[BegunTrial]:
         return [
-            Begun(
+            BegunTrial(
                 run.number, run.begun, self.now - run.since[1] if run.since is not None else 0.0, run.trial.gpus, tuple(run.pieces)
             )
             for run in self.runs.values()

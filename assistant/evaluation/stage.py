@@ -9,12 +9,12 @@ from pathlib import Path
 
 from assistant.evaluation.files import write_json
 from assistant.evaluation.staging import StagingError, stage
-from assistant.evaluation.work import FAILED, Work
+from assistant.evaluation.work import FAILED, JobContext
 
 
 def main(folder: Path) -> int:
     """Do what the job's folder says and return the exit status; how it went is in the run's folder."""
-    work = Work(folder)
+    work = JobContext(folder)
     if work.asked["kind"] == "clean":
         return _clean(work)
     work.tell("staging")
@@ -31,7 +31,7 @@ def main(folder: Path) -> int:
     return 0
 
 
-def _clean(work: Work) -> int:
+def _clean(work: JobContext) -> int:
     """Give up what the run holds in this node's memory, and what crashed runs left."""
     shutil.rmtree(work.cache, ignore_errors=True)
     with suppress(OSError):

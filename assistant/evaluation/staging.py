@@ -22,11 +22,11 @@ from pathlib import Path
 
 from assistant.errors import ContentError
 from assistant.evaluation import content
-from assistant.evaluation.content import Entry, WrongContent
+from assistant.evaluation.content import FileEntry, WrongContent
 from assistant.evaluation.files import claim, read_json, write_json
 from assistant.evaluation.memory import RESERVE_BYTES, room, size_text
 from assistant.evaluation.model_cache import KEEP_S, Shelf
-from assistant.evaluation.sandbox import Limits, Program
+from assistant.evaluation.sandbox import ProgramLimits, SandboxedProgram
 from assistant.private_files import private_folder
 
 FETCH_S = 6 * 3600.0
@@ -179,10 +179,10 @@ def _no_room(model: Model, size: int | None, folder: Path) -> str:
     )
 
 
-def _files_copied(source: Path, target: Path, files: Mapping[str, Entry]) -> dict[str, Entry]:
+def _files_copied(source: Path, target: Path, files: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
     """Copy files, several at a time, each read back and compared; return what was read."""
 
-    def one(name: str) -> tuple[str, Entry]:
+    def one(name: str) -> tuple[str, FileEntry]:
         origin = source if source.is_file() else source / name
         return name, _file_copied(origin, target / name, files[name].digest)
 
@@ -191,7 +191,7 @@ def _files_copied(source: Path, target: Path, files: Mapping[str, Entry]) -> dic
         return dict(readers.map(one, largest_first))
 
 
-def _file_copied(origin: Path, target: Path, expected: str) -> Entry:
+def _file_copied(origin: Path, target: Path, expected: str) -> FileEntry:
     target.parent.mkdir(parents=True, exist_ok=True)
     part_path = target.with_name(f"{target.name}.part")
     digest, size = content.new_digest(expected), 0
@@ -204,14 +204,14 @@ def _file_copied(origin: Path, target: Path, expected: str) -> Entry:
     if content.digest_of(part_path, read) != read:
         raise WrongContent(f"{target.name} reads otherwise from this node's memory than it was written")
     part_path.replace(target)
-    return Entry(size, read)
+    return FileEntry(size, read)
 
 
-def _fetched(model: Model, target: Path) -> dict[str, Entry]:
+def _fetched(model: Model, target: Path) -> dict[str, FileEntry]:
     """Run the site's command and return what it brought; it is ended when it brings more than fits, and when we are."""
     words = argv(model.fetch, {"source": model.source, "target": str(target)}, "fetch command")
     with tempfile.TemporaryDirectory(prefix="nightshift-fetch-") as scratch:
-        program = Program(words, Limits(wall_s=FETCH_S, closed=False), folder=Path(scratch))
+        program = SandboxedProgram(words, ProgramLimits(wall_s=FETCH_S, closed=False), folder=Path(scratch))
         while (ended := program.wait(0.2)) is None:
             if room(target.parent, given=_left(model, target)).free_bytes < RESERVE_BYTES:
                 program.kill()
@@ -223,7 +223,7 @@ def _fetched(model: Model, target: Path) -> dict[str, Entry]:
     except FileNotFoundError:
         raise StagingError("source", f"fetch command {words[0]!r} ended well and left nothing at {target}") from None
     base = target if target.is_dir() else target.parent
-    return {name: Entry(entry.size, content.digest_of(base / name, entry.digest)) for name, entry in entries.items()}
+    return {name: FileEntry(entry.size, content.digest_of(base / name, entry.digest)) for name, entry in entries.items()}
 
 
 def _left(model: Model, target: Path) -> int | None:
@@ -236,7 +236,7 @@ def _left(model: Model, target: Path) -> int | None:
         return model.limit_bytes
 
 
-def _as_others_read(model: Model, read: Mapping[str, Entry]) -> None:
+def _as_others_read(model: Model, read: Mapping[str, FileEntry]) -> None:
     """Compare with what the first copy of this run read, or be the first.
 
     Raises:
@@ -249,7 +249,7 @@ def _as_others_read(model: Model, read: Mapping[str, Entry]) -> None:
     own_digests = json.dumps({name: [entry.size, entry.digest] for name, entry in sorted(read.items())})
     first = json.loads(claim(Path(model.digests), own_digests))
     try:
-        content.compare(read, {name: Entry(size, digest) for name, (size, digest) in first.items()})
+        content.compare(read, {name: FileEntry(size, digest) for name, (size, digest) in first.items()})
     except WrongContent as error:
         raise WrongContent(f"another node of this run read it otherwise: {error}") from error
 

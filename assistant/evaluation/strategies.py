@@ -13,19 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from assistant.evaluation.lower_bound import lower_bound
-from assistant.evaluation.planning import Running, plan, replan
+from assistant.evaluation.planning import RunningTrial, plan, replan
 from assistant.evaluation.priors import Measured, Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
-from assistant.evaluation.replay import Begun, Change, Orders, Outcome, Rules, Situation
+from assistant.evaluation.replay import BegunTrial, FleetChange, Orders, ReplayOutcome, ReplaySituation, Rules
 from assistant.evaluation.simulate import Storage, simulate
 
 __all__ = [
     "NAMES",
     "STRATEGIES",
-    "Comparison",
     "Elastic",
     "Holding",
     "Strategy",
+    "StrategyComparison",
     "baseline_trials",
     "compare",
     "held",
@@ -59,10 +59,10 @@ NAMES = tuple(strategy.name for strategy in STRATEGIES)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class StrategyComparison:
     """What each strategy came to, by its name."""
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, ReplayOutcome]
     bound_s: float
     """No schedule could be shorter."""
 
@@ -82,9 +82,9 @@ def compare(
     storage: Storage,
     *,
     truth: Mapping[str, Estimate] | None = None,
-    changes: Sequence[Change] = (),
+    changes: Sequence[FleetChange] = (),
     names: Sequence[str] = NAMES,
-) -> Comparison:
+) -> StrategyComparison:
     """Simulate a suite with each strategy.
 
     Args:
@@ -99,7 +99,7 @@ def compare(
     expected = priors.estimates(datasets)
     true = dict(truth or expected)
     machines = replace(machines, fetch_s=storage.fetch_s)
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, ReplayOutcome] = {}
     for strategy in STRATEGIES:
         if strategy.name in names:
             trials = _trials(strategy, datasets, priors, expected, machines)
@@ -107,7 +107,7 @@ def compare(
             outcomes[strategy.name] = simulate(
                 datasets, true, machines, storage, trials, strategy.rules, changes=changes, planner=planner
             )
-    return Comparison(outcomes, lower_bound(datasets, true, machines))
+    return StrategyComparison(outcomes, lower_bound(datasets, true, machines))
 
 
 def baseline_trials(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate]) -> list[Trial]:
@@ -195,7 +195,7 @@ class Elastic:
         self.seen = 0
         self.plans = 0
 
-    def __call__(self, now: Situation) -> Orders | None:
+    def __call__(self, now: ReplaySituation) -> Orders | None:
         """Return what should change, or None where the plan holds."""
         new = now.measured[self.seen :]
         self.seen = len(now.measured)
@@ -229,19 +229,19 @@ class Elastic:
     def _seconds(self, piece: Piece, expected: Mapping[str, Estimate]) -> float:
         return expected[piece.dataset].infer_s * piece.items / self.items[piece.dataset]
 
-    def _holding(self, trial: Begun, expected: Mapping[str, Estimate]) -> Holding:
+    def _holding(self, trial: BegunTrial, expected: Mapping[str, Estimate]) -> Holding:
         unbegun = [(piece, self._seconds(piece, expected)) for piece in trial.unbegun]
         if trial.piece is not None:
             return Holding(max(0.0, self._seconds(trial.piece, expected) - trial.seconds), unbegun, trial.gpus)
         # a trial that still loads keeps its first piece: else pieces could go round for ever without one being begun
         return Holding(unbegun[0][1] if unbegun else 0.0, unbegun[1:], trial.gpus)
 
-    def _running(self, trial: Begun, holding: Holding, taken_pieces: Sequence[Piece]) -> Running:
+    def _running(self, trial: BegunTrial, holding: Holding, taken_pieces: Sequence[Piece]) -> RunningTrial:
         remaining = [(piece, seconds) for piece, seconds in holding.unbegun if piece not in taken_pieces]
         first = trial.piece if trial.piece is not None else trial.unbegun[0] if trial.unbegun else None
         pieces = tuple(piece for piece in [first, *(piece for piece, _ in remaining)] if piece is not None)
         left_s = holding.begun_s + sum(seconds for _, seconds in remaining)
-        return Running(Trial(pieces, left_s, 0.0, trial.gpus), left_s)
+        return RunningTrial(Trial(pieces, left_s, 0.0, trial.gpus), left_s)
 
 
 # What trials that run longer than the others should give up: pieces that they have not begun, from their end. Pure.

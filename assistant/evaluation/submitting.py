@@ -22,7 +22,7 @@ from assistant.evaluation.journal import CLEAN, METRIC, STAGE, TRIAL, Journal, l
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.memory import RESERVE_BYTES
 from assistant.evaluation.records import Dataset, Piece, Trial
-from assistant.evaluation.run_spec import Asked
+from assistant.evaluation.run_spec import RunSpec
 from assistant.records import Job, JobSpec
 from assistant.untrusted import read_whole
 
@@ -49,7 +49,7 @@ def tag_of(run: str, number: int) -> str:
 class Submitter:
     """Makes and submits the jobs of a run."""
 
-    def __init__(self, folder: RunFolder, spec: Asked, journal: Journal, submit: Submit) -> None:
+    def __init__(self, folder: RunFolder, spec: RunSpec, journal: Journal, submit: Submit) -> None:
         """Submit by a callable, which may ask a policy first."""
         self._folder, self._asked, self._journal, self._submit = folder, spec, journal, submit
 
@@ -120,7 +120,7 @@ class Submitter:
         return spec_of(self._folder, self._asked, number)
 
 
-def spec_of(folder: RunFolder, spec: Asked, number: int) -> JobSpec:
+def spec_of(folder: RunFolder, spec: RunSpec, number: int) -> JobSpec:
     """Return what submits a job of a run, from what its folder says."""
     work = read_json(folder.job(number) / "job.json") or {}
     kind: str = work["kind"]

@@ -23,9 +23,9 @@ from typing import Any
 from assistant import processes
 from assistant.evaluation.files import claim, write_json
 from assistant.evaluation.records import Piece
-from assistant.evaluation.sandbox import Limits, run
+from assistant.evaluation.sandbox import ProgramLimits, run
 from assistant.evaluation.staging import StagingError, argv, staged_for
-from assistant.evaluation.work import FAILED, NOT_OURS, Work
+from assistant.evaluation.work import FAILED, NOT_OURS, JobContext
 from assistant.private_files import private_folder
 
 TAKEN = "taken away"
@@ -36,10 +36,10 @@ class PieceFailed(Exception):
     """One piece could not be evaluated; the others may be."""
 
 
-class Runner:
+class TrialRunner:
     """Evaluates the pieces of a trial, one after the other."""
 
-    def __init__(self, work: Work, model: Path) -> None:
+    def __init__(self, work: JobContext, model: Path) -> None:
         """Evaluate with a model."""
         self.work = work
         self.model = model
@@ -92,7 +92,7 @@ class Runner:
         private_folder(scratch)
         private_folder(self.work.cache)
         words = argv(entry["infer"], values, f"infer of {values['dataset']}")
-        ended = run(words, Limits(wall_s=entry["timeout_s"], closed=False), folder=scratch)
+        ended = run(words, ProgramLimits(wall_s=entry["timeout_s"], closed=False), folder=scratch)
         sys.stdout.write(ended.tail)
         if not ended.ok:
             raise PieceFailed(ended.why)
@@ -120,7 +120,7 @@ class Runner:
 
 def main(folder: Path) -> int:
     """Evaluate what the job's folder says and return the exit status."""
-    work = Work(folder)
+    work = JobContext(folder)
     if not work.is_mine():
         return NOT_OURS
     work.tell("waits for the model")
@@ -132,7 +132,7 @@ def main(folder: Path) -> int:
                 model, staged = stack.enter_context(staged_for(work.model, work.shelf, work.run.id))
                 if staged.fetched:
                     print(f"{work.node}: the model was not here: copied in {staged.seconds:.1f} s", flush=True)  # noqa: T201
-            runner = Runner(work, model)
+            runner = TrialRunner(work, model)
             stack.callback(runner.close)
             return _evaluate_all(work, runner)
     except StagingError as error:
@@ -142,7 +142,7 @@ def main(folder: Path) -> int:
         return FAILED
 
 
-def _evaluate_all(work: Work, runner: Runner) -> int:
+def _evaluate_all(work: JobContext, runner: TrialRunner) -> int:
     failed = 0
     for place, entry in enumerate(work.asked["pieces"]):
         piece = Piece(*entry["piece"])

@@ -17,7 +17,7 @@ FAILED, NOT_OURS = 1, 0
 """Exit statuses; a job that finds its work done by another leaves well."""
 
 
-class Work:
+class JobContext:
     """A job's folder and what stands in it."""
 
     def __init__(self, folder: Path) -> None:

@@ -15,7 +15,7 @@ from assistant.gate.asking import request_of, undo_text
 from assistant.gate.breaker import open_if_due
 from assistant.gate.kill_switch import stopped_by
 from assistant.gate.targets import Reach, reach_of
-from assistant.policy import Limits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
+from assistant.policy import ChangeLimits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
 from assistant.ports import PlannedChange, PlansChanges, Scheduler
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
 from assistant.rendering import IDLE_PARTNERS, NEW_JOB
@@ -207,7 +207,7 @@ class CallRunner:
 
     def _cause_of(self, tool: Tool, incident: int | None) -> int | None:
         """Return the shared cause that counts for a call; None also where the policy has no limits of its own for these."""
-        has_limits = self.policy.terms(tool.kind).shared_cause != Limits()
+        has_limits = self.policy.terms(tool.kind).shared_cause != ChangeLimits()
         return answered_cause(self._store, incident) if has_limits else None
 
     def hourly_hard_limit(self, kind: str) -> str:

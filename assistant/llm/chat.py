@@ -18,7 +18,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ConfigDict, Field
 
 from assistant.llm.grammar import to_gbnf
-from assistant.llm.process import Ask, Done, ModelProcess, Piece
+from assistant.llm.process import AnswerPiece, AnswerSummary, Ask, ModelProcess
 from assistant.llm.turn import AnswerReader, Inventory, Tool, bounded, chosen, plain, turn_of
 
 CUT = "\n[cut here: the limit of {tokens} tokens was reached]"
@@ -115,18 +115,18 @@ class ChatLocalModel(ToolChat):
         )
         reader = AnswerReader()
         for part in self.process.say(ask):
-            if isinstance(part, Piece):
+            if isinstance(part, AnswerPiece):
                 text = reader.feed(part.text) if callable_tools else part.text
                 chunk = ChatGenerationChunk(message=AIMessageChunk(content=text))
             else:
                 chunk = ChatGenerationChunk(message=self._last(part, reader, structured=bool(callable_tools)))
                 text = str(chunk.message.text)
-            if text or not isinstance(part, Piece):
+            if text or not isinstance(part, AnswerPiece):
                 if run_manager is not None and text:
                     run_manager.on_llm_new_token(text, chunk=chunk)
                 yield chunk
 
-    def _last(self, summary: Done, reader: AnswerReader, *, structured: bool) -> AIMessageChunk:
+    def _last(self, summary: AnswerSummary, reader: AnswerReader, *, structured: bool) -> AIMessageChunk:
         cut = summary.finish != "stop"
         content = CUT.format(tokens=summary.limit or self.max_tokens) if cut else ""
         call = [] if not structured or reader.answers else [_call(reader.raw, cut=cut)]

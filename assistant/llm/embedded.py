@@ -32,7 +32,7 @@ NEARNESS = 0.7
 """Share of the encoder in how near two lines are: with it similarity is right about as often as memory takes it to be."""
 
 
-class Status(NamedTuple):
+class EncoderStatus(NamedTuple):
     """Which model is used."""
 
     works: bool
@@ -62,12 +62,12 @@ def _loaded(folder: Path) -> LlamaEncoder | None:
 _why: dict[Path, str] = {}
 
 
-def status(folder: Path = FOLDER) -> Status:
+def status(folder: Path = FOLDER) -> EncoderStatus:
     """Tell which model is used, and why not the encoder where it is not."""
     loaded_encoder = encoder(folder)
     if loaded_encoder is not None:
-        return Status(True, f"{loaded_encoder.name} runs")
-    return Status(False, f"{_why[folder]}; hashed words and the linear ranker stand in: less is recognised, all else works")
+        return EncoderStatus(True, f"{loaded_encoder.name} runs")
+    return EncoderStatus(False, f"{_why[folder]}; hashed words and the linear ranker stand in: less is recognised, all else works")
 
 
 @cache

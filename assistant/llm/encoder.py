@@ -228,7 +228,7 @@ class EncoderRanker:
         return LineScore(float(root), {names[place]: float(shares[place]) for place in order})
 
 
-class Intent(NamedTuple):
+class ScoredIntent(NamedTuple):
     """What a sentence may ask for."""
 
     name: str
@@ -251,7 +251,7 @@ class Intents:
         self._encoder, self._heads, self._head = encoder, heads, head
         self.name = encoder.name
 
-    def choose(self, sentence: str, allowed: Mapping[str, object] | Sequence[str] | None = None) -> list[Intent]:
+    def choose(self, sentence: str, allowed: Mapping[str, object] | Sequence[str] | None = None) -> list[ScoredIntent]:
         """Return what a sentence may ask for, the likeliest first; empty where it holds no words.
 
         Args:
@@ -262,7 +262,7 @@ class Intents:
         if not prepared:
             return []
         shares = self._heads.shares(self._head, self._encoder.vectors([prepared]))[0]
-        intents = [Intent(name, float(share)) for name, share in zip(self._heads.classes[self._head], shares, strict=True)]
+        intents = [ScoredIntent(name, float(share)) for name, share in zip(self._heads.classes[self._head], shares, strict=True)]
         return sorted((intent for intent in intents if allowed is None or intent.name in allowed), key=lambda intent: -intent.share)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """Models of one kind."""
 
     name: str
@@ -48,15 +48,15 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Known:
+class ModelCatalogue:
     """All that is known about models before one is opened."""
 
     architectures: tuple[str, ...]
     """Those that hold a conversation."""
-    family: tuple[Family, ...]
+    family: tuple[ModelFamily, ...]
     size: tuple[Size, ...]
 
-    def of(self, file_name: str) -> Family:
+    def of(self, file_name: str) -> ModelFamily:
         """Return the family of a file by its name."""
         name = file_name.casefold()
         return next(family for family in self.family if any(fnmatchcase(name, pattern) for pattern in family.match))
@@ -113,14 +113,14 @@ class Terms(Protocol):
 
 
 @cache
-def known(site: Path | None = None) -> Known:
+def known(site: Path | None = None) -> ModelCatalogue:
     """Return what is known: the site's `knowledge/models.toml` as a whole, else the shipped one.
 
     Raises:
         ContentError: The file is malformed.
     """
     path = knowledge_file("models.toml", site)
-    return build(Known, read_toml(path), path)
+    return build(ModelCatalogue, read_toml(path), path)
 
 
 def is_set(terms: Terms) -> bool:

@@ -48,14 +48,14 @@ MISSING = (
 )
 
 
-class Piece(NamedTuple):
+class AnswerPiece(NamedTuple):
     """A part of an answer."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Done:
+class AnswerSummary:
     """How an answer ended."""
 
     finish: str
@@ -154,7 +154,7 @@ class ModelProcess:
         """Return the tokens of one conversation: what is wanted, at most what the model was trained on."""
         return min(self.context, header.context or self.context)
 
-    def say(self, ask: Ask) -> Iterator[Piece | Done]:
+    def say(self, ask: Ask) -> Iterator[AnswerPiece | AnswerSummary]:
         """Yield the pieces of an answer as they come, then how it ended; leaving early ends the answer.
 
         Raises:
@@ -212,14 +212,14 @@ class ModelProcess:
         try:
             for answer in child.ask(request, time.monotonic() + limit_s):
                 if "piece" in answer:
-                    yield Piece(answer["piece"])
+                    yield AnswerPiece(answer["piece"])
                     continue
                 ended = True
                 self._failures = 0
                 if "error" in answer:
                     raise self._refused(answer["kind"], answer["error"])
                 yield answer["done"] if whole else self._done(answer["done"])
-        except Gone as error:
+        except ChildGone as error:
             ended = True
             self._failed()
             raise Unavailable(f"{self.path.name}: {error}; it is started anew with the next call") from error
@@ -227,13 +227,13 @@ class ModelProcess:
             if not ended:
                 child.stop_answer()
 
-    def _done(self, values: Mapping[str, Any]) -> Done:
+    def _done(self, values: Mapping[str, Any]) -> AnswerSummary:
         if values["finish"] == "timeout":
             raise Unavailable(
                 f"{self.path.name}: no whole answer within {self.timeout_s:g} s (model.timeout_s); "
                 "take a smaller model, ask about less, or wait longer"
             )
-        return Done(**values)
+        return AnswerSummary(**values)
 
     def _refused(self, kind: str, why: str) -> Exception:
         if kind == "missing":
@@ -260,7 +260,7 @@ class ModelProcess:
 # A process that is asked and answers in JSON, one object a line; whoever asks never waits longer than it said.
 
 
-class Gone(Exception):
+class ChildGone(Exception):
     """The process ended, hangs, or speaks no JSON."""
 
 
@@ -327,7 +327,7 @@ class Child:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
         except OSError as error:
-            raise Gone(self._how()) from error
+            raise ChildGone(self._how()) from error
         finally:
             timer.cancel()
 
@@ -335,15 +335,15 @@ class Child:
         try:
             line = self.answers.get(timeout=max(until - time.monotonic(), 0.01))
         except queue.Empty:
-            raise Gone("its process did not answer in time and was ended") from None
+            raise ChildGone("its process did not answer in time and was ended") from None
         if line is None:
-            raise Gone(self._how())
+            raise ChildGone(self._how())
         try:
             answer = json.loads(line)
         except ValueError:
             answer = None
         if not isinstance(answer, dict) or not ({"piece", "done", "error"} & set(answer)):
-            raise Gone(f"its process said {line[:40]!r}, which is no answer")
+            raise ChildGone(f"its process said {line[:40]!r}, which is no answer")
         return answer
 
     def _how(self) -> str:

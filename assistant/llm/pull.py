@@ -31,12 +31,12 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _SHA256 = re.compile(r'"?([0-9a-f]{64})"?')
 _NAME = re.compile(r"\w[\w.+ -]{0,200}")
 
-Told = Callable[[int, int], None]
+ProgressReport = Callable[[int, int], None]
 """Called with the bytes that have come, and all bytes, 0 when unknown."""
 
 
 @dataclass(frozen=True)
-class Source:
+class DownloadSource:
     """Where a file is."""
 
     url: str
@@ -56,7 +56,7 @@ class Pulled:
     """What its sha256 was compared with: `given`, `the server's`, or empty for nothing."""
 
 
-def source_of(model_name: str, environ: Mapping[str, str]) -> Source:
+def source_of(model_name: str, environ: Mapping[str, str]) -> DownloadSource:
     """Return where a file is.
 
     Args:
@@ -67,7 +67,7 @@ def source_of(model_name: str, environ: Mapping[str, str]) -> Source:
         UsageError: It is neither, or names no file.
     """
     if model_name.startswith(("http://", "https://")):
-        return Source(model_name, _name(unquote(urlsplit(model_name).path).rpartition("/")[2], model_name), {})
+        return DownloadSource(model_name, _name(unquote(urlsplit(model_name).path).rpartition("/")[2], model_name), {})
     owner, _, path = model_name.removeprefix("hf:").partition("/")
     repository, _, file = path.partition("/")
     repository, _, revision = repository.partition("@")
@@ -78,7 +78,7 @@ def source_of(model_name: str, environ: Mapping[str, str]) -> Source:
     host = (environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
     token = environ.get("HF_TOKEN", "")
     url = f"{host}/{owner}/{repository}/resolve/{quote(revision or 'main', safe='')}/{quote(file)}"
-    return Source(url, _name(file.rpartition("/")[2], model_name), {"Authorization": f"Bearer {token}"} if token else {})
+    return DownloadSource(url, _name(file.rpartition("/")[2], model_name), {"Authorization": f"Bearer {token}"} if token else {})
 
 
 def files_of(repository: str, environ: Mapping[str, str]) -> list[tuple[str, int]]:
@@ -109,14 +109,16 @@ def files_of(repository: str, environ: Mapping[str, str]) -> list[tuple[str, int
         ) from error
 
 
-def pull(source: Source, folder: Path, *, sha256: str = "", told: Told = lambda done, size: None) -> Pulled:
+def pull(
+    source: DownloadSource, folder: Path, *, sha256: str = "", report_progress: ProgressReport = lambda done, size: None
+) -> Pulled:
     """Download a file, going on with what has come before.
 
     Args:
         source: Where it is.
         folder: Where it goes; made when it is not there.
         sha256: That it must have; without it the server's word counts, where it gives one.
-        told: Hears of the progress.
+        report_progress: Called with the bytes so far and the size of the file.
 
     Raises:
         InputError: What came is not what was meant, or no model; it is gone, and the goal is as it was.
@@ -127,7 +129,7 @@ def pull(source: Source, folder: Path, *, sha256: str = "", told: Told = lambda 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _only_one(part) as file:
-            get = _Download(source, part, file, told)
+            get = _Download(source, part, file, report_progress)
             get.all()
             return _finished(get, goal, part, sha256.lower())
     except OSError as error:
@@ -137,8 +139,8 @@ def pull(source: Source, folder: Path, *, sha256: str = "", told: Told = lambda 
 class _Download:
     """Fetches the bytes that are missing."""
 
-    def __init__(self, source: Source, part: Path, file: BufferedRandom, report_progress: Told) -> None:
-        self.source, self.part, self.file, self.told = source, part, file, report_progress
+    def __init__(self, source: DownloadSource, part: Path, file: BufferedRandom, report_progress: ProgressReport) -> None:
+        self.source, self.part, self.file, self.report_progress = source, part, file, report_progress
         self.size = 0
         self.mark = _kept_mark(part, source.url)
         """The server's ETag of what lies in the part."""
@@ -185,7 +187,7 @@ class _Download:
             for block in reply.iter_raw():
                 self.file.write(block)
                 have_bytes += len(block)
-                self.told(have_bytes, self.size)
+                self.report_progress(have_bytes, self.size)
         self.file.flush()
         if self.size and have_bytes < self.size:
             raise httpx.RemoteProtocolError(f"the line ended after {have_bytes:,} of {self.size:,} bytes")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
-class Example(NamedTuple):
+class TrainingExample(NamedTuple):
     """A line to learn from."""
 
     text: str
@@ -34,7 +34,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Terms:
+class TrainingTerms:
     """How to train."""
 
     seed: int = 0
@@ -50,11 +50,11 @@ class Terms:
     batch: int = 64
 
 
-def train(examples: Sequence[Example], terms: Terms | None = None) -> Weights:
+def train(examples: Sequence[TrainingExample], terms: TrainingTerms | None = None) -> Weights:
     """Return a model of the examples."""
     import numpy as np
 
-    terms = terms or Terms()
+    terms = terms or TrainingTerms()
     classes = (*sorted({example.reason for example in examples} - {NONE}), NONE)
     rows, labels, roots = _rows(examples, classes, terms)
     rarity = _rarity(rows)
@@ -79,7 +79,7 @@ def train(examples: Sequence[Example], terms: Terms | None = None) -> Weights:
     return _packed(weight, bias, rarity, classes, _about(examples, terms))
 
 
-def _rows(examples: Sequence[Example], classes: Sequence[str], terms: Terms) -> tuple[list[Any], Any, Any]:
+def _rows(examples: Sequence[TrainingExample], classes: Sequence[str], terms: TrainingTerms) -> tuple[list[Any], Any, Any]:
     """Return the places, the class and the root share of every example and its copies."""
     import numpy as np
 
@@ -143,7 +143,7 @@ def _packed(weight: Floats, bias: Floats, rarity: Floats, classes: tuple[str, ..
     return Weights(classes, table, scale, bias.astype(np.float32), rarity, about)
 
 
-def _about(examples: Sequence[Example], terms: Terms) -> dict[str, str]:
+def _about(examples: Sequence[TrainingExample], terms: TrainingTerms) -> dict[str, str]:
     digest = hashlib.sha256(json.dumps(sorted(examples)).encode()).hexdigest()
     return {"digest": digest, "seed": str(terms.seed), "lines": str(len(examples))}
 
@@ -162,11 +162,11 @@ class Tried(NamedTuple):
     """Lines and share right of each reason."""
 
 
-def cross_validate(examples: Sequence[Example], folds: int = 5, terms: Terms | None = None) -> Tried:
+def cross_validate(examples: Sequence[TrainingExample], folds: int = 5, terms: TrainingTerms | None = None) -> Tried:
     """Train without a part of the wordings and judge those, in turn."""
     from assistant.llm.ranker import LinearRanker
 
-    terms = terms or Terms()
+    terms = terms or TrainingTerms()
     right: dict[str, list[int]] = {}
     third = won = fights = 0
     for held_out, training_part in parted(examples, folds, terms.seed):
@@ -188,7 +188,9 @@ def cross_validate(examples: Sequence[Example], folds: int = 5, terms: Terms | N
     return Tried(total, share, third / max(total, 1), won / max(fights, 1), by_reason)
 
 
-def parted(examples: Sequence[Example], folds: int, seed: int) -> Iterator[tuple[list[Example], list[Example]]]:
+def parted(
+    examples: Sequence[TrainingExample], folds: int, seed: int
+) -> Iterator[tuple[list[TrainingExample], list[TrainingExample]]]:
     """Yield held-out examples and the rest, so that each wording is held out once as a whole."""
     groups = sorted({example.group or example.text for example in examples})
     random.Random(seed).shuffle(groups)

@@ -74,7 +74,7 @@ class Cases:
 
 
 @dataclass(frozen=True)
-class Trial:
+class ModelTrial:
     """How a task came out."""
 
     task: str
@@ -161,12 +161,12 @@ def summariser_of(chat: BaseChatModel) -> Summariser:
     return write
 
 
-def tried_summaries(all_cases: Sequence[SummaryCase], model: Summariser, baseline: Callable[[SummaryCase], str]) -> Trial:
+def tried_summaries(all_cases: Sequence[SummaryCase], model: Summariser, baseline: Callable[[SummaryCase], str]) -> ModelTrial:
     """Return how well incidents were summed up: all facts, nothing forbidden, sources, and no longer than wanted."""
     answers = [_answer(model, case.lines) for case in all_cases]
     right = sum(good_summary(answer or "", case) for answer, case in zip(answers, all_cases, strict=True))
     baseline_right = sum(good_summary(baseline(case), case) for case in all_cases)
-    return Trial(SUMMARY, len(all_cases), right, baseline_right, answers.count(None))
+    return ModelTrial(SUMMARY, len(all_cases), right, baseline_right, answers.count(None))
 
 
 def good_summary(text: str, case: SummaryCase) -> bool:
@@ -183,15 +183,15 @@ def good_summary(text: str, case: SummaryCase) -> bool:
     )
 
 
-def tried_reasons(all_cases: Sequence[ReasonCase], model: Namer, baseline: Namer) -> Trial:
+def tried_reasons(all_cases: Sequence[ReasonCase], model: Namer, baseline: Namer) -> ModelTrial:
     """Return how well reasons were named."""
     answers = [_answer(model, case.lines) for case in all_cases]
     right = sum(answer == case.expect for answer, case in zip(answers, all_cases, strict=True))
     baseline_right = sum(baseline(case.lines) == case.expect for case in all_cases)
-    return Trial(REASON, len(all_cases), right, baseline_right, answers.count(None))
+    return ModelTrial(REASON, len(all_cases), right, baseline_right, answers.count(None))
 
 
-def tried_filters(all_cases: Sequence[FilterCase], model: Writer, baseline: Writer, matches: Matches) -> Trial:
+def tried_filters(all_cases: Sequence[FilterCase], model: Writer, baseline: Writer, matches: Matches) -> ModelTrial:
     """Return how well patterns were written: they match what was shown and what was not, and no line of a failure."""
 
     def good(pattern: str | None, case: FilterCase) -> bool:
@@ -204,7 +204,7 @@ def tried_filters(all_cases: Sequence[FilterCase], model: Writer, baseline: Writ
     answers = [_answer(model, case.lines) for case in all_cases]
     right = sum(good(answer, case) for answer, case in zip(answers, all_cases, strict=True))
     baseline_right = sum(good(baseline(case.lines), case) for case in all_cases)
-    return Trial(FILTER, len(all_cases), right, baseline_right, answers.count(None))
+    return ModelTrial(FILTER, len(all_cases), right, baseline_right, answers.count(None))
 
 
 def _tool(name: str, description: str, properties: dict[str, Any]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from assistant.logs.declared import (
     NODE,
     RANK,
     Declared,
+    LogOrigin,
     LogPattern,
-    Origin,
     Surroundings,
     declared_logs,
     has_gap,
@@ -48,10 +48,10 @@ SCRIPT_BYTES = 256 << 10
 MOST_SCRIPTS = 6
 LATE = timedelta(minutes=2)
 """After the end of a job its last lines may still be on their way; a file written later than that is another job's."""
-STREAMS = (Origin.OUTPUT, Origin.ERROR)
+STREAMS = (LogOrigin.OUTPUT, LogOrigin.ERROR)
 
 
-class LogState(StrEnum):
+class LogFileState(StrEnum):
     """What a log file is for an attempt."""
 
     READABLE = "readable"
@@ -67,7 +67,7 @@ class LogState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LogMark:
     """How long a file was at a time before an attempt began."""
 
     path: str
@@ -81,10 +81,10 @@ class LogFile:
     """A log file of an attempt."""
 
     path: Path
-    origin: Origin
+    origin: LogOrigin
     how: str
     """The words that name it."""
-    state: LogState
+    state: LogFileState
     note: str = ""
     """Why it is not read, or what is to be known about it."""
     begin: int = 0
@@ -101,15 +101,15 @@ class LogFile:
     @property
     def readable(self) -> bool:
         """Whether it has lines of this attempt."""
-        return self.state is LogState.READABLE
+        return self.state is LogFileState.READABLE
 
     def described(self) -> str:
         """Return one line about it for people."""
-        location = f"{self.path}" if self.state is not LogState.DISCARDED else "/dev/null"
+        location = f"{self.path}" if self.state is not LogFileState.DISCARDED else "/dev/null"
         note = f": {self.note}" if self.note else ""
         return (
             f"{location} ({self.how}): {self.state}{note}"
-            if self.state is not LogState.READABLE
+            if self.state is not LogFileState.READABLE
             else f"{location} ({self.how}){note}"
         )
 
@@ -145,7 +145,7 @@ class JobLogs:
 def job_logs(
     job: Job,
     *,
-    marks: Sequence[Mark] = (),
+    marks: Sequence[LogMark] = (),
     directive: Sequence[str] = (),
 ) -> JobLogs:
     """Return the logs of the last attempt of a job; call it inside `reading_as(job.account)`.
@@ -223,7 +223,7 @@ def _patterns(job: Job, directive: Sequence[str]) -> tuple[list[LogPattern], tup
     around = surroundings_of(job)
     patterns: list[LogPattern] = []
     problems: list[str] = []
-    for texts, origin in ((directive, Origin.DIRECTIVE), (job.site_logs, Origin.SITE)):
+    for texts, origin in ((directive, LogOrigin.DIRECTIVE), (job.site_logs, LogOrigin.SITE)):
         for text in texts:
             pattern = of_pattern(text, around, origin, f"{origin}: {text}", append=True)
             if pattern is None:
@@ -231,7 +231,7 @@ def _patterns(job: Job, directive: Sequence[str]) -> tuple[list[LogPattern], tup
             else:
                 patterns.append(pattern)
     declared = _declared(job, around)
-    discarded = [LogFile(Path(os.devnull), Origin.REDIRECTION, words, LogState.DISCARDED) for words in declared.nowhere]
+    discarded = [LogFile(Path(os.devnull), LogOrigin.REDIRECTION, words, LogFileState.DISCARDED) for words in declared.nowhere]
     return patterns + list(declared.patterns), (*problems, *declared.problems), discarded
 
 
@@ -265,45 +265,45 @@ def replace_arguments(around: Surroundings) -> Surroundings:
     return Surroundings(around.work_dir, around.placeholders, around.variables)
 
 
-def _streams(job: Job, marks: Sequence[Mark]) -> Iterator[LogFile]:
-    for path, origin in ((job.log, Origin.OUTPUT), (job.error_log, Origin.ERROR)):
+def _streams(job: Job, marks: Sequence[LogMark]) -> Iterator[LogFile]:
+    for path, origin in ((job.log, LogOrigin.OUTPUT), (job.error_log, LogOrigin.ERROR)):
         if path is not None:
             yield _looked_at(job, LogPattern(str(path), origin, str(origin), job.appends), path, marks)
     for stream in job.discards:
-        origin = Origin.OUTPUT if stream == Origin.OUTPUT else Origin.ERROR
-        yield LogFile(Path(os.devnull), origin, stream, LogState.DISCARDED, "the scheduler was told to throw it away")
+        origin = LogOrigin.OUTPUT if stream == LogOrigin.OUTPUT else LogOrigin.ERROR
+        yield LogFile(Path(os.devnull), origin, stream, LogFileState.DISCARDED, "the scheduler was told to throw it away")
 
 
-def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[Mark]) -> list[LogFile]:
+def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[LogMark]) -> list[LogFile]:
     """Return the files that a pattern names and that were written in this attempt; the pattern itself where there is none."""
     if not has_gap(pattern.path):
         return [_looked_at(job, pattern, Path(pattern.path), marks)]
     try:
         paths = list(_matching(pattern.path))
     except (OSError, InputError) as error:
-        return [_absent(pattern, LogState.UNREADABLE, why_unreadable(error))]
+        return [_absent(pattern, LogFileState.UNREADABLE, why_unreadable(error))]
     files = [
         _looked_at(job, pattern, path, marks, rank=fields.get("rank"), node=fields.get("node", ""), local=fields.get("local"))
         for path, fields in paths
     ]
-    now = [file for file in files if file.state not in (LogState.EARLIER, LogState.MISSING)]
+    now = [file for file in files if file.state not in (LogFileState.EARLIER, LogFileState.MISSING)]
     if not now:
-        state = LogState.EARLIER if files else LogState.MISSING
+        state = LogFileState.EARLIER if files else LogFileState.MISSING
         return [_absent(pattern, state, "no such file was written by this attempt")]
-    if ANY in pattern.path and not names_job(pattern.path, job) and pattern.origin is not Origin.STEP:
+    if ANY in pattern.path and not names_job(pattern.path, job) and pattern.origin is not LogOrigin.STEP:
         # what only the run knew may be the same for another job of the same script
         return _only_ones(pattern, now)
     return now
 
 
-def _program_logs(job: Job, logs: Iterable[ProgramLog], marks: Sequence[Mark]) -> Iterator[LogFile]:
+def _program_logs(job: Job, logs: Iterable[ProgramLog], marks: Sequence[LogMark]) -> Iterator[LogFile]:
     """Yield what became of texts that programs of the job wrote."""
     for log in logs:
         path = Path(log.pattern.path)
         file = _looked_at(job, log.pattern, path, marks, node=log.node)
         if log.inode and file.inode and log.inode != file.inode:
             note = f"another file lies there now, or it was seen on a disk of {log.node} only"
-            yield replace(file, state=LogState.UNREADABLE, note=note)
+            yield replace(file, state=LogFileState.UNREADABLE, note=note)
         elif not file.readable or is_text(path):
             yield replace(file, sure=False, note=log.doubt) if log.doubt else file
 
@@ -315,10 +315,10 @@ def _only_ones(pattern: LogPattern, files: Sequence[LogFile]) -> list[LogFile]:
     if all(len(rank_values) == 1 for rank_values in by_place.values()):
         return list(files)
     note = f"{len(files)} files fit, and nothing says which of them are this job's"
-    return [_absent(pattern, LogState.AMBIGUOUS, note)]
+    return [_absent(pattern, LogFileState.AMBIGUOUS, note)]
 
 
-def _absent(pattern: LogPattern, state: LogState, note: str) -> LogFile:
+def _absent(pattern: LogPattern, state: LogFileState, note: str) -> LogFile:
     return LogFile(Path(shown_pattern(pattern.path)), pattern.origin, pattern.how, state, note)
 
 
@@ -370,7 +370,7 @@ def _looked_at(
     job: Job,
     pattern: LogPattern,
     path: Path,
-    marks: Sequence[Mark],
+    marks: Sequence[LogMark],
     *,
     rank: str | None = None,
     node: str = "",
@@ -378,29 +378,29 @@ def _looked_at(
 ) -> LogFile:
     """Return what a file is for the attempt."""
     number = int(rank) if rank is not None else int(local) if local is not None and len(job.nodes) <= 1 else None
-    file = LogFile(path, pattern.origin, pattern.how, LogState.MISSING, rank=number, node=node)
+    file = LogFile(path, pattern.origin, pattern.how, LogFileState.MISSING, rank=number, node=node)
     if pattern.origin in STREAMS and job.state is JobState.PENDING:
-        return replace(file, state=LogState.EARLIER, note="the attempt has not begun")
+        return replace(file, state=LogFileState.EARLIER, note="the attempt has not begun")
     try:
         status = status_of(path)
     except (FileNotFoundError, NotADirectoryError):
         return replace(file, note=_no_file(path))
     except (OSError, InputError) as error:
-        return replace(file, state=LogState.UNREADABLE, note=why_unreadable(error))
+        return replace(file, state=LogFileState.UNREADABLE, note=why_unreadable(error))
     if not stat.S_ISREG(status.st_mode):
-        return replace(file, state=LogState.UNREADABLE, note="it is no regular file")
+        return replace(file, state=LogFileState.UNREADABLE, note="it is no regular file")
     modified = datetime.fromtimestamp(status.st_mtime, UTC)
     file = replace(file, size_bytes=status.st_size, inode=status.st_ino, written=modified)
     own = job.attempt == 0 and names_job(str(path), job)
     if reason := _not_yet(job) or ("" if own else _of_others(job, modified, pattern)):
-        return replace(file, state=LogState.EARLIER, note=reason)
+        return replace(file, state=LogFileState.EARLIER, note=reason)
     if not status.st_size:
-        return replace(file, state=LogState.EMPTY)
+        return replace(file, state=LogFileState.EMPTY)
     if not own and pattern.append:
         file = _behind_mark(job, file, marks)
         if file.size_bytes <= file.begin:
-            return replace(file, state=LogState.EARLIER, note="nothing was appended since the attempt began")
-    return replace(file, state=LogState.READABLE)
+            return replace(file, state=LogFileState.EARLIER, note="nothing was appended since the attempt began")
+    return replace(file, state=LogFileState.READABLE)
 
 
 def _no_file(path: Path) -> str:
@@ -434,7 +434,7 @@ def _of_others(job: Job, modified: datetime, pattern: LogPattern) -> str:
     return ""
 
 
-def _behind_mark(job: Job, file: LogFile, marks: Sequence[Mark]) -> LogFile:
+def _behind_mark(job: Job, file: LogFile, marks: Sequence[LogMark]) -> LogFile:
     """Leave out what stood in an appended file before the attempt."""
     earlier_marks = [
         mark
@@ -451,16 +451,16 @@ def _behind_mark(job: Job, file: LogFile, marks: Sequence[Mark]) -> LogFile:
     return replace(file, begin=newest.size_bytes, note=f"what stands behind byte {newest.size_bytes:,} is this attempt's")
 
 
-def marks_of(files: Iterable[LogFile], at: datetime) -> list[Mark]:
+def marks_of(files: Iterable[LogFile], at: datetime) -> list[LogMark]:
     """Return how long files are now, for the attempt that comes next."""
-    return [Mark(str(file.path), file.inode, file.size_bytes, at) for file in files if file.inode]
+    return [LogMark(str(file.path), file.inode, file.size_bytes, at) for file in files if file.inode]
 
 
 def _each_once(files: Iterable[LogFile]) -> Iterator[LogFile]:
     paths: set[tuple[str, str]] = set()
     inodes: set[tuple[int, int]] = set()
     for file in files:
-        key = (str(file.path), file.how if file.state is LogState.DISCARDED else "")
+        key = (str(file.path), file.how if file.state is LogFileState.DISCARDED else "")
         identity = (file.inode, file.size_bytes)
         if key in paths or (file.inode and identity in inodes):
             continue
@@ -469,7 +469,7 @@ def _each_once(files: Iterable[LogFile]) -> Iterator[LogFile]:
         yield file
 
 
-_ORDER = {origin: place for place, origin in enumerate(Origin)}
+_ORDER = {origin: place for place, origin in enumerate(LogOrigin)}
 
 
 def _telling(file: LogFile) -> tuple[int, int, int, float, str]:

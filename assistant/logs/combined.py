@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.errors import InputError
 from assistant.logs.attempt import STREAMS, LogFile
-from assistant.logs.declared import Origin
+from assistant.logs.declared import LogOrigin
 from assistant.logs.lines import Lines
 from assistant.logs.marks import times_of, year_of
 from assistant.logs.merged import in_year
@@ -34,7 +34,7 @@ _BLOCK = 4 << 20
 _FIRST, _LAST = -(1 << 62), 1 << 62
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """Lines of one file that follow on one another."""
 
     name: str
@@ -100,7 +100,7 @@ def names_of(files: Sequence[LogFile]) -> list[str]:
     names: list[str] = []
     paths = [file.path for file in files]
     for file in files:
-        if file.origin is Origin.OUTPUT:
+        if file.origin is LogOrigin.OUTPUT:
             names.append(MAIN)
             continue
         parts = file.path.parts
@@ -125,7 +125,7 @@ def combine(files: Sequence[LogFile], *, most_bytes: int = MOST_BYTES) -> Combin
     placed = len({file.node for file in files if file.node}) > 1
     order = sorted(zip(names_of(files), files, strict=True), key=lambda pair: _place_in_row(pair[1]))
     share = max(most_bytes // max(1, len(files)), 64 << 10)
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     labels: list[str] = []
     timed: list[bool] = []
     keys: list[NDArray[np.int64]] = []
@@ -174,17 +174,17 @@ def _labelled(label: str, line: bytes) -> bytes:
 def _place_in_row(file: LogFile) -> tuple[float, int, int]:
     """Return the order in which files without times end: the one that was written last at the end, errors behind output."""
     modified_s = file.written.timestamp() if file.written is not None else 0.0
-    return round(modified_s, 1), {Origin.OUTPUT: 0, Origin.ERROR: 2}.get(file.origin, 1), file.rank or 0
+    return round(modified_s, 1), {LogOrigin.OUTPUT: 0, LogOrigin.ERROR: 2}.get(file.origin, 1), file.rank or 0
 
 
-def _read(name: str, file: LogFile, share: int) -> list[Piece]:
+def _read(name: str, file: LogFile, share: int) -> list[FilePiece]:
     """Return the lines of a file, those that logrotate moved away first.
 
     Raises:
         InputError: It is no log.
         OSError: It cannot be read.
     """
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     if file.origin in STREAMS and not file.begin:
         for older in rotated(file.path)[:-1]:
             try:
@@ -197,7 +197,7 @@ def _read(name: str, file: LogFile, share: int) -> list[Piece]:
     return pieces + _cut(name, file, share)
 
 
-def _cut(name: str, file: LogFile, share: int) -> list[Piece]:
+def _cut(name: str, file: LogFile, share: int) -> list[FilePiece]:
     if file.path.suffix == ".gz":
         with open_log(file.path) as stream:
             return [_piece(name, 1, stream.read(share))]
@@ -239,8 +239,8 @@ def _newlines(raw: io.FileIO, begin: int, end: int) -> int:
     return count
 
 
-def _piece(name: str, first: int, raw: bytes) -> Piece:
-    return Piece(name, first, raw.removesuffix(b"\n").split(b"\n") if raw else [])
+def _piece(name: str, first: int, raw: bytes) -> FilePiece:
+    return FilePiece(name, first, raw.removesuffix(b"\n").split(b"\n") if raw else [])
 
 
 def _untimed(lines: Sequence[bytes], place: int) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 
-from assistant.logs.masks import Mask
+from assistant.logs.masks import WordMask
 
 MANY = 5
 """Different words at one place, all else being equal, that make it the place of a value."""
@@ -49,9 +49,9 @@ class Fitting:
         if key in self._exact:
             return key
         words = tuple(_TOKEN.findall(key))
-        for first in (words[0] if words else "", Mask.WORD.value):
+        for first in (words[0] if words else "", WordMask.WORD.value):
             for template, text in self._leaves.get((len(words), first), ()):
-                if all(a == b or a == Mask.WORD for a, b in zip(template, words, strict=True)):
+                if all(a == b or a == WordMask.WORD for a, b in zip(template, words, strict=True)):
                     return text
         return None
 
@@ -151,7 +151,7 @@ def _holds_values(words: Sequence[str], first: bool) -> bool:
 
 def _with_open(words: Words, places: Iterable[int]) -> Words:
     at = set(places)
-    return tuple(Mask.WORD.value if place in at else word for place, word in enumerate(words))
+    return tuple(WordMask.WORD.value if place in at else word for place, word in enumerate(words))
 
 
 def _merged(group: set[Words]) -> dict[Words, Words]:
@@ -175,7 +175,7 @@ def _merged_leaf(leaf: list[Words]) -> dict[Words, Words]:
             clusters.append(words)
         else:
             both = zip(words, clusters[number], strict=True)
-            clusters[number] = tuple(a if a == b else Mask.WORD.value for a, b in both)
+            clusters[number] = tuple(a if a == b else WordMask.WORD.value for a, b in both)
         home.append((words, number))
     return {words: clusters[number] for words, number in home}
 

@@ -19,7 +19,7 @@ _MAX_RUNS = 100_000
 _PER_CHUNK = 150  # what Python adds to the bytes of a chunk
 
 
-class Runs:
+class LineRuns:
     """Ascending line numbers, stored as runs."""
 
     def __init__(self, runs: list[tuple[int, int]]) -> None:
@@ -89,10 +89,10 @@ class Keeper:
         while len(self._tail) > 1 and self._too_much(self._tail[0]):
             self._condense(self._tail.popleft())
 
-    def result(self) -> tuple[Lines, Runs, list[tuple[int, int, int]]]:
+    def result(self) -> tuple[Lines, LineRuns, list[tuple[int, int, int]]]:
         """Return the kept lines, the uncovered runs and the covered runs (first, last, filter number)."""
         tail = [(block.first, block.text) for block in self._tail]
-        uncovered = Runs([(first, last) for first, last, _ in self._uncovered.all()])
+        uncovered = LineRuns([(first, last) for first, last, _ in self._uncovered.all()])
         return Lines([*self._head, *self._first, *self._last, *tail]), uncovered, self._covered.all()
 
     def _too_much(self, oldest: Block) -> bool:

@@ -30,7 +30,7 @@ _MAY_BEGIN = b"[0123456789 rdR"
 _DIGITS = re.compile(r"\d+")
 
 
-class Mark(NamedTuple):
+class RankMark(NamedTuple):
     """What launchers put before a line."""
 
     rank: int | None
@@ -38,12 +38,12 @@ class Mark(NamedTuple):
     """Characters of it that tell nothing once the rank is shown beside the line; 0 where a time stands before the rank."""
 
 
-def rank_mark(text: str) -> Mark:
+def rank_mark(text: str) -> RankMark:
     """Return the rank that stands before a line: `[rank3]: `, `3: `, `[1,3]<stderr>: `."""
     match = _RANK_TEXT.match(text)
     if match is None or (rank := _rank(match)) is None:
-        return Mark(None, 0)
-    return Mark(rank, 0 if match["when"] else match.end())
+        return RankMark(None, 0)
+    return RankMark(rank, 0 if match["when"] else match.end())
 
 
 def ranks_of(block: bytes, ends: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -20,7 +20,7 @@ MOST_LINES = 4_000_000
 """Lines that are merged; of more the last ones of each file."""
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """A line of one of the files."""
 
     source: int
@@ -98,12 +98,12 @@ class Merged:
         self._append()
         return self.count - before
 
-    def places(self, first: int, count: int) -> list[Place]:
+    def places(self, first: int, count: int) -> list[LinePlace]:
         """Return what stands from a position on, counted from 0."""
         part = slice(first, first + count)
-        return [Place(*pair) for pair in zip(self._sources[part].tolist(), self._numbers[part].tolist(), strict=True)]
+        return [LinePlace(*pair) for pair in zip(self._sources[part].tolist(), self._numbers[part].tolist(), strict=True)]
 
-    def position(self, place: Place) -> int | None:
+    def position(self, place: LinePlace) -> int | None:
         """Return where a line stands; None when it is not (yet) among the merged ones."""
         index = place.number - self._firsts[place.source]
         positions = self.positions(place.source)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import InputError
-from assistant.logs.declared import LogPattern, Origin
+from assistant.logs.declared import LogOrigin, LogPattern
 from assistant.logs.metric_files import names_job_in_metadata, written_files
 from assistant.records import Job
 from assistant.untrusted import read_end, read_start
@@ -51,7 +51,7 @@ def open_logs(job: Job) -> Iterator[ProgramLog]:
             continue
         # opened to be written from its start, or made since the attempt began: all of it is the attempt's
         fresh = not file.appends or (file.created is not None and job.started is not None and file.created >= job.started)
-        pattern = LogPattern(str(file.path), Origin.OPEN_FILE, file.source, append=not fresh)
+        pattern = LogPattern(str(file.path), LogOrigin.OPEN_FILE, file.source, append=not fresh)
         yield ProgramLog(pattern, file.inode, file.node, "another job writes to it, too" if file.shared else "")
 
 
@@ -81,7 +81,7 @@ def wandb_logs(job: Job, other_logs: Iterable[Path]) -> list[ProgramLog]:
     ends = [_ESCAPES.sub(b"", _end_of(path)) for path in list(other_logs)[:MOST_COMPARED]]
     return [
         ProgramLog(
-            LogPattern(str(path), Origin.CONSOLE, "console output that wandb keeps"),
+            LogPattern(str(path), LogOrigin.CONSOLE, "console output that wandb keeps"),
             doubt="" if proven else "its run does not name the job",
         )
         for path in job_logs

@@ -59,7 +59,7 @@ _NUL_RUN = re.compile(rb"\x00{64,}")
 _NO_TEXT = bytes(set(range(32)) - set(b"\t\n\r\x08\x0c\x1b") | {127})
 
 
-class Readable(Protocol):
+class ByteStream(Protocol):
     """What the layers below a stream can do."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
@@ -138,7 +138,7 @@ class _Window(io.RawIOBase):
 class _Replayed(io.RawIOBase):
     """A stream with its first bytes put back."""
 
-    def __init__(self, head: bytes, stream: Readable) -> None:
+    def __init__(self, head: bytes, stream: ByteStream) -> None:
         self._head, self._rest = head, stream
 
     def readable(self) -> bool:
@@ -301,14 +301,14 @@ def open_log(path: Path | str) -> LogStream:
         raise
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error.strerror}") from error
-    raw: io.RawIOBase = _Replayed(head, cast(Readable, file))
+    raw: io.RawIOBase = _Replayed(head, cast(ByteStream, file))
     gunzip = _Gunzip(raw, window.size if window is not None else None) if head.startswith(_GZIP) else None
     if gunzip is not None:
         head = gunzip.read(_SAMPLE) or b""
         if not head and gunzip.truncated:
             raw.close()
             raise InputError(f"{name}: is a gzip file that ends before its first byte of text, or is damaged")
-        raw = _Replayed(head, cast(Readable, gunzip))
+        raw = _Replayed(head, cast(ByteStream, gunzip))
     try:
         refuse_binary(head, name)
     except InputError:

@@ -27,7 +27,7 @@ def _each_byte(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_EACH_BYTE, _each_byte)
 
 
-class Found(NamedTuple):
+class SearchHit(NamedTuple):
     """Lines that match."""
 
     total: int
@@ -85,7 +85,7 @@ def matched_lines(block: bytes, ends: Ends, number: int) -> Iterator[Line]:
         yield Line(place, clean(block[block.rfind(b"\n", 0, counted_to) + 1 : stop if stop >= 0 else len(block)]))
 
 
-def search(path: Path | str, ends: Ends, *, most: int = 50) -> Found:
+def search(path: Path | str, ends: Ends, *, most: int = 50) -> SearchHit:
     """Search a log.
 
     Args:
@@ -105,4 +105,4 @@ def search(path: Path | str, ends: Ends, *, most: int = 50) -> Found:
                 (first if len(first) < most // 2 else last).append(line)
                 count += 1
             number += block.count(b"\n")
-    return Found(count, [*first, *last])
+    return SearchHit(count, [*first, *last])

@@ -22,7 +22,7 @@ _FINGERPRINT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class TailPosition:
     """How far a log was read."""
 
     offset: int = 0
@@ -37,7 +37,7 @@ class Position:
     """How many bytes the checksum is over."""
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Position:
+    def from_json(cls, value: Mapping[str, Any]) -> TailPosition:
         """Return a stored position; unknown keys are ignored, missing ones are 0."""
         return cls(**{f.name: int(value.get(f.name, 0)) for f in dataclasses.fields(cls)})
 
@@ -56,13 +56,13 @@ class News(NamedTuple):
     end of its predecessor and of the new file."""
 
 
-class Follower:
+class LogFollower:
     """Reads what was appended since the last look. Old lines never come twice, not even after a rotation."""
 
-    def __init__(self, path: Path, position: Position | None = None, *, at_most_bytes: int = _READ) -> None:
+    def __init__(self, path: Path, position: TailPosition | None = None, *, at_most_bytes: int = _READ) -> None:
         """Start at a stored position, or at the start of the file."""
         self.path = path
-        self.position = position or Position()
+        self.position = position or TailPosition()
         self._at_most = at_most_bytes
 
     def news(self) -> News:
@@ -77,7 +77,7 @@ class Follower:
             with open_regular(self.path) as file:
                 if not self._same(file.fileno(), self.path):
                     lines += self._rest_of_predecessor()
-                    self.position, restarted = Position(), True
+                    self.position, restarted = TailPosition(), True
                 lines += self._read(file.fileno())
         except FileNotFoundError:
             return News([], False)
@@ -118,7 +118,7 @@ class Follower:
         texts = raw.removesuffix(b"\n").split(b"\n") if raw else []
         offset = position.offset + complete
         start_bytes = min(offset, _FINGERPRINT)
-        self.position = Position(
+        self.position = TailPosition(
             offset=offset,
             inode=os.fstat(descriptor).st_ino,
             line=position.line + len(texts),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from assistant.logs.grouping import Fitting, grouped
 from assistant.logs.lines import clean
-from assistant.logs.masks import Mask, masked, shown
+from assistant.logs.masks import WordMask, masked, shown
 
 LONGEST = 2_000
 """Bytes of a line that are looked at."""
@@ -31,7 +31,7 @@ _NO_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MASKS = re.compile("([\x01-\x0f])")
 
 
-class Piece(NamedTuple):
+class TemplatePiece(NamedTuple):
     """A part of a template."""
 
     mask: str
@@ -52,10 +52,10 @@ class Template:
     def __str__(self) -> str:
         return shown(self.text)
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[TemplatePiece]:
         """Return text and masks in turn, without empty texts."""
         parts = [part for part in _MASKS.split(self.text) if part]
-        return [Piece(Mask(part).name.lower(), "") if _MASKS.match(part) else Piece("", part) for part in parts]
+        return [TemplatePiece(WordMask(part).name.lower(), "") if _MASKS.match(part) else TemplatePiece("", part) for part in parts]
 
 
 class Miner:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from assistant.policy.terms import Limits, Mode, PlaceLimits, Policy, Targets
+from assistant.policy.terms import ChangeLimits, Mode, PlaceLimits, Policy, Targets
 from assistant.records import Decision, Node, NodeState, Risk, Verdict
 
-__all__ = ["Past", "Request", "Situation", "decide", "hourly_hard_limit", "sits_at_a_door"]
+__all__ = ["PriorChange", "Request", "Situation", "decide", "hourly_hard_limit", "sits_at_a_door"]
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _PERSONS = ("cli:", "chat:")
@@ -25,7 +25,7 @@ _AGENT = "agent"
 """`by` of a call starts with it when words made it, a person's or a model's: it is asked about in every mode but observe."""
 
 
-class Past(Protocol):
+class PriorChange(Protocol):
     """A change that was made, or may have been."""
 
     @property
@@ -67,7 +67,7 @@ class Situation:
     now: datetime
     fleet: Sequence[Node] = ()
     """All nodes, as the scheduler shows them."""
-    past: Sequence[Past] = ()
+    past: Sequence[PriorChange] = ()
     """Changes of the last day at least."""
     stopped_by: str | None = None
     """The kill switch file that exists, None when there is none."""
@@ -158,7 +158,7 @@ def _of_shared_cause(request: Request, policy: Policy, situation: Situation) -> 
     They count every change of the class, not those of this cause alone.
     """
     limits = policy.terms(request.kind).shared_cause
-    if request.shared_cause is None or limits == Limits():
+    if request.shared_cause is None or limits == ChangeLimits():
         return None
     same_kind = [past for past in situation.past if past.kind == request.kind]
     place = f"kind.{request.kind}.shared_cause"
@@ -177,19 +177,19 @@ def hourly_hard_limit(kind: str, policy: Policy, situation: Situation) -> str:
 
 def _beyond(name: str, request: Request, policy: Policy, situation: Situation) -> tuple[str, str] | None:
     """Return rule and reason of the first limit that the call would pass."""
-    own: Limits = getattr(policy.terms(request.kind), name)
-    total_limits: Limits = getattr(policy, name)
+    own: ChangeLimits = getattr(policy.terms(request.kind), name)
+    total_limits: ChangeLimits = getattr(policy, name)
     same_kind = [past for past in situation.past if past.kind == request.kind]
     total = [past for past in situation.past if policy.terms(past.kind).in_totals]
     if not policy.terms(request.kind).in_totals:
-        total_limits = Limits()
+        total_limits = ChangeLimits()
     return _beyond_limits(f"kind.{request.kind}.{name}", own, same_kind, request, situation) or _beyond_limits(
         name, total_limits, total, request, situation
     )
 
 
 def _beyond_limits(
-    place: str, limits: Limits, past: Sequence[Past], request: Request, situation: Situation
+    place: str, limits: ChangeLimits, past: Sequence[PriorChange], request: Request, situation: Situation
 ) -> tuple[str, str] | None:
     """Return rule and reason of the first of some limits that the call would pass, counted with earlier changes."""
     for span, hours in (("hour", _HOUR), ("day", _DAY)):
@@ -207,7 +207,7 @@ def _beyond_limits(
 
 
 def _too_many_of_a_place(
-    limits: PlaceLimits, sort: str, span: str, request: Request, recent: Sequence[Past], situation: Situation
+    limits: PlaceLimits, sort: str, span: str, request: Request, recent: Sequence[PriorChange], situation: Situation
 ) -> tuple[str, str] | None:
     """Return which limit and why, when too many different nodes of one partition or rack would have been changed."""
     most, share = getattr(limits, f"per_{span}"), getattr(limits, f"share_per_{span}")
@@ -227,7 +227,7 @@ def _too_many_of_a_place(
     return None
 
 
-def _too_many(limit: int | None, request: Request, recent: Sequence[Past]) -> tuple[str, str] | None:
+def _too_many(limit: int | None, request: Request, recent: Sequence[PriorChange]) -> tuple[str, str] | None:
     if limit is None:
         return None
     used_amount = sum(max(1, len(past.targets.get("nodes", ()))) for past in recent)
@@ -238,7 +238,7 @@ def _too_many(limit: int | None, request: Request, recent: Sequence[Past]) -> tu
 
 
 def _too_large_a_share(
-    share: float | None, request: Request, recent: Sequence[Past], situation: Situation
+    share: float | None, request: Request, recent: Sequence[PriorChange], situation: Situation
 ) -> tuple[str, str] | None:
     if share is None:
         return None

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from assistant.content.reading import build, shipped
 from assistant.content.trusted import read_trusted, untrusted_folder_because
 from assistant.errors import ContentError
-from assistant.policy.terms import Limits, Mode, Policy
+from assistant.policy.terms import ChangeLimits, Mode, Policy
 
 __all__ = ["LoadedPolicy", "load_policy", "load_policy_files", "site_policy_file"]
 
@@ -275,7 +275,7 @@ def _check_switches(loaded: LoadedPolicy) -> None:
             raise ContentError(f"{loaded.files[0]}: kill_switch: others could remove {switch}: {why}")
 
 
-def _capped(limits: Limits) -> bool:
+def _capped(limits: ChangeLimits) -> bool:
     return limits.per_hour is not None and limits.per_day is not None
 
 

@@ -20,7 +20,7 @@ from assistant.errors import UsageError
 from assistant.nodeset import expand
 from assistant.records import Node
 
-__all__ = ["Breaker", "KindTerms", "Limits", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window"]
+__all__ = ["Breaker", "ChangeLimits", "KindTerms", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window"]
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _LONGEST_COOLDOWN_MIN = 7 * 24 * 60
@@ -74,7 +74,7 @@ class PlaceLimits:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChangeLimits:
     """How much may change in a time; an absent limit does not hold."""
 
     per_hour: int | None = None
@@ -114,11 +114,11 @@ class KindTerms:
     """Terms of one action class; what is absent is as the file says for all."""
 
     mode: Mode | None = None
-    soft: Limits = field(default_factory=Limits)
+    soft: ChangeLimits = field(default_factory=ChangeLimits)
     """Beyond these a person is asked."""
-    hard: Limits = field(default_factory=Limits)
+    hard: ChangeLimits = field(default_factory=ChangeLimits)
     """Beyond these nobody can: it is denied."""
-    shared_cause: Limits = field(default_factory=Limits)
+    shared_cause: ChangeLimits = field(default_factory=ChangeLimits)
     """In place of `soft`, of the class and over all classes, for the restart of a job that failed of what others failed of at the
     same time, once a probe has shown that the cause answers again; absent: `soft` holds. Both times must be limited."""
     cooldown_min: float | None = None
@@ -129,7 +129,7 @@ class KindTerms:
 
     def __post_init__(self) -> None:
         _check_cooldown(self.cooldown_min)
-        if self.shared_cause == Limits():
+        if self.shared_cause == ChangeLimits():
             return
         for span in ("per_hour", "per_day"):
             most, hard = getattr(self.shared_cause, span), getattr(self.hard, span)
@@ -242,9 +242,9 @@ class Policy:
     """Share (0..1) of a partition's nodes that must stay usable; one node may always go, the last never."""
     cooldown_min: float = 0.0
     """Time after a change of a target in which the same change of it is asked about."""
-    soft: Limits = field(default_factory=Limits)
+    soft: ChangeLimits = field(default_factory=ChangeLimits)
     """Over all action classes together."""
-    hard: Limits = field(default_factory=Limits)
+    hard: ChangeLimits = field(default_factory=ChangeLimits)
     kind: Mapping[str, KindTerms] = field(default_factory=dict)
     """Terms by action class: `cordon`, `uncordon`, `resubmit`, `cancel`, …"""
     protected: tuple[Protected, ...] = ()
@@ -298,7 +298,7 @@ class Policy:
         return {self.mode, *(terms.mode for terms in self.kind.values() if terms.mode is not None)} == {Mode.OBSERVE}
 
 
-def _check_limits(limits: Limits | PlaceLimits) -> None:
+def _check_limits(limits: ChangeLimits | PlaceLimits) -> None:
     for name in ("share_per_hour", "share_per_day"):
         _check_share(name, getattr(limits, name))
     for name in ("per_hour", "per_day"):

@@ -21,7 +21,7 @@ from assistant.rules.learned import entry_of
 from assistant.rules.matching import MARKS, Patterns, matches
 from assistant.rules.proof import Flaw
 from assistant.rules.protected import alarm_words, protected_lines
-from assistant.rules.redos import Refused, shape_of
+from assistant.rules.redos import RefusedPattern, shape_of
 
 LETTERS = 4
 """Letters that a filter must ask for."""
@@ -92,7 +92,7 @@ def _structure(entry: Filter) -> str:
     try:
         shape = shape_of(entry.pattern)
         compiled_alone(Expression(entry.id, entry.pattern, False))
-    except (Refused, ContentError) as error:
+    except (RefusedPattern, ContentError) as error:
         return str(error)
     if not shape.anchored:
         return "it must begin with ^, or it would look for its text anywhere in a line"

@@ -27,7 +27,7 @@ MARKS = r"(?:\[?(?:rank|default)?\d{1,6}\]?(?:<std(?:out|err)>)?: ?|[a-zA-Z][\w.
 """What may stand before the line of a program."""
 
 
-class Kind(IntEnum):
+class EntryKind(IntEnum):
     """What a pattern number stands for."""
 
     SIGNATURE = 0
@@ -51,13 +51,13 @@ class Patterns:
         self._entries = tuple(sorted(entries, key=lambda entry: isinstance(entry, Filter)))
         self._first_filter = sum(not isinstance(entry, Filter) for entry in self._entries)
         self._first_alarm = len(self._entries)
-        self.kinds = bytes([_kind(entry) for entry in self._entries] + [Kind.ALARM] * len(alarms))
+        self.kinds = bytes([_kind(entry) for entry in self._entries] + [EntryKind.ALARM] * len(alarms))
         """Kind of each pattern number."""
         numbered = list(enumerate([_expression(entry) for entry in self._entries]))
         words = [(self._first_alarm + n, Expression(f"alarm {word}", re.escape(word), False)) for n, word in enumerate(alarms)]
         self._telling = _Engine([*numbered[: self._first_filter], *words], cache_folder)
         self._routine = _Engine(numbered[self._first_filter :], cache_folder)
-        self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == Kind.SIGNATURE]
+        self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == EntryKind.SIGNATURE]
         self.folder = cache_folder
         """Where compiled forms are kept; None for the user's cache."""
 
@@ -99,7 +99,7 @@ class Patterns:
         Returns:
             (start, end) of every such place; None when a signature or an alarm word matches the line as it is.
         """
-        if any(self.kinds[number] != Kind.HERRING for number in self._telling.scan(line)[0::2]):
+        if any(self.kinds[number] != EntryKind.HERRING for number in self._telling.scan(line)[0::2]):
             return None
         places: list[tuple[int, int]] = []
         for number in set(self._digit_blind.scan(line)[0::2]):
@@ -123,9 +123,9 @@ class Patterns:
         """Tell whether compression would fold this line away."""
         block = text.encode("utf-8", "replace")
         kinds = {self.kinds[number] for number in [*self.telling(block)[0::2], *self.routine(block)[0::2]]}
-        if Kind.SIGNATURE in kinds:
+        if EntryKind.SIGNATURE in kinds:
             return False
-        return Kind.WHOLE in kinds or (Kind.FILTER in kinds and Kind.ALARM not in kinds)
+        return EntryKind.WHOLE in kinds or (EntryKind.FILTER in kinds and EntryKind.ALARM not in kinds)
 
 
 class _More(Patterns):
@@ -257,12 +257,12 @@ def _places(pattern: str, caseless: bool, line: bytes) -> list[tuple[int, int]]:
     return spans
 
 
-def _kind(entry: Entry) -> Kind:
+def _kind(entry: Entry) -> EntryKind:
     if isinstance(entry, Signature) and entry.role is not Role.BENIGN:
-        return Kind.SIGNATURE
+        return EntryKind.SIGNATURE
     if not isinstance(entry, Filter):
-        return Kind.HERRING
-    return Kind.WHOLE if describes_whole_lines(entry) else Kind.FILTER
+        return EntryKind.HERRING
+    return EntryKind.WHOLE if describes_whole_lines(entry) else EntryKind.FILTER
 
 
 def _expression(entry: Entry) -> Expression:

@@ -34,7 +34,7 @@ _REFUSED = {
 }
 
 
-class Refused(ValueError):
+class RefusedPattern(ValueError):
     """A pattern is not safe to use; the message says why."""
 
 
@@ -71,21 +71,21 @@ def shape_of(pattern: str) -> Shape:
         Refused: It is no regular expression, uses what Hyperscan cannot do, or may take for ever.
     """
     if len(pattern) > LONGEST_PATTERN:
-        raise Refused(f"it is {len(pattern):,} characters long; at most {LONGEST_PATTERN:,}")
+        raise RefusedPattern(f"it is {len(pattern):,} characters long; at most {LONGEST_PATTERN:,}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             parsed = _parser.parse(pattern, re.ASCII | re.MULTILINE)
     except (re.error, RecursionError, OverflowError, Warning) as error:
-        raise Refused(f"it is no regular expression: {error}") from error
+        raise RefusedPattern(f"it is no regular expression: {error}") from error
     sequence = list(parsed)
     _check_words(sequence)
     states = _states(sequence)
     if states > MOST_STATES:
-        raise Refused(f"it is as large as {states:,} characters written out; at most {MOST_STATES:,}")
+        raise RefusedPattern(f"it is as large as {states:,} characters written out; at most {MOST_STATES:,}")
     ways = _ways(sequence, [])
     if ways > MOST_WAYS:
-        raise Refused("a line could be tried in too many ways: repeats stand one behind another that can take the same text")
+        raise RefusedPattern("a line could be tried in too many ways: repeats stand one behind another that can take the same text")
     anchored = bool(sequence) and str(sequence[0]) == "(AT, AT_BEGINNING)"
     return Shape(states, ways, _letters(sequence), anchored)
 
@@ -93,7 +93,7 @@ def shape_of(pattern: str) -> Shape:
 def _check_words(sequence: Iterable[Any]) -> None:
     for op, value in sequence:
         if str(op) in _REFUSED:
-            raise Refused(f"it uses {_REFUSED[str(op)]}")
+            raise RefusedPattern(f"it uses {_REFUSED[str(op)]}")
         for inner in _bodies(op, value):
             _check_words(inner)
 
@@ -156,7 +156,7 @@ def _check_rounds(body: Sequence[Any], part: _Part) -> None:
     parts = [inner for op, value in body for inner in _parts(op, value)]
     moving = [inner for inner in parts if inner.least != inner.most]
     if all(inner.least == 0 for inner in parts) or _repeats_empty(body):
-        raise Refused("it repeats what may be empty")
+        raise RefusedPattern("it repeats what may be empty")
     taken_signs = 0
     for inner in moving:
         taken_signs |= inner.every
@@ -164,11 +164,11 @@ def _check_rounds(body: Sequence[Any], part: _Part) -> None:
         at for at, inner in enumerate(parts) if inner.least == inner.most == 1 and inner.single and not inner.every & taken_signs
     ]
     if (moving and not marks) or _forks(body):
-        raise Refused("it repeats a repeat and nothing tells where a round ends, as in (a+)+")
+        raise RefusedPattern("it repeats a repeat and nothing tells where a round ends, as in (a+)+")
     # from mark to mark, over the border of two rounds: in (a?ba?)* an `a` between two `b` is of the one or of the other
     ring = [*parts[marks[0] + 1 :], *parts[: marks[0] + 1]] if marks else []
     if any(inner.least != inner.most and not _settled(inner, ring[at + 1 :]) for at, inner in enumerate(ring)):
-        raise Refused("it repeats parts that can take the same text, as in (a?ba?)*")
+        raise RefusedPattern("it repeats parts that can take the same text, as in (a?ba?)*")
 
 
 def _repeats_empty(body: Iterable[Any]) -> bool:

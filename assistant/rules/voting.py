@@ -12,13 +12,13 @@ from typing import NamedTuple
 from assistant.errors import ContentError
 from assistant.linear_patterns import holds, linear_pattern
 from assistant.rules.matching import MARKS
-from assistant.rules.redos import Refused, shape_of
+from assistant.rules.redos import RefusedPattern, shape_of
 
 TIMES = 5
 """Proposals that are asked for."""
 
 
-class Vote(NamedTuple):
+class PatternVote(NamedTuple):
     """What came of the proposals."""
 
     pattern: str
@@ -47,7 +47,7 @@ class ScriptedWriter:
 
 def voted(
     propose: Callable[[Sequence[str]], str], lines: Sequence[str], other_lines: Sequence[str] = (), *, times: int = TIMES
-) -> Vote:
+) -> PatternVote:
     """Ask several times for a pattern of some lines and return the one that more than half of the answers mean.
 
     A pattern that is unsafe, or does not match one of the lines, has no vote; nothing unsafe is ever run.
@@ -65,7 +65,7 @@ def voted(
         try:
             shape_of(pattern)
             covered = _covered(pattern, [*lines, *other_lines])
-        except (Refused, ContentError) as error:
+        except (RefusedPattern, ContentError) as error:
             refused.append((pattern, str(error)))
             continue
         if set(range(len(lines))) <= covered:
@@ -74,7 +74,7 @@ def voted(
             refused.append((pattern, "it does not match all lines that it was asked for"))
     best = max(groups.values(), key=lambda group: (len(group), -min(map(len, group))), default=[])
     agreed = 2 * len(best) > times
-    return Vote(min(best, key=lambda pattern: (len(pattern), pattern)) if agreed else "", len(best), times, tuple(refused))
+    return PatternVote(min(best, key=lambda pattern: (len(pattern), pattern)) if agreed else "", len(best), times, tuple(refused))
 
 
 def ended(pattern: str) -> str:

@@ -34,7 +34,7 @@ class StorageDown(Exception):
     """The storage does not take or give anything now."""
 
 
-class Position(NamedTuple):
+class TrainingPosition(NamedTuple):
     """How far training has come."""
 
     step: int
@@ -67,7 +67,7 @@ def check_storage(root: Path) -> None:
 
 def save(
     root: Path,
-    position: Position,
+    position: TrainingPosition,
     state: tuple[Floats, AdamW],
     *,
     ring: Ring,
@@ -107,7 +107,7 @@ def save(
         write_tracker(root, position.step)
 
 
-def load(folder: Path) -> tuple[Position, Floats, AdamW]:
+def load(folder: Path) -> tuple[TrainingPosition, Floats, AdamW]:
     """Read a checkpoint; the number of ranks may differ from the one that wrote it.
 
     Raises:
@@ -127,7 +127,7 @@ def load(folder: Path) -> tuple[Position, Floats, AdamW]:
         own = slice(*_slice(len(flat), rank, manifest["world"]))
         with (folder / f"optimizer_rank{rank}.npz").open("rb") as file, np.load(file) as archive:
             optimizer.first[own], optimizer.second[own] = archive["first"], archive["second"]
-    return Position(manifest["step"], manifest["next_sample"]), flat, optimizer
+    return TrainingPosition(manifest["step"], manifest["next_sample"]), flat, optimizer
 
 
 def newest_complete(root: Path) -> Path | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Share:
+class SampleShare:
     """Which samples a rank gets, step after step."""
 
     rank: int
@@ -36,7 +36,7 @@ class Share:
 class Loader:
     """Batches in order; start it before any socket is opened, since the child inherits what is open."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: SampleShare) -> None:
         """Start the child."""
         fork = multiprocessing.get_context("fork")
         self._mine, child_end = fork.Pipe(duplex=False)
@@ -84,7 +84,7 @@ class Loader:
         self._mine.close()
 
 
-def _work(share: Share, parents_end: Connection, end: Connection) -> None:
+def _work(share: SampleShare, parents_end: Connection, end: Connection) -> None:
     parents_end.close()  # or the pipe would never break when the parent dies
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     first = share.first

@@ -23,10 +23,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from assistant.training import checkpoint, faults
-from assistant.training.checkpoint import Position, StorageDown
+from assistant.training.checkpoint import StorageDown, TrainingPosition
 from assistant.training.faults import Faults, Self, fault_folders
 from assistant.training.heartbeat import Heartbeat
-from assistant.training.loader import Loader, Share, batch
+from assistant.training.loader import Loader, SampleShare, batch
 from assistant.training.megatron import StepReport, iteration_line, loaded_line, saved_line, saving_line, validation_line
 from assistant.training.model import AdamW, Floats, learning_rate, loss_and_gradient, new_parameters
 from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
@@ -88,7 +88,7 @@ class Trainer:
         self.position, self.flat, self.optimizer = self._begin()
         self.not_numbers = 0
         self.loader = self.who.loader = Loader(
-            Share(
+            SampleShare(
                 self.rank,
                 self.world,
                 options.batch_size,
@@ -110,11 +110,11 @@ class Trainer:
         if self.rank == 0:
             _print(line)
 
-    def _begin(self) -> tuple[Position, Floats, AdamW]:
+    def _begin(self) -> tuple[TrainingPosition, Floats, AdamW]:
         folder: Path | None = self.options.load
         if folder is None:
             flat = new_parameters(self.options.seed)
-            return Position(0, 0), flat, AdamW(len(flat))
+            return TrainingPosition(0, 0), flat, AdamW(len(flat))
         self.say(f" loading checkpoint from {folder}")
         self.heart.beat(0, "loading")
         try:
@@ -145,7 +145,7 @@ class Trainer:
             self.say(iteration_line(report, datetime.now(UTC)))
             self.heart.beat(step)
             if step % options.save_interval == 0 or step == options.steps:
-                self._save(Position(step, next_sample))
+                self._save(TrainingPosition(step, next_sample))
             if step % options.eval_interval == 0:
                 self.heart.beat(step, "evaluation")
                 self.say(validation_line(step, self.evaluate(step)))
@@ -169,7 +169,7 @@ class Trainer:
             time.sleep(WATCHDOG_DUMP_S)
             os.abort()
 
-    def _save(self, position: Position) -> None:
+    def _save(self, position: TrainingPosition) -> None:
         root: Path = self.options.checkpoints
         self.say(saving_line(position.step, root))
         self.heart.beat(position.step, "checkpoint")

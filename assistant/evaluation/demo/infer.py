@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from assistant.evaluation.demo.model import Model, load
+from assistant.evaluation.demo.model import AnswerModel, load
 
 BATCH = 32
 
@@ -27,7 +27,7 @@ def main() -> None:
             _say({"ok": True, "prepare_s": prepare_s})
 
 
-def _evaluate(model: Model, piece: dict[str, Any], item_ms: float) -> float:
+def _evaluate(model: AnswerModel, piece: dict[str, Any], item_ms: float) -> float:
     """Write the answers and return how long reading the questions took."""
     start = time.monotonic()
     lines = Path(piece["data"]).read_text(encoding="utf-8").splitlines()[piece["first"] : piece["last"]]

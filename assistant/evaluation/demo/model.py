@@ -34,7 +34,7 @@ def features(prompts: Sequence[str]) -> Floats:
     return matrix
 
 
-class Model:
+class AnswerModel:
     """A trained network."""
 
     def __init__(self, weights: dict[str, Any], answers: Sequence[str]) -> None:
@@ -55,14 +55,14 @@ class Model:
         (folder / "answers.json").write_text(json.dumps(self.answers), encoding="utf-8")
 
 
-def load(folder: Path) -> Model:
+def load(folder: Path) -> AnswerModel:
     """Return the model of a folder; all of it is read, as a large one would be."""
     with np.load(folder / "weights.npz") as stored:
         weights = {name: stored[name] for name in stored.files}
-    return Model(weights, json.loads((folder / "answers.json").read_text(encoding="utf-8")))
+    return AnswerModel(weights, json.loads((folder / "answers.json").read_text(encoding="utf-8")))
 
 
-def train(*, steps: int = 700, seed: int = 11, count: int = 900) -> Model:
+def train(*, steps: int = 700, seed: int = 11, count: int = 900) -> AnswerModel:
     """Return a model trained on items of all tasks."""
     examples = [item for task in sorted(TASKS) for item in items(task, count, seed)]
     answers = sorted({str(item["answer"]) for item in examples})
@@ -84,7 +84,7 @@ def train(*, steps: int = 700, seed: int = 11, count: int = 900) -> Model:
             second += 0.01 * (gradient**2 - second)
             scaled = (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.99**step)) + 1e-8)
             weights[name] = weights[name] - np.float32(0.01) * scaled.astype(np.float32)
-    return Model(weights, answers)
+    return AnswerModel(weights, answers)
 
 
 def _gradients(weights: dict[str, Any], inputs: Floats, labels: Any) -> dict[str, Any]:

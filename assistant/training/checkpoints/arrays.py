@@ -18,7 +18,7 @@ import numpy.typing as npt
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import Damaged, OtherLayout, UnsupportedState
 from assistant.training.checkpoints.protocol import Layout
-from assistant.training.checkpoints.segments import Span
+from assistant.training.checkpoints.segments import ByteSpan
 
 KIND = "arrays"
 NATIVE = {
@@ -78,7 +78,7 @@ class ArraySketch:
         text = json.dumps(header).encode()
         text += b" " * (-(len(text) + 8) % ALIGNED)
         self.size_bytes = end
-        return Layout(KIND, {names_of(self._rank)[0]: [struct.pack("<Q", len(text)) + text, Span(0, end)]})
+        return Layout(KIND, {names_of(self._rank)[0]: [struct.pack("<Q", len(text)) + text, ByteSpan(0, end)]})
 
     def bind(self, buffer: HostBuffer) -> None:
         """Make ready to copy into a buffer."""

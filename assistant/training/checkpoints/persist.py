@@ -20,7 +20,7 @@ from assistant.training.checkpoints import manifest as manifests
 from assistant.training.checkpoints.errors import LoadRefused
 from assistant.training.checkpoints.lock import FolderLock
 from assistant.training.checkpoints.manifest import ATTEMPT, NAME, STEP_FOLDER
-from assistant.training.checkpoints.protocol import Done, Layout, Order, Setup
+from assistant.training.checkpoints.protocol import Layout, Order, SaveSummary, Setup
 from assistant.training.checkpoints.segments import Written, replace_file, sync_folder, write_file
 
 POLL_S = 0.02
@@ -29,7 +29,7 @@ ORPHAN_S = 5.0
 SLACK_BYTES = 1 << 20
 
 
-class Refused(Exception):
+class RankRefused(Exception):
     """The save cannot be committed; says why."""
 
 
@@ -60,7 +60,7 @@ class Persister:
             self.lock.claim(self.setup.patience_s)
             remove_unfinished(self.root)
 
-    def persist(self, order: Order) -> Done:
+    def persist(self, order: Order) -> SaveSummary:
         """Write and commit; never raises for what a file system does."""
         start = time.perf_counter()
         folder = manifests.folder_of(self.root, order.step)
@@ -72,11 +72,11 @@ class Persister:
             else:
                 self._acknowledge(shards, {"files": files})
                 self._await_commit(folder, shards, order)
-        except (OSError, Refused) as error:
-            reason = str(error) if isinstance(error, Refused) else _in_words(error, self.root)
+        except (OSError, RankRefused) as error:
+            reason = str(error) if isinstance(error, RankRefused) else _in_words(error, self.root)
             self._give_up(shards, reason)
-            return Done(order.step, reason)
-        return Done(order.step, "", False, time.perf_counter() - start, sum(size for size, _ in files.values()))
+            return SaveSummary(order.step, reason)
+        return SaveSummary(order.step, "", False, time.perf_counter() - start, sum(size for size, _ in files.values()))
 
     def _write_shards(self, shards: Path, order: Order) -> dict[str, Written]:
         assert self.layout is not None
@@ -89,7 +89,7 @@ class Persister:
         need = self.layout.size_bytes + sum(map(len, order.fresh.values())) + SLACK_BYTES
         state = os.statvfs(shards)
         if (free := state.f_bavail * state.f_frsize) < need:
-            raise Refused(f"the disk is full: it takes {need:,} bytes, {self.root} has {free:,}; older checkpoints were kept")
+            raise RankRefused(f"the disk is full: it takes {need:,} bytes, {self.root} has {free:,}; older checkpoints were kept")
         if self.setup.rank:
             (shards / f"{self.setup.rank}.begun").touch()
         files = {**self.layout.files, **{name: [content] for name, content in order.fresh.items()}}
@@ -123,7 +123,7 @@ class Persister:
         self._wait(path.exists, f"rank {rank} did not finish its part", (shards / f"{rank}.begun").exists)
         acknowledgement = json.loads(path.read_bytes())
         if "error" in acknowledgement:
-            raise Refused(f"rank {rank}: {acknowledgement['error']}")
+            raise RankRefused(f"rank {rank}: {acknowledgement['error']}")
         return {name: Written(*about) for name, about in acknowledgement["files"].items()}
 
     def _acknowledge(self, shards: Path, acknowledgement: object) -> None:
@@ -135,7 +135,7 @@ class Persister:
 
         self._wait(over, "rank 0 did not commit")
         if not shards.exists() and not _is_committed(folder, order):
-            raise Refused("rank 0 gave it up; its log says why")
+            raise RankRefused("rank 0 gave it up; its log says why")
 
     def _wait(self, over: Callable[[], bool], otherwise: str, comes: Callable[[], bool] = lambda: True) -> None:
         start, pause = time.monotonic(), POLL_S / 4
@@ -143,7 +143,7 @@ class Persister:
             spent = time.monotonic() - start
             hopeless = self.orphaned() and (not comes() or self.lock.is_wanted())
             if spent > (ORPHAN_S if hopeless else self.setup.patience_s):
-                raise Refused(f"{otherwise} within {spent:.0f} seconds")
+                raise RankRefused(f"{otherwise} within {spent:.0f} seconds")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.2)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import CheckpointError, SaveFailed
-from assistant.training.checkpoints.protocol import Done, Order, Setup
+from assistant.training.checkpoints.protocol import Order, SaveSummary, Setup
 from assistant.training.checkpoints.ranks import Ranks
 from assistant.training.checkpoints.writers import Hand
 
@@ -190,14 +190,14 @@ class Saver:
             self.saves.waited_s += waited_s if counts else 0.0
         return None, waited_s
 
-    def _wait(self, timeout_s: float) -> Done | None:
+    def _wait(self, timeout_s: float) -> SaveSummary | None:
         try:
             return self._writer().wait(timeout_s)
         except CheckpointError as error:
             step, self._under_way = self._under_way, None
             raise SaveFailed(step if step is not None else -1, str(error)) from error
 
-    def _take(self, summary: Done | None, *, missing_is_fine: bool = False) -> None:
+    def _take(self, summary: SaveSummary | None, *, missing_is_fine: bool = False) -> None:
         step = self._under_way
         if summary is None:
             if missing_is_fine:

@@ -17,7 +17,7 @@ from assistant.training.checkpoints.checksums import CHUNK_BYTES, running
 HAND_OVER_BYTES = 32 << 20
 
 
-class Span(NamedTuple):
+class ByteSpan(NamedTuple):
     """A piece of the host buffer."""
 
     offset: int
@@ -31,12 +31,12 @@ class Written(NamedTuple):
     checksum: int
 
 
-Segments = Sequence["bytes | Span"]
+Segments = Sequence["bytes | ByteSpan"]
 
 
 def size_of(segments: Segments) -> int:
     """Return how many bytes a file will have."""
-    return sum(piece.length if isinstance(piece, Span) else len(piece) for piece in segments)
+    return sum(piece.length if isinstance(piece, ByteSpan) else len(piece) for piece in segments)
 
 
 def write_file(path: Path, segments: Segments, buffer: memoryview, checksum: str) -> Written:
@@ -91,7 +91,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def _blocks(segments: Segments, buffer: memoryview) -> Iterator[memoryview]:
     for piece in segments:
-        whole = buffer[piece.offset : piece.offset + piece.length] if isinstance(piece, Span) else memoryview(piece)
+        whole = buffer[piece.offset : piece.offset + piece.length] if isinstance(piece, ByteSpan) else memoryview(piece)
         for begin in range(0, len(whole), CHUNK_BYTES):
             yield whole[begin : begin + CHUNK_BYTES]
 

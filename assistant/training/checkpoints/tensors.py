@@ -24,7 +24,7 @@ from assistant.training.checkpoints.errors import UnsupportedState
 from assistant.training.checkpoints.nontensor import check_tensor, check_value, pickled
 from assistant.training.checkpoints.overlap import storages_of
 from assistant.training.checkpoints.protocol import Layout
-from assistant.training.checkpoints.segments import Span
+from assistant.training.checkpoints.segments import ByteSpan
 from assistant.training.checkpoints.structure import KEY, described
 from assistant.training.checkpoints.wrappings import wrapping
 
@@ -100,11 +100,11 @@ class TensorSketch:
         """
         plans, metadata = self._planned()
         self._items = [item for item in plans[self._rank].items if item.type != WriteItemType.BYTE_IO]
-        segments: list[bytes | Span] = []
+        segments: list[bytes | ByteSpan] = []
         self._offsets, offset = [], 0
         for item in self._items:
             before, length, after = wrapping(item)
-            segments += [before, Span(offset, length), after]
+            segments += [before, ByteSpan(offset, length), after]
             self._offsets.append(offset)
             offset += length + -length % ALIGNED
         self.size_bytes, self._metadata, self._lengths = offset, metadata, []
