@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from assistant.counting import Past
 
 if TYPE_CHECKING:
-    from assistant.content.limits import Limits
+    from assistant.content.limits import HardwareLimits
 
 
 class Health(StrEnum):
@@ -67,7 +67,7 @@ class Finding:
 class Circumstances:
     """What a parser may know besides the output."""
 
-    limits: Limits
+    limits: HardwareLimits
     now: datetime
     asked: datetime | None = None
     """When the command was sent; None when that was not kept."""

@@ -18,7 +18,7 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec, JobState, Node, NodeState
-from assistant.records.jobs import HELD
+from assistant.records.jobs import HELD_REASON
 from assistant.rendering import method_lines
 
 EVERY_S = 10.0
@@ -110,7 +110,7 @@ class BusyNight:
         job_id = self._start(spec.name, tuple(self._chance.sample(free, 2)), spec)
         self._jobs[job_id] = replace(self._jobs[job_id], comment=spec.comment)
         if spec.hold:
-            self._jobs[job_id] = replace(self._jobs[job_id], state=JobState.PENDING, reason=f"{HELD}User", started=None)
+            self._jobs[job_id] = replace(self._jobs[job_id], state=JobState.PENDING, reason=f"{HELD_REASON}User", started=None)
         return job_id
 
     def user_jobs(self, user: str) -> Sequence[Job]:

@@ -33,7 +33,7 @@ from assistant.evaluation.demo import tasks
 from assistant.evaluation.demo.model import train
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.records import Dataset, Estimate
-from assistant.evaluation.run_spec import Asked
+from assistant.evaluation.run_spec import RunSpec
 from assistant.evaluation.staging import Model
 from assistant.ports import SystemClock
 from assistant.records import JobSpec, JobState
@@ -127,7 +127,7 @@ def coordinated(root: Path, cluster: LocalScheduler, sets: list[Dataset], found:
     rough = {one.name: Estimate(0.0, one.infer_s * draw.uniform(0.7, 1.3), one.metric_s * draw.uniform(0.7, 1.3)) for one in found}
     folder = RunFolder(root / "runs" / "run")
     fetch = shlex.join([sys.executable, str(ROOT / "bench/_file_store.py"), "get", str(store_at)]) + " {source} {target}"
-    Asked(
+    RunSpec(
         Model(str(root / "model"), fetch, MODEL_MB * 1_000_000, digests=str(folder.digests)),
         tuple(sets),
         rough,

@@ -21,7 +21,7 @@ from assistant.evaluation.planning import plan
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines
 from assistant.evaluation.simulate import Storage
-from assistant.evaluation.strategies import STRATEGIES, Comparison, compare
+from assistant.evaluation.strategies import STRATEGIES, StrategyComparison, compare
 
 PLANNED_S = 1.0
 TARGETS = {1: 1.3, 4: 1.8}
@@ -51,7 +51,7 @@ def case(title: str, sets: list[Dataset], priors: Priors, nodes: int) -> bool:
     """Print what each strategy comes to; tell whether the targets are met."""
     storage = Storage(priors.unit.model_bytes, priors.unit.nic_bits_s / 8)
     there = Machines(nodes, 8, 128, priors.unit.start_s, storage.fetch_s)
-    found: Comparison = compare(sets, priors, there, storage)
+    found: StrategyComparison = compare(sets, priors, there, storage)
     print(f"{title}, {len(sets)} datasets, {nodes} x 8 GPUs: lower bound {found.bound_s:,.0f} s")
     for one in STRATEGIES:
         outcome = found.outcomes[one.name]

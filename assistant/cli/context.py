@@ -14,7 +14,7 @@ from assistant.cli.output import narrate
 if TYPE_CHECKING:
     import typer
 
-    from assistant.config import Loaded, Settings
+    from assistant.config import LoadedConfig, Settings
     from assistant.engine import Engine
     from assistant.policy import PolicyInForce
     from assistant.store import Store
@@ -40,7 +40,7 @@ class Door:
         self.at_end.clear()
 
     @cached_property
-    def loaded(self) -> Loaded:
+    def loaded(self) -> LoadedConfig:
         """The settings with their origins, the options of this run on top.
 
         Raises:

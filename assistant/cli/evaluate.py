@@ -15,7 +15,7 @@ from assistant.cli.output import print_line, print_record, print_table
 from assistant.errors import UsageError
 
 if TYPE_CHECKING:
-    from assistant.evaluation.results import Report
+    from assistant.evaluation.results import EvaluationReport
 
 evaluate_app = app(help="Evaluate a checkpoint on many datasets, each node loading it once.")
 
@@ -100,7 +100,7 @@ def _check(model: str, suite: Path | None, resume: str, svg: Path | None, *, one
         raise UsageError("name a suite with --suite FILE, or see it work: nightshift evaluate --demo")
 
 
-def _print(report: Report, as_json: bool) -> None:
+def _print(report: EvaluationReport, as_json: bool) -> None:
     if as_json:
         print_record(report)
         return
@@ -114,7 +114,7 @@ def _print(report: Report, as_json: bool) -> None:
         print_line(f"sandbox: {what}")
 
 
-def _list_runs(found: list[Report], as_json: bool) -> None:
+def _list_runs(found: list[EvaluationReport], as_json: bool) -> None:
     if as_json:
         for report in found:
             print_record(report)

@@ -18,7 +18,7 @@ from assistant.evaluation.files import is_held, locked, read_json
 from assistant.evaluation.journal import Journal, took
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.priors import Priors
-from assistant.evaluation.results import Report, markdown, report_of
+from assistant.evaluation.results import EvaluationReport, markdown, report_of
 from assistant.evaluation.run_spec import load_asked
 from assistant.private_files import create_private
 from assistant.store.evaluations import EvaluationRun
@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING
 from assistant.errors import InputError, UsageError
 from assistant.evaluation.content import listing, total
 from assistant.evaluation.priors import Measured
-from assistant.evaluation.run_spec import Asked
+from assistant.evaluation.run_spec import RunSpec
 from assistant.evaluation.staging import Model, mark_of
 from assistant.evaluation.suite import load_suite
 
@@ -59,13 +59,13 @@ DEMO_CPUS = 3
 """Of each node of the demo: one for its trial, two for metrics."""
 
 
-def runs(settings: Settings) -> list[Report]:
+def runs(settings: Settings) -> list[EvaluationReport]:
     """Return what came of all runs, oldest first."""
     found = sorted(runs_folder(settings).glob("*/run.json"), key=lambda path: path.stat().st_mtime)
     return [report_of(path.parent) for path in found]
 
 
-def begin(door: Door, wish: Wish, *, live: bool) -> Report:
+def begin(door: Door, wish: Wish, *, live: bool) -> EvaluationReport:
     """Prepare a run, run it to its end, and return what came of it.
 
     Raises:
@@ -78,7 +78,7 @@ def begin(door: Door, wish: Wish, *, live: bool) -> Report:
     return _run(door, engine, folder, live=live)
 
 
-def resume(door: Door, run: str, *, live: bool) -> Report:
+def resume(door: Door, run: str, *, live: bool) -> EvaluationReport:
     """Go on with a run, and return what came of it; one that is finished is only reported.
 
     Raises:
@@ -92,7 +92,7 @@ def resume(door: Door, run: str, *, live: bool) -> Report:
     return _run(door, door.engine(), folder, live=live)
 
 
-def demo(door: Door, *, nodes: int, live: bool) -> Report:
+def demo(door: Door, *, nodes: int, live: bool) -> EvaluationReport:
     """Train a tiny model, evaluate it on a scheduler of its own, and return what came of it; nothing of it is kept."""
     from assistant.evaluation.demo.suite import write_demo
     from assistant.ports import SystemClock
@@ -136,7 +136,7 @@ def clean(door: Door, run: str = "") -> tuple[str, ...]:
     return tuple(sorted(left))
 
 
-def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings: Settings | None = None) -> Report:
+def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings: Settings | None = None) -> EvaluationReport:
     from assistant.cli.evaluate_view import shown
 
     chosen = settings or door.settings
@@ -300,7 +300,7 @@ def prepare(engine: Engine, settings: Settings, wish: Wish) -> RunFolder:
     place = source if wanted.fetch else str(Path(source).absolute())
     model = Model(place, wanted.fetch, size, limit, str(folder.digests), mark)
     learned = priors.learn(suite.datasets, past(engine), run=folder.id, model_bytes=size or 0)
-    Asked(
+    RunSpec(
         model,
         suite.datasets,
         learned.estimates(suite.datasets),

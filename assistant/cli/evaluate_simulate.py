@@ -13,11 +13,11 @@ from assistant.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from assistant.cli.context import Door
-    from assistant.evaluation.chart import Panel
+    from assistant.evaluation.chart import ChartPanel
     from assistant.evaluation.priors import Priors
     from assistant.evaluation.records import Dataset, Machines
     from assistant.evaluation.simulate import Storage
-    from assistant.evaluation.strategies import Comparison
+    from assistant.evaluation.strategies import StrategyComparison
 
 CHARTED = ("baseline", "sized", "all")
 COLUMNS = ("strategy", "makespan_s", "speedup", "gpu_hours", "over_bound", "what")
@@ -87,7 +87,7 @@ def _size(model: Path) -> int:
     return sum(path.stat().st_size for path in model.rglob("*") if path.is_file()) if model.is_dir() else 0
 
 
-def _record(found: Comparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str) -> dict[str, object]:
+def _record(found: StrategyComparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str) -> dict[str, object]:
     from assistant.evaluation.strategies import STRATEGIES
 
     rows = [
@@ -113,7 +113,7 @@ def _record(found: Comparison, sets: list[Dataset], machines: Machines, storage:
     }
 
 
-def _print(found: Comparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str) -> None:
+def _print(found: StrategyComparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str) -> None:
     from assistant.evaluation.chart import terminal
     from assistant.evaluation.strategies import STRATEGIES
 
@@ -136,18 +136,18 @@ def _print(found: Comparison, sets: list[Dataset], machines: Machines, storage: 
     print_block(terminal(_panels(found), machines.nodes * machines.gpus_per_node, width=width, unicode=encoding == "utf8"))
 
 
-def _panels(found: Comparison) -> list[Panel]:
-    from assistant.evaluation.chart import Panel
+def _panels(found: StrategyComparison) -> list[ChartPanel]:
+    from assistant.evaluation.chart import ChartPanel
     from assistant.evaluation.strategies import STRATEGIES
 
-    return [Panel(one.title, found.outcomes[one.name]) for one in STRATEGIES if one.name in CHARTED]
+    return [ChartPanel(one.title, found.outcomes[one.name]) for one in STRATEGIES if one.name in CHARTED]
 
 
-def _draw(path: Path, found: Comparison, machines: Machines, title: str) -> None:
-    from assistant.evaluation.chart import Panel, svg
+def _draw(path: Path, found: StrategyComparison, machines: Machines, title: str) -> None:
+    from assistant.evaluation.chart import ChartPanel, svg
     from assistant.evaluation.strategies import STRATEGIES
 
-    panels = [Panel(one.title, found.outcomes[one.name]) for one in STRATEGIES]
+    panels = [ChartPanel(one.title, found.outcomes[one.name]) for one in STRATEGIES]
     drawn = svg(panels, machines.nodes * machines.gpus_per_node, found.bound_s, title=f"{title}, {machines.nodes} nodes")
     try:
         path.write_text(drawn, encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.cli.output import narrate
 from assistant.display import line
-from assistant.evaluation.results import Activity, Progress, duration, progress_of
+from assistant.evaluation.results import Activity, EvaluationProgress, duration, progress_of
 
 if TYPE_CHECKING:
     from assistant.evaluation.coordinator import Coordinator
@@ -62,7 +62,7 @@ def _table() -> Iterator[Callable[[Coordinator], None]]:
         yield look
 
 
-def drawn(found: Progress) -> Any:
+def drawn(found: EvaluationProgress) -> Any:
     """Return a run as rich shows it: a line on the whole, a row for each job and each idle node."""
     from rich.console import Group
     from rich.table import Table

@@ -17,7 +17,7 @@ from assistant.cli.options import Json
 from assistant.cli.output import print_json, print_pairs
 
 if TYPE_CHECKING:
-    from assistant.llm.training import Example, Tried
+    from assistant.llm.training import TrainingExample, Tried
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from assistant.cli.output import print_line, print_table
 from assistant.errors import NightshiftError, UsageError
 
 if TYPE_CHECKING:
-    from assistant.llm.trial import SummaryCase, Trial
+    from assistant.llm.trial import ModelTrial, SummaryCase
 
 # `nightshift model test`: what the configured language model may be trusted with.
 
@@ -65,7 +65,7 @@ def try_model(context: typer.Context, as_json: Json = False) -> None:
     print_line(f"kept for the model {model[:12]}")
 
 
-def _trials(door: Door, chat: Any) -> list[Trial]:
+def _trials(door: Door, chat: Any) -> list[ModelTrial]:
     from assistant.content.reasons import reasons
     from assistant.llm import trial
 
@@ -165,7 +165,7 @@ def pull_model(
         else:
             print_table(("source", "size"), [(f"{what}/{path}", f"{size / 1e9:.1f} GB") for path, size in files])
         return
-    found = pull(source_of(what, os.environ), folder_of(folder), sha256=sha256, told=_Progress(door))
+    found = pull(source_of(what, os.environ), folder_of(folder), sha256=sha256, report_progress=_Progress(door))
     if as_json:
         print_json({"path": str(found.path), "sha256": found.sha256, "size_bytes": found.size_bytes, "checked": found.checked})
         return
@@ -220,7 +220,7 @@ def train_ranker(
     It learns from the wordings and examples of the content, the site's too. Prints how it does on wordings that were held out.
     The site's file goes before the shipped one. The same content and seed give the same bytes on the same machine.
     """
-    from assistant.llm.training import Terms, cross_validate, train
+    from assistant.llm.training import TrainingTerms, cross_validate, train
 
     door = door_of(context)
     target = out or _target(door)
@@ -229,8 +229,8 @@ def train_ranker(
 
         lines = _lessons(door, from_store=from_store, seed=seed)
         door.say(f"{len(lines)} lines")
-        tried = cross_validate(lines, FOLDS, Terms(seed=seed)) if check else None
-        weights = train(lines, Terms(seed=seed))
+        tried = cross_validate(lines, FOLDS, TrainingTerms(seed=seed)) if check else None
+        weights = train(lines, TrainingTerms(seed=seed))
         save_ranker(weights, target)
     _show(target, weights.about["digest"], len(lines), tried, as_json=as_json)
 
@@ -262,7 +262,7 @@ def _target(door: Door) -> Path:
     return door.site / "knowledge" / FILE
 
 
-def _lessons(door: Door, *, from_store: bool, seed: int) -> list[Example]:
+def _lessons(door: Door, *, from_store: bool, seed: int) -> list[TrainingExample]:
     from assistant.llm.lessons import lessons
 
     if not from_store:

@@ -169,11 +169,11 @@ def _proof(door: Door, entry: Entry) -> list[str]:
 
 def _is_safe(entry: Entry) -> bool:
     """Tell whether the pattern may be run: what was kept already may, a new one only when it is no bomb."""
-    from assistant.rules.redos import Refused, shape_of
+    from assistant.rules.redos import RefusedPattern, shape_of
 
     try:
         return entry.id != TRIED or shape_of(entry.pattern) is not None
-    except Refused:
+    except RefusedPattern:
         return False
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from assistant.config.loading import Loaded, config_files, load
+from assistant.config.loading import LoadedConfig, config_files, load
 from assistant.config.settings import EvaluationSettings, ModelSettings, Settings, SlurmSettings, SshSettings, WatchSettings
 
 __all__ = [
     "EvaluationSettings",
-    "Loaded",
+    "LoadedConfig",
     "ModelSettings",
     "Settings",
     "SlurmSettings",

@@ -22,7 +22,7 @@ from assistant.content.reading import build, line_of, read_toml
 from assistant.content.trusted import must_be_trusted, untrusted_because
 from assistant.errors import ConfigError, ContentError
 
-__all__ = ["Loaded", "config_files", "load"]
+__all__ = ["LoadedConfig", "config_files", "load"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _NOT_SETTINGS = frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
-class Loaded:
+class LoadedConfig:
     """The settings and their origins."""
 
     settings: Settings
@@ -54,7 +54,7 @@ def load(
     *,
     config: Path | None = None,
     system: Path = SYSTEM_FOLDER,
-) -> Loaded:
+) -> LoadedConfig:
     """Return the settings that hold here.
 
     Args:
@@ -79,13 +79,13 @@ def load(
         origins |= dict.fromkeys(_leaves(_nested(key, value)), name)
     for key, value in (overrides or {}).items():
         if value is not None:
-            given = str(value) if isinstance(value, Path) else value
-            _check(key, given, "command line")
-            tables = _joined(tables, _nested(key, given))
-            origins |= dict.fromkeys(_leaves(_nested(key, given)), "command line")
+            raw = str(value) if isinstance(value, Path) else value
+            _check(key, raw, "command line")
+            tables = _joined(tables, _nested(key, raw))
+            origins |= dict.fromkeys(_leaves(_nested(key, raw)), "command line")
     settings = _with_folders(_built(tables), environ)
     _check_programs(settings, origins)
-    return Loaded(settings, {key: origins.get(key, "default") for key in _leaves(_plain(settings))}, files)
+    return LoadedConfig(settings, {key: origins.get(key, "default") for key in _leaves(_plain(settings))}, files)
 
 
 def config_files(environ: Mapping[str, str], *, config: Path | None = None, system: Path = SYSTEM_FOLDER) -> Iterator[Path]:
@@ -94,12 +94,12 @@ def config_files(environ: Mapping[str, str], *, config: Path | None = None, syst
     Raises:
         ConfigError: The one file that was named does not exist.
     """
-    named = config or (Path(environ["NIGHTSHIFT_CONFIG"]).expanduser() if environ.get("NIGHTSHIFT_CONFIG") else None)
-    if named is not None:
-        if not _is_file(named):
+    named_file = config or (Path(environ["NIGHTSHIFT_CONFIG"]).expanduser() if environ.get("NIGHTSHIFT_CONFIG") else None)
+    if named_file is not None:
+        if not _is_file(named_file):
             source = "--config" if config is not None else "NIGHTSHIFT_CONFIG"
-            raise ConfigError(f"{named}: named by {source}, but there is no such file")
-        yield named
+            raise ConfigError(f"{named_file}: named by {source}, but there is no such file")
+        yield named_file
         return
     user = _xdg(environ, "XDG_CONFIG_HOME", ".config") / "nightshift" / "config.toml"
     if _is_file(system / "config.toml"):
@@ -119,9 +119,9 @@ def _is_file(path: Path) -> bool:
 
 
 def _xdg(environ: Mapping[str, str], name: str, fallback: str) -> Path:
-    given = Path(environ.get(name, ""))
+    folder = Path(environ.get(name, ""))
     # the XDG specification: a relative path is invalid and is ignored
-    return given if given.is_absolute() else Path(environ.get("HOME") or Path.home()) / fallback
+    return folder if folder.is_absolute() else Path(environ.get("HOME") or Path.home()) / fallback
 
 
 def _checked_table(path: Path) -> dict[str, Any]:
@@ -136,28 +136,35 @@ def _checked_table(path: Path) -> dict[str, Any]:
 
 def _placed(message: str, path: Path) -> str:
     """Put the line into a message of `Settings.__post_init__`, which knows the key but not the file."""
-    found = re.match(re.escape(str(path)) + r":\d+: ((?:\w+\.)*(\w+)): (.*)", message, re.DOTALL)
-    return f"{path}:{line_of(path, found[2])}: {found[1]}: {found[3]}" if found else message
+    match = re.match(re.escape(str(path)) + r":\d+: ((?:\w+\.)*(\w+)): (.*)", message, re.DOTALL)
+    return f"{path}:{line_of(path, match[2])}: {match[1]}: {match[3]}" if match else message
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
-    known = _known_keys()
+    known_keys = _known_keys()
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name.removeprefix(PREFIX) in _NOT_SETTINGS:
             continue
         key = name.removeprefix(PREFIX).lower().replace("__", ".")
-        root = next((one for one in known if key == one or (key.startswith(f"{one}.") and known[one])), None)
+        root = next(
+            (
+                known_key
+                for known_key in known_keys
+                if key == known_key or (key.startswith(f"{known_key}.") and known_keys[known_key])
+            ),
+            None,
+        )
         if root is None:
-            _unknown_variable(name, key, known)
+            _unknown_variable(name, key, known_keys)
             continue
         yield name, key, _parsed(name, key, environ[name])
 
 
-def _unknown_variable(name: str, key: str, known: Mapping[str, bool]) -> None:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+def _unknown_variable(name: str, key: str, known_keys: Mapping[str, bool]) -> None:
+    near = difflib.get_close_matches(key, known_keys, n=1, cutoff=0.75)
     if near or "." in key:
         variable = PREFIX + near[0].upper().replace(".", "__") if near else ""
-        hint = f"did you mean {variable}?" if near else f"known: {', '.join(known)}"
+        hint = f"did you mean {variable}?" if near else f"known: {', '.join(known_keys)}"
         raise ConfigError(f"{name}: there is no setting {key!r}; {hint}")
     # a job or a wrapper may have variables of its own under our name
     logger.warning("environment variable %s is no setting and is ignored", name)
@@ -212,15 +219,15 @@ def _check_programs(settings: Settings, origins: Mapping[str, str]) -> None:
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
-    head, _, rest = key.partition(".")
-    return {head: _nested(rest, value) if rest else value}
+    head, _, inner_key = key.partition(".")
+    return {head: _nested(inner_key, value) if inner_key else value}
 
 
 def _joined(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     joined = dict(under)
     for key, value in over.items():
-        below = joined.get(key)
-        joined[key] = _joined(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        inner = joined.get(key)
+        joined[key] = _joined(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
     return joined
 
 
@@ -249,6 +256,6 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _leaves(table: Mapping[str, Any]) -> Iterator[str]:
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
-            yield from (f"{key}.{below}" for below in _leaves(value))
+            yield from (f"{key}.{inner_key}" for inner_key in _leaves(value))
         else:
             yield key

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from assistant.config.settings import Settings
 
-__all__ = ["Entry", "describe", "shown"]
+__all__ = ["SettingEntry", "describe", "shown"]
 
 
-class Entry(NamedTuple):
+class SettingEntry(NamedTuple):
     """One setting as the manual shows it."""
 
     key: str
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     doc: str
 
 
-def describe() -> list[Entry]:
+def describe() -> list[SettingEntry]:
     """Return every setting, in the order of the file."""
     return list(_entries(Settings, ""))
 
@@ -39,7 +39,7 @@ def shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(shown(item) for item in value)}]"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: found for field in dataclasses.fields(value) if shown(found := getattr(value, field.name))}
+        value = {field.name: inner for field in dataclasses.fields(value) if shown(inner := getattr(value, field.name))}
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_key(key)} = {shown(item)}' for key, item in value.items())} }}" if value else "{}"
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
@@ -50,15 +50,15 @@ def _key(name: str) -> str:
     return name if name.replace("_", "").replace("-", "").isalnum() else shown(name)
 
 
-def _entries(kind: type, prefix: str) -> list[Entry]:
+def _entries(kind: type, prefix: str) -> list[SettingEntry]:
     docs = _docs(kind)
-    entries: list[Entry] = []
+    entries: list[SettingEntry] = []
     for field in dataclasses.fields(kind):
         default = getattr(kind(), field.name)
         if dataclasses.is_dataclass(default):
             entries += _entries(type(default), f"{prefix}{field.name}.")
         else:
-            entries.append(Entry(prefix + field.name, str(field.type), shown(default), docs.get(field.name, "")))
+            entries.append(SettingEntry(prefix + field.name, str(field.type), shown(default), docs.get(field.name, "")))
     return entries
 
 
@@ -72,7 +72,7 @@ def _docs(kind: type) -> dict[str, str]:
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     body = tree.body if isinstance(tree, ast.ClassDef) else []
     docs: dict[str, str] = {}
-    for field, below in pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            docs[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
+    for field, text in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            docs[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
     return docs

@@ -178,7 +178,7 @@ def above(key: str, value: float, limit: float) -> None:
         raise ValueError(f"{key}: must be above {limit:g}, not {value:g}")
 
 
-def one_of(key: str, value: str, known: tuple[str, ...]) -> None:
+def one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
     """Refuse a word that is not known.
 
     Raises:
@@ -186,7 +186,7 @@ def one_of(key: str, value: str, known: tuple[str, ...]) -> None:
     """
     import difflib
 
-    if value not in known:
-        near = difflib.get_close_matches(value, known, n=1)
+    if value not in allowed:
+        near = difflib.get_close_matches(value, allowed, n=1)
         hint = f" did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{key}: {value!r} is unknown;{hint} known: {', '.join(known)}")
+        raise ValueError(f"{key}: {value!r} is unknown;{hint} known: {', '.join(allowed)}")

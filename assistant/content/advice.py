@@ -35,7 +35,7 @@ _GROUP = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
-class Example:
+class AdviceExample:
     """Lines, the first of which is cited, and what is said about them."""
 
     lines: tuple[str, ...]
@@ -56,7 +56,7 @@ class Advice:
     """Of a cited line; RE2, with named groups."""
     clauses: tuple[str, ...]
     """Sentences with `{group}` for what is quoted. The first has to be complete, or nothing is said."""
-    examples: tuple[Example, ...]
+    examples: tuple[AdviceExample, ...]
     variants: tuple[tuple[str, ...], ...] = ()
     """Further sets of clauses; the first set whose first clause can be filled is said, `clauses` before all of them."""
     around: tuple[str, ...] = ()

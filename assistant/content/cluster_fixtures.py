@@ -83,11 +83,11 @@ class Happening:
     """Seconds after the job was submitted."""
 
     def __post_init__(self) -> None:
-        wanted = HAPPENINGS.get(self.word)
-        if wanted is None:
+        needs = HAPPENINGS.get(self.word)
+        if needs is None:
             raise ValueError(f"what = {self.what!r} begins with none of: {', '.join(HAPPENINGS)}")
-        if bool(self.about) is wanted.startswith("nothing") or " " in self.about:
-            raise ValueError(f"what = {self.what!r}: behind {self.word} stands {wanted.partition(':')[0]}")
+        if bool(self.about) is needs.startswith("nothing") or " " in self.about:
+            raise ValueError(f"what = {self.what!r}: behind {self.word} stands {needs.partition(':')[0]}")
 
     @property
     def word(self) -> str:

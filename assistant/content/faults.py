@@ -18,7 +18,7 @@ from assistant.errors import ContentError, UsageError
 from assistant.records import Action, Category, IncidentState
 
 
-class How(StrEnum):
+class FaultEffect(StrEnum):
     """What really happens to the rank that is struck."""
 
     RAISE = "raise"
@@ -99,7 +99,7 @@ class Fault:
     title: str
     meaning: str
     """What it stands for, and what makes it hard."""
-    how: How
+    how: FaultEffect
     tied: Tied
     at_step: int
     """The step from which it may strike."""
@@ -126,7 +126,7 @@ class Fault:
     """Where the wordings come from."""
 
     def __post_init__(self) -> None:
-        if self.how is How.BAD_SAMPLES and (len(self.bad_steps) != 2 or self.bad_steps[0] >= self.bad_steps[1]):
+        if self.how is FaultEffect.BAD_SAMPLES and (len(self.bad_steps) != 2 or self.bad_steps[0] >= self.bad_steps[1]):
             raise ValueError("bad_steps must be two steps, the first below the second")
         if self.tied is Tied.NODE and self.rank is None:
             raise ValueError("a fault of a node needs the rank that runs there")
@@ -153,13 +153,13 @@ def cluster_faults(site: Path | None = None) -> Mapping[str, Fault]:
 
 
 def _read(area: str, site: Path | None) -> dict[str, Fault]:
-    known: dict[str, Fault] = {}
+    faults_by_name: dict[str, Fault] = {}
     for path in content_files(area, site):
         fault = build(Fault, read_toml(path), path)
         if fault.name != path.stem:
             raise ContentError(f"{path}:1: name: is {fault.name!r}, but the file is named {path.stem!r}")
-        known[fault.name] = fault
-    return known
+        faults_by_name[fault.name] = fault
+    return faults_by_name
 
 
 def find_fault(name: str, site: Path | None = None) -> Fault:
@@ -168,11 +168,13 @@ def find_fault(name: str, site: Path | None = None) -> Fault:
     Raises:
         UsageError: There is none of that name; the message lists what there is.
     """
-    known = faults(site)
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    raise UsageError(f"fault {name!r} is unknown{f'; did you mean {near[0]!r}?' if near else ';'} known: {', '.join(known)}")
+    faults_by_name = faults(site)
+    if name in faults_by_name:
+        return faults_by_name[name]
+    near = difflib.get_close_matches(name, faults_by_name, n=1)
+    raise UsageError(
+        f"fault {name!r} is unknown{f'; did you mean {near[0]!r}?' if near else ';'} known: {', '.join(faults_by_name)}"
+    )
 
 
 # The drills on a real cluster: what is done to it while a job trains, and how Nightshift is expected to end it.
@@ -213,10 +215,10 @@ def drills(site: Path | None = None) -> Mapping[str, Drill]:
     Raises:
         ContentError: A file is malformed or not named after its drill.
     """
-    known: dict[str, Drill] = {}
+    drills_by_name: dict[str, Drill] = {}
     for path in content_files("knowledge/drills", site):
         drill = build(Drill, read_toml(path), path)
         if drill.name != path.stem:
             raise ContentError(f"{path}:1: name: is {drill.name!r}, but the file is named {path.stem!r}")
-        known[drill.name] = drill
-    return known
+        drills_by_name[drill.name] = drill
+    return drills_by_name

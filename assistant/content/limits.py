@@ -85,7 +85,7 @@ class NodeLimits:
 
 
 @dataclass(frozen=True)
-class Limits:
+class HardwareLimits:
     """All limits that hold at a site."""
 
     gpu: tuple[GpuLimits, ...]
@@ -95,20 +95,20 @@ class Limits:
 
     def of(self, model: str) -> GpuLimits:
         """Return the limits of a GPU by the name that its driver prints."""
-        fitting = [one for one in self.gpu if one.model.casefold() in model.casefold()]
-        others = [one for one in self.gpu if one.model == "*"]
-        return max(fitting, key=lambda one: len(one.model), default=others[0])
+        fitting = [gpu for gpu in self.gpu if gpu.model.casefold() in model.casefold()]
+        defaults = [gpu for gpu in self.gpu if gpu.model == "*"]
+        return max(fitting, key=lambda gpu: len(gpu.model), default=defaults[0])
 
 
 @cache
-def limits(site: Path | None = None) -> Limits:
+def limits(site: Path | None = None) -> HardwareLimits:
     """Return the limits: the site's `knowledge/limits.toml` as a whole, else the shipped one.
 
     Raises:
         ContentError: The file is malformed, or holds no `[[gpu]]` for every other model (`model = "*"`).
     """
     path = knowledge_file("limits.toml", site)
-    found = build(Limits, read_toml(path), path)
-    if not any(one.model == "*" for one in found.gpu):
+    loaded = build(HardwareLimits, read_toml(path), path)
+    if not any(gpu.model == "*" for gpu in loaded.gpu):
         raise wrong(path, "gpu", 'one [[gpu]] must have model = "*": it stands for every model that has none of its own')
-    return found
+    return loaded

@@ -30,7 +30,7 @@ CONDITION = re.compile(r"\{[^{}]*\}")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-class Ending(StrEnum):
+class PlaybookEnding(StrEnum):
     """How a playbook ends when every step went well."""
 
     RECOVERED = "recovered"
@@ -41,7 +41,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True)
-class Limits:
+class PlaybookLimits:
     """How often a playbook may restart for the same root cause."""
 
     attempts: int = 3
@@ -74,7 +74,7 @@ class Step:
     await_answer: bool = True
     """Whether the playbook waits where the policy asks a person. False goes on meanwhile with what the policy lets it do alone, as
     if the step had failed; the call is made once they say yes."""
-    then: Ending | None = None
+    then: PlaybookEnding | None = None
     """Ends the playbook here, when the step was taken."""
     expect: str = ""
     """Makes it a step that waits: its tool is asked again and again until its value has this `status`, as in a verify."""
@@ -110,7 +110,7 @@ class Fixture:
 
     name: str
     reason: str
-    ends: Ending
+    ends: PlaybookEnding
     """Of the job's first incident."""
     calls: tuple[str, ...] | None = None
     """Names of the tools expected, in order, `verify` included; a repeated look counts once."""
@@ -130,10 +130,10 @@ class Fixture:
     def __post_init__(self) -> None:
         if (self.calls is None) == (self.cluster is None):
             raise ValueError(f"fixture {self.name!r} needs either calls, to be rehearsed, or cluster, to be played there")
-        told = [key for key in ("values", "answers", "fails", "arguments") if getattr(self, key)]
-        if self.cluster is not None and told:
+        answer_keys = [key for key in ("values", "answers", "fails", "arguments") if getattr(self, key)]
+        if self.cluster is not None and answer_keys:
             raise ValueError(
-                f"fixture {self.name!r} is played on the cluster, which gives the answers: leave out {', '.join(told)}"
+                f"fixture {self.name!r} is played on the cluster, which gives the answers: leave out {', '.join(answer_keys)}"
             )
 
 
@@ -149,8 +149,8 @@ class Playbook:
     fixture: tuple[Fixture, ...] = ()
     actions: tuple[Action, ...] = ()
     """Where not empty: only for a diagnosis with one of these actions."""
-    limits: Limits = Limits()
-    ends: Ending = Ending.RECOVERED
+    limits: PlaybookLimits = PlaybookLimits()
+    ends: PlaybookEnding = PlaybookEnding.RECOVERED
     name: str = ""
     """Name of the file, without `.toml`."""
     path: Path = Path()
@@ -237,41 +237,41 @@ def _named(table: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _check_names(playbook: Playbook) -> None:
-    seen: set[str] = set()
+    used_names: set[str] = set()
     for number, entry in enumerate(playbook.entries):
-        where = f"{playbook.path}:{playbook.line(number)}: name"
+        location = f"{playbook.path}:{playbook.line(number)}: name"
         if not NAME.fullmatch(entry.name) or entry.name in ROOTS:
-            raise ContentError(f"{where}: {entry.name!r} must be a small-letter word that is none of: {', '.join(ROOTS)}")
-        if entry.name in seen:
-            raise ContentError(f"{where}: {entry.name!r} is used twice; give one of the steps another `name`")
-        seen.add(entry.name)
+            raise ContentError(f"{location}: {entry.name!r} must be a small-letter word that is none of: {', '.join(ROOTS)}")
+        if entry.name in used_names:
+            raise ContentError(f"{location}: {entry.name!r} is used twice; give one of the steps another `name`")
+        used_names.add(entry.name)
 
 
 def _check_references(playbook: Playbook) -> None:
     """Every path must begin with a root or an earlier step."""
-    known = set(ROOTS) - {"item"}
+    known_names = set(ROOTS) - {"item"}
     for number, entry in enumerate(playbook.entries):
-        each = entry.each if isinstance(entry, Step) else ""
-        conditions = [entry.when, entry.unless, each] if isinstance(entry, Step) else [entry.when]
+        repeated = entry.each if isinstance(entry, Step) else ""
+        conditions = [entry.when, entry.unless, repeated] if isinstance(entry, Step) else [entry.when]
         for condition in filter(None, conditions):
             if not CONDITION.fullmatch(condition):
                 raise _reference_error(playbook, number, condition, "is no condition: exactly one path in braces")
-        if isinstance(entry, Step) and entry.expect and each:
-            raise _reference_error(playbook, number, each, "repeats the step, and expect waits in it: only one of both")
+        if isinstance(entry, Step) and entry.expect and repeated:
+            raise _reference_error(playbook, number, repeated, "repeats the step, and expect waits in it: only one of both")
         for path in references([*conditions, dict(entry.with_), entry.why]):
             if not PATH.fullmatch(path):
                 raise _reference_error(playbook, number, path, "is no path: only {path.to.value} is known, no expressions")
-            if path.split(".")[0] not in known | ({"item"} if each else set()):
-                raise _reference_error(playbook, number, path, f"finds nothing; known here: {', '.join(sorted(known))}")
-        known.add(entry.name)
+            if path.split(".")[0] not in known_names | ({"item"} if repeated else set()):
+                raise _reference_error(playbook, number, path, f"finds nothing; known here: {', '.join(sorted(known_names))}")
+        known_names.add(entry.name)
 
 
-def _reference_error(playbook: Playbook, number: int, found: str, why: str) -> ContentError:
+def _reference_error(playbook: Playbook, number: int, reference: str, why: str) -> ContentError:
     lines = playbook.path.read_text(encoding="utf-8").splitlines()
     first = playbook.line(number)
-    line = next((n for n, text in enumerate(lines, 1) if n >= first and found in text), first)
+    line = next((n for n, text in enumerate(lines, 1) if n >= first and reference in text), first)
     key = lines[line - 1].split("=")[0].strip()
-    return ContentError(f"{playbook.path}:{line}: {key}: {found!r} {why}")
+    return ContentError(f"{playbook.path}:{line}: {key}: {reference!r} {why}")
 
 
 @cache
@@ -285,13 +285,13 @@ def playbooks(site: Path | None = None) -> Mapping[str, Playbook]:
     return {path.stem: read_playbook(path, shipped=path.parent != own) for path in content_files("playbooks", site)}
 
 
-def choose_playbook(diagnosis: Diagnosis, known: Mapping[str, Playbook]) -> Playbook | None:
+def choose_playbook(diagnosis: Diagnosis, playbooks: Mapping[str, Playbook]) -> Playbook | None:
     """Return the playbook for a diagnosis: by its reason, else its action, else its category; the site's before a shipped one."""
-    fitting = [book for book in known.values() if not book.actions or diagnosis.action in book.actions]
+    fitting = [book for book in playbooks.values() if not book.actions or diagnosis.action in book.actions]
     for word in (diagnosis.reason, diagnosis.action, f"category:{diagnosis.category}"):
-        found = sorted((book for book in fitting if str(word) in book.handles), key=lambda book: (book.shipped, book.name))
-        if found:
-            return found[0]
+        candidates = sorted((book for book in fitting if str(word) in book.handles), key=lambda book: (book.shipped, book.name))
+        if candidates:
+            return candidates[0]
     return None
 
 

@@ -34,13 +34,13 @@ def content_files(area: str, site: Path | None = None, suffix: str = ".toml") ->
     Raises:
         ContentError: Others than root and this account may write a file of the site, or it is no regular file.
     """
-    found = {path.name: path for path in shipped(area).glob(f"*{suffix}")}
+    files = {path.name: path for path in shipped(area).glob(f"*{suffix}")}
     if site is not None and (site / area).is_dir():
         own = {path.name: path for path in (site / area).glob(f"*{suffix}")}
         for path in own.values():
             must_be_trusted(path)
-        found |= own
-    yield from (found[name] for name in sorted(found))
+        files |= own
+    yield from (files[name] for name in sorted(files))
 
 
 def knowledge_file(name: str, site: Path | None = None) -> Path:
@@ -97,9 +97,9 @@ def _start(path: Path, trail: Trail) -> int:
     return start
 
 
-def wrong(path: Path, key: str, found: str, *, occurrence: int = 0, trail: Trail = ()) -> ContentError:
+def wrong(path: Path, key: str, problem: str, *, occurrence: int = 0, trail: Trail = ()) -> ContentError:
     """Return the error for a key of a file."""
-    return ContentError(f"{path}:{line_of(path, key, occurrence, _start(path, trail))}: {key}: {found}")
+    return ContentError(f"{path}:{line_of(path, key, occurrence, _start(path, trail))}: {key}: {problem}")
 
 
 def build(kind: type[Record], table: Mapping[str, Any], path: Path, *, trail: Trail = ()) -> Record:
@@ -114,14 +114,14 @@ def build(kind: type[Record], table: Mapping[str, Any], path: Path, *, trail: Tr
     Raises:
         ContentError: A key is unknown, missing or of the wrong type.
     """
-    known = _FIELDS.get(kind) or _FIELDS.setdefault(kind, _fields(kind))
+    known_fields = _FIELDS.get(kind) or _FIELDS.setdefault(kind, _fields(kind))
     for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
+        if key not in known_fields:
+            near = difflib.get_close_matches(key, known_fields, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise wrong(path, key, f"unknown key{hint} known: {', '.join(sorted(known))}", trail=trail)
+            raise wrong(path, key, f"unknown key{hint} known: {', '.join(sorted(known_fields))}", trail=trail)
     values: dict[str, Any] = {}
-    for name, (hint_type, required) in known.items():
+    for name, (hint_type, required) in known_fields.items():
         if name in table:
             values[name] = _value(hint_type, table[name], path, name, trail)
         elif required:
@@ -147,8 +147,8 @@ def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
     }
 
 
-def _value(wanted: Any, value: Any, path: Path, key: str, trail: Trail) -> Any:
-    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+def _value(expected: Any, value: Any, path: Path, key: str, trail: Trail) -> Any:
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin in (typing.Union, types.UnionType):
         return _value(next(a for a in arguments if a is not type(None)), value, path, key, trail)
     if origin is tuple:
@@ -159,38 +159,38 @@ def _value(wanted: Any, value: Any, path: Path, key: str, trail: Trail) -> Any:
         if not isinstance(value, dict):
             raise wrong(path, key, f"must be a table, not {value!r}", trail=trail)
         return {str(k): _value(arguments[1], v, path, str(k), (*trail, (key, 0))) for k, v in value.items()}
-    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
+    if dataclasses.is_dataclass(expected) and isinstance(expected, type):
         if not isinstance(value, dict):
             raise wrong(path, key, f"must be a table, not {value!r}", trail=trail)
-        return build(wanted, value, path, trail=(*trail, (key, 0)))
-    return _scalar(wanted, value, path, key, trail)
+        return build(expected, value, path, trail=(*trail, (key, 0)))
+    return _scalar(expected, value, path, key, trail)
 
 
-def _item(wanted: Any, value: Any, path: Path, key: str, trail: Trail, number: int) -> Any:
+def _item(expected: Any, value: Any, path: Path, key: str, trail: Trail, number: int) -> Any:
     """Return one item of a list; a table among them begins on a line of its own."""
-    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type) and isinstance(value, dict):
-        return build(wanted, value, path, trail=(*trail, (key, number)))
-    return _value(wanted, value, path, key, trail)
+    if dataclasses.is_dataclass(expected) and isinstance(expected, type) and isinstance(value, dict):
+        return build(expected, value, path, trail=(*trail, (key, number)))
+    return _value(expected, value, path, key, trail)
 
 
-def _scalar(wanted: Any, value: Any, path: Path, key: str, trail: Trail) -> Any:
-    if wanted is Any or wanted is object:
+def _scalar(expected: Any, value: Any, path: Path, key: str, trail: Trail) -> Any:
+    if expected is Any or expected is object:
         return value
-    if isinstance(wanted, type) and issubclass(wanted, enum.StrEnum):
+    if isinstance(expected, type) and issubclass(expected, enum.StrEnum):
         try:
-            return wanted(value)
+            return expected(value)
         except ValueError:
-            near = difflib.get_close_matches(str(value), [str(m) for m in wanted], n=1)
+            near = difflib.get_close_matches(str(value), [str(m) for m in expected], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            listed = ", ".join(str(m) for m in wanted)
+            listed = ", ".join(str(m) for m in expected)
             raise wrong(path, key, f"{value!r} is none of: {listed}{hint}", trail=trail) from None
-    if wanted is Path and isinstance(value, str):
+    if expected is Path and isinstance(value, str):
         return Path(value).expanduser()
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+    if expected is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(wanted, type) and isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
+    if isinstance(expected, type) and isinstance(value, expected) and (expected is bool or not isinstance(value, bool)):
         return value
-    raise wrong(path, key, f"must be {getattr(wanted, '__name__', wanted)}, not {value!r}", trail=trail)
+    raise wrong(path, key, f"must be {getattr(expected, '__name__', expected)}, not {value!r}", trail=trail)
 
 
 # Wordings that the line ranker is trained on: how real programs tell of each reason, and what only looks like it.
@@ -223,13 +223,13 @@ def wordings(site: Path | None = None) -> Mapping[str, Wordings]:
     Raises:
         ContentError: A file is malformed or not named after its reason.
     """
-    found: dict[str, Wordings] = {}
+    wordings_by_reason: dict[str, Wordings] = {}
     for path in content_files(AREA, site):
         entry = build(Wordings, read_toml(path), path)
         if entry.reason != path.stem:
             raise ContentError(f"{path}:1: reason: is {entry.reason!r}, but the file is named {path.stem!r}")
-        found[entry.reason] = entry
-    return found
+        wordings_by_reason[entry.reason] = entry
+    return wordings_by_reason
 
 
 # The Filter Rules of log compression: patterns of routine lines, in knowledge/filters/*.toml.
@@ -265,13 +265,13 @@ def filters(site: Path | None = None) -> tuple[Filter, ...]:
     Raises:
         ContentError: A file is malformed or an id is used twice.
     """
-    known: dict[str, Filter] = {}
+    filters_by_id: dict[str, Filter] = {}
     for path in content_files("knowledge/filters", site):
         for entry in build(_FilterFile, read_toml(path), path).filter:
-            if entry.id in known:
+            if entry.id in filters_by_id:
                 raise ContentError(f"{path}: id {entry.id!r} is used twice")
-            known[entry.id] = entry
-    return tuple(known.values())
+            filters_by_id[entry.id] = entry
+    return tuple(filters_by_id.values())
 
 
 # Names that libraries took away, and packages that are named otherwise than their module: knowledge/renames.toml.

@@ -17,7 +17,7 @@ from assistant.errors import ContentError
 from assistant.records import Action, Category
 
 
-class Source(StrEnum):
+class SignatureSource(StrEnum):
     """Where a line stands: how far it can be believed, and about what."""
 
     JOB = "job"
@@ -57,7 +57,7 @@ class Signature:
     examples: tuple[str, ...]
     """Whole lines that it must match; real wordings."""
     role: Role = Role.ROOT
-    where: tuple[Source, ...] = (Source.JOB,)
+    where: tuple[SignatureSource, ...] = (SignatureSource.JOB,)
     """Kinds of files in which it counts."""
     weight: float = 0.8
     """0..1: how sure the reason is when this line is the earliest root."""
@@ -129,7 +129,7 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
     Raises:
         ContentError: A file is malformed, is not named after its reason, or uses a signature id twice.
     """
-    known: dict[str, Reason] = {}
+    reasons_by_name: dict[str, Reason] = {}
     ids: dict[str, Path] = {}
     for path in content_files("knowledge/reasons", site):
         reason = build(Reason, read_toml(path), path)
@@ -140,5 +140,5 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
             if entry.id in ids:
                 raise ContentError(f"{path}: id {entry.id!r} is used in {ids[entry.id]} already")
             ids[entry.id] = path
-        known[reason.name] = reason
-    return known
+        reasons_by_name[reason.name] = reason
+    return reasons_by_name

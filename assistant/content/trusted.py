@@ -36,8 +36,8 @@ def read_trusted(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        what = "is a link that points to nothing" if path.is_symlink() else "does not exist"
-        raise ContentError(f"{path}: {what}") from error
+        problem = "is a link that points to nothing" if path.is_symlink() else "does not exist"
+        raise ContentError(f"{path}: {problem}") from error
     except (OSError, ValueError) as error:
         raise ContentError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:

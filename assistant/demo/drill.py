@@ -23,7 +23,7 @@ from assistant.display import json_text, line
 from assistant.engine import Engine
 from assistant.engine.report import report
 from assistant.logs.metrics import metric_points
-from assistant.logs.tail import Follower
+from assistant.logs.tail import LogFollower
 from assistant.nodeset import fold
 from assistant.records import Call, Diagnosis, Job, JobState
 from assistant.store import Store
@@ -56,7 +56,7 @@ class Screen:
         self._console, self._steps = console, steps
         self._began: datetime | None = None
         self._shown: set[str] = set()
-        self._followers: dict[str, Follower] = {}
+        self._followers: dict[str, LogFollower] = {}
         self._bar = Progress(TextColumn("{task.description}"), BarColumn(40), TextColumn("{task.fields[loss]}"), console=console)
         self._tasks: dict[str, int] = {}
         self._live = Live(self._bar, console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
@@ -94,7 +94,7 @@ class Screen:
     def _progress(self, job: Job) -> None:
         if self._live is None or job.log is None:
             return
-        follower = self._followers.setdefault(job.id, Follower(job.log))
+        follower = self._followers.setdefault(job.id, LogFollower(job.log))
         points = metric_points(follower.news().lines)
         if job.id not in self._tasks:
             self._tasks[job.id] = self._bar.add_task(f"job {job.id}", total=self._steps, loss="")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from assistant.content.reasons import Source
+from assistant.content.reasons import SignatureSource
 from assistant.diagnose.device_events import Meaning, combined
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding, kept_of, of_job, of_line, split, strongest
@@ -44,7 +44,9 @@ def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
             if meaning.reason not in knowledge.hidden:
                 yield _of_code(line, meaning)
             continue
-        kept = [s for s in kept_of(signatures.get(line.number, ()), herrings.get(line.number, ())) if Source.KERNEL in s.where]
+        kept = [
+            s for s in kept_of(signatures.get(line.number, ()), herrings.get(line.number, ())) if SignatureSource.KERNEL in s.where
+        ]
         for signature in strongest(kept):
             finding = of_line(signature, line.number, line.text, facts, "dmesg.log")
             named = groups(signature, line.text).get("node")
@@ -72,7 +74,11 @@ def of_scheduler(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what the scheduler says about this job and its nodes."""
     signatures, herrings, _ = split(facts.scheduler_hits)
     for line in facts.scheduler:
-        kept = [s for s in kept_of(signatures.get(line.number, ()), herrings.get(line.number, ())) if Source.SCHEDULER in s.where]
+        kept = [
+            s
+            for s in kept_of(signatures.get(line.number, ()), herrings.get(line.number, ()))
+            if SignatureSource.SCHEDULER in s.where
+        ]
         if not kept or not _ours(line.text, facts):
             continue
         for signature in strongest(kept):

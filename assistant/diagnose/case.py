@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from assistant.errors import InputError
-from assistant.logs.attempt import JobLogs, LogFile, LogState
-from assistant.logs.declared import Origin
+from assistant.logs.attempt import JobLogs, LogFile, LogFileState
+from assistant.logs.declared import LogOrigin
 from assistant.logs.lines import Line
 from assistant.logs.reading import open_log
 from assistant.records import Event, Job
@@ -70,10 +70,10 @@ class Case:
     def with_logs(self, logs: JobLogs) -> Case:
         """Return the case with what was found of the job's logs: one that is its whole output as `job_log`, else all of them."""
         unread = tuple(file.described() for file in logs.files if not file.readable) + logs.problems
-        main = next((file for file in logs.files if file.origin is Origin.OUTPUT), None)
+        main = next((file for file in logs.files if file.origin is LogOrigin.OUTPUT), None)
         if main is not None and len(logs.readable) <= main.readable and not main.begin:
             # one that cannot be opened is kept, too: opening it says why
-            there = main.readable or main.state is LogState.UNREADABLE
+            there = main.readable or main.state is LogFileState.UNREADABLE
             return replace(self, job_log=main.path if there else None, logs=(), unread=unread)
         return replace(self, job_log=None, logs=logs.readable, unread=unread)
 
@@ -162,11 +162,17 @@ def _beside(folder: Path, job_log: Path | None) -> tuple[LogFile, ...]:
     files = []
     for path in [main, *(path for path in paths if path != main)]:
         status = status_of(path)
-        origin = Origin.OUTPUT if path == main else Origin.ERROR if _is_error(path) else Origin.STEP
+        origin = LogOrigin.OUTPUT if path == main else LogOrigin.ERROR if _is_error(path) else LogOrigin.STEP
         written = datetime.fromtimestamp(status.st_mtime, UTC)
         files.append(
             LogFile(
-                path, origin, "in the folder", LogState.READABLE, size_bytes=status.st_size, inode=status.st_ino, written=written
+                path,
+                origin,
+                "in the folder",
+                LogFileState.READABLE,
+                size_bytes=status.st_size,
+                inode=status.st_ino,
+                written=written,
             )
         )
     return tuple(files)

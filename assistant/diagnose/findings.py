@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from assistant.content.reasons import Herring, Role, Signature, Source
+from assistant.content.reasons import Herring, Role, Signature, SignatureSource
 from assistant.diagnose.chains import Judged, bare, judge
 from assistant.diagnose.classes import meaning, network_disk
 from assistant.diagnose.device_events import Meaning, event_of, meaning_of
@@ -202,7 +202,7 @@ def of_line(signature: Signature, number: int, text: str, facts: Facts, file: st
     """Return what one signature says on one line."""
     body = facts.streams.body(text)
     named = groups(signature, text)
-    beside = Source.JOB not in signature.where
+    beside = SignatureSource.JOB not in signature.where
     return Finding(
         reason_of(signature),
         signature.role,

@@ -11,7 +11,7 @@ from itertools import pairwise
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.times import stamp
-from assistant.logs.phases import BEGINS, ENDS, OVER, Phase
+from assistant.logs.phases import BEGINS, ENDS, OVER, LogPhase
 from assistant.records import Category, Diagnosis, NodePattern, PatternKind
 
 LOOK_BACK = 400
@@ -88,7 +88,7 @@ def phase_of(facts: Facts, line: int) -> str:
             if OVER[phase].search(before.text):
                 return _training(done, facts, at)
             if begins.search(before.text):
-                loaded = phase is Phase.LOADING and (_DONE_LOADING.search(before.text) or _raised_elsewhere(facts, at))
+                loaded = phase is LogPhase.LOADING and (_DONE_LOADING.search(before.text) or _raised_elsewhere(facts, at))
                 return _training(done, facts, at) if loaded else str(phase)
     return _training(done, facts, at)
 

@@ -19,7 +19,7 @@ from assistant.diagnose.labels import Label
 from assistant.diagnose.ranked import guess
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.features import places
-from assistant.llm.training import Example
+from assistant.llm.training import TrainingExample
 from assistant.ports import Ranker
 from assistant.rules.matching import Entry, Patterns
 
@@ -120,7 +120,7 @@ def verdicts(labels: Iterable[Label], knowledge: Knowledge, *, unseen: bool = Tr
     return found
 
 
-def unseen_lessons(examples: Iterable[Example], labels: Iterable[Label], least: float = LIKE) -> list[Example]:
+def unseen_lessons(examples: Iterable[TrainingExample], labels: Iterable[Label], least: float = LIKE) -> list[TrainingExample]:
     """Return what a ranker may learn from that is to be judged on these cases: no line that is like a labelled one.
 
     Lines that speak for no reason all stay: they stand in every log.

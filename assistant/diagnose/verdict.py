@@ -47,7 +47,7 @@ from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places
 from assistant.diagnose.wording import advice, summary
-from assistant.logs.attempt import LogState
+from assistant.logs.attempt import LogFileState
 from assistant.logs.spikes import Spike
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, NodeFinding, Rival
 
@@ -290,7 +290,7 @@ def _told_of_logs(found: Diagnosis, facts: Facts) -> Diagnosis:
         return found
     if not facts.case.has_log:
         return replace(found, summary=f"{found.summary} No log of the job could be read: {'; '.join(unread[:3])}.")
-    closed = [words for words in unread if f": {LogState.UNREADABLE}" in words]
+    closed = [words for words in unread if f": {LogFileState.UNREADABLE}" in words]
     return replace(found, summary=f"{found.summary} Not read: {'; '.join(closed[:3])}.") if closed else found
 
 

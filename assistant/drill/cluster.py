@@ -22,7 +22,7 @@ from assistant.engine.times import times_of
 from assistant.errors import Denied, NightshiftError, Unavailable
 from assistant.gate.kill_switch import stopped_by
 from assistant.logs.metrics import metric_points
-from assistant.logs.tail import Follower
+from assistant.logs.tail import LogFollower
 from assistant.policy import Mode, Policy, PolicyInForce
 from assistant.ports import Scheduler, SystemClock
 from assistant.records import CallStatus, Job, JobSpec, JobState, NodeState, Outcome
@@ -90,7 +90,7 @@ class ClusterDrill:
         self._wait_for_nodes()
         began, owner = time.monotonic(), owner_name("drill")
         job_id = self.cluster.submit(self._spec())
-        log = Follower(self.folder / f"job-{job_id}.log")
+        log = LogFollower(self.folder / f"job-{job_id}.log")
         try:
             while time.monotonic() - began < self.drill.seconds:
                 self._strike_when_due(job_id, log)
@@ -176,7 +176,7 @@ class ClusterDrill:
             environment={"NIGHTSHIFT_FAULT_DIR": str(faults)},
         )
 
-    def _strike_when_due(self, job_id: str, log: Follower) -> None:
+    def _strike_when_due(self, job_id: str, log: LogFollower) -> None:
         if self.struck:
             return
         points = metric_points(log.news().lines)

@@ -62,8 +62,8 @@ def lm_eval_score(results: Sequence[Mapping[str, Any]], task: str) -> dict[str, 
     """
     total, items, metric = 0.0, 0, ""
     for result in results:
-        found = dict(result.get("results", {}).get(task, {}))
-        numbers = {name: value for name, value in found.items() if isinstance(value, (int, float)) and "_stderr" not in name}
+        task_results = dict(result.get("results", {}).get(task, {}))
+        numbers = {name: value for name, value in task_results.items() if isinstance(value, (int, float)) and "_stderr" not in name}
         if not numbers:
             raise ValueError(f"lm-eval has no result of task {task!r}; it has: {', '.join(result.get('results', {})) or 'none'}")
         metric = metric or min(numbers, key=_rank)
@@ -120,26 +120,26 @@ def _score(kind: str, words: Sequence[str], more: Sequence[str]) -> int:
             status = processes.run(words, environment=processes.own_environment()).returncode
             if status:
                 return status
-        found = opencompass_score([read_json(path, MOST_BYTES) for path in _below(out) if path.match("results/*/*.json")])
+        score_record = opencompass_score([read_json(path, MOST_BYTES) for path in _below(out) if path.match("results/*/*.json")])
     else:
-        found = lm_eval_score([read_json(path, MOST_BYTES) for path in _below(out) if path.match("results_*.json")], dataset)
-    score.write_text(json.dumps(found), encoding="utf-8")
+        score_record = lm_eval_score([read_json(path, MOST_BYTES) for path in _below(out) if path.match("results_*.json")], dataset)
+    score.write_text(json.dumps(score_record), encoding="utf-8")
     return 0
 
 
 def main(words: Sequence[str]) -> int:
     """Run `KIND infer MODEL DATASET FIRST LAST OUT` or `KIND score DATASET OUT SCORE`, and return the exit status."""
     cut = list(words).index("--") if "--" in words else len(words)
-    kind, what, *rest = [*words[:cut], "", ""]
-    rest, more = rest[:-2], words[cut + 1 :]
+    kind, step, *arguments = [*words[:cut], "", ""]
+    arguments, more = arguments[:-2], words[cut + 1 :]
     lengths = {"infer": 5, "score": 3}
-    if kind not in ("lm-eval", "opencompass") or len(rest) != lengths.get(what):
+    if kind not in ("lm-eval", "opencompass") or len(arguments) != lengths.get(step):
         sys.stderr.write(f"usage: {(main.__doc__ or '').splitlines()[0]}\n")
         return 2
     try:
-        return (_infer if what == "infer" else _score)(kind, rest, more)
+        return (_infer if step == "infer" else _score)(kind, arguments, more)
     except (OSError, ValueError, KeyError) as error:
-        sys.stderr.write(f"{kind} {what}: {error}\n")
+        sys.stderr.write(f"{kind} {step}: {error}\n")
         return 1
 
 

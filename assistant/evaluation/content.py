@@ -18,7 +18,7 @@ SUMS = "SHA256SUMS"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """One file."""
 
     size: int
@@ -30,7 +30,7 @@ class WrongContent(Exception):
     """A copy is not what the source has, or is said to have."""
 
 
-def listing(source: Path) -> dict[str, Entry]:
+def listing(source: Path) -> dict[str, FileEntry]:
     """Return the files of a model by relative path; a model of one file has one entry with its name. Links are followed.
 
     Raises:
@@ -38,24 +38,24 @@ def listing(source: Path) -> dict[str, Entry]:
         OSError: Something in it cannot be read, or is neither file nor folder.
     """
     if source.is_file():
-        return {source.name: Entry(source.stat().st_size)}
+        return {source.name: FileEntry(source.stat().st_size)}
     if not source.is_dir():
         raise FileNotFoundError(f"{source} does not exist")
-    found = {str(path.relative_to(source)): Entry(path.stat().st_size) for path in _files(source, frozenset())}
-    if not found:
+    entries = {str(path.relative_to(source)): FileEntry(path.stat().st_size) for path in _files(source, frozenset())}
+    if not entries:
         raise FileNotFoundError(f"{source} holds no file")
     sums = _sums(source / SUMS)
-    return {name: Entry(one.size, sums.get(name, "")) for name, one in found.items()}
+    return {name: FileEntry(entry.size, sums.get(name, "")) for name, entry in entries.items()}
 
 
-def total(files: Mapping[str, Entry]) -> int:
+def total(files: Mapping[str, FileEntry]) -> int:
     """Return the size of all files together."""
-    return sum(one.size for one in files.values())
+    return sum(entry.size for entry in files.values())
 
 
-def new_digest(known: str) -> Any:
+def new_digest(expected: str) -> Any:
     """Return an empty digest of the kind that a known one has; blake2b where none is known."""
-    return hashlib.sha256() if known.startswith("sha256:") else hashlib.blake2b(digest_size=20)
+    return hashlib.sha256() if expected.startswith("sha256:") else hashlib.blake2b(digest_size=20)
 
 
 def shown(digest: Any) -> str:
@@ -63,39 +63,39 @@ def shown(digest: Any) -> str:
     return f"{digest.name}:{digest.hexdigest()}"
 
 
-def digest_of(path: Path, known: str = "") -> str:
+def digest_of(path: Path, expected: str = "") -> str:
     """Return the digest of a file's content, of the kind that `known` has."""
-    digest = new_digest(known)
+    digest = new_digest(expected)
     with open_regular(path) as file:
         while block := file.read(BLOCK):
             digest.update(block)
     return shown(digest)
 
 
-def compare(copy: Mapping[str, Entry], wanted: Mapping[str, Entry]) -> None:
+def compare(copy: Mapping[str, FileEntry], listed: Mapping[str, FileEntry]) -> None:
     """Make sure that a copy is what is wanted; digests count where both sides know one of the same kind.
 
     Raises:
         WrongContent: It is not; the message names the first file.
     """
-    missing, more = sorted(set(wanted) - set(copy)), sorted(set(copy) - set(wanted))
+    missing, more = sorted(set(listed) - set(copy)), sorted(set(copy) - set(listed))
     if missing or more:
         raise WrongContent(f"{missing[0]} is missing in the copy" if missing else f"{more[0]} is in the copy, not in the source")
-    for name, one in wanted.items():
-        if copy[name].size != one.size:
-            raise WrongContent(f"{name} has {copy[name].size} bytes in the copy, {one.size} are wanted")
-        kinds = {digest.partition(":")[0] for digest in (copy[name].digest, one.digest)}
-        if len(kinds) == 1 and copy[name].digest != one.digest:
-            raise WrongContent(f"{name} has the wrong content: {copy[name].digest} was read, {one.digest} is wanted")
+    for name, entry in listed.items():
+        if copy[name].size != entry.size:
+            raise WrongContent(f"{name} has {copy[name].size} bytes in the copy, {entry.size} are wanted")
+        kinds = {digest.partition(":")[0] for digest in (copy[name].digest, entry.digest)}
+        if len(kinds) == 1 and copy[name].digest != entry.digest:
+            raise WrongContent(f"{name} has the wrong content: {copy[name].digest} was read, {entry.digest} is wanted")
 
 
-def _files(folder: Path, above: frozenset[str]) -> Iterator[Path]:
-    here = above | {os.path.realpath(folder)}
+def _files(folder: Path, parents: frozenset[str]) -> Iterator[Path]:
+    ancestors = parents | {os.path.realpath(folder)}
     for path in list_folder(folder):
         if path.is_dir():
-            if os.path.realpath(path) in here:
+            if os.path.realpath(path) in ancestors:
                 raise OSError(f"{path} leads back to a folder above it")
-            yield from _files(path, here)
+            yield from _files(path, ancestors)
         elif path.is_file():
             yield path
         else:
@@ -105,5 +105,5 @@ def _files(folder: Path, above: frozenset[str]) -> Iterator[Path]:
 def _sums(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    found = re.findall(r"^([0-9a-f]{64}) [ *](?:\./)?(.+)$", read_whole(path).decode("utf-8", "replace"), re.MULTILINE)
-    return {name: f"sha256:{digest}" for digest, name in found}
+    sums = re.findall(r"^([0-9a-f]{64}) [ *](?:\./)?(.+)$", read_whole(path).decode("utf-8", "replace"), re.MULTILINE)
+    return {name: f"sha256:{digest}" for digest, name in sums}

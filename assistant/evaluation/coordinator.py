@@ -14,11 +14,11 @@ from assistant.errors import NightshiftError, Unavailable
 from assistant.evaluation.coordinator_plan import Estimator, Planner
 from assistant.evaluation.files import claim
 from assistant.evaluation.fleet import Fleet
-from assistant.evaluation.job_tracking import Follower
-from assistant.evaluation.journal import CLEAN, METRIC, TRIAL, Failure, JobNote, Journal, Outputs, State, listed
+from assistant.evaluation.job_tracking import JobFollower
+from assistant.evaluation.journal import CLEAN, METRIC, TRIAL, EvaluationFailure, JobNote, Journal, JournalState, Outputs, listed
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.pending_work import LEAST_S, holding
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
 from assistant.evaluation.remaining_work import corrected, gaps, is_complete, is_far, seconds_of
 from assistant.evaluation.run_spec import load_asked
 from assistant.evaluation.strategies import to_shed
@@ -71,24 +71,24 @@ class Coordinator:
         self.fleet = Fleet(self.asked, self.state)
         self.outputs = Outputs(folder, self.asked.datasets)
         self.estimates: Mapping[str, Estimate] = self.asked.estimates
-        self.plan = Plan((), 0.0, 0.0)
+        self.plan = TrialPlan((), 0.0, 0.0)
         self.patience_s = PATIENCE_S
         self.uncleaned: tuple[str, ...] = ()
         self._planner = planner
         self._estimator = estimator
         self._send = Submitter(folder, self.asked, self.journal, submit or (lambda _, spec: scheduler.submit(spec)))
-        self._follow = Follower(folder, scheduler, self.journal, self._send, cancel or (lambda _, job: scheduler.cancel(job)))
+        self._follow = JobFollower(folder, scheduler, self.journal, self._send, cancel or (lambda _, job: scheduler.cancel(job)))
         self._queue: list[Trial] = []
         self._planned_on: tuple[object, ...] = ()
         self._planned_with = self._shed_with = self.estimates
         self._shed_on = self.fleet.size
-        self._items = {one.name: one.items for one in self.asked.datasets}
+        self._items = {dataset.name: dataset.items for dataset in self.asked.datasets}
         self._crowded: set[str] = set()
         """Nodes on which jobs of ours waited in vain: they come last."""
         self._idle_since: float | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> JournalState:
         """What is known of the run."""
         return self.journal.state
 
@@ -107,9 +107,9 @@ class Coordinator:
         self.journal.write("resumed", at=time.time())
         silent_since: float | None = None
         while True:
-            done = False
+            is_done = False
             try:
-                done = self.step()
+                is_done = self.step()
                 silent_since = None
             except Unavailable as error:
                 silent_since = silent_since if silent_since is not None else self.clock.ticks()
@@ -121,7 +121,7 @@ class Coordinator:
                 raise
             if look is not None:
                 look(self)
-            if done:
+            if is_done:
                 break
             self.clock.sleep(poll_s)
         self.clean(poll_s=poll_s)
@@ -157,7 +157,7 @@ class Coordinator:
 
     def is_done(self) -> bool:
         """Whether every dataset has a score or is given up."""
-        return all(self.has_ended(one) for one in self.asked.datasets)
+        return all(self.has_ended(dataset) for dataset in self.asked.datasets)
 
     def has_ended(self, dataset: Dataset) -> bool:
         """Whether a dataset has a score or is given up."""
@@ -169,15 +169,15 @@ class Coordinator:
             *self.outputs.made,
             *(piece for note in self.state.live(TRIAL) for piece in note.held),
         ]
-        return [piece for one in self._open() for piece in gaps(one, covered)]
+        return [piece for dataset in self._open() for piece in gaps(dataset, covered)]
 
     def _open(self) -> list[Dataset]:
-        return [one for one in self.asked.datasets if one.name not in self.state.sunk]
+        return [dataset for dataset in self.asked.datasets if dataset.name not in self.state.sunk]
 
     def _see_outputs(self, active: Sequence[JobNote]) -> None:
         self.outputs.look(active)
-        seen, own = self.outputs.seen, self._estimator
-        self.estimates = own(seen) if own is not None else corrected(self.asked.estimates, seen, self._items)
+        measured, own = self.outputs.seen, self._estimator
+        self.estimates = own(measured) if own is not None else corrected(self.asked.estimates, measured, self._items)
 
     def _sink(self) -> None:
         """Give up datasets of which something failed too often."""
@@ -191,10 +191,10 @@ class Coordinator:
         for node in self.fleet.lost():
             self.journal.write("lost", node=node)
             logger.warning("run=%s node=%s is lost", self.folder.id, node)
-        gone = self.fleet.gone
+        gone_nodes = self.fleet.gone
         for note in list(self.state.live()):
             late = time.time() - note.at > PENDING_S and bool(self.fleet.others({note.node}))
-            if note.node and (note.node in gone or late) and self._follow.is_pending(note):
+            if note.node and (note.node in gone_nodes or late) and self._follow.is_pending(note):
                 self._crowded.add(note.node)
                 self._follow.cancel(note)
 
@@ -206,24 +206,28 @@ class Coordinator:
 
     def _score(self) -> None:
         busy = {name for note in self.state.live(METRIC) for name in note.datasets}
-        waiting = [one for one in self.asked.datasets if one.name not in busy and not self.has_ended(one)]
-        waiting = [one for one in waiting if is_complete(one, self.outputs.made)]
+        waiting = [dataset for dataset in self.asked.datasets if dataset.name not in busy and not self.has_ended(dataset)]
+        waiting = [dataset for dataset in waiting if is_complete(dataset, self.outputs.made)]
         cpus = self.asked.cpus_per_node * max(1, self.fleet.size)
         for group in grouped(waiting, self.estimates, cpus - sum(1 for _ in self.state.live(METRIC)), cpus):
-            names = {one.name for one in group}
-            failed = {one.node for one in self.state.failures if one.dataset in names and one.piece is None and one.node}
+            names = {dataset.name for dataset in group}
+            failed = {
+                failure.node
+                for failure in self.state.failures
+                if failure.dataset in names and failure.piece is None and failure.node
+            }
             self._send.metric(group, sorted(failed) if self.fleet.others(failed) else ())
 
     def _plan(self) -> None:
         """Make the plan anew where something changed that it rests on."""
-        left = self.left()
-        rests_on = (tuple(left), self.fleet.size)
-        far = is_far(self._planned_with, self.estimates, {piece.dataset for piece in left})
+        remaining = self.left()
+        rests_on = (tuple(remaining), self.fleet.size)
+        far = is_far(self._planned_with, self.estimates, {piece.dataset for piece in remaining})
         if rests_on == self._planned_on and not far:
             return
         self._planned_on, self._planned_with = rests_on, self.estimates
-        asked = self.asked
-        machines = Machines(max(1, self.fleet.size), asked.gpus_per_node, asked.cpus_per_node, asked.load_s, asked.fetch_s)
+        spec = self.asked
+        machines = Machines(max(1, self.fleet.size), spec.gpus_per_node, spec.cpus_per_node, spec.load_s, spec.fetch_s)
         running = [self._running(note) for note in self.state.live(TRIAL)]
         self.plan = self._planner(self._open(), self.estimates, machines, running=running, done=list(self.outputs.made))
         self._queue = list(self.plan.trials)
@@ -237,10 +241,10 @@ class Coordinator:
         return seconds_of(piece, self.estimates, self._items)
 
     def _dispatch(self) -> None:
-        for node, free in sorted(self.fleet.free_slots(), key=lambda one: one[0] in self._crowded):
+        for node, free in sorted(self.fleet.free_slots(), key=lambda slot: slot[0] in self._crowded):
             slots = free
             while slots > 0:
-                place = next((n for n, one in enumerate(self._queue) if one.gpus <= slots and self._may_run(one, node)), None)
+                place = next((n for n, trial in enumerate(self._queue) if trial.gpus <= slots and self._may_run(trial, node)), None)
                 if place is None:
                     break
                 trial = self._queue.pop(place)
@@ -258,20 +262,20 @@ class Coordinator:
 
         That is looked at where slots are left free, and where nodes or estimates changed so much that trials came to be unlike.
         """
-        held = {piece.dataset for note in self.state.live(TRIAL) for piece in note.held}
-        changed = self.fleet.size != self._shed_on or is_far(self._shed_with, self.estimates, held)
-        idle = sum(max(0, free) for _, free in self.fleet.free_slots()) > sum(one.gpus for one in self._queue)
+        held_datasets = {piece.dataset for note in self.state.live(TRIAL) for piece in note.held}
+        changed = self.fleet.size != self._shed_on or is_far(self._shed_with, self.estimates, held_datasets)
+        idle = sum(max(0, free) for _, free in self.fleet.free_slots()) > sum(trial.gpus for trial in self._queue)
         if not (changed or idle):
             return
         self._shed_on, self._shed_with = self.fleet.size, self.estimates
-        now, made = time.time(), self.outputs.made
-        running = {note.number: holding(self.folder, note, made, self._seconds, now) for note in self.state.live(TRIAL)}
-        waiting_s = sum(one.seconds * one.gpus for one in self._queue)
+        now, finished_pieces = time.time(), self.outputs.made
+        running = {note.number: holding(self.folder, note, finished_pieces, self._seconds, now) for note in self.state.live(TRIAL)}
+        waiting_s = sum(trial.seconds * trial.gpus for trial in self._queue)
         slots = max(1, self.fleet.size) * self.asked.gpus_per_node
-        for number, chosen in to_shed(running, waiting_s, slots, self.asked.load_s).items():
-            if sum(map(self._seconds, chosen)) < LEAST_S:
+        for number, pieces in to_shed(running, waiting_s, slots, self.asked.load_s).items():
+            if sum(map(self._seconds, pieces)) < LEAST_S:
                 continue
-            won = [piece for piece in chosen if claim(self.folder.begun(number, piece), TAKEN) == TAKEN]
+            won = [piece for piece in pieces if claim(self.folder.begun(number, piece), TAKEN) == TAKEN]
             if won:
                 self.journal.write("taken", number=number, pieces=listed(won))
                 logger.info("run=%s trial=%d runs long: %d pieces go to other slots", self.folder.id, number, len(won))
@@ -302,27 +306,27 @@ LEAST_SHORTS_S, MOST_SHORTS_S = 5.0, 60.0
 """Seconds of metrics that share a job, in all: what each processor has to do of what waits now, within these bounds."""
 
 
-def overlap(one: Piece, other: Piece) -> bool:
+def overlap(piece: Piece, other_piece: Piece) -> bool:
     """Whether two pieces have items in common."""
-    return one.dataset == other.dataset and one.first < other.last and other.first < one.last
+    return piece.dataset == other_piece.dataset and piece.first < other_piece.last and other_piece.first < piece.last
 
 
-def why_sunk(failures: Iterable[Failure], dataset: str, retries: int) -> str:
+def why_sunk(failures: Iterable[EvaluationFailure], dataset: str, retries: int) -> str:
     """Return why a dataset is to be given up; empty while it may be tried again."""
-    own = [one for one in failures if one.dataset == dataset]
+    own = [failure for failure in failures if failure.dataset == dataset]
     for last in reversed(own):
-        same = [one for one in own if _same(one, last)]
-        if last.final or len(same) > retries:
-            what = f"items {last.piece.first} to {last.piece.last - 1}" if last.piece else "its metric"
-            tried = f", tried {len(same)} times," if len(same) > 1 else ""
-            return f"{what}{tried} on {last.node or 'a node'}: {last.why}"
+        alike_failures = [failure for failure in own if _same(failure, last)]
+        if last.final or len(alike_failures) > retries:
+            part = f"items {last.piece.first} to {last.piece.last - 1}" if last.piece else "its metric"
+            tried = f", tried {len(alike_failures)} times," if len(alike_failures) > 1 else ""
+            return f"{part}{tried} on {last.node or 'a node'}: {last.why}"
     return ""
 
 
-def _same(one: Failure, other: Failure) -> bool:
-    if one.piece is None or other.piece is None:
-        return one.piece is other.piece
-    return overlap(one.piece, other.piece)
+def _same(failure: EvaluationFailure, other_failure: EvaluationFailure) -> bool:
+    if failure.piece is None or other_failure.piece is None:
+        return failure.piece is other_failure.piece
+    return overlap(failure.piece, other_failure.piece)
 
 
 def grouped(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate], slots: int, cpus: int) -> list[list[Dataset]]:
@@ -334,25 +338,25 @@ def grouped(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate], slot
         slots: Processors that are free; so many jobs at most.
         cpus: All processors: those that are busy will take what is left here.
     """
-    share_s = sum(estimates[one.name].metric_s for one in datasets) / max(1, cpus)
+    share_s = sum(estimates[dataset.name].metric_s for dataset in datasets) / max(1, cpus)
     most_s = min(max(share_s, LEAST_SHORTS_S), MOST_SHORTS_S)
-    ordered = sorted(datasets, key=lambda one: -estimates[one.name].metric_s)
+    ordered = sorted(datasets, key=lambda dataset: -estimates[dataset.name].metric_s)
     groups: list[list[Dataset]] = []
     room = 0.0
-    for one in ordered:
-        seconds = estimates[one.name].metric_s
+    for dataset in ordered:
+        seconds = estimates[dataset.name].metric_s
         if seconds > SHORT_S or room < seconds or len(ordered) <= slots:
-            groups.append([one])
+            groups.append([dataset])
             room = most_s - seconds if seconds <= SHORT_S else 0.0
         else:
-            groups[-1].append(one)
+            groups[-1].append(dataset)
             room -= max(seconds, 1.0)
     return groups[: max(0, slots)]
 
 
-def failed_nodes(trial: Trial, failures: Iterable[Failure]) -> set[str]:
+def failed_nodes(trial: Trial, failures: Iterable[EvaluationFailure]) -> set[str]:
     """Return the nodes where a piece of a trial has failed."""
-    return {one.node for one in failures if one.piece and any(overlap(one.piece, piece) for piece in trial.pieces)}
+    return {failure.node for failure in failures if failure.piece and any(overlap(failure.piece, piece) for piece in trial.pieces)}
 
 
 # Give the memory of nodes back when a run ends, however it ends; say plainly where that was not possible.
@@ -366,7 +370,7 @@ TRIES = 3
 class Cleaner:
     """Ends what a run has going and cleans up after it."""
 
-    def __init__(self, follower: Follower, fleet: Fleet, journal: Journal, submitter: Submitter) -> None:
+    def __init__(self, follower: JobFollower, fleet: Fleet, journal: Journal, submitter: Submitter) -> None:
         """Clean up after the run of a journal."""
         self._follower, self._fleet, self._journal, self._submitter = follower, fleet, journal, submitter
         self._tries: dict[str, int] = {}
@@ -396,11 +400,11 @@ class Cleaner:
 
     def _send(self, reachable: set[str]) -> bool:
         """Submit a cleaning to each node that is free of our jobs; return whether there was one to submit."""
-        state, sent = self._journal.state, False
+        state, has_sent = self._journal.state, False
         busy = {note.node for note in state.live()}
         for node in sorted(state.touched & reachable):
             if node not in busy and self._tries.get(node, 0) < TRIES:
                 self._tries[node] = self._tries.get(node, 0) + 1
                 self._submitter.clean(node)
-                sent = True
-        return sent
+                has_sent = True
+        return has_sent

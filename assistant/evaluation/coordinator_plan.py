@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from assistant.evaluation.planning import Running, replan
+from assistant.evaluation.planning import RunningTrial, replan
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Took, Trial
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Took, Trial, TrialPlan
 
 
 class Planner(Protocol):
@@ -21,7 +21,7 @@ class Planner(Protocol):
         *,
         running: Sequence[tuple[Trial, float]],
         done: Iterable[Piece],
-    ) -> Plan:
+    ) -> TrialPlan:
         """Return trials, in the order in which free slots take them, of all that is neither done nor running.
 
         Args:
@@ -45,18 +45,25 @@ def planner(
     *,
     running: Sequence[tuple[Trial, float]],
     done: Iterable[Piece],
-) -> Plan:
+) -> TrialPlan:
     """Return trials for what is neither done nor running."""
-    return replan(datasets, estimates, machines, running=[Running(trial, left) for trial, left in running], done=done)
+    return replan(datasets, estimates, machines, running=[RunningTrial(trial, left_s) for trial, left_s in running], done=done)
 
 
 def estimator(priors: Priors, datasets: Sequence[Dataset], past: Sequence[Measured], *, run: str, model_bytes: int) -> Estimator:
     """Return what estimates datasets after what past evaluations and this one measured."""
 
-    def estimates(seen: Sequence[Took]) -> Mapping[str, Estimate]:
+    def estimates(measured: Sequence[Took]) -> Mapping[str, Estimate]:
         own = [
-            Measured(run, one.piece.dataset, one.piece.items, one.infer_s, prepare_s=one.prepare_s, model_bytes=model_bytes)
-            for one in seen
+            Measured(
+                run,
+                piece_time.piece.dataset,
+                piece_time.piece.items,
+                piece_time.infer_s,
+                prepare_s=piece_time.prepare_s,
+                model_bytes=model_bytes,
+            )
+            for piece_time in measured
         ]
         learned = priors.learn(datasets, [*past, *own], run=run, model_bytes=model_bytes)
         return learned.estimates(datasets)

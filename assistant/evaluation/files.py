@@ -26,36 +26,36 @@ MOST_BYTES = 256 << 20
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return what a file holds; None where there is none, or where it is damaged: nobody then has finished writing it."""
     try:
-        found = read_bounded(path, MOST_BYTES)
+        content = read_bounded(path, MOST_BYTES)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     """Replace a file as a whole; where it has to be durable it survives a crash of the machine once this returns."""
-    beside = _beside(path)
+    part_path = _beside(path)
     private_folder(path.parent)
-    with create_private(beside, encoding="utf-8") as file:
+    with create_private(part_path, encoding="utf-8") as file:
         json.dump(value, file)
         if durable:
             file.flush()
             os.fsync(file.fileno())
-    beside.replace(path)
+    part_path.replace(path)
 
 
 def claim(path: Path, owner: str) -> str:
     """Write who owns something unless it is owned already; return the owner. Of several at once exactly one wins."""
-    beside = _beside(path)
+    part_path = _beside(path)
     private_folder(path.parent)
-    with create_private(beside, encoding="utf-8") as file:
+    with create_private(part_path, encoding="utf-8") as file:
         file.write(owner)
     try:
-        path.hardlink_to(beside)
+        path.hardlink_to(part_path)
     except FileExistsError:
         return read_whole(path).decode("utf-8", "replace")
     finally:
-        beside.unlink()
+        part_path.unlink()
     return owner
 
 
@@ -66,8 +66,8 @@ def _beside(path: Path) -> Path:
 def append(path: Path, record: object) -> None:
     """Add a record to a file of JSON lines, on the disk when this returns."""
     with append_private(path, "a+b") as file:
-        torn = file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
-        file.write((b"\n" if torn else b"") + json.dumps(record).encode() + b"\n")
+        has_torn_line = file.tell() > 0 and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
+        file.write((b"\n" if has_torn_line else b"") + json.dumps(record).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -142,8 +142,8 @@ def _wait(file: IO[bytes], deadline: float | None, path: Path) -> None:
 def _is_still(file: IO[bytes], path: Path) -> bool:
     """Whether the file that we hold is the one that lies there: its last holder may have removed it."""
     try:
-        there = path.stat()
+        path_stat = path.stat()
     except FileNotFoundError:
         return False
     ours = os.fstat(file.fileno())
-    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+    return (path_stat.st_dev, path_stat.st_ino) == (ours.st_dev, ours.st_ino)

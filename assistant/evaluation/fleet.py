@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from assistant.evaluation.journal import STAGE, TRIAL, State
-from assistant.evaluation.run_spec import Asked
+from assistant.evaluation.journal import STAGE, TRIAL, JournalState
+from assistant.evaluation.run_spec import RunSpec
 from assistant.records import Node, NodeState
 
 STRIKES = 3
@@ -15,15 +15,15 @@ STRIKES = 3
 class Fleet:
     """The nodes of a run, as of the last look."""
 
-    def __init__(self, asked: Asked, state: State) -> None:
+    def __init__(self, spec: RunSpec, state: JournalState) -> None:
         """Look after the nodes of a run; `state` grows while it runs."""
-        self._asked, self._state = asked, state
+        self._asked, self._state = spec, state
         self._nodes: dict[str, Node] = {}
 
     def look(self, nodes: Sequence[Node]) -> None:
         """See how the cluster stands."""
         partition = self._asked.partition
-        self._nodes = {one.name: one for one in nodes if not partition or partition in one.partition.split(",")}
+        self._nodes = {node.name: node for node in nodes if not partition or partition in node.partition.split(",")}
 
     @property
     def gone(self) -> set[str]:
@@ -47,10 +47,10 @@ class Fleet:
 
     def free_slots(self) -> Iterator[tuple[str, int]]:
         """Return the nodes that carry the model, each with its free GPUs as far as this run uses them; freest first."""
-        used: dict[str, int] = {}
+        used_gpus: dict[str, int] = {}
         for note in self._state.live(TRIAL):
-            used[note.node] = used.get(note.node, 0) + note.gpus
-        free = {name: self._asked.gpus_per_node - used.get(name, 0) for name in self.ready()}
+            used_gpus[note.node] = used_gpus.get(note.node, 0) + note.gpus
+        free = {name: self._asked.gpus_per_node - used_gpus.get(name, 0) for name in self.ready()}
         return iter(sorted(free.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def wanted(self) -> list[str]:
@@ -59,10 +59,10 @@ class Fleet:
         missing = self._asked.nodes - len(self.ready()) - len(staging)
         usable = [name for name in self._candidates() if name not in staging]
         idle = [name for name in usable if self._nodes[name].state is NodeState.IDLE]
-        chosen = idle[: max(0, missing)]
-        if not chosen and missing > 0 and usable and not self.ready() and not staging:
-            chosen = [""]  # all are taken by others: let the scheduler queue us
-        return chosen
+        nodes = idle[: max(0, missing)]
+        if not nodes and missing > 0 and usable and not self.ready() and not staging:
+            nodes = [""]  # all are taken by others: let the scheduler queue us
+        return nodes
 
     def avoid(self) -> set[str]:
         """Return the nodes that must not be chosen for us."""
@@ -82,11 +82,11 @@ class Fleet:
 
     def reasons(self) -> list[str]:
         """Return what is wrong with the nodes that are not used, one line each."""
-        found = [
+        reasons = [
             f"{name}: {self._state.whys.get(name, 'its jobs ended before they began')}" for name in sorted(self._state.strikes)
         ]
-        down = (one for one in self._nodes.values() if not self._is_up(one.name))
-        return [*found, *(f"{one.name} is {one.state.value}{f': {one.reason}' if one.reason else ''}" for one in down)]
+        down = (node for node in self._nodes.values() if not self._is_up(node.name))
+        return [*reasons, *(f"{node.name} is {node.state.value}{f': {node.reason}' if node.reason else ''}" for node in down)]
 
     def reachable(self, nodes: Sequence[Node]) -> set[str]:
         """Return the nodes that could start a job."""

@@ -34,7 +34,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 """Flags of mount(2), from linux/mount.h."""
 MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
 """The call and its flags; its number is the same on all machines."""
-NOBODY = 65534
+NOBODY_ID = 65534
 POLL_S = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
 _stopped: list[bool] = []
@@ -60,8 +60,8 @@ def main() -> None:
         os._exit(_init(spec))
     status, timed_out = _wait(init, limits["wall_s"])
     _end_orphans()
-    told = {"status": status, "timed_out": timed_out, "missing": missing + _said(Path(spec["folder"]))}
-    Path(spec["report"]).write_text(json.dumps(told), encoding="utf-8")
+    report = {"status": status, "timed_out": timed_out, "missing": missing + _said(Path(spec["folder"]))}
+    Path(spec["report"]).write_text(json.dumps(report), encoding="utf-8")
 
 
 def _stop(*_: object) -> None:
@@ -78,7 +78,7 @@ def _enter() -> list[str]:
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1", encoding="utf-8")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="utf-8")
     names = {NEWNET: "network", NEWPID: "processes", NEWIPC: "shared memory"}
-    return [f"no name space of its own for {what}" for flag, what in names.items() if _libc.unshare(flag)]
+    return [f"no name space of its own for {name_space}" for flag, name_space in names.items() if _libc.unshare(flag)]
 
 
 def _read_only(folder: str) -> list[str]:
@@ -86,10 +86,10 @@ def _read_only(folder: str) -> list[str]:
     refused = ["no mounts of its own: it may write wherever its user may"]
     if _libc.unshare(NEWNS) or _libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
         return refused
-    kept = os.fsencode(os.path.realpath(folder))
-    if _libc.mount(kept, kept, None, MS_BIND, None):
+    writable = os.fsencode(os.path.realpath(folder))
+    if _libc.mount(writable, writable, None, MS_BIND, None):
         return refused
-    return refused if _set_read_only(b"/", on=True) or _set_read_only(kept, on=False) else []
+    return refused if _set_read_only(b"/", on=True) or _set_read_only(writable, on=False) else []
 
 
 def _set_read_only(path: bytes, *, on: bool) -> int:
@@ -128,12 +128,12 @@ def _end_orphans() -> None:
 
 
 def _children() -> list[int]:
-    me, found = str(os.getpid()), []
+    me, children = str(os.getpid()), []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1] == me:
-                found.append(int(path.parent.name))
-    return found
+                children.append(int(path.parent.name))
+    return children
 
 
 def _init(spec: dict[str, Any]) -> int:
@@ -152,8 +152,8 @@ def _become(spec: dict[str, Any]) -> None:
     """Turn into the program; never returns."""
     words: Sequence[str] = spec["words"]
     try:
-        with Path(os.devnull).open("rb") as nothing:
-            os.dup2(nothing.fileno(), 0)
+        with Path(os.devnull).open("rb") as null_device:
+            os.dup2(null_device.fileno(), 0)
         os.chdir(spec["folder"])
         _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         _limit(spec["limits"])
@@ -169,21 +169,21 @@ def _limit(limits: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not limits["closed"]:
         return
-    wanted = (
+    bounds = (
         (resource.RLIMIT_CPU, limits["cpu_s"]),
         (resource.RLIMIT_AS, limits["memory_bytes"]),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
         (resource.RLIMIT_NPROC, limits["processes"]),
     )
-    for what, most in wanted:
-        hard = resource.getrlimit(what)[1]
+    for resource_id, most in bounds:
+        hard = resource.getrlimit(resource_id)[1]
         value = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (value, value))
+        resource.setrlimit(resource_id, (value, value))
 
 
 def _drop(program: str, folder: Path) -> None:
     """Become a user without rights, who owns the folder and nothing else; it keeps the right to read where it could not start."""
-    os.chown(folder, NOBODY, NOBODY)
+    os.chown(folder, NOBODY_ID, NOBODY_ID)
     child = os.fork()
     if child == 0:
         _set_user()
@@ -202,14 +202,14 @@ def _drop(program: str, folder: Path) -> None:
 
 def _set_user() -> None:
     os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
+    os.setresgid(NOBODY_ID, NOBODY_ID, NOBODY_ID)
+    os.setresuid(NOBODY_ID, NOBODY_ID, NOBODY_ID)
 
 
 def _reaches(program: str, folder: Path) -> bool:
-    found = program if "/" in program else next((p for p in _on_path(program) if os.access(p, os.X_OK)), "")
+    program_path = program if "/" in program else next((p for p in _on_path(program) if os.access(p, os.X_OK)), "")
     source = Path(__file__)
-    return bool(found) and os.access(found, os.X_OK) and os.access(folder, os.W_OK) and os.access(source, os.R_OK)
+    return bool(program_path) and os.access(program_path, os.X_OK) and os.access(folder, os.W_OK) and os.access(source, os.R_OK)
 
 
 def _on_path(program: str) -> list[str]:

@@ -22,7 +22,7 @@ LOOKS = 3
 """So many looks a job must be missing before anything is made of it: a list may lag behind a submission."""
 
 
-class Follower:
+class JobFollower:
     """Knows how the jobs of a run stand."""
 
     def __init__(self, folder: RunFolder, scheduler: Scheduler, journal: Journal, submitter: Submitter, cancel: Cancel) -> None:
@@ -38,10 +38,10 @@ class Follower:
             Unavailable: The scheduler did not answer; nothing is made of that.
         """
         live = list(self._journal.state.live())
-        known = by_number(self._scheduler.jobs(), self._folder) if live else {}
+        jobs_by_number = by_number(self._scheduler.jobs(), self._folder) if live else {}
         ended = False
         for note in live:
-            job = known.get(note.number)
+            job = jobs_by_number.get(note.number)
             if job is None:
                 ended |= self._see_missing(note)
                 continue
@@ -129,11 +129,15 @@ def ending(folder: RunFolder, note: JobNote, job: Job | None) -> dict[str, Any]:
 
 
 def _staged(folder: RunFolder, note: JobNote, node: str, job: Job | None) -> dict[str, Any]:
-    told = read_json(folder.node(node)) if node else None
-    if told is not None and job is not None and told.get("job") == job.id:
-        if told["ok"]:
+    node_record = read_json(folder.node(node)) if node else None
+    if node_record is not None and job is not None and node_record.get("job") == job.id:
+        if node_record["ok"]:
             return {"staged": True}
-        return {"staged": False, "strike": node, **({"unfit": told["why"]} if told["kind"] == "room" else {"why": told["why"]})}
+        return {
+            "staged": False,
+            "strike": node,
+            **({"unfit": node_record["why"]} if node_record["kind"] == "room" else {"why": node_record["why"]}),
+        }
     why = f"{_how(job)}{_last_words(folder.job(note.number))}"
     if job is not None and job.state is JobState.FAILED and not (folder.job(note.number) / "log").exists():
         why += f"; it left no log in {folder.path}, which every node must see under this path (setting evaluation.folder)"
@@ -146,9 +150,9 @@ def _tried(folder: RunFolder, note: JobNote, job: Job | None, status: dict[str, 
         if piece in note.taken or folder.out(piece).exists():
             began = True
             continue
-        told = read_json(folder.failed(note.number, piece))
-        if told is not None:
-            failures.append(_failure(piece, told["why"]))
+        failure_record = read_json(folder.failed(note.number, piece))
+        if failure_record is not None:
+            failures.append(_failure(piece, failure_record["why"]))
             began = True
         elif folder.begun(note.number, piece).exists():
             began = True
@@ -166,9 +170,9 @@ def _scored(folder: RunFolder, note: JobNote, job: Job | None) -> dict[str, Any]
     for dataset in note.datasets:
         if folder.score(dataset).exists():
             continue
-        told = read_json(folder.job(note.number) / "failed" / f"{name_of(dataset)}.json")
-        if told is not None:
-            failures.append({"dataset": dataset, "why": told["why"], "final": told["final"]})
+        failure_record = read_json(folder.job(note.number) / "failed" / f"{name_of(dataset)}.json")
+        if failure_record is not None:
+            failures.append({"dataset": dataset, "why": failure_record["why"], "final": failure_record["final"]})
         elif job is not None and job.state not in NOT_ITS_FAULT:
             why = f"its metric job ended early: {_how(job)}{_last_words(folder.job(note.number))}"
             failures.append({"dataset": dataset, "why": why})

@@ -56,7 +56,7 @@ class JobNote:
 
 
 @dataclass(frozen=True)
-class Failure:
+class EvaluationFailure:
     """A piece of a dataset, or its metric, that failed."""
 
     dataset: str
@@ -68,11 +68,11 @@ class Failure:
 
 
 @dataclass
-class State:
+class JournalState:
     """All that is known of a run besides its outputs."""
 
     jobs: dict[int, JobNote] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[EvaluationFailure] = field(default_factory=list)
     sunk: dict[str, str] = field(default_factory=dict)
     """Datasets that are given up, and why."""
     strikes: dict[str, int] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class State:
             event["kind"],
             event["node"],
             event["at"],
-            tuple(Piece(*one) for one in event.get("pieces", ())),
+            tuple(Piece(*fields) for fields in event.get("pieces", ())),
             tuple(event.get("datasets", ())),
             event.get("seconds", 0.0),
             event.get("gpus", 0),
@@ -117,14 +117,16 @@ class State:
 
     def _taken(self, event: Mapping[str, Any]) -> None:
         note = self.jobs[event["number"]]
-        note.taken = note.taken | {Piece(*one) for one in event["pieces"]}
+        note.taken = note.taken | {Piece(*fields) for fields in event["pieces"]}
 
     def _ended(self, event: Mapping[str, Any]) -> None:
         note = self.jobs[event["number"]]
         note.state, node = event["state"], event.get("node", note.node)
-        for one in event.get("failures", ()):
-            piece = Piece(*one["piece"]) if one.get("piece") else None
-            self.failures.append(Failure(one["dataset"], piece, one.get("node", node), one["why"], one.get("final", False)))
+        for failure in event.get("failures", ()):
+            piece = Piece(*failure["piece"]) if failure.get("piece") else None
+            self.failures.append(
+                EvaluationFailure(failure["dataset"], piece, failure.get("node", node), failure["why"], failure.get("final", False))
+            )
         if event.get("strike"):
             self.strikes[node] = self.strikes.get(node, 0) + 1
             self.whys[node] = event.get("why", "")
@@ -158,7 +160,7 @@ class Journal:
     def __init__(self, folder: RunFolder) -> None:
         """Read what is there."""
         self._path = folder.journal
-        self.state = State()
+        self.state = JournalState()
         for event in files.records(self._path):
             self.state.apply(event)
 
@@ -171,7 +173,7 @@ class Journal:
 
 def listed(pieces: Sequence[Piece]) -> list[list[object]]:
     """Return pieces as JSON values."""
-    return [[one.dataset, one.first, one.last] for one in pieces]
+    return [[piece.dataset, piece.first, piece.last] for piece in pieces]
 
 
 # What a run has made so far: outputs of pieces, scores of datasets. What is there stays, so it is looked for once.
@@ -183,7 +185,7 @@ class Outputs:
     def __init__(self, folder: RunFolder, datasets: Sequence[Dataset]) -> None:
         """Know nothing yet."""
         self._folder = folder
-        self._names = frozenset(one.name for one in datasets)
+        self._names = frozenset(dataset.name for dataset in datasets)
         self._made: dict[Piece, Took | None] = {}
         self._scored: set[str] = set()
         self._seen_all = False
@@ -196,7 +198,7 @@ class Outputs:
     @property
     def seen(self) -> list[Took]:
         """What is known of how long pieces took."""
-        return [one for one in self._made.values() if one is not None]
+        return [piece_time for piece_time in self._made.values() if piece_time is not None]
 
     def has_score(self, dataset: str) -> bool:
         """Whether a dataset has a score."""
@@ -215,8 +217,8 @@ class Outputs:
 
 def took(folder: RunFolder, piece: Piece) -> Took | None:
     """Return how long a piece took; None where its trial could not say."""
-    told = read_json(folder.made(piece)) or {}
-    seconds, prepare_s = told.get("seconds"), told.get("prepare_s", 0.0)
+    piece_record = read_json(folder.made(piece)) or {}
+    seconds, prepare_s = piece_record.get("seconds"), piece_record.get("prepare_s", 0.0)
     if not isinstance(seconds, int | float):
         return None
     prepare_s = min(max(0.0, prepare_s), seconds) if isinstance(prepare_s, int | float) else 0.0

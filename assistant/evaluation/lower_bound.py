@@ -38,15 +38,15 @@ def lower_bound(datasets: Iterable[Dataset], estimates: Mapping[str, Estimate], 
     area = metrics = longest = 0.0
     first_metric = math.inf
     any_left = False
-    for one in datasets:
+    for dataset in datasets:
         any_left = True
-        estimate = estimates[one.name]
-        groups = machines.nodes * (machines.gpus_per_node // one.gpus)
+        estimate = estimates[dataset.name]
+        groups = machines.nodes * (machines.gpus_per_node // dataset.gpus)
         if not groups:
             return math.inf
-        items = math.ceil(one.items / groups) if one.split else one.items
-        inferred = estimate.prepare_s + estimate.infer_s * items / one.items
-        area += one.gpus * (estimate.prepare_s + estimate.infer_s)
+        items = math.ceil(dataset.items / groups) if dataset.split else dataset.items
+        inferred = estimate.prepare_s + estimate.infer_s * items / dataset.items
+        area += dataset.gpus * (estimate.prepare_s + estimate.infer_s)
         metrics += estimate.metric_s
         longest = max(longest, inferred + estimate.metric_s)
         if estimate.metric_s > 0:

@@ -29,12 +29,12 @@ def room(folder: Path, *, given: int | None = None, environment: Mapping[str, st
         environment: Slurm's variables of the job.
     """
     limits = [_file_system(folder), _memory(Path("/proc/meminfo")), *_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))]
-    asked = environment.get("SLURM_MEM_PER_NODE", "")
-    if asked.isdecimal() and int(asked):
-        limits.append(Limit("the job's memory (SLURM_MEM_PER_NODE)", int(asked) << 20))
+    requested_mib = environment.get("SLURM_MEM_PER_NODE", "")
+    if requested_mib.isdecimal() and int(requested_mib):
+        limits.append(Limit("the job's memory (SLURM_MEM_PER_NODE)", int(requested_mib) << 20))
     if given is not None:
         limits.append(Limit("the limit given", given))
-    return min((one for one in limits if one is not None), key=lambda one: one.free_bytes)
+    return min((limit for limit in limits if limit is not None), key=lambda limit: limit.free_bytes)
 
 
 def size_text(size: int) -> str:
@@ -48,16 +48,16 @@ def size_text(size: int) -> str:
 def _file_system(folder: Path) -> Limit:
     while not folder.exists():
         folder = folder.parent
-    found = os.statvfs(folder)
-    return Limit(f"free space in {folder}", found.f_bavail * found.f_frsize)
+    file_system = os.statvfs(folder)
+    return Limit(f"free space in {folder}", file_system.f_bavail * file_system.f_frsize)
 
 
 def _memory(path: Path) -> Limit | None:
     try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", path.read_text(encoding="utf-8"), re.MULTILINE)
+        match = re.search(r"^MemAvailable:\s+(\d+) kB", path.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
         return None
-    return Limit("free memory of the node", int(found.group(1)) << 10) if found else None
+    return Limit("free memory of the node", int(match.group(1)) << 10) if match else None
 
 
 def _groups(own: Path, root: Path) -> list[Limit]:
@@ -66,7 +66,7 @@ def _groups(own: Path, root: Path) -> list[Limit]:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found = []
+    limits = []
     for line in lines:
         _, controllers, name = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -77,15 +77,15 @@ def _groups(own: Path, root: Path) -> list[Limit]:
         for level in [folder, *folder.parents]:
             free = _group(level, *names)
             if free is not None:
-                found.append(Limit(f"the control group {level}", free))
+                limits.append(Limit(f"the control group {level}", free))
             if level == top:
                 break
-    return found
+    return limits
 
 
 def _group(folder: Path, limit: str, usage: str) -> int | None:
     try:
-        allowed, used = (folder / limit).read_text().strip(), (folder / usage).read_text().strip()
+        allowed, used_bytes = (folder / limit).read_text().strip(), (folder / usage).read_text().strip()
     except OSError:
         return None
-    return int(allowed) - int(used) if allowed.isdecimal() else None
+    return int(allowed) - int(used_bytes) if allowed.isdecimal() else None

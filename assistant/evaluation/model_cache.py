@@ -65,8 +65,8 @@ class Shelf:
             FileNotFoundError: It is not whole.
         """
         with self.held(key):
-            found = self.model(key)
-            if found is None:
+            model_path = self.model(key)
+            if model_path is None:
                 raise FileNotFoundError(f"{self.folder(key)} holds no whole model")
             self.order(key, run)
             path = self.folder(key) / "users" / f"{run}.{os.getpid()}.{time.monotonic_ns()}"
@@ -74,7 +74,7 @@ class Shelf:
             file = append_private(path, "ab")
             fcntl.flock(file, fcntl.LOCK_EX)
         try:
-            yield found
+            yield model_path
         finally:
             with suppress(FileNotFoundError):
                 path.unlink()
@@ -93,18 +93,18 @@ class Shelf:
 
     def sweep(self) -> list[str]:
         """Remove what crashed users and copies left, and models that nobody wants; return the keys of what went."""
-        gone = []
+        removed_keys = []
         for key in sorted({path.name.removesuffix(".lock") for path in self.root.glob("*")} if self.root.is_dir() else ()):
             try:
                 with self.held(key, wait_s=0.0) as folder:
                     if self._unwanted(folder):
                         self._remove(key)
-                        gone.append(key)
+                        removed_keys.append(key)
             except TimeoutError:
                 continue  # its holder is at work on it
         with suppress(OSError):
             self.root.rmdir()
-        return gone
+        return removed_keys
 
     def _unwanted(self, folder: Path) -> bool:
         for path in list(folder.glob("users/*")):

@@ -14,7 +14,9 @@ LEAST_S = 2.0
 """Less is not worth a job of its own."""
 
 
-def holding(folder: RunFolder, note: JobNote, made: Container[Piece], seconds_of: Callable[[Piece], float], now: float) -> Holding:
+def holding(
+    folder: RunFolder, note: JobNote, finished_pieces: Container[Piece], seconds_of: Callable[[Piece], float], now: float
+) -> Holding:
     """Return what a trial still has to do.
 
     A trial that has begun nothing keeps its first piece: else pieces could go round without one being begun.
@@ -22,14 +24,14 @@ def holding(folder: RunFolder, note: JobNote, made: Container[Piece], seconds_of
     Args:
         folder: Of the run.
         note: The trial's job.
-        made: Pieces that have an output.
+        finished_pieces: Pieces that have an output.
         seconds_of: Expected of a piece on the GPU.
         now: Seconds since the epoch.
     """
-    waiting = [piece for piece in note.held if piece not in made and not folder.failed(note.number, piece).exists()]
+    waiting = [piece for piece in note.held if piece not in finished_pieces and not folder.failed(note.number, piece).exists()]
     since = {piece: _since(folder.begun(note.number, piece)) for piece in waiting}
-    at_work = {piece: begun for piece, begun in since.items() if begun is not None}
-    begun_s = sum(max(0.0, seconds_of(piece) - max(0.0, now - begun)) for piece, begun in at_work.items())
+    at_work = {piece: begin_time for piece, begin_time in since.items() if begin_time is not None}
+    begun_s = sum(max(0.0, seconds_of(piece) - max(0.0, now - begin_time)) for piece, begin_time in at_work.items())
     unbegun = [(piece, seconds_of(piece)) for piece in waiting if piece not in at_work]
     if unbegun and len(unbegun) == len(note.held):
         begun_s, unbegun = unbegun[0][1], unbegun[1:]

@@ -75,25 +75,26 @@ class Work:
         return self.part(self.first, self.last - items), self.part(self.last - items, self.last)
 
 
-def open_work(datasets: Iterable[Dataset], estimates: Mapping[str, Estimate], done: Iterable[Piece]) -> list[Work]:
+def open_work(datasets: Iterable[Dataset], estimates: Mapping[str, Estimate], done_pieces: Iterable[Piece]) -> list[Work]:
     """Return the ranges that are left, in the order of the datasets.
 
     Args:
         datasets: Of the suite; the items of each are counted from 0.
         estimates: By their names.
-        done: Pieces that need not be done; they may overlap. A dataset that cannot be split is left whole until all of it is done.
+        done_pieces: Pieces that need not be done; they may overlap. A dataset that cannot be split is left whole until all of
+            it is done.
     """
     by_dataset: dict[str, list[Piece]] = defaultdict(list)
-    for piece in done:
+    for piece in done_pieces:
         by_dataset[piece.dataset].append(piece)
-    found: list[Work] = []
-    for one in datasets:
-        estimate = estimates[one.name]
-        ranges = _gaps(one.items, by_dataset[one.name])
-        if ranges and not one.split:
-            ranges = [(0, one.items)]
-        found += [work_of(one, estimate, first, last) for first, last in ranges]
-    return found
+    works: list[Work] = []
+    for dataset in datasets:
+        estimate = estimates[dataset.name]
+        ranges = _gaps(dataset.items, by_dataset[dataset.name])
+        if ranges and not dataset.split:
+            ranges = [(0, dataset.items)]
+        works += [work_of(dataset, estimate, first, last) for first, last in ranges]
+    return works
 
 
 def work_of(dataset: Dataset, estimate: Estimate, first: int, last: int) -> Work:
@@ -102,10 +103,10 @@ def work_of(dataset: Dataset, estimate: Estimate, first: int, last: int) -> Work
     return Work(dataset, first, last, item_s, estimate.prepare_s, estimate.metric_s, estimate.runs > 0)
 
 
-def _gaps(items: int, done: list[Piece]) -> list[tuple[int, int]]:
+def _gaps(items: int, done_pieces: list[Piece]) -> list[tuple[int, int]]:
     gaps: list[tuple[int, int]] = []
     at = 0
-    for piece in sorted(done, key=lambda one: one.first):
+    for piece in sorted(done_pieces, key=lambda done_piece: done_piece.first):
         if piece.first > at:
             gaps.append((at, min(piece.first, items)))
         at = max(at, piece.last)

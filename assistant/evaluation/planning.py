@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from assistant.errors import UsageError
 from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.pieces import Work, open_work, work_of
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
 
-__all__ = ["SHORT_METRIC", "Bundle", "Running", "Slot", "gather", "level", "plan", "pour", "replan", "spread", "trials_for"]
+__all__ = ["SHORT_METRIC", "Bundle", "RunningTrial", "Slot", "gather", "level", "plan", "pour", "replan", "spread", "trials_for"]
 
 _LOADS_SHARE = 0.015
 """Of the makespan at most that goes into loading the model again; more trials adapt better, fewer load less."""
@@ -31,7 +31,7 @@ _LEVEL = 0.004
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningTrial:
     """A trial that has a slot; its pieces that can still be taken away are left out."""
 
     trial: Trial
@@ -45,8 +45,8 @@ def plan(
     machines: Machines,
     *,
     done: Iterable[Piece] = (),
-    running: Sequence[Running] = (),
-) -> Plan:
+    running: Sequence[RunningTrial] = (),
+) -> TrialPlan:
     """Return trials for what is left of datasets: each open item in exactly one of them.
 
     Args:
@@ -59,12 +59,12 @@ def plan(
     Raises:
         UsageError: A dataset needs more GPUs than a node has.
     """
-    skip = [*done, *(piece for one in running for piece in one.trial.pieces)]
+    skip = [*done, *(piece for entry in running for piece in entry.trial.pieces)]
     works = open_work(datasets, estimates, skip)
     if not works:
-        return Plan((), max((one.left_s for one in running), default=0.0), 0.0)
+        return TrialPlan((), max((entry.left_s for entry in running), default=0.0), 0.0)
     trials, ends_s = _planned(works, machines, running)
-    return Plan(trials, machines.fetch_s + ends_s, lower_bound(_whole(works), _left(works), machines))
+    return TrialPlan(trials, machines.fetch_s + ends_s, lower_bound(_whole(works), _left(works), machines))
 
 
 def trials_for(
@@ -81,7 +81,7 @@ def trials_for(
     Raises:
         UsageError: A dataset needs more GPUs than a node has.
     """
-    works = [work_of(datasets[one.dataset], estimates[one.dataset], one.first, one.last) for one in pieces]
+    works = [work_of(datasets[piece.dataset], estimates[piece.dataset], piece.first, piece.last) for piece in pieces]
     return _planned(works, machines, ())[0] if works else ()
 
 
@@ -90,9 +90,9 @@ def replan(
     estimates: Mapping[str, Estimate],
     machines: Machines,
     *,
-    running: Sequence[Running],
+    running: Sequence[RunningTrial],
     done: Iterable[Piece],
-) -> Plan:
+) -> TrialPlan:
     """Return trials for what is neither done nor running, with what is known by now: later estimates, other nodes.
 
     Args:
@@ -108,7 +108,7 @@ def replan(
     return plan(datasets, estimates, machines, done=done, running=running)
 
 
-def _planned(works: Sequence[Work], machines: Machines, running: Sequence[Running]) -> tuple[list[Trial], float]:
+def _planned(works: Sequence[Work], machines: Machines, running: Sequence[RunningTrial]) -> tuple[list[Trial], float]:
     """Return the trials, and when the last metric ends."""
     for work in works:
         if work.dataset.gpus > machines.gpus_per_node:
@@ -116,15 +116,15 @@ def _planned(works: Sequence[Work], machines: Machines, running: Sequence[Runnin
             raise UsageError(f"{name} needs {gpus} GPUs of one node, and nodes have {machines.gpus_per_node}")
     slots = _slots(machines, running)
     share = _share(works, slots, machines)
-    fluid = [one for one in works if _is_fluid(one, share)]
+    fluid = [work for work in works if _is_fluid(work, share)]
     cut = [part for work in works if not _is_fluid(work, share) for part in work.cut(_most(work, share, machines))]
-    bundles = gather([one for one in cut if one.dataset.gpus > 1], slots, share / 2, machines.load_s)
+    bundles = gather([work for work in cut if work.dataset.gpus > 1], slots, share / 2, machines.load_s)
     begins = [slot.busy_s for slot in slots]
-    spread([one for one in cut if one.dataset.gpus == 1], slots)
+    spread([work for work in cut if work.dataset.gpus == 1], slots)
     spread([part for work in pour(fluid, slots) for part in work.cut(share / 16)], slots)
     level(slots, _LEVEL * share, share)
     for slot in slots:
-        slot.works.sort(key=lambda one: (-one.metric_s, -one.seconds))
+        slot.works.sort(key=lambda work: (-work.metric_s, -work.seconds))
     rounds = _rounds(share, machines)
     trials = [_trial(bundle.works, share, machines, bundle.gpus) for bundle in bundles]
     trials += _singles(slots, begins, rounds, share, machines)
@@ -135,11 +135,11 @@ def _rounds(share: float, machines: Machines) -> int:
     return max(1, min(_MOST_ROUNDS, 1 + int(_LOADS_SHARE * share / max(machines.load_s, 1e-9))))
 
 
-def _slots(machines: Machines, running: Sequence[Running]) -> list[Slot]:
+def _slots(machines: Machines, running: Sequence[RunningTrial]) -> list[Slot]:
     slots = [Slot(node) for node in range(machines.nodes) for _ in range(machines.gpus_per_node)]
-    left = [one.left_s for one in running for _ in range(one.trial.gpus)]
+    left_seconds = [entry.left_s for entry in running for _ in range(entry.trial.gpus)]
     # where they run is not asked for; filling node by node keeps whole nodes free for datasets that need them
-    for slot, seconds in zip(slots, left, strict=False):
+    for slot, seconds in zip(slots, left_seconds, strict=False):
         slot.busy_s = seconds
     return slots
 
@@ -171,7 +171,7 @@ def _trial(works: Sequence[Work], share: float, machines: Machines, gpus: int = 
         for work in works
         for piece in work.pieces(_most_of_piece(work, share, machines), feel_out=not work.known and _is_served(work))
     )
-    return Trial(pieces, _seconds(works), max((one.metric_s for one in works), default=0.0), gpus)
+    return Trial(pieces, _seconds(works), max((work.metric_s for work in works), default=0.0), gpus)
 
 
 def _most_of_piece(work: Work, share: float, machines: Machines) -> float:
@@ -187,39 +187,39 @@ def _is_served(work: Work) -> bool:
 
 
 def _seconds(works: Sequence[Work]) -> float:
-    prepared = {one.dataset.name: one.prepare_s for one in works}
-    return sum(prepared.values()) + sum(one.infer_s for one in works)
+    prepared = {work.dataset.name: work.prepare_s for work in works}
+    return sum(prepared.values()) + sum(work.infer_s for work in works)
 
 
 def _singles(slots: Sequence[Slot], begins: Sequence[float], rounds: int, share: float, machines: Machines) -> list[Trial]:
     """Return the trials of slots in the order in which they should begin, so that each slot takes the one that was made for it."""
-    found: list[tuple[float, float, float, int, Trial]] = []
+    ranked: list[tuple[float, float, float, int, Trial]] = []
     for at, slot in zip(begins, slots, strict=True):
         begin = at
         for works in _parted(slot.works, rounds) if slot.works else ():
             trial = _trial(works, share, machines)
-            found.append((begin, -trial.tail_s, -trial.seconds, len(found), trial))
+            ranked.append((begin, -trial.tail_s, -trial.seconds, len(ranked), trial))
             begin += machines.load_s + trial.seconds
-    return [trial for *_, trial in sorted(found)]
+    return [trial for *_, trial in sorted(ranked)]
 
 
 def _parted(works: Sequence[Work], rounds: int) -> list[list[Work]]:
     """Part a slot's work into rounds, each half as long as the one before."""
-    total = sum(one.seconds for one in works)
+    total = sum(work_part.seconds for work_part in works)
     parts: list[list[Work]] = [[]]
-    gone, edge = 0.0, total * 2 ** (rounds - 1) / (2**rounds - 1)
+    parted_s, edge = 0.0, total * 2 ** (rounds - 1) / (2**rounds - 1)
     for work in works:
-        if parts[-1] and len(parts) < rounds and gone + work.seconds / 2 > edge:
+        if parts[-1] and len(parts) < rounds and parted_s + work.seconds / 2 > edge:
             parts.append([])
-            edge = gone + (total - gone) * 2 ** (rounds - len(parts)) / (2 ** (rounds - len(parts) + 1) - 1)
+            edge = parted_s + (total - parted_s) * 2 ** (rounds - len(parts)) / (2 ** (rounds - len(parts) + 1) - 1)
         parts[-1].append(work)
-        gone += work.seconds
+        parted_s += work.seconds
     return [part for part in parts if part]
 
 
 def _end(slots: Sequence[Slot], begins: Sequence[float], bundles: Sequence[Bundle], rounds: int, machines: Machines) -> float:
     """Return when the last metric ends, if all takes what is expected, from when the model is in the nodes' memory."""
-    queues = [(one.begins_s, [one.works]) for one in bundles]
+    queues = [(bundle.begins_s, [bundle.works]) for bundle in bundles]
     queues += [(at, _parted(slot.works, rounds)) for at, slot in zip(begins, slots, strict=True) if slot.works]
     ends: dict[str, tuple[float, float]] = {}
     last = max(begins)
@@ -240,16 +240,16 @@ def _end(slots: Sequence[Slot], begins: Sequence[float], bundles: Sequence[Bundl
 
 
 def _whole(works: Sequence[Work]) -> list[Dataset]:
-    return list({one.dataset.name: one.dataset for one in works}.values())
+    return list({work.dataset.name: work.dataset for work in works}.values())
 
 
 def _left(works: Sequence[Work]) -> dict[str, Estimate]:
-    found: dict[str, Estimate] = {}
-    for one in works:
-        before = found.get(one.dataset.name)
-        infer = one.infer_s + (before.infer_s if before is not None else 0.0)
-        found[one.dataset.name] = Estimate(one.prepare_s, infer, one.metric_s)
-    return found
+    estimates: dict[str, Estimate] = {}
+    for work in works:
+        before = estimates.get(work.dataset.name)
+        infer = work.infer_s + (before.infer_s if before is not None else 0.0)
+        estimates[work.dataset.name] = Estimate(work.prepare_s, infer, work.metric_s)
+    return estimates
 
 
 # Spread pieces over slots so that all end at the same time: the largest first to the emptiest slot, then level what is left.
@@ -285,7 +285,7 @@ def spread(works: Sequence[Work], slots: Sequence[Slot]) -> None:
     """Give each piece to the slot that is free first, first the pieces after which most is to do, their metrics included."""
     free = [(slot.busy_s, number) for number, slot in enumerate(slots)]
     heapq.heapify(free)
-    for work in sorted(works, key=lambda one: -one.seconds - one.metric_s):
+    for work in sorted(works, key=lambda candidate: -candidate.seconds - candidate.metric_s):
         busy_s, number = free[0]
         slots[number].works.append(work)
         slots[number].busy_s = busy_s + work.seconds
@@ -305,25 +305,25 @@ def pour(works: Sequence[Work], slots: Sequence[Slot]) -> list[Work]:
     ) / len(slots)
     gaps = [(slot.busy_s, number) for number, slot in enumerate(slots)]
     heapq.heapify(gaps)
-    left: list[Work] = []
-    for work in sorted(works, key=lambda one: (-one.metric_s, -one.seconds)):
-        rest = work
+    unplaced: list[Work] = []
+    for work in sorted(works, key=lambda candidate: (-candidate.metric_s, -candidate.seconds)):
+        remaining = work
         while True:
             busy_s, number = gaps[0]
             room = height - busy_s
-            if rest.seconds <= room:
+            if remaining.seconds <= room:
                 parts = None
-            elif room < 2 * rest.prepare_s or (parts := rest.behind(rest.seconds - room)) is None:
-                left.append(rest)
+            elif room < 2 * remaining.prepare_s or (parts := remaining.behind(remaining.seconds - room)) is None:
+                unplaced.append(remaining)
                 break
-            given = rest if parts is None else parts[0]
-            slots[number].works.append(given)
-            slots[number].busy_s += given.seconds
+            placed = remaining if parts is None else parts[0]
+            slots[number].works.append(placed)
+            slots[number].busy_s += placed.seconds
             heapq.heapreplace(gaps, (slots[number].busy_s, number))
             if parts is None:
                 break
-            rest = parts[1]
-    return left
+            remaining = parts[1]
+    return unplaced
 
 
 def level(slots: Sequence[Slot], slack_s: float, share: float = math.inf) -> None:
@@ -362,12 +362,12 @@ def _give(giver: Slot, taker: Slot, share: float) -> bool:
             best = (parts[1].infer_s - work.prepare_s / 2, number, *parts)
     if best is None or best[0] <= 0:
         return False
-    _, number, kept, given = best
+    _, number, kept_work, moved_work = best
     before = giver.works[number].seconds
-    giver.works[number : number + 1] = [kept] if kept is not None else []
-    giver.busy_s -= before - (kept.seconds if kept is not None else 0.0)
-    taker.works.append(given)
-    taker.busy_s += given.seconds
+    giver.works[number : number + 1] = [kept_work] if kept_work is not None else []
+    giver.busy_s -= before - (kept_work.seconds if kept_work is not None else 0.0)
+    taker.works.append(moved_work)
+    taker.busy_s += moved_work.seconds
     return True
 
 
@@ -382,15 +382,15 @@ def gather(works: Sequence[Work], slots: Sequence[Slot], most_s: float, load_s: 
     """
     bundles: list[Bundle] = []
     for gpus in sorted({work.dataset.gpus for work in works}, reverse=True):
-        some = [work for work in works if work.dataset.gpus == gpus]
-        total = sum(work.seconds for work in some)
-        bins = [Slot(0) for _ in range(max(1, min(len(some), round(total / most_s) if most_s > 0 else 1)))]
-        spread(some, bins)
-        bundles += [Bundle(gpus, one.works, one.busy_s) for one in bins if one.works]
+        sized_works = [work for work in works if work.dataset.gpus == gpus]
+        total = sum(work.seconds for work in sized_works)
+        bins = [Slot(0) for _ in range(max(1, min(len(sized_works), round(total / most_s) if most_s > 0 else 1)))]
+        spread(sized_works, bins)
+        bundles += [Bundle(gpus, slot.works, slot.busy_s) for slot in bins if slot.works]
     nodes: dict[int, list[Slot]] = {}
     for slot in slots:
         nodes.setdefault(slot.node, []).append(slot)
-    bundles.sort(key=lambda one: -one.seconds * one.gpus)
+    bundles.sort(key=lambda bundle: -bundle.seconds * bundle.gpus)
     heaps: dict[int, list[tuple[float, int]]] = {}
     for bundle in bundles:
         heap = heaps.get(bundle.gpus)
@@ -402,7 +402,7 @@ def gather(works: Sequence[Work], slots: Sequence[Slot], most_s: float, load_s: 
         while (now := _free_at(nodes[heap[0][1]], bundle.gpus)) != heap[0][0]:
             heapq.heapreplace(heap, (now, heap[0][1]))
         bundle.begins_s, node = heap[0]
-        for slot in sorted(nodes[node], key=lambda one: one.busy_s)[: bundle.gpus]:
+        for slot in sorted(nodes[node], key=lambda node_slot: node_slot.busy_s)[: bundle.gpus]:
             slot.busy_s = bundle.begins_s + load_s + bundle.seconds
         heapq.heapreplace(heap, (_free_at(nodes[node], bundle.gpus), node))
     return bundles

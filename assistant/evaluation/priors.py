@@ -12,11 +12,11 @@ from statistics import fmean, median
 from assistant.content.reading import build, content_files, read_toml, wrong
 from assistant.evaluation.records import Dataset, Estimate
 
-__all__ = ["Known", "Learned", "Measured", "Point", "Priors", "Unit", "learned", "ratio"]
+__all__ = ["DatasetPrior", "FittedFactors", "Measured", "Point", "Priors", "UnitCosts", "learned", "ratio"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitCosts:
     """What seconds follow from sizes, and of what model and storage that is true."""
 
     source: str
@@ -33,7 +33,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DatasetPrior:
     """What is known of a dataset by its name."""
 
     name: str
@@ -46,8 +46,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    unit: Unit
-    dataset: tuple[Known, ...]
+    unit: UnitCosts
+    dataset: tuple[DatasetPrior, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Measured:
 class Priors:
     """What is known of datasets, with what was learned; unchanging: `learn` gives another."""
 
-    unit: Unit
-    known: Mapping[str, Known]
+    unit: UnitCosts
+    known: Mapping[str, DatasetPrior]
     speed: float = 1.0
     """Seconds of the model at hand over those of the prior."""
     own: Mapping[str, float] = field(default_factory=dict)
@@ -92,26 +92,26 @@ class Priors:
             ContentError: The file is wrong.
         """
         path = next(path for path in content_files("knowledge", site) if path.name == "evaluation.toml")
-        found = build(_File, read_toml(path), path)
-        known: dict[str, Known] = {}
-        for number, one in enumerate(found.dataset):
-            if one.name in known:
-                raise wrong(path, "name", f"{one.name!r} is there twice", trail=(("dataset", number),))
-            known[one.name] = one
-        return cls(found.unit, known)
+        document = build(_File, read_toml(path), path)
+        priors_by_name: dict[str, DatasetPrior] = {}
+        for number, entry in enumerate(document.dataset):
+            if entry.name in priors_by_name:
+                raise wrong(path, "name", f"{entry.name!r} is there twice", trail=(("dataset", number),))
+            priors_by_name[entry.name] = entry
+        return cls(document.unit, priors_by_name)
 
     def factor(self, dataset: str) -> int:
         """Return how many units an item of a dataset has; one of an unknown name is taken for one that is written."""
-        one = self.known.get(dataset)
-        if one is None:
+        prior = self.known.get(dataset)
+        if prior is None:
             return self.unit.write_factor
-        return (one.choices or self.unit.write_factor) * (self.unit.hard_factor if one.hard else 1)
+        return (prior.choices or self.unit.write_factor) * (self.unit.hard_factor if prior.hard else 1)
 
     def before(self, dataset: Dataset) -> Estimate:
         """Return the estimate that nothing measured went into."""
-        one, unit = self.known.get(dataset.name), self.unit
-        item_s = unit.compare_item_s if one is None or one.metric_item_s is None else one.metric_item_s
-        metric = dataset.items * item_s if dataset.metric or one is not None else 0.0
+        prior, unit = self.known.get(dataset.name), self.unit
+        item_s = unit.compare_item_s if prior is None or prior.metric_item_s is None else prior.metric_item_s
+        metric = dataset.items * item_s if dataset.metric or prior is not None else 0.0
         return Estimate(
             _given(dataset.prepare_s, unit.prepare_s + unit.prepare_item_s * dataset.items),
             _given(dataset.infer_s, dataset.items * self.factor(dataset.name) * unit.unit_s),
@@ -133,7 +133,7 @@ class Priors:
 
     def estimates(self, datasets: Iterable[Dataset], speed: float = 1.0) -> dict[str, Estimate]:
         """Return the estimates of several datasets by their names."""
-        return {one.name: self.estimate(one, speed) for one in datasets}
+        return {dataset.name: self.estimate(dataset, speed) for dataset in datasets}
 
     def learn(self, datasets: Sequence[Dataset], measured: Iterable[Measured], *, run: str = "", model_bytes: int = 0) -> Priors:
         """Return priors that are corrected by measurements, by all those given and no others.
@@ -145,24 +145,27 @@ class Priors:
             model_bytes: Size of its model: until then it is taken to be as fast as past models of about that size; 0: of all.
         """
         fresh = replace(self, speed=1.0, own={}, metric={}, prepare={}, runs={})
-        by_name = {one.name: fresh.before(one) for one in datasets}
-        items = {one.name: one.items for one in datasets}
-        for name, kept in self.known.items():
+        by_name = {dataset.name: fresh.before(dataset) for dataset in datasets}
+        items = {dataset.name: dataset.items for dataset in datasets}
+        for name, prior in self.known.items():
             if name not in by_name:
-                by_name[name], items[name] = fresh.before(Dataset(name, kept.items, "")), kept.items
+                by_name[name], items[name] = fresh.before(Dataset(name, prior.items, "")), prior.items
         points: list[Point] = []
-        for one in measured:
-            if one.dataset in by_name and one.items > 0:
-                share, before = one.items / items[one.dataset], by_name[one.dataset]
-                infer, metric = ratio(one.infer_s, before.infer_s * share), ratio(one.metric_s, before.metric_s * share)
-                prepare = ratio(one.prepare_s, before.prepare_s) if before.prepare_s > 0 else None
-                points.append(Point(one.run, one.dataset, infer, metric, prepare, one.model_bytes))
-        found = learned(points, run, model_bytes)
-        return replace(fresh, speed=found.speed, own=found.own, metric=found.metric, prepare=found.prepare, runs=found.runs)
+        for measurement in measured:
+            if measurement.dataset in by_name and measurement.items > 0:
+                share, before = measurement.items / items[measurement.dataset], by_name[measurement.dataset]
+                infer, metric = (
+                    ratio(measurement.infer_s, before.infer_s * share),
+                    ratio(measurement.metric_s, before.metric_s * share),
+                )
+                prepare = ratio(measurement.prepare_s, before.prepare_s) if before.prepare_s > 0 else None
+                points.append(Point(measurement.run, measurement.dataset, infer, metric, prepare, measurement.model_bytes))
+        fitted = learned(points, run, model_bytes)
+        return replace(fresh, speed=fitted.speed, own=fitted.own, metric=fitted.metric, prepare=fitted.prepare, runs=fitted.runs)
 
 
-def _given(said: float | None, prior: float) -> float:
-    return prior if said is None else said
+def _given(stated: float | None, prior: float) -> float:
+    return prior if stated is None else stated
 
 
 # Learn from what pieces took how wrong priors are: how fast the model is, and how much each dataset is off by itself.
@@ -198,7 +201,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class FittedFactors:
     """Factors on priors."""
 
     speed: float
@@ -216,7 +219,7 @@ def ratio(measured_s: float, prior_s: float) -> float | None:
     return math.log(max(measured_s, _LEAST_S) / max(prior_s, _LEAST_S))
 
 
-def learned(points: Iterable[Point], run: str, model_bytes: int) -> Learned:
+def learned(points: Iterable[Point], run: str, model_bytes: int) -> FittedFactors:
     """Return the factors for one run; see the module for how."""
     points = list(points)
     inferred = [(p, p.infer) for p in points if p.infer is not None]
@@ -224,19 +227,19 @@ def learned(points: Iterable[Point], run: str, model_bytes: int) -> Learned:
     speeds = {name: _median((p.dataset, v) for p, v in past if p.run == name) for name in {p.run for p, _ in past}}
     own = _shrunk((p.dataset, value - speeds[p.run]) for p, value in past)
     sizes = {p.run: p.model_bytes for p, _ in past}
-    alike = [speed for name, speed in speeds.items() if _same_class(sizes[name], model_bytes)]
-    before = fmean(alike) * len(alike) / (len(alike) + _SPEED_K) if alike else 0.0
-    mine = [(p.dataset, value - own.get(p.dataset, 0.0)) for p, value in inferred if p.run == run]
-    many = len({name for name, _ in mine})
-    speeds[run] = before + (_median(mine) - before) * many / (many + _SPEED_K) if mine else before
+    same_class_speeds = [speed for name, speed in speeds.items() if _same_class(sizes[name], model_bytes)]
+    before = fmean(same_class_speeds) * len(same_class_speeds) / (len(same_class_speeds) + _SPEED_K) if same_class_speeds else 0.0
+    own_speeds = [(p.dataset, value - own.get(p.dataset, 0.0)) for p, value in inferred if p.run == run]
+    many = len({name for name, _ in own_speeds})
+    speeds[run] = before + (_median(own_speeds) - before) * many / (many + _SPEED_K) if own_speeds else before
     own = _shrunk((p.dataset, value - speeds[p.run]) for p, value in inferred)
     metric = _shrunk((p.dataset, p.metric) for p in points if p.metric is not None)
     prepare = _shrunk((p.dataset, p.prepare) for p in points if p.prepare is not None)
     runs: dict[str, set[str]] = defaultdict(set)
     for p in points:
         runs[p.dataset].add(p.run)
-    known = {name: len(found) for name, found in runs.items()}
-    return Learned(math.exp(speeds[run]), _factors(own), _factors(metric), _factors(prepare), known)
+    run_counts = {name: len(found) for name, found in runs.items()}
+    return FittedFactors(math.exp(speeds[run]), _factors(own), _factors(metric), _factors(prepare), run_counts)
 
 
 def _factors(logarithms: Mapping[str, float]) -> dict[str, float]:
@@ -244,10 +247,10 @@ def _factors(logarithms: Mapping[str, float]) -> dict[str, float]:
 
 
 def _means(values: Iterable[tuple[str, float]]) -> dict[str, tuple[float, int]]:
-    found: dict[str, list[float]] = defaultdict(list)
+    values_by_name: dict[str, list[float]] = defaultdict(list)
     for name, value in values:
-        found[name].append(value)
-    return {name: (fmean(some), len(some)) for name, some in found.items()}
+        values_by_name[name].append(value)
+    return {name: (fmean(values), len(values)) for name, values in values_by_name.items()}
 
 
 def _median(values: Iterable[tuple[str, float]]) -> float:
@@ -258,5 +261,5 @@ def _shrunk(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     return {name: mean * n / (n + _OWN_K) for name, (mean, n) in _means(values).items()}
 
 
-def _same_class(one: int, other: int) -> bool:
-    return not (one and other) or max(one, other) / min(one, other) < _SAME_CLASS
+def _same_class(size: int, other_size: int) -> bool:
+    return not (size and other_size) or max(size, other_size) / min(size, other_size) < _SAME_CLASS

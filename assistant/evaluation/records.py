@@ -101,7 +101,7 @@ class Machines:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrialPlan:
     """Trials in the order in which free slots take them; planned seconds are of the estimates."""
 
     trials: Sequence[Trial]

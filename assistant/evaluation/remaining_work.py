@@ -16,45 +16,45 @@ CLOSE_FACTOR = 1.5
 
 def gaps(dataset: Dataset, covered: Iterable[Piece]) -> list[Piece]:
     """Return the ranges of a dataset that no piece covers; all of one that cannot be split, unless it is covered."""
-    spans = sorted((one.first, one.last) for one in covered if one.dataset == dataset.name)
-    found, at = list[Piece](), 0
+    spans = sorted((piece.first, piece.last) for piece in covered if piece.dataset == dataset.name)
+    missing, at = list[Piece](), 0
     for first, last in spans:
         if first > at:
-            found.append(Piece(dataset.name, at, first))
+            missing.append(Piece(dataset.name, at, first))
         at = max(at, last)
     if at < dataset.items:
-        found.append(Piece(dataset.name, at, dataset.items))
-    if found and not dataset.split:
+        missing.append(Piece(dataset.name, at, dataset.items))
+    if missing and not dataset.split:
         return [Piece(dataset.name, 0, dataset.items)]
-    return found
+    return missing
 
 
-def is_complete(dataset: Dataset, made: Iterable[Piece]) -> bool:
+def is_complete(dataset: Dataset, finished: Iterable[Piece]) -> bool:
     """Whether all items of a dataset have an output."""
-    return not gaps(dataset, made)
+    return not gaps(dataset, finished)
 
 
-def corrected(estimates: Mapping[str, Estimate], seen: Sequence[Took], items: Mapping[str, int]) -> dict[str, Estimate]:
+def corrected(estimates: Mapping[str, Estimate], measurements: Sequence[Took], items: Mapping[str, int]) -> dict[str, Estimate]:
     """Return estimates after what was measured: a dataset's own seconds count most, for others what all have in common.
 
     Args:
         estimates: Before the run.
-        seen: Pieces that are done.
+        measurements: Pieces that are done.
         items: Of each dataset.
     """
     seconds: dict[str, float] = {}
     counts: dict[str, int] = {}
-    for one in seen:
-        name = one.piece.dataset
-        seconds[name] = seconds.get(name, 0.0) + one.infer_s
-        counts[name] = counts.get(name, 0) + one.piece.items
+    for piece_time in measurements:
+        name = piece_time.piece.dataset
+        seconds[name] = seconds.get(name, 0.0) + piece_time.infer_s
+        counts[name] = counts.get(name, 0) + piece_time.piece.items
     measured = {name: seconds[name] / max(1, counts[name]) * items[name] for name in seconds}
     ratios = [measured[name] / estimates[name].infer_s for name in measured if estimates[name].infer_s > 0]
     common = median(ratios) if len(ratios) >= FEW else 1.0
-    found = {}
+    corrected_estimates = {}
     for name, before in estimates.items():
-        found[name] = replace(before, infer_s=measured.get(name, before.infer_s * common))
-    return found
+        corrected_estimates[name] = replace(before, infer_s=measured.get(name, before.infer_s * common))
+    return corrected_estimates
 
 
 def is_far(before: Mapping[str, Estimate], now: Mapping[str, Estimate], names: Iterable[str]) -> bool:
@@ -68,5 +68,5 @@ def is_far(before: Mapping[str, Estimate], now: Mapping[str, Estimate], names: I
 
 def seconds_of(piece: Piece, estimates: Mapping[str, Estimate], items: Mapping[str, int]) -> float:
     """Return how long a piece should take on the GPU."""
-    one = estimates[piece.dataset]
-    return one.prepare_s + one.infer_s * piece.items / max(1, items[piece.dataset])
+    estimate = estimates[piece.dataset]
+    return estimate.prepare_s + estimate.infer_s * piece.items / max(1, items[piece.dataset])

@@ -8,10 +8,20 @@ from enum import StrEnum
 
 from assistant.evaluation.records import Machines, Piece, Trial
 
-__all__ = ["Begun", "Change", "Orders", "Outcome", "Phase", "Planner", "Rules", "Situation", "Span"]
+__all__ = [
+    "BegunTrial",
+    "FleetChange",
+    "Orders",
+    "PhaseSpan",
+    "Planner",
+    "ReplayOutcome",
+    "ReplayPhase",
+    "ReplaySituation",
+    "Rules",
+]
 
 
-class Phase(StrEnum):
+class ReplayPhase(StrEnum):
     """What holds a GPU or a processor."""
 
     LOAD = "load"
@@ -24,12 +34,12 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PhaseSpan:
     """What held one GPU or processor of a node, and how long."""
 
     node: int
     slot: int
-    phase: Phase
+    phase: ReplayPhase
     begin: float
     end: float
     piece: Piece | None = None
@@ -49,7 +59,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FleetChange:
     """A node goes or comes."""
 
     at_s: float
@@ -58,7 +68,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class BegunTrial:
     """A trial that has its GPUs."""
 
     number: int
@@ -82,14 +92,14 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class ReplaySituation:
     """What a planner may know when it is asked for other trials."""
 
     now: float
     machines: Machines
     """With the nodes that there are now."""
     done: Sequence[Piece]
-    running: Callable[[], Sequence[Begun]]
+    running: Callable[[], Sequence[BegunTrial]]
     """Lists the trials that have their GPUs: a function, for most pieces change nothing and the list is long."""
     waiting: Sequence[Trial]
     idle: int
@@ -99,17 +109,17 @@ class Situation:
     nodes_changed: bool
 
 
-Planner = Callable[[Situation], Orders | None]
+Planner = Callable[[ReplaySituation], Orders | None]
 """Asked when a piece or a trial is done and when nodes change; None leaves all as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """What came of it."""
 
     makespan_s: float
     """Until the last output and score; infinite where no node was left to make them."""
-    spans: Sequence[Span]
+    spans: Sequence[PhaseSpan]
     reads: Sequence[tuple[float, Mapping[int, tuple[int, float]]]]
     """When the sharing of the storage changed: readers of each node and the rate of each."""
     trials: int
@@ -117,4 +127,4 @@ class Outcome:
     @property
     def gpu_hours(self) -> float:
         """Hours for which GPUs were held."""
-        return sum(one.end - one.begin for one in self.spans if one.phase is not Phase.APART) / 3600
+        return sum(span.end - span.begin for span in self.spans if span.phase is not ReplayPhase.APART) / 3600

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from assistant import display
 from assistant.evaluation.files import read_json
-from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal, State
+from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal, JournalState
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
 from assistant.evaluation.remaining_work import seconds_of
-from assistant.evaluation.run_spec import Asked, load_asked
+from assistant.evaluation.run_spec import RunSpec, load_asked
 
 if TYPE_CHECKING:
     from assistant.evaluation.coordinator import Coordinator
@@ -25,7 +25,7 @@ COLUMNS = ("dataset", "score", "items", "state", "infer_s", "metric_s", "why")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DatasetResult:
     """What came of one dataset."""
 
     dataset: str
@@ -45,7 +45,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EvaluationReport:
     """What came of a run."""
 
     run: str
@@ -57,88 +57,92 @@ class Report:
     """From the first job to the end of the last one."""
     bound_s: float
     """No schedule on as many nodes could have been shorter, for what inference and metrics took; loading is not counted in."""
-    results: tuple[Result, ...]
+    results: tuple[DatasetResult, ...]
 
     @property
     def scored(self) -> int:
         """How many datasets have a score."""
-        return sum(one.score is not None for one in self.results)
+        return sum(result.score is not None for result in self.results)
 
     @property
-    def given_up(self) -> tuple[Result, ...]:
+    def given_up(self) -> tuple[DatasetResult, ...]:
         """Datasets without a score that will get none."""
-        return tuple(one for one in self.results if one.state == "given up")
+        return tuple(result for result in self.results if result.state == "given up")
 
 
-def report_of(path: Path) -> Report:
+def report_of(path: Path) -> EvaluationReport:
     """Return what came of the run in a folder, so far.
 
     Raises:
         UsageError: There is no such run.
     """
     folder = RunFolder(path)
-    asked, state = load_asked(folder), Journal(folder).state
-    made = list(folder.pieces())
-    results = tuple(_result(folder, one, state, made) for one in asked.datasets)
-    return Report(
+    spec, state = load_asked(folder), Journal(folder).state
+    finished_pieces = list(folder.pieces())
+    results = tuple(_result(folder, dataset, state, finished_pieces) for dataset in spec.datasets)
+    return EvaluationReport(
         folder.id,
-        asked.title,
-        asked.model.source,
+        spec.title,
+        spec.model.source,
         "finished" if state.finished else "unfinished",
-        _seconds(folder, asked, state),
-        _bound(asked, results),
+        _seconds(folder, spec, state),
+        _bound(spec, results),
         results,
     )
 
 
-def _bound(asked: Asked, results: Sequence[Result]) -> float:
-    took = {one.dataset: Estimate(0.0, one.infer_s, one.metric_s or 0.0) for one in results if one.state == "scored"}
-    machines = Machines(asked.nodes, asked.gpus_per_node, asked.cpus_per_node, load_s=0.0, fetch_s=0.0)
-    return lower_bound([one for one in asked.datasets if one.name in took], took, machines)
+def _bound(spec: RunSpec, results: Sequence[DatasetResult]) -> float:
+    took = {result.dataset: Estimate(0.0, result.infer_s, result.metric_s or 0.0) for result in results if result.state == "scored"}
+    machines = Machines(spec.nodes, spec.gpus_per_node, spec.cpus_per_node, load_s=0.0, fetch_s=0.0)
+    return lower_bound([dataset for dataset in spec.datasets if dataset.name in took], took, machines)
 
 
-def _result(folder: RunFolder, dataset: Dataset, state: State, made: Sequence[Piece]) -> Result:
-    told = [found for one in made if one.dataset == dataset.name and (found := read_json(folder.made(one))) is not None]
+def _result(folder: RunFolder, dataset: Dataset, state: JournalState, finished_pieces: Sequence[Piece]) -> DatasetResult:
+    piece_records = [
+        piece_record
+        for piece in finished_pieces
+        if piece.dataset == dataset.name and (piece_record := read_json(folder.made(piece))) is not None
+    ]
     score = read_json(folder.score(dataset.name)) or {}
     why = state.sunk.get(dataset.name, "")
-    return Result(
+    return DatasetResult(
         dataset.name,
         "scored" if score else "given up" if why else "waiting",
         score.get("score"),
         dataset.items,
-        sum(one.get("seconds") or 0.0 for one in told),
+        sum(record.get("seconds") or 0.0 for record in piece_records),
         score.get("metric_s"),
-        tuple(sorted({str(one["node"]) for one in told})),
+        tuple(sorted({str(record["node"]) for record in piece_records})),
         why,
         tuple(score.get("unprotected", ())),
     )
 
 
-def _seconds(folder: RunFolder, asked: Asked, state: State) -> float:
+def _seconds(folder: RunFolder, spec: RunSpec, state: JournalState) -> float:
     if not state.begun:
         return 0.0
-    scores = [read_json(folder.score(one.name)) or {} for one in asked.datasets]
-    last = state.finished or max((one.get("at", state.begun) for one in scores), default=state.begun)
+    scores = [read_json(folder.score(dataset.name)) or {} for dataset in spec.datasets]
+    last = state.finished or max((score_record.get("at", state.begun) for score_record in scores), default=state.begun)
     return max(0.0, float(last) - state.begun)
 
 
-def rows(report: Report) -> list[tuple[object, ...]]:
+def rows(report: EvaluationReport) -> list[tuple[object, ...]]:
     """Return the rows of a table with `COLUMNS`."""
     return [
         (
-            one.dataset,
-            f"{one.score:.4f}" if one.score is not None else "",
-            one.items,
-            one.state,
-            f"{one.infer_s:.1f}",
-            f"{one.metric_s:.1f}" if one.metric_s is not None else "",
-            one.why,
+            result.dataset,
+            f"{result.score:.4f}" if result.score is not None else "",
+            result.items,
+            result.state,
+            f"{result.infer_s:.1f}",
+            f"{result.metric_s:.1f}" if result.metric_s is not None else "",
+            result.why,
         )
-        for one in report.results
+        for result in report.results
     ]
 
 
-def markdown(report: Report) -> str:
+def markdown(report: EvaluationReport) -> str:
     """Return the report as a Markdown document."""
     lines = [
         f"# {display.markdown(report.title or report.run)}",
@@ -150,15 +154,15 @@ def markdown(report: Report) -> str:
         "| Dataset | Score | Items | GPU time | Metric time |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    for one in report.results:
-        score = f"{one.score:.4f}" if one.score is not None else one.state
-        metric = duration(one.metric_s) if one.metric_s is not None else ""
-        lines.append(f"| {display.markdown(one.dataset)} | {score} | {one.items:,} | {duration(one.infer_s)} | {metric} |")
-    failed = [f"- {display.markdown_code(one.dataset)}: {display.markdown(one.why)}" for one in report.given_up]
-    open_ = sorted({what for one in report.results for what in one.unprotected})
+    for result in report.results:
+        score = f"{result.score:.4f}" if result.score is not None else result.state
+        metric = duration(result.metric_s) if result.metric_s is not None else ""
+        lines.append(f"| {display.markdown(result.dataset)} | {score} | {result.items:,} | {duration(result.infer_s)} | {metric} |")
+    failed = [f"- {display.markdown_code(result.dataset)}: {display.markdown(result.why)}" for result in report.given_up]
+    open_ = sorted({protection for result in report.results for protection in result.unprotected})
     lines += ["", "Without a score:", "", *failed] if failed else []
     lines += (
-        ["", "Metrics ran with less protection than wanted:", "", *(f"- {display.markdown(what)}" for what in open_)]
+        ["", "Metrics ran with less protection than wanted:", "", *(f"- {display.markdown(protection)}" for protection in open_)]
         if open_
         else []
     )
@@ -184,7 +188,7 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class EvaluationProgress:
     """How a run stands."""
 
     scored: int
@@ -203,23 +207,26 @@ class Progress:
     def line(self) -> str:
         """The whole in one line."""
         share = f"{self.items_done / self.items:.0%}" if self.items else "-"
-        left = f", about {duration(self.left_s)} left" if self.left_s else ""
-        lost = f", {self.given_up} given up" if self.given_up else ""
-        return f"{self.scored} of {self.datasets} datasets scored{lost}, {share} of the items on {len(self.nodes)} nodes{left}"
+        remaining = f", about {duration(self.left_s)} left" if self.left_s else ""
+        given_up = f", {self.given_up} given up" if self.given_up else ""
+        items = f"{share} of the items on {len(self.nodes)} nodes{remaining}"
+        return f"{self.scored} of {self.datasets} datasets scored{given_up}, {items}"
 
 
-def progress_of(run: Coordinator) -> Progress:
+def progress_of(run: Coordinator) -> EvaluationProgress:
     """Return how a run stands as of its last look."""
-    items = {one.name: one.items for one in run.asked.datasets}
-    open_items = [one for one in run.asked.datasets if one.name not in run.state.sunk]
-    made = sum(piece.items for piece in run.outputs.made if piece.dataset not in run.state.sunk)
-    activities = tuple(sorted((_activity(run, note) for note in run.state.live()), key=lambda one: (one.node, one.number)))
-    return Progress(
-        scored=sum(run.has_ended(one) for one in run.asked.datasets) - len(run.state.sunk),
+    items = {dataset.name: dataset.items for dataset in run.asked.datasets}
+    open_items = [dataset for dataset in run.asked.datasets if dataset.name not in run.state.sunk]
+    items_made = sum(piece.items for piece in run.outputs.made if piece.dataset not in run.state.sunk)
+    activities = tuple(
+        sorted((_activity(run, note) for note in run.state.live()), key=lambda activity: (activity.node, activity.number))
+    )
+    return EvaluationProgress(
+        scored=sum(run.has_ended(dataset) for dataset in run.asked.datasets) - len(run.state.sunk),
         given_up=len(run.state.sunk),
         datasets=len(items),
-        items_done=min(made, sum(one.items for one in open_items)),
-        items=sum(one.items for one in open_items),
+        items_done=min(items_made, sum(dataset.items for dataset in open_items)),
+        items=sum(dataset.items for dataset in open_items),
         left_s=_left(run, items),
         nodes=tuple(run.fleet.ready()),
         activities=activities,
@@ -231,10 +238,10 @@ def _left(run: Coordinator, items: Mapping[str, int]) -> float | None:
     slots = len(run.fleet.ready()) * run.asked.gpus_per_node
     if not slots:
         return None
-    held = [piece for note in run.state.live(TRIAL) for piece in note.held]
-    waiting = [piece for piece in [*held, *run.left()] if piece not in run.outputs.made]
+    held_pieces = [piece for note in run.state.live(TRIAL) for piece in note.held]
+    waiting = [piece for piece in [*held_pieces, *run.left()] if piece not in run.outputs.made]
     work = sum(seconds_of(piece, run.estimates, items) for piece in waiting)
-    metrics = [run.estimates[one.name].metric_s for one in run.asked.datasets if not run.has_ended(one)]
+    metrics = [run.estimates[dataset.name].metric_s for dataset in run.asked.datasets if not run.has_ended(dataset)]
     return work / slots + max(metrics, default=0.0)
 
 

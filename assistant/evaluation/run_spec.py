@@ -15,7 +15,7 @@ from assistant.evaluation.staging import Model
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunSpec:
     """An evaluation as it was asked for."""
 
     model: Model
@@ -50,27 +50,27 @@ class Asked:
 
     def dataset(self, name: str) -> Dataset:
         """Return a dataset of the suite."""
-        return next(one for one in self.datasets if one.name == name)
+        return next(dataset for dataset in self.datasets if dataset.name == name)
 
     def save(self, folder: RunFolder) -> None:
         """Write it into the folder of its run."""
         write_json(folder.asked, asdict(self))
 
 
-def load_asked(folder: RunFolder) -> Asked:
+def load_asked(folder: RunFolder) -> RunSpec:
     """Return what was asked of a run.
 
     Raises:
         UsageError: There is no such run.
     """
-    found = read_json(folder.asked)
-    if found is None:
+    document = read_json(folder.asked)
+    if document is None:
         raise UsageError(f"there is no evaluation {folder.id!r}: {folder.asked} is missing; nightshift evaluate --runs lists them")
-    known: dict[str, Any] = {
-        **found,
-        "model": Model(**found["model"]),
-        "datasets": tuple(Dataset(**one) for one in found["datasets"]),
-        "estimates": {name: Estimate(**one) for name, one in found["estimates"].items()},
-        "options": tuple(found["options"]),
+    fields: dict[str, Any] = {
+        **document,
+        "model": Model(**document["model"]),
+        "datasets": tuple(Dataset(**dataset_fields) for dataset_fields in document["datasets"]),
+        "estimates": {name: Estimate(**estimate_fields) for name, estimate_fields in document["estimates"].items()},
+        "options": tuple(document["options"]),
     }
-    return Asked(**known)
+    return RunSpec(**fields)

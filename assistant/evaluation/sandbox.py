@@ -27,7 +27,7 @@ GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProgramLimits:
     """What a program may use; it is ended, or its calls fail, beyond that."""
 
     wall_s: float
@@ -42,7 +42,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedProgram:
     """How a program ended."""
 
     status: int
@@ -68,10 +68,12 @@ class Ended:
         return f"it {how}: {self.tail.strip()[-500:] or 'it said nothing'}"
 
 
-class Program:
+class SandboxedProgram:
     """A program that was started; it ends with the process that started it, and with all that it has started itself."""
 
-    def __init__(self, words: Sequence[str], limits: Limits, *, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, words: Sequence[str], limits: ProgramLimits, *, folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         """Start a program.
 
         Args:
@@ -96,7 +98,7 @@ class Program:
         with suppress(BrokenPipeError), self._jail.stdin as words_in:
             words_in.write(json.dumps(spec).encode())
 
-    def wait(self, seconds: float) -> Ended | None:
+    def wait(self, seconds: float) -> EndedProgram | None:
         """Return how it ended; None when it has not within so many seconds."""
         try:
             self._jail.wait(timeout=seconds)
@@ -104,7 +106,7 @@ class Program:
             return None
         return self._ended()
 
-    def kill(self) -> Ended:
+    def kill(self) -> EndedProgram:
         """End it with everything it has started."""
         self._jail.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -114,21 +116,21 @@ class Program:
         self._jail.wait()
         return self._ended()
 
-    def _ended(self) -> Ended:
-        told: dict[str, Any] = json.loads(self._report.read_text(encoding="utf-8")) if self._report.exists() else {}
+    def _ended(self) -> EndedProgram:
+        report: dict[str, Any] = json.loads(self._report.read_text(encoding="utf-8")) if self._report.exists() else {}
         self._report.unlink(missing_ok=True)
-        return Ended(
-            status=int(told["status"]) if told else int(self._jail.returncode or 0),
+        return EndedProgram(
+            status=int(report["status"]) if report else int(self._jail.returncode or 0),
             seconds=time.monotonic() - self._begun,
-            timed_out=told.get("timed_out", not told),
+            timed_out=report.get("timed_out", not report),
             tail=_tail(self._said),
-            missing=tuple(told.get("missing", ())),
+            missing=tuple(report.get("missing", ())),
         )
 
 
-def run(words: Sequence[str], limits: Limits, *, folder: Path, environment: Mapping[str, str] | None = None) -> Ended:
+def run(words: Sequence[str], limits: ProgramLimits, *, folder: Path, environment: Mapping[str, str] | None = None) -> EndedProgram:
     """Run a program to its end, or to the end of its time; arguments as for `Program`."""
-    program = Program(words, limits, folder=folder, environment=environment)
+    program = SandboxedProgram(words, limits, folder=folder, environment=environment)
     # the jail keeps the time itself; should it hang, the kernel ends with it all that is in its name space
     return program.wait(limits.wall_s + GRACE_S) or program.kill()
 

@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
-from assistant.evaluation.replay import Begun, Change, Outcome, Phase, Planner, Rules, Situation, Span
+from assistant.evaluation.replay import (
+    BegunTrial,
+    FleetChange,
+    PhaseSpan,
+    Planner,
+    ReplayOutcome,
+    ReplayPhase,
+    ReplaySituation,
+    Rules,
+)
 
 __all__ = ["Reads", "Storage", "fair_rates", "simulate"]
 
@@ -37,7 +46,7 @@ class _Run:
     trial: Trial
     steps: Iterator[float | None] = field(default_factory=lambda: iter(()))
     begun: Piece | None = None
-    since: tuple[Phase, float, Piece | None] | None = None
+    since: tuple[ReplayPhase, float, Piece | None] | None = None
     lost: bool = False
 
 
@@ -49,9 +58,9 @@ def simulate(
     trials: Sequence[Trial],
     rules: Rules,
     *,
-    changes: Sequence[Change] = (),
+    changes: Sequence[FleetChange] = (),
     planner: Planner | None = None,
-) -> Outcome:
+) -> ReplayOutcome:
     """Return what happens.
 
     Args:
@@ -78,7 +87,7 @@ class _Simulation:
         planner: Planner | None,
     ) -> None:
         self.truth = truth
-        self.items = {one.name: one.items for one in datasets}
+        self.items = {dataset.name: dataset.items for dataset in datasets}
         self.machines, self.rules, self.planner = machines, rules, planner
         self.reads = Reads(storage)
         self.now = 0.0
@@ -87,16 +96,16 @@ class _Simulation:
         self.queue: deque[Trial] = deque()
         self.runs: dict[int, _Run] = {}
         self.counter = 0
-        self.left = {one.name: one.items for one in datasets}
+        self.left = {dataset.name: dataset.items for dataset in datasets}
         self.metrics: list[tuple[float, str]] = []
         self.scoring: dict[tuple[int, int], str] = {}
         self.done: list[Piece] = []
         self.measured: list[tuple[Piece, float]] = []
-        self.spans: list[Span] = []
+        self.spans: list[PhaseSpan] = []
         self.last = 0.0
         self.begun = 0
 
-    def run(self, trials: Sequence[Trial], changes: Sequence[Change]) -> Outcome:
+    def run(self, trials: Sequence[Trial], changes: Sequence[FleetChange]) -> ReplayOutcome:
         self.queue.extend(trials)
         for node in range(self.machines.nodes):
             self._join(node)
@@ -110,14 +119,14 @@ class _Simulation:
                 self.reads.end(end[1])
                 self._has_read(end[1], end[2])
             elif self.timers:
-                at, _, what = heapq.heappop(self.timers)
+                at, _, action = heapq.heappop(self.timers)
                 self._pass(at)
-                what()
+                action()
             else:
                 self.last = math.inf
                 break
             self._fill()
-        return Outcome(self.last, self.spans, self.reads.samples, self.begun)
+        return ReplayOutcome(self.last, self.spans, self.reads.samples, self.begun)
 
     def _over(self) -> bool:
         return not any(self.left.values()) and not self.runs and not self.metrics and not self.scoring
@@ -126,9 +135,9 @@ class _Simulation:
         self.reads.advance(at)
         self.now = at
 
-    def _after(self, seconds: float, what: Callable[[], None]) -> None:
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
         self.counter += 1
-        heapq.heappush(self.timers, (self.now + seconds, self.counter, what))
+        heapq.heappush(self.timers, (self.now + seconds, self.counter, action))
 
     # nodes
 
@@ -140,7 +149,7 @@ class _Simulation:
         else:
             node.staged = True
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: FleetChange) -> None:
         if change.lost and change.node in self.nodes:
             self._lose(self.nodes.pop(change.node))
         elif not change.lost and change.node not in self.nodes:
@@ -150,7 +159,7 @@ class _Simulation:
     def _lose(self, node: _Node) -> None:
         node.lost = True
         self.reads.stop(node.number)
-        for run in [one for one in self.runs.values() if one.node is node]:
+        for run in [live_run for live_run in self.runs.values() if live_run.node is node]:
             run.lost = True
             self._note(run, whole=False)
             del self.runs[run.number]
@@ -173,14 +182,14 @@ class _Simulation:
 
     def _fill(self) -> None:
         ready = sorted(
-            (one for one in self.nodes.values() if one.staged and one.free), key=lambda one: (-len(one.free), one.number)
+            (node for node in self.nodes.values() if node.staged and node.free), key=lambda node: (-len(node.free), node.number)
         )
-        heap = [(-len(one.free), one.number) for one in ready]
+        heap = [(-len(node.free), node.number) for node in ready]
         heapq.heapify(heap)
         while heap and self.queue:
             _, number = heapq.heappop(heap)
             node = self.nodes[number]
-            trial = next((one for one in self.queue if one.gpus <= len(node.free)), None)
+            trial = next((queued for queued in self.queue if queued.gpus <= len(node.free)), None)
             if trial is None:
                 continue
             if trial is self.queue[0]:
@@ -191,7 +200,7 @@ class _Simulation:
             if node.free:
                 heapq.heappush(heap, (-len(node.free), number))
         while self.metrics:
-            node_free = next((one for one in self.nodes.values() if one.cpus), None)
+            node_free = next((candidate for candidate in self.nodes.values() if candidate.cpus), None)
             if node_free is None:
                 return
             _, name = heapq.heappop(self.metrics)
@@ -210,7 +219,7 @@ class _Simulation:
 
     def _life(self, run: _Run) -> Iterator[float | None]:
         """Yield the seconds of what a trial does next, None for reading the model."""
-        run.since = (Phase.LOAD, self.now, None)
+        run.since = (ReplayPhase.LOAD, self.now, None)
         if not self.rules.staged:
             yield None
         yield self.machines.load_s
@@ -218,13 +227,13 @@ class _Simulation:
             piece = run.begun = run.pieces.popleft()
             truth = self.truth[piece.dataset]
             if piece.dataset not in run.node.prepared:
-                yield from self._hold(run, Phase.PREPARE, piece, truth.prepare_s)
+                yield from self._hold(run, ReplayPhase.PREPARE, piece, truth.prepare_s)
                 run.node.prepared.add(piece.dataset)
             seconds = truth.infer_s * piece.items / self.items[piece.dataset]
-            yield from self._hold(run, Phase.INFER, piece, seconds)
+            yield from self._hold(run, ReplayPhase.INFER, piece, seconds)
             is_last = self.left[piece.dataset] == piece.items
             if is_last and truth.metric_s > 0 and not self.rules.apart:
-                yield from self._hold(run, Phase.METRIC, piece, truth.metric_s)
+                yield from self._hold(run, ReplayPhase.METRIC, piece, truth.metric_s)
             run.begun = None
             self.left[piece.dataset] -= piece.items
             self.done.append(piece)
@@ -234,7 +243,7 @@ class _Simulation:
                 heapq.heappush(self.metrics, (-truth.metric_s, piece.dataset))
             self._ask(nodes_changed=False)
 
-    def _hold(self, run: _Run, phase: Phase, piece: Piece, seconds: float) -> Iterator[float]:
+    def _hold(self, run: _Run, phase: ReplayPhase, piece: Piece, seconds: float) -> Iterator[float]:
         self._note(run)
         run.since = (phase, self.now, piece)
         yield seconds
@@ -259,7 +268,7 @@ class _Simulation:
     def _note(self, run: _Run, *, whole: bool = True) -> None:
         if run.since is not None:
             phase, begin, piece = run.since
-            self.spans += [Span(run.node.number, slot, phase, begin, self.now, piece, whole) for slot in run.slots]
+            self.spans += [PhaseSpan(run.node.number, slot, phase, begin, self.now, piece, whole) for slot in run.slots]
         run.since = None
 
     # metrics apart
@@ -274,7 +283,7 @@ class _Simulation:
                 return
             del self.scoring[(node.number, cpu)]
             node.cpus.append(cpu)
-            self.spans.append(Span(node.number, cpu, Phase.APART, begin, self.now, Piece(name, 0, self.items[name])))
+            self.spans.append(PhaseSpan(node.number, cpu, ReplayPhase.APART, begin, self.now, Piece(name, 0, self.items[name])))
             self.last = self.now
 
         self._after(self.truth[name].metric_s, end)
@@ -284,19 +293,19 @@ class _Simulation:
     def _ask(self, *, nodes_changed: bool) -> None:
         if self.planner is None:
             return
-        there = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
+        available = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
         idle = 0 if self.queue else sum(len(node.free) for node in self.nodes.values() if node.staged)
-        asked = Situation(self.now, there, self.done, self._running, self.queue, idle, self.measured, nodes_changed)
-        orders = self.planner(asked) if self.nodes else None
+        situation = ReplaySituation(self.now, available, self.done, self._running, self.queue, idle, self.measured, nodes_changed)
+        orders = self.planner(situation) if self.nodes else None
         if orders is not None:
-            for number, taken in orders.taken.items():
+            for number, taken_pieces in orders.taken.items():
                 run = self.runs[number]
-                run.pieces = deque(piece for piece in run.pieces if piece not in taken)
+                run.pieces = deque(piece for piece in run.pieces if piece not in taken_pieces)
             self.queue = deque(orders.trials)
 
-    def _running(self) -> list[Begun]:
+    def _running(self) -> list[BegunTrial]:
         return [
-            Begun(
+            BegunTrial(
                 run.number, run.begun, self.now - run.since[1] if run.since is not None else 0.0, run.trial.gpus, tuple(run.pieces)
             )
             for run in self.runs.values()
@@ -335,13 +344,13 @@ def fair_rates(readers: Mapping[int, int], storage: Storage) -> dict[int, float]
         readers: How many read on each node; at least one.
         storage: Its limits.
     """
-    wanted = sorted((min(storage.reader, storage.nic / many), node) for node, many in readers.items())
-    left, waiting = storage.shared, sum(readers.values())
+    demands = sorted((min(storage.reader, storage.nic / many), node) for node, many in readers.items())
+    left_rate, waiting = storage.shared, sum(readers.values())
     rates: dict[int, float] = {}
-    for want, node in wanted:
+    for want, node in demands:
         # who wants less than an equal part of what is left gets all of it, and leaves the more to the others
-        rates[node] = min(want, left / waiting)
-        left -= rates[node] * readers[node]
+        rates[node] = min(want, left_rate / waiting)
+        left_rate -= rates[node] * readers[node]
         waiting -= readers[node]
     return rates
 

@@ -22,11 +22,11 @@ from pathlib import Path
 
 from assistant.errors import ContentError
 from assistant.evaluation import content
-from assistant.evaluation.content import Entry, WrongContent
+from assistant.evaluation.content import FileEntry, WrongContent
 from assistant.evaluation.files import claim, read_json, write_json
 from assistant.evaluation.memory import RESERVE_BYTES, room, size_text
 from assistant.evaluation.model_cache import KEEP_S, Shelf
-from assistant.evaluation.sandbox import Limits, Program
+from assistant.evaluation.sandbox import ProgramLimits, SandboxedProgram
 from assistant.private_files import private_folder
 
 FETCH_S = 6 * 3600.0
@@ -80,7 +80,7 @@ def mark_of(source: Path) -> str:
         OSError: They cannot be listed.
     """
     base = source.parent if source.is_file() else source
-    times = (f"{name} {one.size} {(base / name).stat().st_mtime_ns}" for name, one in sorted(content.listing(source).items()))
+    times = (f"{name} {entry.size} {(base / name).stat().st_mtime_ns}" for name, entry in sorted(content.listing(source).items()))
     return hashlib.blake2b("\n".join(times).encode(), digest_size=10).hexdigest()
 
 
@@ -104,9 +104,9 @@ def stage(model: Model, shelf: Shelf, run: str, *, keep_s: float = KEEP_S) -> St
     shelf.sweep()
     try:
         with shelf.held(model.key) as folder:
-            found = shelf.model(model.key)
-            if found is not None:
-                staged = Staged(found, (read_json(folder / "whole.json") or {}).get("size", 0), 0.0, fetched=False)
+            model_path = shelf.model(model.key)
+            if model_path is not None:
+                staged = Staged(model_path, (read_json(folder / "whole.json") or {}).get("size", 0), 0.0, fetched=False)
             else:
                 staged = _copied(model, folder)
             shelf.order(model.key, run, keep_s=keep_s)
@@ -135,24 +135,24 @@ def staged_for(model: Model, shelf: Shelf, run: str) -> Iterator[tuple[Path, Sta
 
 
 def _copied(model: Model, folder: Path) -> Staged:
-    begun = time.monotonic()
+    start = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     name = Path(model.source).name or "model"
     part = folder / f"part.{os.getpid()}.{time.monotonic_ns()}"  # a writer that outlived its precursor must not meet ours
     try:
-        wanted = content.listing(Path(model.source)) if not model.fetch else None
+        listed = content.listing(Path(model.source)) if not model.fetch else None
     except OSError as error:
         raise StagingError("source", f"model {model.source} cannot be read: {error}") from error
-    size = content.total(wanted) if wanted is not None else model.size_bytes
+    size = content.total(listed) if listed is not None else model.size_bytes
     _fits(model, folder, size)
     private_folder(part)
     try:
-        if wanted is None:
+        if listed is None:
             read = _fetched(model, part / name)
         else:
             alone = Path(model.source).is_file()
-            read = _files_copied(Path(model.source), part if alone else part / name, wanted)
-            content.compare(read, wanted)
+            read = _files_copied(Path(model.source), part if alone else part / name, listed)
+            content.compare(read, listed)
         _as_others_read(model, read)
     except WrongContent as error:
         raise StagingError("content", f"model {model.source} was not copied whole: {error}; nothing of it was kept") from error
@@ -162,7 +162,7 @@ def _copied(model: Model, folder: Path) -> Staged:
         raise StagingError("source", f"model {model.source} cannot be copied: {error}") from error
     part.rename(folder / "model")
     write_json(folder / "whole.json", {"name": name, "size": content.total(read)})
-    return Staged(folder / "model" / name, content.total(read), time.monotonic() - begun, fetched=True)
+    return Staged(folder / "model" / name, content.total(read), time.monotonic() - start, fetched=True)
 
 
 def _fits(model: Model, folder: Path, size: int | None) -> None:
@@ -172,17 +172,17 @@ def _fits(model: Model, folder: Path, size: int | None) -> None:
 
 def _no_room(model: Model, size: int | None, folder: Path) -> str:
     limit = room(folder, given=model.limit_bytes)
-    wanted = f"needs {size_text(size)} and {size_text(RESERVE_BYTES)} to spare" if size is not None else "is larger than that"
+    need = f"needs {size_text(size)} and {size_text(RESERVE_BYTES)} to spare" if size is not None else "is larger than that"
     return (
         f"model {model.source} does not fit into the memory of this node: {limit.what} leaves {size_text(limit.free_bytes)}, it "
-        f"{wanted}. Free memory, ask for more of it, or read the model from storage with --from-storage"
+        f"{need}. Free memory, ask for more of it, or read the model from storage with --from-storage"
     )
 
 
-def _files_copied(source: Path, target: Path, files: Mapping[str, Entry]) -> dict[str, Entry]:
+def _files_copied(source: Path, target: Path, files: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
     """Copy files, several at a time, each read back and compared; return what was read."""
 
-    def one(name: str) -> tuple[str, Entry]:
+    def one(name: str) -> tuple[str, FileEntry]:
         origin = source if source.is_file() else source / name
         return name, _file_copied(origin, target / name, files[name].digest)
 
@@ -191,27 +191,27 @@ def _files_copied(source: Path, target: Path, files: Mapping[str, Entry]) -> dic
         return dict(readers.map(one, largest_first))
 
 
-def _file_copied(origin: Path, target: Path, known: str) -> Entry:
+def _file_copied(origin: Path, target: Path, expected: str) -> FileEntry:
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f"{target.name}.part")
-    digest, size = content.new_digest(known), 0
-    with origin.open("rb") as file, beside.open("wb") as copy:
+    part_path = target.with_name(f"{target.name}.part")
+    digest, size = content.new_digest(expected), 0
+    with origin.open("rb") as file, part_path.open("wb") as copy:
         while block := file.read(content.BLOCK):
             digest.update(block)
             copy.write(block)
             size += len(block)
     read = content.shown(digest)
-    if content.digest_of(beside, read) != read:
+    if content.digest_of(part_path, read) != read:
         raise WrongContent(f"{target.name} reads otherwise from this node's memory than it was written")
-    beside.replace(target)
-    return Entry(size, read)
+    part_path.replace(target)
+    return FileEntry(size, read)
 
 
-def _fetched(model: Model, target: Path) -> dict[str, Entry]:
+def _fetched(model: Model, target: Path) -> dict[str, FileEntry]:
     """Run the site's command and return what it brought; it is ended when it brings more than fits, and when we are."""
     words = argv(model.fetch, {"source": model.source, "target": str(target)}, "fetch command")
     with tempfile.TemporaryDirectory(prefix="nightshift-fetch-") as scratch:
-        program = Program(words, Limits(wall_s=FETCH_S, closed=False), folder=Path(scratch))
+        program = SandboxedProgram(words, ProgramLimits(wall_s=FETCH_S, closed=False), folder=Path(scratch))
         while (ended := program.wait(0.2)) is None:
             if room(target.parent, given=_left(model, target)).free_bytes < RESERVE_BYTES:
                 program.kill()
@@ -219,11 +219,11 @@ def _fetched(model: Model, target: Path) -> dict[str, Entry]:
     if not ended.ok:
         raise StagingError("source", f"fetch command {words[0]!r} failed: {ended.why}")
     try:
-        found = content.listing(target)
+        entries = content.listing(target)
     except FileNotFoundError:
         raise StagingError("source", f"fetch command {words[0]!r} ended well and left nothing at {target}") from None
     base = target if target.is_dir() else target.parent
-    return {name: Entry(one.size, content.digest_of(base / name, one.digest)) for name, one in found.items()}
+    return {name: FileEntry(entry.size, content.digest_of(base / name, entry.digest)) for name, entry in entries.items()}
 
 
 def _left(model: Model, target: Path) -> int | None:
@@ -236,7 +236,7 @@ def _left(model: Model, target: Path) -> int | None:
         return model.limit_bytes
 
 
-def _as_others_read(model: Model, read: Mapping[str, Entry]) -> None:
+def _as_others_read(model: Model, read: Mapping[str, FileEntry]) -> None:
     """Compare with what the first copy of this run read, or be the first.
 
     Raises:
@@ -246,10 +246,10 @@ def _as_others_read(model: Model, read: Mapping[str, Entry]) -> None:
         return
     import json
 
-    mine = json.dumps({name: [one.size, one.digest] for name, one in sorted(read.items())})
-    first = json.loads(claim(Path(model.digests), mine))
+    own_digests = json.dumps({name: [entry.size, entry.digest] for name, entry in sorted(read.items())})
+    first = json.loads(claim(Path(model.digests), own_digests))
     try:
-        content.compare(read, {name: Entry(size, digest) for name, (size, digest) in first.items()})
+        content.compare(read, {name: FileEntry(size, digest) for name, (size, digest) in first.items()})
     except WrongContent as error:
         raise WrongContent(f"another node of this run read it otherwise: {error}") from error
 
@@ -263,13 +263,13 @@ def _as_others_read(model: Model, read: Mapping[str, Entry]) -> None:
 NAME = re.compile(r"\{\{(\w+)\}\}|\{([a-z_]+)\}")
 
 
-def argv(template: str, values: Mapping[str, str], where: str) -> list[str]:
+def argv(template: str, values: Mapping[str, str], source: str) -> list[str]:
     """Return the words of a command.
 
     Args:
         template: As a shell would read it, without its substitutions.
         values: By name.
-        where: What it is the command of, for the message.
+        source: What it is the command of, for the message.
 
     Raises:
         ContentError: It is no command, or names a value that there is none of.
@@ -277,15 +277,15 @@ def argv(template: str, values: Mapping[str, str], where: str) -> list[str]:
     try:
         words = shlex.split(template)
     except ValueError as error:
-        raise ContentError(f"{where}: {template!r} is no command line: {error}") from error
+        raise ContentError(f"{source}: {template!r} is no command line: {error}") from error
     if not words:
-        raise ContentError(f"{where}: the command is empty")
+        raise ContentError(f"{source}: the command is empty")
 
     def filled(match: re.Match[str]) -> str:
         if match.group(1):
             return f"{{{match.group(1)}}}"
         if match.group(2) not in values:
-            raise ContentError(f"{where}: {{{match.group(2)}}} is unknown; known: {', '.join(f'{{{name}}}' for name in values)}")
+            raise ContentError(f"{source}: {{{match.group(2)}}} is unknown; known: {', '.join(f'{{{name}}}' for name in values)}")
         return values[match.group(2)]
 
     return [NAME.sub(filled, word) for word in words]

@@ -13,19 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from assistant.evaluation.lower_bound import lower_bound
-from assistant.evaluation.planning import Running, plan, replan
+from assistant.evaluation.planning import RunningTrial, plan, replan
 from assistant.evaluation.priors import Measured, Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
-from assistant.evaluation.replay import Begun, Change, Orders, Outcome, Rules, Situation
+from assistant.evaluation.replay import BegunTrial, FleetChange, Orders, ReplayOutcome, ReplaySituation, Rules
 from assistant.evaluation.simulate import Storage, simulate
 
 __all__ = [
     "NAMES",
     "STRATEGIES",
-    "Comparison",
     "Elastic",
     "Holding",
     "Strategy",
+    "StrategyComparison",
     "baseline_trials",
     "compare",
     "held",
@@ -55,14 +55,14 @@ STRATEGIES = (
     Strategy("all", "all three", Rules(staged=True, apart=True), planned=True),
 )
 """In the order in which they are shown; the first is what the others are compared with."""
-NAMES = tuple(one.name for one in STRATEGIES)
+NAMES = tuple(strategy.name for strategy in STRATEGIES)
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class StrategyComparison:
     """What each strategy came to, by its name."""
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, ReplayOutcome]
     bound_s: float
     """No schedule could be shorter."""
 
@@ -82,9 +82,9 @@ def compare(
     storage: Storage,
     *,
     truth: Mapping[str, Estimate] | None = None,
-    changes: Sequence[Change] = (),
+    changes: Sequence[FleetChange] = (),
     names: Sequence[str] = NAMES,
-) -> Comparison:
+) -> StrategyComparison:
     """Simulate a suite with each strategy.
 
     Args:
@@ -99,18 +99,20 @@ def compare(
     expected = priors.estimates(datasets)
     true = dict(truth or expected)
     machines = replace(machines, fetch_s=storage.fetch_s)
-    outcomes: dict[str, Outcome] = {}
-    for one in STRATEGIES:
-        if one.name in names:
-            trials = _trials(one, datasets, priors, expected, machines)
-            planner = Elastic(datasets, priors, one.rules, machines) if one.planned else None
-            outcomes[one.name] = simulate(datasets, true, machines, storage, trials, one.rules, changes=changes, planner=planner)
-    return Comparison(outcomes, lower_bound(datasets, true, machines))
+    outcomes: dict[str, ReplayOutcome] = {}
+    for strategy in STRATEGIES:
+        if strategy.name in names:
+            trials = _trials(strategy, datasets, priors, expected, machines)
+            planner = Elastic(datasets, priors, strategy.rules, machines) if strategy.planned else None
+            outcomes[strategy.name] = simulate(
+                datasets, true, machines, storage, trials, strategy.rules, changes=changes, planner=planner
+            )
+    return StrategyComparison(outcomes, lower_bound(datasets, true, machines))
 
 
 def baseline_trials(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate]) -> list[Trial]:
     """Return one trial per dataset, in their order."""
-    return [_whole((one,), estimates) for one in datasets]
+    return [_whole((dataset,), estimates) for dataset in datasets]
 
 
 def sized_trials(datasets: Sequence[Dataset], priors: Priors, estimates: Mapping[str, Estimate]) -> list[Trial]:
@@ -119,31 +121,31 @@ def sized_trials(datasets: Sequence[Dataset], priors: Priors, estimates: Mapping
     trials: list[Trial] = []
     packed: list[Dataset] = []
     room = most
-    for one in sorted(datasets, key=lambda one: -one.items * priors.factor(one.name)):
-        units = one.items * priors.factor(one.name)
-        if units > most and one.split:
+    for dataset in sorted(datasets, key=lambda dataset: -dataset.items * priors.factor(dataset.name)):
+        units = dataset.items * priors.factor(dataset.name)
+        if units > most and dataset.split:
             parts = -(-units // most)
-            edges = [one.items * n // parts for n in range(parts + 1)]
-            seconds = estimates[one.name].prepare_s + estimates[one.name].infer_s / parts
+            edges = [dataset.items * n // parts for n in range(parts + 1)]
+            seconds = estimates[dataset.name].prepare_s + estimates[dataset.name].infer_s / parts
             trials += [
-                Trial((Piece(one.name, first, last),), seconds, 0.0, one.gpus)
+                Trial((Piece(dataset.name, first, last),), seconds, 0.0, dataset.gpus)
                 for first, last in itertools.pairwise(edges)
                 if first < last
             ]
             continue
-        if packed and (units > room or packed[0].gpus != one.gpus):
+        if packed and (units > room or packed[0].gpus != dataset.gpus):
             trials.append(_whole(packed, estimates))
             packed, room = [], most
-        packed.append(one)
+        packed.append(dataset)
         room -= units
     return trials + ([_whole(packed, estimates)] if packed else [])
 
 
 def _whole(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate]) -> Trial:
-    found = [estimates[one.name] for one in datasets]
-    seconds = sum(one.prepare_s + one.infer_s for one in found)
-    pieces = tuple(Piece(one.name, 0, one.items) for one in datasets)
-    return Trial(pieces, seconds, max(one.metric_s for one in found), datasets[0].gpus)
+    dataset_estimates = [estimates[one.name] for one in datasets]
+    seconds = sum(estimate.prepare_s + estimate.infer_s for estimate in dataset_estimates)
+    pieces = tuple(Piece(dataset.name, 0, dataset.items) for dataset in datasets)
+    return Trial(pieces, seconds, max(estimate.metric_s for estimate in dataset_estimates), datasets[0].gpus)
 
 
 def _trials(
@@ -172,9 +174,13 @@ def held(
     if not rules.apart:
         # whichever trial has the last piece computes the metric, so a dataset with a long one is better left to one trial
         datasets = [
-            replace(one, split=one.split and 10 * expected[one.name].metric_s < expected[one.name].infer_s) for one in datasets
+            replace(dataset, split=dataset.split and 10 * expected[dataset.name].metric_s < expected[dataset.name].infer_s)
+            for dataset in datasets
         ]
-        expected = {name: replace(one, infer_s=one.infer_s + one.metric_s, metric_s=0.0) for name, one in expected.items()}
+        expected = {
+            name: replace(estimate, infer_s=estimate.infer_s + estimate.metric_s, metric_s=0.0)
+            for name, estimate in expected.items()
+        }
     return datasets, expected, machines
 
 
@@ -184,12 +190,12 @@ class Elastic:
     def __init__(self, datasets: Sequence[Dataset], priors: Priors, rules: Rules, machines: Machines) -> None:
         """Begin with what is expected."""
         self.datasets, self.before, self.rules, self.machines = datasets, priors, rules, machines
-        self.items = {one.name: one.items for one in datasets}
+        self.items = {dataset.name: dataset.items for dataset in datasets}
         self.expected = priors.estimates(datasets)
         self.seen = 0
         self.plans = 0
 
-    def __call__(self, now: Situation) -> Orders | None:
+    def __call__(self, now: ReplaySituation) -> Orders | None:
         """Return what should change, or None where the plan holds."""
         new = now.measured[self.seen :]
         self.seen = len(now.measured)
@@ -199,22 +205,22 @@ class Elastic:
         if off:
             measured = [Measured(_RUN, piece.dataset, piece.items, seconds) for piece, seconds in now.measured]
             self.expected = self.before.learn(self.datasets, measured, run=_RUN).estimates(self.datasets)
-        there = replace(self.machines, nodes=now.machines.nodes)
-        datasets, expected, machines = held(self.rules, self.datasets, self.expected, there)
-        begun = now.running()
+        available = replace(self.machines, nodes=now.machines.nodes)
+        datasets, expected, machines = held(self.rules, self.datasets, self.expected, available)
+        begun_trials = now.running()
         # what was cut once stays cut: as a whole it would do again the items of its pieces that are done or in somebody's hands
-        pieces = [*now.done, *(piece for trial in begun for piece in (*trial.unbegun, trial.piece) if piece is not None)]
+        pieces = [*now.done, *(piece for trial in begun_trials for piece in (*trial.unbegun, trial.piece) if piece is not None)]
         cut = {piece.dataset for piece in pieces if piece.items < self.items[piece.dataset]}
         datasets = [replace(dataset, split=dataset.split or dataset.name in cut) for dataset in datasets]
-        holding = {one.number: self._holding(one, expected) for one in begun}
+        holding = {trial.number: self._holding(trial, expected) for trial in begun_trials}
         waiting = sum(self._seconds(piece, expected) * trial.gpus for trial in now.waiting for piece in trial.pieces)
-        taken = to_shed(holding, waiting, machines.nodes * machines.gpus_per_node, machines.load_s)
-        if not taken and not (now.waiting and (off or now.nodes_changed)):
+        taken_pieces = to_shed(holding, waiting, machines.nodes * machines.gpus_per_node, machines.load_s)
+        if not taken_pieces and not (now.waiting and (off or now.nodes_changed)):
             return None
         self.plans += 1
-        running = [self._running(one, holding[one.number], taken.get(one.number, ())) for one in begun]
+        running = [self._running(trial, holding[trial.number], taken_pieces.get(trial.number, ())) for trial in begun_trials]
         machines = replace(machines, fetch_s=0.0)
-        return Orders(replan(datasets, expected, machines, running=running, done=now.done).trials, taken)
+        return Orders(replan(datasets, expected, machines, running=running, done=now.done).trials, taken_pieces)
 
     def _is_off(self, piece: Piece, seconds: float) -> bool:
         expected = self._seconds(piece, self.expected)
@@ -223,19 +229,19 @@ class Elastic:
     def _seconds(self, piece: Piece, expected: Mapping[str, Estimate]) -> float:
         return expected[piece.dataset].infer_s * piece.items / self.items[piece.dataset]
 
-    def _holding(self, one: Begun, expected: Mapping[str, Estimate]) -> Holding:
-        unbegun = [(piece, self._seconds(piece, expected)) for piece in one.unbegun]
-        if one.piece is not None:
-            return Holding(max(0.0, self._seconds(one.piece, expected) - one.seconds), unbegun, one.gpus)
+    def _holding(self, trial: BegunTrial, expected: Mapping[str, Estimate]) -> Holding:
+        unbegun = [(piece, self._seconds(piece, expected)) for piece in trial.unbegun]
+        if trial.piece is not None:
+            return Holding(max(0.0, self._seconds(trial.piece, expected) - trial.seconds), unbegun, trial.gpus)
         # a trial that still loads keeps its first piece: else pieces could go round for ever without one being begun
-        return Holding(unbegun[0][1] if unbegun else 0.0, unbegun[1:], one.gpus)
+        return Holding(unbegun[0][1] if unbegun else 0.0, unbegun[1:], trial.gpus)
 
-    def _running(self, one: Begun, holding: Holding, taken: Sequence[Piece]) -> Running:
-        kept = [(piece, seconds) for piece, seconds in holding.unbegun if piece not in taken]
-        first = one.piece if one.piece is not None else one.unbegun[0] if one.unbegun else None
-        pieces = tuple(piece for piece in [first, *(piece for piece, _ in kept)] if piece is not None)
-        left = holding.begun_s + sum(seconds for _, seconds in kept)
-        return Running(Trial(pieces, left, 0.0, one.gpus), left)
+    def _running(self, trial: BegunTrial, holding: Holding, taken_pieces: Sequence[Piece]) -> RunningTrial:
+        remaining = [(piece, seconds) for piece, seconds in holding.unbegun if piece not in taken_pieces]
+        first = trial.piece if trial.piece is not None else trial.unbegun[0] if trial.unbegun else None
+        pieces = tuple(piece for piece in [first, *(piece for piece, _ in remaining)] if piece is not None)
+        left_s = holding.begun_s + sum(seconds for _, seconds in remaining)
+        return RunningTrial(Trial(pieces, left_s, 0.0, trial.gpus), left_s)
 
 
 # What trials that run longer than the others should give up: pieces that they have not begun, from their end. Pure.
@@ -271,18 +277,18 @@ def to_shed(running: Mapping[int, Holding], waiting_s: float, slots: int, load_s
         slots: All GPUs, those that are free among them.
         load_s: What another trial costs first; for less nothing is taken.
     """
-    fair = (sum(one.left_s * one.gpus for one in running.values()) + waiting_s) / max(1, slots)
-    found: dict[int, list[Piece]] = {}
-    for number, one in running.items():
-        if one.left_s <= fair * (1 + _SLACK) + 2 * load_s:
+    fair = (sum(holding.left_s * holding.gpus for holding in running.values()) + waiting_s) / max(1, slots)
+    shed_pieces: dict[int, list[Piece]] = {}
+    for number, holding in running.items():
+        if holding.left_s <= fair * (1 + _SLACK) + 2 * load_s:
             continue
-        chosen: list[Piece] = []
+        pieces: list[Piece] = []
         taken_s = 0.0
-        for piece, seconds in reversed(one.unbegun):
-            if one.left_s - taken_s <= fair:
+        for piece, seconds in reversed(holding.unbegun):
+            if holding.left_s - taken_s <= fair:
                 break
-            chosen.append(piece)
+            pieces.append(piece)
             taken_s += seconds
         if taken_s > load_s:
-            found[number] = chosen[::-1]
-    return found
+            shed_pieces[number] = pieces[::-1]
+    return shed_pieces

@@ -22,7 +22,7 @@ from assistant.evaluation.journal import CLEAN, METRIC, STAGE, TRIAL, Journal, l
 from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.memory import RESERVE_BYTES
 from assistant.evaluation.records import Dataset, Piece, Trial
-from assistant.evaluation.run_spec import Asked
+from assistant.evaluation.run_spec import RunSpec
 from assistant.records import Job, JobSpec
 from assistant.untrusted import read_whole
 
@@ -49,9 +49,9 @@ def tag_of(run: str, number: int) -> str:
 class Submitter:
     """Makes and submits the jobs of a run."""
 
-    def __init__(self, folder: RunFolder, asked: Asked, journal: Journal, submit: Submit) -> None:
+    def __init__(self, folder: RunFolder, spec: RunSpec, journal: Journal, submit: Submit) -> None:
         """Submit by a callable, which may ask a policy first."""
-        self._folder, self._asked, self._journal, self._submit = folder, asked, journal, submit
+        self._folder, self._asked, self._journal, self._submit = folder, spec, journal, submit
 
     def stage(self, node: str, avoid: Sequence[str] = ()) -> None:
         """Submit the precursor of a node; with an empty node the scheduler chooses one, not among those to avoid."""
@@ -66,26 +66,26 @@ class Submitter:
         work = {
             "model": asdict(self._asked.model),
             "from_storage": self._asked.from_storage,
-            "pieces": [self._piece(one) for one in trial.pieces],
+            "pieces": [self._piece(piece) for piece in trial.pieces],
         }
         note = {"pieces": listed(trial.pieces), "seconds": trial.seconds, "gpus": trial.gpus}
         self._send(TRIAL, node, work, note=note)
 
     def metric(self, datasets: Sequence[Dataset], avoid: Sequence[str] = ()) -> None:
         """Submit a job that scores datasets on CPUs."""
-        wanted = [
+        entries = [
             {
-                "name": one.name,
-                "items": one.items,
-                "metric": one.metric,
-                "data": one.data,
-                "timeout_s": one.metric_timeout_s,
-                "sandbox": one.sandbox,
+                "name": dataset.name,
+                "items": dataset.items,
+                "metric": dataset.metric,
+                "data": dataset.data,
+                "timeout_s": dataset.metric_timeout_s,
+                "sandbox": dataset.sandbox,
             }
-            for one in datasets
+            for dataset in datasets
         ]
-        note = {"datasets": [one.name for one in datasets]}
-        self._send(METRIC, "", {"datasets": wanted}, note=note, exclude=avoid)
+        note = {"datasets": [dataset.name for dataset in datasets]}
+        self._send(METRIC, "", {"datasets": entries}, note=note, exclude=avoid)
 
     def again(self, number: int) -> None:
         """Submit a job whose first submission surely did not arrive."""
@@ -93,16 +93,23 @@ class Submitter:
 
     def _piece(self, piece: Piece) -> dict[str, Any]:
         dataset = self._asked.dataset(piece.dataset)
-        where = {"piece": [piece.dataset, piece.first, piece.last]}
-        return {**where, "infer": dataset.infer, "data": dataset.data, "timeout_s": self._asked.infer_timeout_s}
+        piece_fields = {"piece": [piece.dataset, piece.first, piece.last]}
+        return {**piece_fields, "infer": dataset.infer, "data": dataset.data, "timeout_s": self._asked.infer_timeout_s}
 
     def _send(
         self, kind: str, node: str, work: Mapping[str, Any], *, note: Mapping[str, Any] | None = None, exclude: Sequence[str] = ()
     ) -> None:
         number = max(self._journal.state.jobs, default=0) + 1
         at = time.time()
-        where = {"kind": kind, "number": number, "memory": self._asked.memory, "node": node, "exclude": list(exclude), "at": at}
-        write_json(self._folder.job(number) / "job.json", {**where, **work, "gpus": (note or {}).get("gpus", 0)})
+        job_fields = {
+            "kind": kind,
+            "number": number,
+            "memory": self._asked.memory,
+            "node": node,
+            "exclude": list(exclude),
+            "at": at,
+        }
+        write_json(self._folder.job(number) / "job.json", {**job_fields, **work, "gpus": (note or {}).get("gpus", 0)})
         self._journal.write("submit", number=number, kind=kind, node=node, at=at, **(note or {}))
         self._hand_in(number, self._spec_of(number))
 
@@ -113,28 +120,28 @@ class Submitter:
         return spec_of(self._folder, self._asked, number)
 
 
-def spec_of(folder: RunFolder, asked: Asked, number: int) -> JobSpec:
+def spec_of(folder: RunFolder, spec: RunSpec, number: int) -> JobSpec:
     """Return what submits a job of a run, from what its folder says."""
     work = read_json(folder.job(number) / "job.json") or {}
     kind: str = work["kind"]
     place = folder.job(number)
     path = os.pathsep.join([SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = shlex.join([asked.python, "-m", f"assistant.evaluation.{PROGRAMS[kind]}", str(place)])
-    gpus = asked.gpu_option.format(gpus=work["gpus"]) if kind == TRIAL else asked.no_gpu_option
-    memory = (asked.model.size_bytes or 0) + RESERVE_BYTES
-    options = [gpus, *([f"--nodelist={work['node']}"] if work["node"] else []), *asked.options]
-    if kind == STAGE and not any(one.startswith("--mem") for one in options):
+    command = shlex.join([spec.python, "-m", f"assistant.evaluation.{PROGRAMS[kind]}", str(place)])
+    gpus = spec.gpu_option.format(gpus=work["gpus"]) if kind == TRIAL else spec.no_gpu_option
+    memory = (spec.model.size_bytes or 0) + RESERVE_BYTES
+    options = [gpus, *([f"--nodelist={work['node']}"] if work["node"] else []), *spec.options]
+    if kind == STAGE and not any(option.startswith("--mem") for option in options):
         options.append(f"--mem={-(-memory // (1 << 20))}M")
     return JobSpec(
         name=f"evaluate-{kind}",
         script=f"#!/bin/bash\nexport PYTHONPATH={shlex.quote(path)}\nexec {command}\n",
         work_dir=folder.path,
         log=str(place / "log"),
-        partition=(asked.metric_partition if kind == METRIC else "") or asked.partition,
+        partition=(spec.metric_partition if kind == METRIC else "") or spec.partition,
         exclude=tuple(work["exclude"]),
         comment=tag_of(folder.id, number),
-        time_limit_s=asked.stage_timeout_s if kind in (STAGE, CLEAN) else None,
-        options=tuple(one for one in options if one),
+        time_limit_s=spec.stage_timeout_s if kind in (STAGE, CLEAN) else None,
+        options=tuple(option for option in options if option),
     )
 
 
@@ -157,17 +164,17 @@ def agrees(job: Job, folder: RunFolder, number: int) -> bool:
 
 def by_number(jobs: Sequence[Job], folder: RunFolder) -> dict[int, Job]:
     """Return the scheduler's jobs of a run by our number; of several with one number the one that does the work."""
-    found: dict[int, Job] = {}
+    jobs_by_number: dict[int, Job] = {}
     start = tag_of(folder.id, 0)[:-1]
     for job in jobs:
         word = next((word for word in job.comment.split() if word.startswith(start)), "")
         number = word.removeprefix(start)
         if not (number.isascii() and number.isdecimal() and len(number) <= MOST_DIGITS) or not agrees(job, folder, int(number)):
             continue
-        before = found.get(int(number))
+        before = jobs_by_number.get(int(number))
         if before is None or before.id != _owner(folder, int(number)):
-            found[int(number)] = job
-    return found
+            jobs_by_number[int(number)] = job
+    return jobs_by_number
 
 
 def _accounts(folder: RunFolder) -> set[str]:

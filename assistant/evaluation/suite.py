@@ -104,27 +104,29 @@ def load_suite(path: Path, items: Mapping[str, int] | None = None) -> Suite:
         ContentError: A key, a name, a number or a template is wrong; the message says on which line.
         InputError: Data of datasets is missing; the message names all of it.
     """
-    found = build(_File, read_toml(path), path)
-    if not found.dataset:
+    document = build(_File, read_toml(path), path)
+    if not document.dataset:
         raise ContentError(f"{path}: has no [[dataset]]: nothing to evaluate")
-    _check_numbers(path, found.defaults, (("defaults", 0),))
-    seen: dict[str, int] = {}
-    for number, entry in enumerate(found.dataset):
-        _check_entry(path, entry, number, seen)
-    _check_data(path, found.dataset)
-    sets = tuple(_dataset(path, entry, n, found.defaults, items or {}) for n, entry in enumerate(found.dataset))
-    model = str(path.parent / Path(found.model).expanduser()) if found.model else ""
-    return Suite(found.title or path.stem, model, sets, path)
+    _check_numbers(path, document.defaults, (("defaults", 0),))
+    numbers_by_name: dict[str, int] = {}
+    for number, entry in enumerate(document.dataset):
+        _check_entry(path, entry, number, numbers_by_name)
+    _check_data(path, document.dataset)
+    sets = tuple(_dataset(path, entry, n, document.defaults, items or {}) for n, entry in enumerate(document.dataset))
+    model = str(path.parent / Path(document.model).expanduser()) if document.model else ""
+    return Suite(document.title or path.stem, model, sets, path)
 
 
-def _check_entry(path: Path, entry: _Entry, number: int, seen: dict[str, int]) -> None:
+def _check_entry(path: Path, entry: _Entry, number: int, numbers_by_name: dict[str, int]) -> None:
     trail = (("dataset", number),)
     if not _NAME.fullmatch(entry.name):
         wants = "letters, digits and . _ + -, a letter or digit first, at most 120, for it names files"
         raise wrong(path, "name", f"{entry.name!r} is no safe name: {wants}", trail=trail)
-    if entry.name in seen:
-        raise wrong(path, "name", f"{entry.name!r} is there twice, as dataset {seen[entry.name] + 1} already", trail=trail)
-    seen[entry.name] = number
+    if entry.name in numbers_by_name:
+        raise wrong(
+            path, "name", f"{entry.name!r} is there twice, as dataset {numbers_by_name[entry.name] + 1} already", trail=trail
+        )
+    numbers_by_name[entry.name] = number
     _check_numbers(path, entry, trail)
 
 
@@ -141,13 +143,13 @@ def _check_numbers(path: Path, table: _Entry | _Defaults, trail: tuple[tuple[str
 def _check_data(path: Path, entries: Sequence[_Entry]) -> None:
     missing = [(n, entry) for n, entry in enumerate(entries) if entry.data and not _data_path(path, entry.data).exists()]
     if missing:
-        named = "; ".join(f"{entry.data} of {entry.name} (line {_line(path, n)})" for n, entry in missing)
+        missing_text = "; ".join(f"{entry.data} of {entry.name} (line {_line(path, n)})" for n, entry in missing)
         many = (
             f"{len(missing)} of {len(entries)} datasets: data is missing"
             if len(missing) > 1
             else "the data of a dataset is missing"
         )
-        raise InputError(f"{path}: {many}: {named}; paths are relative to {path.parent}")
+        raise InputError(f"{path}: {many}: {missing_text}; paths are relative to {path.parent}")
 
 
 def _line(path: Path, number: int) -> int:
@@ -166,20 +168,20 @@ def _dataset(path: Path, entry: _Entry, number: int, defaults: _Defaults, items:
         own = getattr(entry, name)
         return getattr(defaults, name) if own is None else own
 
-    made = Dataset(entry.name, 0, pick("infer"), pick("metric"), str(_data_path(path, entry.data)) if entry.data else "")
-    if not made.infer:
+    dataset = Dataset(entry.name, 0, pick("infer"), pick("metric"), str(_data_path(path, entry.data)) if entry.data else "")
+    if not dataset.infer:
         raise ContentError(f"{path}:{line_of(path, 'dataset', number)}: {entry.name} has no `infer` command, nor has [defaults]")
-    for key, command in (("infer", made.infer), ("metric", made.metric)):
-        used = _placeholders(path, key, command, trail if getattr(entry, key) is not None else (("defaults", 0),))
-        if key == "infer" and not {"out", "pieces"} & used:
+    for key, command in (("infer", dataset.infer), ("metric", dataset.metric)):
+        placeholders = _placeholders(path, key, command, trail if getattr(entry, key) is not None else (("defaults", 0),))
+        if key == "infer" and not {"out", "pieces"} & placeholders:
             raise wrong(path, key, "has no {out}: where would its output go?", trail=trail)
         if key == "infer":
             # a program that is told its pieces one by one is told their ranges and outputs as well
-            ranged = {"first", "last"} <= used or "pieces" in used
+            ranged = {"first", "last"} <= placeholders or "pieces" in placeholders
     if pick("split") and not ranged:
         raise wrong(path, "split", f"{entry.name} cannot be split: its `infer` has no {{first}} and {{last}}", trail=trail)
     return replace(
-        made,
+        dataset,
         items=_items(path, entry, number, items),
         gpus=pick("gpus"),
         split=ranged if pick("split") is None else pick("split"),
@@ -196,18 +198,18 @@ def _placeholders(path: Path, key: str, command: str, trail: tuple[tuple[str, in
         shlex.split(command)
     except ValueError as error:
         raise wrong(path, key, f"{command!r} is no command line: {error}", trail=trail) from None
-    used = {match.group(1) for match in _PLACEHOLDER.finditer(command)} - {None}
-    for name in sorted(used - PLACEHOLDERS):
+    placeholders = {match.group(1) for match in _PLACEHOLDER.finditer(command)} - {None}
+    for name in sorted(placeholders - PLACEHOLDERS):
         near = difflib.get_close_matches(name, PLACEHOLDERS, n=1)
         hint = f"; did you mean {{{near[0]}}}?" if near else ""
-        known = ", ".join(sorted(f"{{{one}}}" for one in PLACEHOLDERS))
+        known_text = ", ".join(sorted(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS))
         raise wrong(
-            path, key, f"{{{name}}} is unknown{hint}; known: {known}; {{{{{name}}}}} stands for {{{name}}} itself", trail=trail
+            path, key, f"{{{name}}} is unknown{hint}; known: {known_text}; {{{{{name}}}}} stands for {{{name}}} itself", trail=trail
         )
-    return used
+    return placeholders
 
 
-def _items(path: Path, entry: _Entry, number: int, known: Mapping[str, int]) -> int:
+def _items(path: Path, entry: _Entry, number: int, known_items: Mapping[str, int]) -> int:
     if entry.items is not None:
         return entry.items
     data = _data_path(path, entry.data)
@@ -217,7 +219,7 @@ def _items(path: Path, entry: _Entry, number: int, known: Mapping[str, int]) -> 
         if not counted:
             raise InputError(f"{data}: the data of {entry.name} is empty")
         return counted
-    if entry.name in known:
-        return known[entry.name]
+    if entry.name in known_items:
+        return known_items[entry.name]
     hint = "say it, or give its data as .jsonl, of which the lines are counted"
     raise ContentError(f"{path}:{line_of(path, 'dataset', number)}: {entry.name}: how many `items` it has is not known; {hint}")

@@ -23,9 +23,9 @@ from typing import Any
 from assistant import processes
 from assistant.evaluation.files import claim, write_json
 from assistant.evaluation.records import Piece
-from assistant.evaluation.sandbox import Limits, run
+from assistant.evaluation.sandbox import ProgramLimits, run
 from assistant.evaluation.staging import StagingError, argv, staged_for
-from assistant.evaluation.work import FAILED, NOT_OURS, Work
+from assistant.evaluation.work import FAILED, NOT_OURS, JobContext
 from assistant.private_files import private_folder
 
 TAKEN = "taken away"
@@ -36,10 +36,10 @@ class PieceFailed(Exception):
     """One piece could not be evaluated; the others may be."""
 
 
-class Runner:
+class TrialRunner:
     """Evaluates the pieces of a trial, one after the other."""
 
-    def __init__(self, work: Work, model: Path) -> None:
+    def __init__(self, work: JobContext, model: Path) -> None:
         """Evaluate with a model."""
         self.work = work
         self.model = model
@@ -51,7 +51,7 @@ class Runner:
             self._server.close()
             self._server = None
 
-    def evaluate(self, asked: dict[str, Any], piece: Piece) -> None:
+    def evaluate(self, entry: dict[str, Any], piece: Piece) -> None:
         """Make the output of a piece.
 
         Raises:
@@ -61,66 +61,66 @@ class Runner:
         part = final.with_name(f".{final.name}.{self.work.number}.part")
         _remove(part)
         private_folder(part.parent)
-        values = self._values(asked, piece, part)
-        begun = time.monotonic()
-        more = self._served(asked, values) if "{pieces}" in asked["infer"] else self._run_alone(asked, values)
+        values = self._values(entry, piece, part)
+        start = time.monotonic()
+        more = self._served(entry, values) if "{pieces}" in entry["infer"] else self._run_alone(entry, values)
         if not part.exists():
             raise PieceFailed("the command ended well and wrote nothing to {out}")
-        seconds = time.monotonic() - begun - more.get("load_s", 0.0)
-        made = {"seconds": seconds, "node": self.work.node, "number": self.work.number, "at": time.time(), **more}
+        seconds = time.monotonic() - start - more.get("load_s", 0.0)
+        piece_record = {"seconds": seconds, "node": self.work.node, "number": self.work.number, "at": time.time(), **more}
         if final.is_dir() and part.is_dir():
             shutil.rmtree(final)  # a folder cannot replace another one that holds something
         part.replace(final)
-        write_json(self.work.run.made(piece), made, durable=False)
+        write_json(self.work.run.made(piece), piece_record, durable=False)
 
-    def _values(self, asked: dict[str, Any], piece: Piece, part: Path) -> dict[str, str]:
+    def _values(self, entry: dict[str, Any], piece: Piece, part: Path) -> dict[str, str]:
         return {
             "model": str(self.model),
             "python": sys.executable,
             "cache": str(self.work.cache),
             "pieces": "-",
             "dataset": piece.dataset,
-            "data": asked["data"],
+            "data": entry["data"],
             "first": str(piece.first),
             "last": str(piece.last),
             "count": str(piece.items),
             "out": str(part),
         }
 
-    def _run_alone(self, asked: dict[str, Any], values: dict[str, str]) -> dict[str, Any]:
+    def _run_alone(self, entry: dict[str, Any], values: dict[str, str]) -> dict[str, Any]:
         scratch = self.work.folder / "scratch"
         private_folder(scratch)
         private_folder(self.work.cache)
-        words = argv(asked["infer"], values, f"infer of {values['dataset']}")
-        ended = run(words, Limits(wall_s=asked["timeout_s"], closed=False), folder=scratch)
+        words = argv(entry["infer"], values, f"infer of {values['dataset']}")
+        ended = run(words, ProgramLimits(wall_s=entry["timeout_s"], closed=False), folder=scratch)
         sys.stdout.write(ended.tail)
         if not ended.ok:
             raise PieceFailed(ended.why)
         return {}
 
-    def _served(self, asked: dict[str, Any], values: dict[str, str]) -> dict[str, Any]:
+    def _served(self, entry: dict[str, Any], values: dict[str, str]) -> dict[str, Any]:
         private_folder(self.work.cache)
-        words = tuple(argv(asked["infer"], values, f"infer of {values['dataset']}"))
-        told: dict[str, Any] = {}
+        words = tuple(argv(entry["infer"], values, f"infer of {values['dataset']}"))
+        measured: dict[str, Any] = {}
         try:
             if self._server is None or self._server.words != words:
                 self.close()
-                self._server = Server(words, timeout_s=asked["timeout_s"], environment=os.environ)
-                told["load_s"] = self._server.load_s
+                self._server = Server(words, timeout_s=entry["timeout_s"], environment=os.environ)
+                measured["load_s"] = self._server.load_s
             piece: dict[str, Any] = {name: values[name] for name in ("dataset", "data", "out", "cache")}
             piece |= {"first": int(values["first"]), "last": int(values["last"])}
-            answer = self._server.ask(piece, asked["timeout_s"])
+            answer = self._server.ask(piece, entry["timeout_s"])
         except ServerError as error:
             self.close()
             raise PieceFailed(str(error)) from error
         if not answer["ok"]:
             raise PieceFailed(str(answer.get("error", "it did not say why")))
-        return told | {name: answer[name] for name in ("prepare_s",) if name in answer}
+        return measured | {name: answer[name] for name in ("prepare_s",) if name in answer}
 
 
 def main(folder: Path) -> int:
     """Evaluate what the job's folder says and return the exit status."""
-    work = Work(folder)
+    work = JobContext(folder)
     if not work.is_mine():
         return NOT_OURS
     work.tell("waits for the model")
@@ -132,7 +132,7 @@ def main(folder: Path) -> int:
                 model, staged = stack.enter_context(staged_for(work.model, work.shelf, work.run.id))
                 if staged.fetched:
                     print(f"{work.node}: the model was not here: copied in {staged.seconds:.1f} s", flush=True)  # noqa: T201
-            runner = Runner(work, model)
+            runner = TrialRunner(work, model)
             stack.callback(runner.close)
             return _evaluate_all(work, runner)
     except StagingError as error:
@@ -142,15 +142,15 @@ def main(folder: Path) -> int:
         return FAILED
 
 
-def _evaluate_all(work: Work, runner: Runner) -> int:
+def _evaluate_all(work: JobContext, runner: TrialRunner) -> int:
     failed = 0
-    for place, asked in enumerate(work.asked["pieces"]):
-        piece = Piece(*asked["piece"])
+    for place, entry in enumerate(work.asked["pieces"]):
+        piece = Piece(*entry["piece"])
         if work.run.out(piece).exists() or claim(work.run.begun(work.number, piece), work.job_id) == TAKEN:
             continue
-        work.tell("runs", piece=asked["piece"], place=place, since=time.time())
+        work.tell("runs", piece=entry["piece"], place=place, since=time.time())
         try:
-            runner.evaluate(asked, piece)
+            runner.evaluate(entry, piece)
         except (PieceFailed, OSError, subprocess.SubprocessError, ValueError) as error:
             failed += 1
             why = str(error) or type(error).__name__
@@ -200,7 +200,7 @@ class Server:
             ServerError: It could not be started, or did not get there.
         """
         self.words = tuple(words)
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             self._process = processes.start(
                 words,
@@ -218,7 +218,7 @@ class Server:
         except ServerError:
             self.close()
             raise
-        self.load_s = time.monotonic() - begun
+        self.load_s = time.monotonic() - start
 
     def ask(self, piece: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """Let it evaluate a piece and return its answer.
@@ -250,22 +250,22 @@ class Server:
     def _answer(self, key: str, timeout_s: float) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
         while True:
-            line, newline, rest = self._buffer.partition(b"\n")
+            line, newline, remaining = self._buffer.partition(b"\n")
             if newline:
-                self._buffer = rest
-                found = _record(line)
-                if key in found:
-                    return found
+                self._buffer = remaining
+                record = _record(line)
+                if key in record:
+                    return record
                 sys.stdout.write(line.decode(errors="replace") + "\n")
                 continue
             self._read(deadline, timeout_s)
 
     def _read(self, deadline: float, timeout_s: float) -> None:
         assert self._process.stdout is not None
-        left = deadline - time.monotonic()
+        left_s = deadline - time.monotonic()
         with selectors.DefaultSelector() as waiting:  # select() itself fails where many files are open
             waiting.register(self._process.stdout, selectors.EVENT_READ)
-            if left <= 0 or not waiting.select(left):
+            if left_s <= 0 or not waiting.select(left_s):
                 raise ServerError(f"it did not answer within {timeout_s:.0f} s")
         block = os.read(self._process.stdout.fileno(), 1 << 16)
         if not block:
@@ -283,7 +283,7 @@ class Server:
 
 def _record(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}

@@ -17,7 +17,7 @@ FAILED, NOT_OURS = 1, 0
 """Exit statuses; a job that finds its work done by another leaves well."""
 
 
-class Work:
+class JobContext:
     """A job's folder and what stands in it."""
 
     def __init__(self, folder: Path) -> None:
@@ -26,12 +26,12 @@ class Work:
         Raises:
             SystemExit: The folder holds nothing of the kind.
         """
-        asked = read_json(folder / "job.json")
-        if asked is None:
+        spec = read_json(folder / "job.json")
+        if spec is None:
             raise SystemExit(f"{folder} holds no job.json: it must be started by nightshift evaluate")
         self.folder = folder
-        self.asked: dict[str, Any] = asked
-        self.number: int = asked["number"]
+        self.asked: dict[str, Any] = spec
+        self.number: int = spec["number"]
         self.run = RunFolder(folder.parent.parent)
         self.node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         self.job_id = os.environ.get("SLURM_JOB_ID", str(os.getpid()))
@@ -43,8 +43,8 @@ class Work:
 
     def tell(self, phase: str, **more: object) -> None:
         """Write how it stands."""
-        told = {"phase": phase, "node": self.node, "job": self.job_id, "begun": self.begun, "at": time.time(), **more}
-        write_json(self.folder / "status.json", told, durable=False)
+        status = {"phase": phase, "node": self.node, "job": self.job_id, "begun": self.begun, "at": time.time(), **more}
+        write_json(self.folder / "status.json", status, durable=False)
 
     @property
     def model(self) -> Model:

@@ -66,6 +66,6 @@ def undo_text(undo: Tool, context: Context, arguments: Mapping[str, Any], value:
 
 def shared_arguments(undo: Tool, arguments: Mapping[str, Any], value: Any) -> dict[str, Any]:
     """Return the arguments for an undo: of the call that is taken back, or, where it has the name, of what that call returned."""
-    made = value if isinstance(value, Mapping) else {}
-    both = {**arguments, **{name: item for name, item in made.items() if item is not None}}
+    prepared = value if isinstance(value, Mapping) else {}
+    both = {**arguments, **{name: item for name, item in prepared.items() if item is not None}}
     return {name: both[name] for name in undo.arguments if name in both}

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 BY = "breaker"
 """In whose name it opens."""
-_SAID = {
+_WORDS = {
     "machine_failures": "incidents were the machine's fault",
     "failed_actions": "actions failed or brought nothing back",
     "refused_actions": "actions were refused by a limit",
@@ -25,9 +25,9 @@ _SAID = {
 def too_much(lately: Lately, terms: Breaker) -> str:
     """Return why the breaker is to be opened, empty when it is not."""
     for field in dataclasses.fields(Breaker):
-        most, seen = getattr(terms, field.name), getattr(lately, field.name)
-        if most is not None and seen >= most:
-            return f"{seen} {_SAID[field.name]} within an hour; {most} open the breaker"
+        most, count = getattr(terms, field.name), getattr(lately, field.name)
+        if most is not None and count >= most:
+            return f"{count} {_WORDS[field.name]} within an hour; {most} open the breaker"
     return ""
 
 

@@ -22,29 +22,31 @@ def must_be_alone(store: Store, call: Call, kind: str, reach: Reach) -> None:
     Raises:
         TargetBusy: Another call has begun and has no outcome.
     """
-    for other in store.undecided():
-        if other.call == call.id:
+    for undecided_call in store.undecided():
+        if undecided_call.call == call.id:
             continue
-        shared = _shared(other, kind, reach)
+        shared = _shared(undecided_call, kind, reach)
         if shared:
-            age_s = max(0.0, (store.clock.now() - other.at).total_seconds())
-            begun = store.call(other.call)
+            age_s = max(0.0, (store.clock.now() - undecided_call.at).total_seconds())
+            begun_call = store.call(undecided_call.call)
             raise TargetBusy(
-                f"call {call.id} ({call.preview or call.tool}) must wait: {other.by} is making call {other.call} on {shared}, "
-                f"{_ago(age_s)} ago ({begun.preview or begun.tool}), and what came of it is not known yet. Nothing was changed and "
+                f"call {call.id} ({call.preview or call.tool}) must wait: "
+                f"{undecided_call.by} is making call {undecided_call.call} on {shared}, "
+                f"{_ago(age_s)} ago ({begun_call.preview or begun_call.tool}), "
+                f"and what came of it is not known yet. Nothing was changed and "
                 "an approval is kept: ask again. If that process is gone, `nightshift resume` finds out what it did"
             )
 
 
-def _shared(other: PastCall, kind: str, reach: Reach) -> str:
+def _shared(undecided_call: PastCall, kind: str, reach: Reach) -> str:
     """Return what two calls would both change, for people; empty where nothing is."""
-    nodes = sorted({*reach.targets.nodes} & {*other.targets.get("nodes", ())})
-    jobs = sorted({*reach.job_ids} & {*other.targets.get("jobs", ())})
+    nodes = sorted({*reach.targets.nodes} & {*undecided_call.targets.get("nodes", ())})
+    jobs = sorted({*reach.job_ids} & {*undecided_call.targets.get("jobs", ())})
     if nodes or jobs:
         return ", ".join([*nodes, *(f"job {job}" for job in jobs)])
-    same_run = {*reach.runs} & {*other.targets.get("runs", ())}
-    if same_run and STARTING & {kind, other.kind}:
-        return f"the run of job {', '.join(other.targets.get('jobs', ()))}"
+    same_run = {*reach.runs} & {*undecided_call.targets.get("runs", ())}
+    if same_run and STARTING & {kind, undecided_call.kind}:
+        return f"the run of job {', '.join(undecided_call.targets.get('jobs', ()))}"
     return ""
 
 

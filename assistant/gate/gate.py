@@ -213,8 +213,8 @@ class Gate(CallRunner):
         tool = self._find(tool_name)
         reach = reach_of(arguments, self._context_for(incident, PENDING_TAG).scheduler)
         request = request_of(tool, by, reach, None, self._cause_of(tool, incident))
-        made = [PastCall(0, self._find(name).kind, reach.counted(), self._now(), by) for name in after]
-        return self._decide(request, reach, 0, made=made)
+        planned_calls = [PastCall(0, self._find(name).kind, reach.counted(), self._now(), by) for name in after]
+        return self._decide(request, reach, 0, made=planned_calls)
 
     def refusal_of(self, incident: int, step: str) -> str | None:
         """Return by which rule of the policy the call of a step was refused, and why; None where no call of it was."""
@@ -243,9 +243,9 @@ class Gate(CallRunner):
         Raises:
             Unavailable: It cannot be told, now or at all: a person must look.
         """
-        known = self._store.outcome(call.id)
-        if known is not None:
-            return known
+        outcome = self._store.outcome(call.id)
+        if outcome is not None:
+            return outcome
         tool = self._find(call.tool)
         if tool.risk is Risk.READ:
             return self._run(call, tool, self._runnable(call, tool, None))
@@ -321,14 +321,14 @@ class Gate(CallRunner):
         return self._store.write_call(call, kind=undo.kind, undoes=call_id), checked
 
     def _go_on(self, call: Call, *, given: dict[str, Any] | None = None, approved_by: str | None = None) -> Outcome:
-        known = self._store.outcome(call.id)
-        if known is not None:
-            return known
+        outcome = self._store.outcome(call.id)
+        if outcome is not None:
+            return outcome
         tool = self._find(call.tool)
         if call.status is CallStatus.INTENT:
-            found = self.resolve(call)
-            if found is not None:
-                return found
+            resolved = self.resolve(call)
+            if resolved is not None:
+                return resolved
         approval = self._store.approval_of(call.id)
         if approval is not None and approval.verdict is Verdict.DENY:
             raise Denied(
@@ -339,9 +339,9 @@ class Gate(CallRunner):
                 f"{call.preview or call.tool} waits for approval {approval.id}; nightshift approve {approval.id}", approval.id
             )
         if tool.risk > Risk.READ:
-            broken = self._store.call_broken(call.id, approval.id if approval is not None else None)
-            if broken is not None:
-                self._refuse(call, Decision(Verdict.DENY, "audit", "audit", self._now(), f"{broken}; run nightshift audit verify"))
+            problem = self._store.call_broken(call.id, approval.id if approval is not None else None)
+            if problem is not None:
+                self._refuse(call, Decision(Verdict.DENY, "audit", "audit", self._now(), f"{problem}; run nightshift audit verify"))
         if approval is not None and self._now() < approval.expires and call.digest and approval.digest == call.digest:
             approved_by = approved_by or approval.by
         for decision in self._store.decisions(call.id):
@@ -356,7 +356,7 @@ class Gate(CallRunner):
         if tool.risk is Risk.READ:
             return self._run(call, tool, checked)
         context = self._context_of(call)
-        for asked in range(MOST_ASKED):
+        for asked_count in range(MOST_ASKED):
             # the world goes on while a call waits and while a person thinks: a yes holds for the commands that it was given to
             before = call.digest
             try:
@@ -371,7 +371,7 @@ class Gate(CallRunner):
             settled = self._settled(call, tool, checked, reach, approved_by)
             if isinstance(settled, Outcome):
                 return settled
-            if asked and approved_by:
+            if asked_count and approved_by:
                 raise Denied(f"{call.preview}: {settled.rule} asks again although {approved_by} said yes")
             call = self._store.call(call.id)
             answer = self._approver.ask(call, settled)
@@ -476,7 +476,7 @@ class Gate(CallRunner):
             if before is CallStatus.INTENT and status[decision.verdict] is CallStatus.DENIED:
                 status[Verdict.DENY] = before
             # a call that waits for a switch to be lifted is refused in every pass, and said so once
-            if [(one.rule, one.why) for one in last] != [(decision.rule, decision.why)]:
+            if [(answer.rule, answer.why) for answer in last] != [(decision.rule, decision.why)]:
                 self._store.write_decision(call.id, decision)
             if status[decision.verdict] is not before:
                 self._store.move_call(call.id, before, status[decision.verdict])
@@ -489,10 +489,10 @@ class Gate(CallRunner):
             self._store.move_call(call.id, CallStatus.PENDING, CallStatus.DENIED, by=answer.by)
         raise Denied(f"{call.preview}: {answer.by} said no" + (f": {answer.why}" if answer.why else ""))
 
-    def _runnable(self, call: Call, tool: Tool, given: dict[str, Any] | None) -> dict[str, Any]:
+    def _runnable(self, call: Call, tool: Tool, arguments: dict[str, Any] | None) -> dict[str, Any]:
         """Return the arguments that were written down, since they are what was approved."""
-        if given is not None and redact_value(given) == dict(call.arguments):
-            return given
+        if arguments is not None and redact_value(arguments) == dict(call.arguments):
+            return arguments
         if MASK in str(call.arguments):
             raise UsageError(f"call {call.id} ({call.tool}) held a secret, which is not kept: ask for it again with its arguments")
         return tool.checked(call.arguments)

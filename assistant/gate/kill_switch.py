@@ -41,10 +41,10 @@ def stopped_by(kill_switch: Iterable[Path]) -> str | None:
             # lstat: a dangling link was put there by somebody, and for that it counts as set
             path.lstat()
         except FileNotFoundError:
-            lost = _lost_folder(path)
-            if lost is None:
+            lost_folder = _lost_folder(path)
+            if lost_folder is None:
                 continue
-            return f"{path} (cannot be looked at: {lost} is a link to nothing; so it counts as set)"
+            return f"{path} (cannot be looked at: {lost_folder} is a link to nothing; so it counts as set)"
         except (OSError, ValueError) as error:
             return f"{path} (cannot be looked at: {getattr(error, 'strerror', error)}; so it counts as set)"
         return str(path)
@@ -159,11 +159,11 @@ def _create(path: Path, text: str) -> None:
         os.close(handle)
 
 
-def _audit(store: Store, what: str, by: str, why: str, paths: Sequence[Path]) -> None:
+def _audit(store: Store, event: str, by: str, why: str, paths: Sequence[Path]) -> None:
     try:
-        store.record(what, by=by, why=why, detail={"files": [str(path) for path in paths]})
+        store.record(event, by=by, why=why, detail={"files": [str(path) for path in paths]})
     except NightshiftError as error:
-        logger.error("%s by %s was not written to the audit: %s", what, by, error)
+        logger.error("%s by %s was not written to the audit: %s", event, by, error)
 
 
 def _account() -> str:

@@ -15,7 +15,7 @@ from assistant.gate.asking import request_of, undo_text
 from assistant.gate.breaker import open_if_due
 from assistant.gate.kill_switch import stopped_by
 from assistant.gate.targets import Reach, reach_of
-from assistant.policy import Limits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
+from assistant.policy import ChangeLimits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
 from assistant.ports import PlannedChange, PlansChanges, Scheduler
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of
 from assistant.rendering import IDLE_PARTNERS, NEW_JOB
@@ -193,8 +193,8 @@ class CallRunner:
         Raises:
             Unavailable: It cannot be told whether that was done: the call stays undecided, and `resolve` tries again.
         """
-        begun = any(decision.verdict is Verdict.ALLOW for decision in self._store.decisions(call.id))
-        if tool.take_back is None or not begun:
+        has_begun = any(decision.verdict is Verdict.ALLOW for decision in self._store.decisions(call.id))
+        if tool.take_back is None or not has_begun:
             return
         tag = self._tag(call)
         try:
@@ -207,7 +207,7 @@ class CallRunner:
 
     def _cause_of(self, tool: Tool, incident: int | None) -> int | None:
         """Return the shared cause that counts for a call; None also where the policy has no limits of its own for these."""
-        has_limits = self.policy.terms(tool.kind).shared_cause != Limits()
+        has_limits = self.policy.terms(tool.kind).shared_cause != ChangeLimits()
         return answered_cause(self._store, incident) if has_limits else None
 
     def hourly_hard_limit(self, kind: str) -> str:
@@ -274,26 +274,26 @@ Not `withdraw`: taking back a job that never began has to work also when the kil
 class FrozenCommands:
     """The commands of one call, each of which may be given once."""
 
-    def __init__(self, digests: Sequence[str], shown: str) -> None:
+    def __init__(self, digests: Sequence[str], rendered: str) -> None:
         """Keep what was frozen.
 
         Args:
             digests: Of the commands, as `store.calls.command_digest` makes them.
-            shown: The commands as people saw them, for messages.
+            rendered: The commands as people saw them, for messages.
         """
-        self._digests, self._shown = list(digests), shown
+        self._digests, self._shown = list(digests), rendered
         self._lock = Lock()
 
     def holds(self, lines: Sequence[str]) -> bool:
         """Whether these commands may still be given; when they may, they are used up."""
         with self._lock:
-            left = list(self._digests)
+            unused = list(self._digests)
             for line in lines:
                 digest = command_digest(line)
-                if digest not in left:
+                if digest not in unused:
                     return False
-                left.remove(digest)
-            self._digests = left
+                unused.remove(digest)
+            self._digests = unused
         return True
 
     def confirm(self, *lines: str) -> None:
@@ -325,18 +325,18 @@ def guarded(scheduler: Scheduler, check: Callable[[], None], frozen: FrozenComma
 
     def checked(name: str, command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
-        def confirmed(*arguments: Any, **named: Any) -> Any:
+        def confirmed(*arguments: Any, **options: Any) -> Any:
             check()
             # the id of a job that this very call submitted was not known when its commands were frozen
-            new_jobs = {one: NEW_JOB for one in arguments if isinstance(one, str) and one in submitted}
-            change = _planned(scheduler, name, arguments, named, new_jobs)
+            new_jobs = {job: NEW_JOB for job in arguments if isinstance(job, str) and job in submitted}
+            change = _planned(scheduler, name, arguments, options, new_jobs)
             if name == "release" and not new_jobs and tag in scheduler.job(str(arguments[0])).comment.split():
                 # this very call queued it again under its own id, or submitted it before it was interrupted
                 if frozen.holds(change.lines):
                     return change.give()
-                change = _planned(scheduler, name, arguments, named, {str(arguments[0]): NEW_JOB})
+                change = _planned(scheduler, name, arguments, options, {str(arguments[0]): NEW_JOB})
             partners = name == "reserve" and len(arguments) > 1 and [arguments[0], [IDLE_PARTNERS]]
-            if not (partners and frozen.holds(scheduler.command_lines(name, *partners, **named))):
+            if not (partners and frozen.holds(scheduler.command_lines(name, *partners, **options))):
                 frozen.confirm(*change.lines)
             result = change.give()
             if name == "submit":
@@ -351,11 +351,13 @@ def guarded(scheduler: Scheduler, check: Callable[[], None], frozen: FrozenComma
 
 
 def _planned(
-    scheduler: Scheduler, name: str, arguments: Sequence[Any], named: Mapping[str, Any], shown_as: Mapping[str, str]
+    scheduler: Scheduler, name: str, arguments: Sequence[Any], options: Mapping[str, Any], shown_as: Mapping[str, str]
 ) -> PlannedChange:
     """Fix the commands of a change, so that those which are compared are those which run."""
     if isinstance(scheduler, PlansChanges):
-        return scheduler.planned(name, arguments, named, shown_as)
+        return scheduler.planned(name, arguments, options, shown_as)
     # what is rendered from the arguments alone cannot change between comparison and command
-    known = [shown_as.get(one, one) if isinstance(one, str) else one for one in arguments]
-    return PlannedChange(scheduler.command_lines(name, *known, **named), partial(getattr(scheduler, name), *arguments, **named))
+    shown_arguments = [shown_as.get(argument, argument) if isinstance(argument, str) else argument for argument in arguments]
+    return PlannedChange(
+        scheduler.command_lines(name, *shown_arguments, **options), partial(getattr(scheduler, name), *arguments, **options)
+    )

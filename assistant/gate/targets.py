@@ -71,24 +71,24 @@ def _racks(fleet: Sequence[Node], scheduler: Scheduler) -> dict[str, str]:
             switches = scheduler.switches()
         except (ToolError, Unavailable):
             switches = {}  # the limits of a rack then hold where features name it
-    named = {node.name: next(filter(_RACK.fullmatch, node.features), switches.get(node.name, "")) for node in fleet}
-    return {node: rack for node, rack in named.items() if rack}
+    racks = {node.name: next(filter(_RACK.fullmatch, node.features), switches.get(node.name, "")) for node in fleet}
+    return {node: rack for node, rack in racks.items() if rack}
 
 
 def _nodes(arguments: Mapping[str, Any], fleet: Sequence[Node]) -> Iterator[str]:
-    named = _listed(arguments, NODE_ARGUMENTS)
-    known = [node.name for node in fleet]
-    for name in expand(",".join(named)) if named else ():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+    node_names = _listed(arguments, NODE_ARGUMENTS)
+    known_nodes = [node.name for node in fleet]
+    for name in expand(",".join(node_names)) if node_names else ():
+        if name not in known_nodes:
+            near = difflib.get_close_matches(name, known_nodes, n=1)
             hint = f" did you mean {near[0]!r}?" if near else ""
-            raise ToolError(f"node {name!r} is unknown to the scheduler;{hint} known: {fold(known) or 'none'}")
+            raise ToolError(f"node {name!r} is unknown to the scheduler;{hint} known: {fold(known_nodes) or 'none'}")
         yield name
 
 
 def _listed(arguments: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    found: list[str] = []
+    listed_names: list[str] = []
     for name in names:
         value = arguments.get(name)
-        found += [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)] if value else []
-    return found
+        listed_names += [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)] if value else []
+    return listed_names

@@ -18,7 +18,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ConfigDict, Field
 
 from assistant.llm.grammar import to_gbnf
-from assistant.llm.process import Ask, Done, ModelProcess, Piece
+from assistant.llm.process import AnswerPiece, AnswerSummary, Ask, ModelProcess
 from assistant.llm.turn import AnswerReader, Inventory, Tool, bounded, chosen, plain, turn_of
 
 CUT = "\n[cut here: the limit of {tokens} tokens was reached]"
@@ -45,12 +45,14 @@ class ToolChat(BaseChatModel):
         """Return this model with tools that it may call."""
         return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], tool_choice=tool_choice, **more)
 
-    def tools_of(self, messages: Sequence[BaseMessage], bound: Sequence[Tool], wanted: Any) -> tuple[list[Tool], list[Tool], bool]:
+    def tools_of(
+        self, messages: Sequence[BaseMessage], bound_tools: Sequence[Tool], tool_choice: Any
+    ) -> tuple[list[Tool], list[Tool], bool]:
         """Return the tools of a turn as they were bound, the same limited to what exists, and whether it may be an answer."""
-        tools, answer = chosen(bound, wanted)
+        tools, answer = chosen(bound_tools, tool_choice)
         inventory = self.inventory() if tools else {}
-        said = "\n".join(str(message.text) for message in messages) if inventory else ""
-        return tools, bounded(tools, inventory, said), answer
+        conversation = "\n".join(str(message.text) for message in messages) if inventory else ""
+        return tools, bounded(tools, inventory, conversation), answer
 
     def _generate(
         self,
@@ -100,42 +102,42 @@ class ChatLocalModel(ToolChat):
         tool_choice: Any = None,
         **_: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        told, held, answer = self.tools_of(messages, tools, tool_choice)
+        shown_tools, callable_tools, answer = self.tools_of(messages, tools, tool_choice)
         ask = Ask(
-            plain(messages, told, answer=answer),
-            to_gbnf(turn_of(held, answer=answer)) if held else "",
+            plain(messages, shown_tools, answer=answer),
+            to_gbnf(turn_of(callable_tools, answer=answer)) if callable_tools else "",
             self.max_tokens,
             self.temperature,
             self.seed,
             # inside JSON a stop word would cut the turn in two
-            () if held else tuple(stop or ()),
+            () if callable_tools else tuple(stop or ()),
             self.opening,
         )
         reader = AnswerReader()
         for part in self.process.say(ask):
-            if isinstance(part, Piece):
-                text = reader.feed(part.text) if held else part.text
+            if isinstance(part, AnswerPiece):
+                text = reader.feed(part.text) if callable_tools else part.text
                 chunk = ChatGenerationChunk(message=AIMessageChunk(content=text))
             else:
-                chunk = ChatGenerationChunk(message=self._last(part, reader, structured=bool(held)))
+                chunk = ChatGenerationChunk(message=self._last(part, reader, structured=bool(callable_tools)))
                 text = str(chunk.message.text)
-            if text or not isinstance(part, Piece):
+            if text or not isinstance(part, AnswerPiece):
                 if run_manager is not None and text:
                     run_manager.on_llm_new_token(text, chunk=chunk)
                 yield chunk
 
-    def _last(self, done: Done, reader: AnswerReader, *, structured: bool) -> AIMessageChunk:
-        cut = done.finish != "stop"
-        content = CUT.format(tokens=done.limit or self.max_tokens) if cut else ""
+    def _last(self, summary: AnswerSummary, reader: AnswerReader, *, structured: bool) -> AIMessageChunk:
+        cut = summary.finish != "stop"
+        content = CUT.format(tokens=summary.limit or self.max_tokens) if cut else ""
         call = [] if not structured or reader.answers else [_call(reader.raw, cut=cut)]
-        total = done.input_tokens + done.output_tokens
+        total = summary.input_tokens + summary.output_tokens
         usage = UsageMetadata(
-            input_tokens=done.input_tokens,
-            output_tokens=done.output_tokens,
+            input_tokens=summary.input_tokens,
+            output_tokens=summary.output_tokens,
             total_tokens=total,
-            input_token_details={"cache_read": done.cached_tokens},
+            input_token_details={"cache_read": summary.cached_tokens},
         )
-        about = {"finish_reason": done.finish, "model_name": self.process.path.name}
+        about = {"finish_reason": summary.finish, "model_name": self.process.path.name}
         return AIMessageChunk(
             content=content, tool_call_chunks=call, usage_metadata=usage, response_metadata=about, chunk_position="last"
         )
@@ -145,9 +147,9 @@ def _call(raw: str, *, cut: bool) -> Any:
     """Return a tool call; one that was cut short stays unreadable, so that LangChain does not mend it into a call nobody made."""
     identity = f"call_{uuid.uuid4().hex[:12]}"
     try:
-        said = json.loads(raw)
+        turn = json.loads(raw)
     except ValueError:
         cut = True
     if cut:
         return {"type": "tool_call_chunk", "name": None, "args": f"cut short: {raw}", "id": identity, "index": 0}
-    return {"type": "tool_call_chunk", "name": said["tool"], "args": json.dumps(said["args"]), "id": identity, "index": 0}
+    return {"type": "tool_call_chunk", "name": turn["tool"], "args": json.dumps(turn["args"]), "id": identity, "index": 0}

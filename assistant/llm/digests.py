@@ -15,20 +15,20 @@ def digest_of(path: Path) -> str:
     """Return the sha256 of a file; remembered by size and time of change, for a model takes seconds to read."""
     stat = path.stat()
     mark = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
-    kept = _cache_file()
-    known = _known(kept)
-    if mark in known:
-        return known[mark]
+    cache_path = _cache_file()
+    digests = _known(cache_path)
+    if mark in digests:
+        return digests[mark]
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        new = kept.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps({**known, mark: found}), encoding="utf-8")
-        new.replace(kept)
+        cache_path.parent.mkdir(parents=True, exist_ok=True)
+        new = cache_path.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps({**digests, mark: digest}), encoding="utf-8")
+        new.replace(cache_path)
     except OSError:
-        logger.debug("cache=%s cannot be written", kept)
-    return found
+        logger.debug("cache=%s cannot be written", cache_path)
+    return digest
 
 
 def _cache_file() -> Path:
@@ -38,7 +38,7 @@ def _cache_file() -> Path:
 
 def _known(path: Path) -> dict[str, str]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

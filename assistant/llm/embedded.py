@@ -32,7 +32,7 @@ NEARNESS = 0.7
 """Share of the encoder in how near two lines are: with it similarity is right about as often as memory takes it to be."""
 
 
-class Status(NamedTuple):
+class EncoderStatus(NamedTuple):
     """Which model is used."""
 
     works: bool
@@ -50,24 +50,24 @@ def encoder(folder: Path = FOLDER) -> LlamaEncoder | None:
 def _loaded(folder: Path) -> LlamaEncoder | None:
     # a function with a default would be kept once for each way to call it, and the model with it
     try:
-        found = LlamaEncoder(folder)
-        found.check()
+        loaded = LlamaEncoder(folder)
+        loaded.check()
     except ContentError as error:
         logger.info("the embedded model is left out: %s", error)
         _why[folder] = str(error)
         return None
-    return found
+    return loaded
 
 
 _why: dict[Path, str] = {}
 
 
-def status(folder: Path = FOLDER) -> Status:
+def status(folder: Path = FOLDER) -> EncoderStatus:
     """Tell which model is used, and why not the encoder where it is not."""
-    found = encoder(folder)
-    if found is not None:
-        return Status(True, f"{found.name} runs")
-    return Status(False, f"{_why[folder]}; hashed words and the linear ranker stand in: less is recognised, all else works")
+    loaded_encoder = encoder(folder)
+    if loaded_encoder is not None:
+        return EncoderStatus(True, f"{loaded_encoder.name} runs")
+    return EncoderStatus(False, f"{_why[folder]}; hashed words and the linear ranker stand in: less is recognised, all else works")
 
 
 @cache
@@ -80,11 +80,11 @@ def ranker(site: Path | None = None, folder: Path = FOLDER) -> Ranker:
         ContentError: The site's linear ranker is broken, or not even the shipped one can be read.
     """
     own = file_of(site)
-    found = encoder(folder)
-    if found is not None:
+    loaded_encoder = encoder(folder)
+    if loaded_encoder is not None:
         words = open_words(folder) if own == file_of() else load_ranker(own)
         try:
-            return EncoderRanker(found, open_heads(found, site, folder=folder, warn=logger.warning), words)
+            return EncoderRanker(loaded_encoder, open_heads(loaded_encoder, site, folder=folder, warn=logger.warning), words)
         except ContentError as error:
             logger.info("the embedded model's heads are left out: %s", error)
     return load_ranker(own)
@@ -99,11 +99,11 @@ def intents(site: Path | None = None, head: str = "intent", folder: Path = FOLDE
         head: `intent` for tools, `question` for what the chat answers.
         folder: Where the model lies.
     """
-    found = encoder(folder)
-    if found is None:
+    loaded_encoder = encoder(folder)
+    if loaded_encoder is None:
         return None
     try:
-        return Intents(found, open_heads(found, site, folder=folder, warn=logger.warning), head)
+        return Intents(loaded_encoder, open_heads(loaded_encoder, site, folder=folder, warn=logger.warning), head)
     except ContentError as error:
         logger.info("the embedded model's heads are left out: %s", error)
         return None
@@ -122,23 +122,25 @@ class EmbeddedEmbedder:
     @property
     def name(self) -> str:
         """Of the models that work; to know them, they are loaded."""
-        found = encoder(self._folder)
-        return f"{found.name}+{_WORDS.name}" if found is not None else _WORDS.name
+        loaded_encoder = encoder(self._folder)
+        return f"{loaded_encoder.name}+{_WORDS.name}" if loaded_encoder is not None else _WORDS.name
 
     @property
     def dims(self) -> int:
         """Of its vectors."""
-        found = encoder(self._folder)
-        return _WORDS.dims + (found.dims if found is not None else 0)
+        loaded_encoder = encoder(self._folder)
+        return _WORDS.dims + (loaded_encoder.dims if loaded_encoder is not None else 0)
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return one vector of length 1 for each text; the zero vector for a text without words."""
-        found, words = encoder(self._folder), _WORDS.embed(texts)
-        if found is None:
+        loaded_encoder, words = encoder(self._folder), _WORDS.embed(texts)
+        if loaded_encoder is None:
             return words
         import numpy as np
 
-        both = np.concatenate((NEARNESS**0.5 * np.array(found.embed(texts)), (1 - NEARNESS) ** 0.5 * np.array(words)), axis=1)
+        both = np.concatenate(
+            (NEARNESS**0.5 * np.array(loaded_encoder.embed(texts)), (1 - NEARNESS) ** 0.5 * np.array(words)), axis=1
+        )
         lengths = np.linalg.norm(both, axis=1, keepdims=True)
         joined: list[list[float]] = (both / np.maximum(lengths, 1e-9)).tolist()
         return joined
@@ -178,23 +180,25 @@ def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FO
     if model is None:
         return None
     shipped = load_heads(folder / HEADS, model.digest)
-    known = [
-        (seen, reason) for line, reason in lessons if (seen := text_preparation.line(line)) and reason in shipped.classes["reason"]
+    prepared = [
+        (prepared_line, reason)
+        for line, reason in lessons
+        if (prepared_line := text_preparation.line(line)) and reason in shipped.classes["reason"]
     ]
-    known = list(dict(known).items())
-    if not known:
+    prepared = list(dict(prepared).items())
+    if not prepared:
         return None
-    vectors, labels = model.vectors([seen for seen, _ in known]), [reason for _, reason in known]
+    vectors, labels = model.vectors([prepared_line for prepared_line, _ in prepared]), [reason for _, reason in prepared]
     fitted = refit_root(refit(shipped, "reason", vectors, labels), vectors, [float(label != NONE) for label in labels])
     path = site / "knowledge" / SITE_HEADS
     try:
-        save_heads(replace(fitted, about={**fitted.about, "lessons": len(known)}), path)
+        save_heads(replace(fitted, about={**fitted.about, "lessons": len(prepared)}), path)
     except OSError as error:
         raise ContentError(f"{path}: cannot be written: {error.strerror}") from error
     ranker.cache_clear()
     intents.cache_clear()
     right = [sum(map(bool, _right(heads, vectors, labels))) for heads in (shipped, fitted)]
-    return Refitted(path, len(known), *right)
+    return Refitted(path, len(prepared), *right)
 
 
 def _right(heads: Heads, vectors: Floats, labels: Sequence[str]) -> list[bool]:

@@ -40,7 +40,7 @@ _SHORT = 250
 """Characters below which a text cannot have too many tokens."""
 _AT_ONCE = 8
 """Texts computed together: more do not go faster."""
-_KEPT = 4096
+_MOST_CACHED = 4096
 _LOADING = threading.Lock()
 MEANING = 0.5
 """Exponent of what the encoder says beside the words' model; the mean of both is better than either on every suite."""
@@ -73,7 +73,7 @@ class LlamaEncoder:
         """Return one vector of length 1 for each line; the zero vector for a line without words."""
         return [[float(value) for value in row] for row in self.vectors([text_preparation.line(text) for text in texts])]
 
-    def vectors(self, seen: Sequence[str]) -> Floats:
+    def vectors(self, texts: Sequence[str]) -> Floats:
         """Return one vector of length 1 for each prepared text, shape (texts, DIMS); zero for an empty one.
 
         Raises:
@@ -82,18 +82,18 @@ class LlamaEncoder:
         import numpy as np
 
         with self._lock:
-            new = sorted({text for text in seen if text and text not in self._kept}, key=lambda text: (len(text), text))
-            found = {text: self._kept[text] for text in seen if text in self._kept}
+            new = sorted({text for text in texts if text and text not in self._kept}, key=lambda text: (len(text), text))
+            vectors = {text: self._kept[text] for text in texts if text in self._kept}
             for start in range(0, len(new), _AT_ONCE):
                 part = new[start : start + _AT_ONCE]
-                found.update(zip(part, self._run([self._cut(text) for text in part]), strict=True))
-            for text in dict.fromkeys(filter(None, seen)):
-                self._kept[text] = found[text]
+                vectors.update(zip(part, self._run([self._cut(text) for text in part]), strict=True))
+            for text in dict.fromkeys(filter(None, texts)):
+                self._kept[text] = vectors[text]
                 self._kept.move_to_end(text)
-            while len(self._kept) > _KEPT:
+            while len(self._kept) > _MOST_CACHED:
                 self._kept.popitem(last=False)
         zero = np.zeros(DIMS, np.float32)
-        return np.array([found.get(text, zero) for text in seen], np.float32).reshape(len(seen), DIMS)
+        return np.array([vectors.get(text, zero) for text in texts], np.float32).reshape(len(texts), DIMS)
 
     def check(self) -> None:
         """Load the model and run it once.
@@ -143,12 +143,12 @@ class LlamaEncoder:
         }
         try:
             with _room_for_few():
-                found = Llama(str(self._path), embedding=True, flash_attn=True, verbose=False, **sizes)
+                model = Llama(str(self._path), embedding=True, flash_attn=True, verbose=False, **sizes)
         except (ValueError, RuntimeError, AssertionError) as error:
             raise ContentError(f"{self._path}: llama.cpp does not load it: {error}") from error
         # at the very end of a process it cannot free itself any more, and says so
-        atexit.register(found.close)
-        return found
+        atexit.register(model.close)
+        return model
 
     def _found_digest(self) -> str:
         try:
@@ -167,22 +167,22 @@ def _room_for_few() -> Iterator[None]:
     from llama_cpp import llama_cpp
 
     with _LOADING:
-        asked = llama_cpp.llama_max_parallel_sequences
+        original = llama_cpp.llama_max_parallel_sequences
         llama_cpp.llama_max_parallel_sequences = lambda: _AT_ONCE
         try:
             yield
         finally:
-            llama_cpp.llama_max_parallel_sequences = asked
+            llama_cpp.llama_max_parallel_sequences = original
 
 
 def _digest_in(folder: Path) -> str:
     try:
-        found = (folder / DIGEST).read_text(encoding="ascii").split()
+        words = (folder / DIGEST).read_text(encoding="ascii").split()
     except (OSError, UnicodeDecodeError) as error:
         raise ContentError(f"{folder / DIGEST}: cannot be read, the encoder was not installed: {error}") from error
-    if not found or len(found[0]) != 64:
+    if not words or len(words[0]) != 64:
         raise ContentError(f"{folder / DIGEST}: holds no sha256")
-    return found[0]
+    return words[0]
 
 
 class EncoderRanker:
@@ -207,28 +207,28 @@ class EncoderRanker:
         """Return a score for each line, judged without the others."""
         import numpy as np
 
-        seen = [text_preparation.line(line) for line in lines]
-        if not seen:
+        prepared = [text_preparation.line(line) for line in lines]
+        if not prepared:
             return []
-        vectors = self.encoder.vectors(seen)
+        vectors = self.encoder.vectors(prepared)
         shares = self.heads.shares("reason", vectors)
         roots = 1.0 / (1.0 + np.exp(-np.clip(self.heads.logits("root", vectors)[:, 0], -30.0, 30.0)))
-        told = self.words.rank(lines) if self.words is not None else [None] * len(seen)
-        return [self._score(text, *row) for text, row in zip(seen, zip(roots, shares, told, strict=True), strict=True)]
+        word_scores = self.words.rank(lines) if self.words is not None else [None] * len(prepared)
+        return [self._score(text, *row) for text, row in zip(prepared, zip(roots, shares, word_scores, strict=True), strict=True)]
 
-    def _score(self, text: str, root: float, shares: Floats, told: LineScore | None) -> LineScore:
+    def _score(self, text: str, root: float, shares: Floats, word_score: LineScore | None) -> LineScore:
         names = self.heads.classes["reason"]
         if not text:
             return LineScore(0.0, dict.fromkeys([name for name in names if name != NONE][:3], 0.0))
-        if told is not None:
-            theirs = {**told.reasons, NONE: 1.0 - sum(told.reasons.values())}
-            shares = shares**MEANING * [max(theirs.get(name, 0.0), _LEAST) ** (1 - MEANING) for name in names]
-            shares, root = shares / shares.sum(), root**MEANING * told.root ** (1 - MEANING)
+        if word_score is not None:
+            word_shares = {**word_score.reasons, NONE: 1.0 - sum(word_score.reasons.values())}
+            shares = shares**MEANING * [max(word_shares.get(name, 0.0), _LEAST) ** (1 - MEANING) for name in names]
+            shares, root = shares / shares.sum(), root**MEANING * word_score.root ** (1 - MEANING)
         order = sorted((place for place in range(len(names)) if names[place] != NONE), key=lambda place: -shares[place])
         return LineScore(float(root), {names[place]: float(shares[place]) for place in order})
 
 
-class Intent(NamedTuple):
+class ScoredIntent(NamedTuple):
     """What a sentence may ask for."""
 
     name: str
@@ -251,19 +251,19 @@ class Intents:
         self._encoder, self._heads, self._head = encoder, heads, head
         self.name = encoder.name
 
-    def choose(self, sentence: str, allowed: Mapping[str, object] | Sequence[str] | None = None) -> list[Intent]:
+    def choose(self, sentence: str, allowed: Mapping[str, object] | Sequence[str] | None = None) -> list[ScoredIntent]:
         """Return what a sentence may ask for, the likeliest first; empty where it holds no words.
 
         Args:
             sentence: Of an operator; names of jobs and nodes, or {job} and {node} in their place, do not matter.
             allowed: Only these; all that are known when None. Shares then still are those among all.
         """
-        seen = text_preparation.sentence(sentence)
-        if not seen:
+        prepared = text_preparation.sentence(sentence)
+        if not prepared:
             return []
-        shares = self._heads.shares(self._head, self._encoder.vectors([seen]))[0]
-        found = [Intent(name, float(share)) for name, share in zip(self._heads.classes[self._head], shares, strict=True)]
-        return sorted((one for one in found if allowed is None or one.name in allowed), key=lambda one: -one.share)
+        shares = self._heads.shares(self._head, self._encoder.vectors([prepared]))[0]
+        intents = [ScoredIntent(name, float(share)) for name, share in zip(self._heads.classes[self._head], shares, strict=True)]
+        return sorted((intent for intent in intents if allowed is None or intent.name in allowed), key=lambda intent: -intent.share)
 
 
 def open_heads(

@@ -81,18 +81,18 @@ class ChatEndpoint(ToolChat):
         tool_choice: Any = None,
         **_: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        told, held, answer = self.tools_of(messages, tools, tool_choice)
+        shown_tools, callable_tools, answer = self.tools_of(messages, tools, tool_choice)
         refused: list[str] = []
-        for form in self._forms() if held else (WORDS,):
-            payload = self._payload(messages, told if form != TOOLS else held, form=form, answer=answer, stop=stop)
+        for form in self._forms() if callable_tools else (WORDS,):
+            payload = self._payload(messages, shown_tools if form != TOOLS else callable_tools, form=form, answer=answer, stop=stop)
             if form == SCHEMA:
-                schema = {"name": "turn", "strict": True, "schema": schema_of_turn(held, answer=answer)}
+                schema = {"name": "turn", "strict": True, "schema": schema_of_turn(callable_tools, answer=answer)}
                 payload["response_format"] = {"type": "json_schema", "json_schema": schema}
-            gathered = _Gathered(structured=bool(held) and form != TOOLS)
+            gathered = _Gathered(structured=bool(callable_tools) and form != TOOLS)
             try:
                 yield from self._said(payload, gathered, run_manager)
             except RefusedRequest:
-                if form == FORMS[-1] or not held:
+                if form == FORMS[-1] or not callable_tools:
                     raise
                 refused.append(form)
                 continue
@@ -107,8 +107,8 @@ class ChatEndpoint(ToolChat):
     ) -> Iterator[ChatGenerationChunk]:
         names = self.mask() if self.mask is not None else None
         objects = self.endpoint.stream(payload if names is None else hidden(payload, names))
-        for told in objects if names is None else shown(objects, names):
-            text = gathered.take(told)
+        for event in objects if names is None else shown(objects, names):
+            text = gathered.take(event)
             if text:
                 chunk = ChatGenerationChunk(message=AIMessageChunk(content=text))
                 if run_manager is not None:
@@ -125,19 +125,19 @@ class ChatEndpoint(ToolChat):
     def _payload(
         self, messages: Sequence[BaseMessage], tools: Sequence[Tool], *, form: str, answer: bool, stop: list[str] | None
     ) -> dict[str, Any]:
-        told = plain(messages, tools, answer=answer) if tools and form != TOOLS else convert_to_openai_messages(messages)
-        size = sum(len(json.dumps(one, ensure_ascii=False)) for one in told) // CHARS_PER_TOKEN
+        wire_messages = plain(messages, tools, answer=answer) if tools and form != TOOLS else convert_to_openai_messages(messages)
+        size = sum(len(json.dumps(message, ensure_ascii=False)) for message in wire_messages) // CHARS_PER_TOKEN
         if self.context and size + self.max_tokens > self.context:
             raise ModelError(
                 f"{self.name_there}: about {size:,} tokens in the messages and {self.max_tokens:,} for the answer, "
                 f"the model has room for {self.context:,}; ask about less, or correct model.context"
             )
-        payload: dict[str, Any] = {"model": self.name_there, "messages": told, "max_tokens": self.max_tokens}
+        payload: dict[str, Any] = {"model": self.name_there, "messages": wire_messages, "max_tokens": self.max_tokens}
         payload |= {"temperature": self.temperature, "stream": True, "stream_options": {"include_usage": True}}
         if tools and form == TOOLS:
-            named = {"type": "function", "function": {"name": tools[0]["function"]["name"]}}
-            wanted = "auto" if answer else named if len(tools) == 1 else "required"
-            payload |= {"tools": list(tools), "tool_choice": wanted}
+            named_choice = {"type": "function", "function": {"name": tools[0]["function"]["name"]}}
+            tool_choice = "auto" if answer else named_choice if len(tools) == 1 else "required"
+            payload |= {"tools": list(tools), "tool_choice": tool_choice}
         # inside JSON a stop word would cut the turn in two
         return payload | ({"stop": stop} if stop and not tools else {})
 
@@ -158,20 +158,20 @@ class _Gathered:
         """Whether it said something else than a turn, as a model does that is held to nothing."""
         return bool(self._raw.strip()) and not self._raw.lstrip().startswith("{")
 
-    def take(self, told: Mapping[str, Any]) -> str:
+    def take(self, event: Mapping[str, Any]) -> str:
         """Return the text that an object adds to the answer; its calls are kept until they are whole."""
-        self.usage = told.get("usage") or self.usage
-        choices = told.get("choices") or [{}]
+        self.usage = event.get("usage") or self.usage
+        choices = event.get("choices") or [{}]
         first = choices[0] if isinstance(choices, list) and isinstance(choices[0], dict) else {}
         self.finish = first.get("finish_reason") or self.finish
         delta = first.get("delta") or {}
         for place, call in enumerate(delta.get("tool_calls") or []):
-            kept = self.calls.setdefault(call.get("index", place), {"id": "", "name": "", "args": ""})
+            entry = self.calls.setdefault(call.get("index", place), {"id": "", "name": "", "args": ""})
             function = call.get("function") or {}
-            kept["id"] = kept["id"] or str(call.get("id") or "")
-            kept["name"] += str(function.get("name") or "")
+            entry["id"] = entry["id"] or str(call.get("id") or "")
+            entry["name"] += str(function.get("name") or "")
             arguments = function.get("arguments") or ""
-            kept["args"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+            entry["args"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
         content = delta.get("content")
         text = content if isinstance(content, str) else ""
         return text if self._reader is None else self._of_turn(text)
@@ -201,14 +201,14 @@ class _Gathered:
     def last(self, name: str, limit: int) -> AIMessageChunk:
         """Return the end of the message: its calls, why it ended, what it took."""
         cut = self.finish == "length"
-        rest, turn = self._rest(cut=cut)
-        calls: list[Any] = [_call(one, place, cut=cut) for place, one in enumerate([*self.calls.values(), *turn])]
+        remaining, turn = self._rest(cut=cut)
+        calls: list[Any] = [_call(entry, place, cut=cut) for place, entry in enumerate([*self.calls.values(), *turn])]
         usage = None
         if self.usage:
-            given, made = int(self.usage.get("prompt_tokens") or 0), int(self.usage.get("completion_tokens") or 0)
-            usage = UsageMetadata(input_tokens=given, output_tokens=made, total_tokens=given + made)
+            input_tokens, output_tokens = int(self.usage.get("prompt_tokens") or 0), int(self.usage.get("completion_tokens") or 0)
+            usage = UsageMetadata(input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=input_tokens + output_tokens)
         return AIMessageChunk(
-            content=rest + (CUT.format(tokens=limit) if cut else ""),
+            content=remaining + (CUT.format(tokens=limit) if cut else ""),
             tool_call_chunks=calls,
             usage_metadata=usage,
             response_metadata={"finish_reason": self.finish, "model_name": name},
@@ -216,17 +216,17 @@ class _Gathered:
         )
 
 
-def _call(kept: Mapping[str, str], place: int, *, cut: bool) -> dict[str, Any]:
+def _call(entry: Mapping[str, str], place: int, *, cut: bool) -> dict[str, Any]:
     """Return a tool call; one without whole arguments stays unreadable, so that nobody mends it into another call."""
-    arguments = kept["args"] or "{}"
+    arguments = entry["args"] or "{}"
     try:
         whole = isinstance(json.loads(arguments), dict) and not cut
     except ValueError:
         whole = False
-    identity = kept["id"] or f"call_{uuid.uuid4().hex[:12]}"
+    identity = entry["id"] or f"call_{uuid.uuid4().hex[:12]}"
     return {
         "type": "tool_call_chunk",
-        "name": kept["name"],
+        "name": entry["name"],
         "args": arguments if whole else f"cut short: {arguments}",
         "id": identity,
         "index": place,

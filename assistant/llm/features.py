@@ -16,7 +16,7 @@ BITS = 15
 DIMS = 1 << BITS
 LONGEST = 1200
 """Characters of a line that are looked at; what is longer keeps its head and its tail."""
-_BEFORE = re.compile(
+_PREAMBLE = re.compile(
     r"^(?:\[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?\]?"
     r"|\[(?:rank|default|RANK|Rank)?[ :=]?\d{1,6}\]:?|\[\d+,\d+\](?:<\w+>)?:?|\d{1,6}:|\([\w.]*,? ?pid=\d+(?:, ip=[\d.]+)?\)"
     r"|\[? *\d+\.\d+\]|<\d+>|\[?\d{4}[-/]\d\d[-/]\d\d[T _]?(?:\d\d:\d\d:\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?\]?"
@@ -48,7 +48,7 @@ _PIECES = range(2, 6)
 def body(text: str) -> str:
     """Return a line without the marks and stamps before it."""
     for _ in range(5):
-        match = _BEFORE.match(text)
+        match = _PREAMBLE.match(text)
         if match is None:
             break
         text = text[match.end() :]
@@ -73,14 +73,14 @@ def codes_of(text: str) -> list[str]:
 
 def places_of(words: Sequence[str], codes: Sequence[str] = ()) -> list[int]:
     """Return the places that words and codes take, each once, ascending."""
-    found: set[int] = set()
+    places: set[int] = set()
     for word in set(words):
-        found.update(_of_word(word))
-    found.update(_place(f"b {first} {second}") for first, second in pairwise(words))
-    found.update(_place(f"c {code}") for code in codes)
+        places.update(_of_word(word))
+    places.update(_place(f"b {first} {second}") for first, second in pairwise(words))
+    places.update(_place(f"c {code}") for code in codes)
     if words:
-        found.add(_place(f"s {words[0]}"))
-    return sorted(found)
+        places.add(_place(f"s {words[0]}"))
+    return sorted(places)
 
 
 def places(text: str) -> list[int]:

@@ -141,14 +141,14 @@ def parts_of(path: Path) -> list[Path]:
     Raises:
         InputError: One is missing, or it is not the first that is named.
     """
-    found = _PART.search(path.name)
-    if found is None:
+    match = _PART.search(path.name)
+    if match is None:
         return [path]
-    parts = [path.with_name(f"{path.name[: found.start()]}-{n:05}-of-{found[2]}.gguf") for n in range(1, int(found[2]) + 1)]
+    parts = [path.with_name(f"{path.name[: match.start()]}-{n:05}-of-{match[2]}.gguf") for n in range(1, int(match[2]) + 1)]
     missing = [part.name for part in parts if not part.is_file()]
-    if int(found[1]) != 1 or missing:
-        what = f"{missing[0]} is missing" if missing else f"{path.name} is not the first"
-        raise InputError(f"{path}: wanted all {int(found[2])} parts of a model, {what}; get them all and name the first")
+    if int(match[1]) != 1 or missing:
+        reason = f"{missing[0]} is missing" if missing else f"{path.name} is not the first"
+        raise InputError(f"{path}: wanted all {int(match[2])} parts of a model, {reason}; get them all and name the first")
     return parts
 
 
@@ -198,9 +198,9 @@ class _Reader:
         alignment = values.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20:
             raise self.wrong(f"its alignment is {alignment!r}: the file is broken; get it again")
-        wanted = -(-self.at // alignment) * alignment + ends
-        if wanted > self.size:
-            raise self.cut(f"its tensors end at {wanted:,}")
+        needed_bytes = -(-self.at // alignment) * alignment + ends
+        if needed_bytes > self.size:
+            raise self.cut(f"its tensors end at {needed_bytes:,}")
 
     def value(self, key: str, kind: int) -> dict[str, Any]:
         if kind in _SCALARS:
@@ -238,9 +238,9 @@ class _Reader:
     def bytes(self, count: int) -> bytes:
         if self.at + count > self.size:
             raise self.cut(f"its header goes on to {self.at + count:,}")
-        found = self.file.read(count)
+        block = self.file.read(count)
         self.at += count
-        return found
+        return block
 
     def skip(self, count: int) -> None:
         if self.at + count > self.size:
@@ -256,5 +256,10 @@ class _Reader:
 
 
 def _guess(magic: bytes) -> str:
-    known = {b"<!DO": " (a web page)", b"<htm": " (a web page)", b"PK\x03\x04": " (an archive)", b"vers": " (a pointer of Git LFS)"}
-    return known.get(magic, " (nothing)" if not magic else "")
+    formats = {
+        b"<!DO": " (a web page)",
+        b"<htm": " (a web page)",
+        b"PK\x03\x04": " (an archive)",
+        b"vers": " (a pointer of Git LFS)",
+    }
+    return formats.get(magic, " (nothing)" if not magic else "")

@@ -41,7 +41,7 @@ class Seq:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Alternatives:
     """One of the options."""
 
     options: tuple[Node, ...]
@@ -57,7 +57,7 @@ class Repeat:
     """None: until the model's own limit of tokens."""
 
 
-Node = Text | Chars | Seq | Choice | Repeat
+Node = Text | Chars | Seq | Alternatives | Repeat
 
 
 def seq(*parts: Node | str) -> Node:
@@ -65,11 +65,11 @@ def seq(*parts: Node | str) -> Node:
     flat: list[Node] = []
     for part in parts:
         node = Text(part) if isinstance(part, str) else part
-        for one in node.parts if isinstance(node, Seq) else (node,):
-            if isinstance(one, Text) and flat and isinstance(flat[-1], Text):
-                flat[-1] = Text(flat[-1].text + one.text)
-            elif one != Text(""):
-                flat.append(one)
+        for inner in node.parts if isinstance(node, Seq) else (node,):
+            if isinstance(inner, Text) and flat and isinstance(flat[-1], Text):
+                flat[-1] = Text(flat[-1].text + inner.text)
+            elif inner != Text(""):
+                flat.append(inner)
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
@@ -80,15 +80,15 @@ def choice(options: Iterable[Node]) -> Node:
         ModelError: There is none.
     """
     different: list[Node] = []
-    seen: set[Node] = set()
+    seen_options: set[Node] = set()
     for option in options:
         # comparing whole trees costs more than a rule twice
-        if not isinstance(option, (Text, Chars)) or option not in seen:
+        if not isinstance(option, (Text, Chars)) or option not in seen_options:
             different.append(option)
-            seen |= {option} if isinstance(option, (Text, Chars)) else set()
+            seen_options |= {option} if isinstance(option, (Text, Chars)) else set()
     if not different:
         raise ModelError("a grammar with a choice of nothing was wanted: nothing could be said at that place; give it one value")
-    return different[0] if len(different) == 1 else Choice(tuple(different))
+    return different[0] if len(different) == 1 else Alternatives(tuple(different))
 
 
 def repeat(node: Node, least: int, most: int | None) -> Node:
@@ -110,7 +110,7 @@ def repeat(node: Node, least: int, most: int | None) -> Node:
 
 def optional(node: Node) -> Node:
     """Return the node or nothing."""
-    return Repeat(node, 0, 1) if shortest(node) else Choice((node, Text("")))
+    return Repeat(node, 0, 1) if shortest(node) else Alternatives((node, Text("")))
 
 
 def one_of(texts: Iterable[str]) -> Node:
@@ -163,7 +163,7 @@ def shortest(node: Node) -> int:
             return 1
         case Seq(parts):
             return sum(map(shortest, parts))
-        case Choice(options):
+        case Alternatives(options):
             return min(map(shortest, options))
         case Repeat(inner, least, _):
             return least * shortest(inner)
@@ -177,11 +177,11 @@ def longest(node: Node) -> int | None:
         case Chars():
             return 1
         case Seq(parts):
-            each = [longest(part) for part in parts]
-            return None if None in each else sum(one or 0 for one in each)
-        case Choice(options):
-            each = [longest(option) for option in options]
-            return None if None in each else max(one or 0 for one in each)
+            lengths = [longest(part) for part in parts]
+            return None if None in lengths else sum(length or 0 for length in lengths)
+        case Alternatives(options):
+            lengths = [longest(option) for option in options]
+            return None if None in lengths else max(length or 0 for length in lengths)
         case Repeat(inner, _, most):
             of_one = longest(inner)
             return None if of_one is None or most is None else of_one * most
@@ -206,8 +206,10 @@ class _Writer:
 
     def body(self, node: Node) -> str:
         match node:
-            case Choice(options):
-                return " | ".join(self.item(option) if isinstance(option, Choice) else self.body(option) for option in options)
+            case Alternatives(options):
+                return " | ".join(
+                    self.item(option) if isinstance(option, Alternatives) else self.body(option) for option in options
+                )
             case Seq(parts):
                 return " ".join(map(self.item, parts)) or '""'
             case _:
@@ -258,7 +260,7 @@ def to_regex(node: Node) -> str:
             return "[" + "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges) + "]"
         case Seq(parts):
             return "".join(map(to_regex, parts))
-        case Choice(options):
+        case Alternatives(options):
             return f"(?:{'|'.join(map(to_regex, options))})"
         case Repeat(inner, least, most):
             return f"(?:{to_regex(inner)}){{{least},{'' if most is None else most}}}"

@@ -44,14 +44,14 @@ def check(gbnf: str) -> None:
     rules: dict[str, list[list[_Item]]] = {}
     expanded = 0
     for line in gbnf.splitlines():
-        found = _RULE.fullmatch(line)
-        if found is None or found[1] in rules:
+        match = _RULE.fullmatch(line)
+        if match is None or match[1] in rules:
             raise _refused(line[:40], "it is no rule, or there are two of its name")
-        options, grown = _options(found[1], found[2])
-        rules[found[1]] = options
+        options, grown = _options(match[1], match[2])
+        rules[match[1]] = options
         expanded += grown
         if expanded > MOST_EXPANDED:
-            raise _refused(found[1], f"its counts add up to more than {MOST_EXPANDED:,} rules")
+            raise _refused(match[1], f"its counts add up to more than {MOST_EXPANDED:,} rules")
     if "root" not in rules:
         raise _refused("root", "there is no rule of that name")
     _walk(rules)
@@ -69,28 +69,28 @@ def _options(rule: str, body: str) -> tuple[list[list[_Item]], int]:
             options.append([])
             at += 2
             continue
-        found = _ITEM.match(body, at)
-        if found is None:
+        match = _ITEM.match(body, at)
+        if match is None:
             raise _refused(rule, f"{body[at : at + 20]!r} is not in the form that is known to be safe")
-        least, most = _counts(found)
+        least, most = _counts(match)
         if least > most or most > LARGEST_REPEAT:
             raise _refused(rule, f"it counts from {least} to {most}; llama.cpp counts to {LARGEST_REPEAT}")
         expanded += max(least, most, 1)
-        options[-1].append(_Item(found["name"] or "", found["text"] == '""' or not least, bool(found["count"])))
-        at = found.end() + 1
+        options[-1].append(_Item(match["name"] or "", match["text"] == '""' or not least, bool(match["count"])))
+        at = match.end() + 1
     if [] in options:
         raise _refused(rule, "one of its options is missing")
     return options, expanded
 
 
-def _counts(found: re.Match[str]) -> tuple[int, int]:
-    count = found["count"]
+def _counts(match: re.Match[str]) -> tuple[int, int]:
+    count = match["count"]
     if not count:
         return 1, 1
     if count in "?*+":
         return int(count == "+"), 1
-    least = int(found["least"])
-    return least, int(found["most"]) if found["most"] else max(least, 1) if found["to"] else least
+    least = int(match["least"])
+    return least, int(match["most"]) if match["most"] else max(least, 1) if match["to"] else least
 
 
 def _walk(rules: dict[str, list[list[_Item]]]) -> None:

@@ -74,18 +74,18 @@ class _Reader:
         return seq(*parts)
 
     def counted(self, node: Node) -> Node:
-        found = _COUNT.match(self.text, self.at)
+        match = _COUNT.match(self.text, self.at)
         if self.take("?"):
             return self.greedy(optional(node))
         if self.take("*"):
             return self.greedy(repeat(node, 0, self.most) if shortest(node) else node)
         if self.take("+"):
             return self.greedy(repeat(node, 1, self.most))
-        if found is None:
+        if match is None:
             return node
-        self.at = found.end()
-        least = int(found[1])
-        most = least if not found[2] else int(found[3]) if found[3] else max(least, self.most)
+        self.at = match.end()
+        least = int(match[1])
+        most = least if not match[2] else int(match[3]) if match[3] else max(least, self.most)
         return self.greedy(repeat(node, least, most))
 
     def greedy(self, node: Node) -> Node:

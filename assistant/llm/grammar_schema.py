@@ -44,7 +44,7 @@ DEEPEST = 24
 ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "format", "deprecated", "$defs", "definitions", "$schema", "$id", "readOnly"}
 )
-_HELD = {
+_KEYWORDS_BY_TYPE = {
     "object": {"properties", "required", "additionalProperties"},
     "array": {"items", "minItems", "maxItems"},
     "string": {"minLength", "maxLength", "pattern"},
@@ -83,16 +83,18 @@ def text_in_quotes(least: int, most: int | None) -> Node:
 
 def object_of(pairs: Sequence[tuple[str, Node]], required: Iterable[str]) -> Node:
     """Return a JSON object with these keys, required ones first."""
-    wanted = set(required)
-    first = [_pair(name, node) for name, node in pairs if name in wanted]
-    rest = [_pair(name, node) for name, node in pairs if name not in wanted]
+    required_names = set(required)
+    first = [_pair(name, node) for name, node in pairs if name in required_names]
+    optional_pairs = [_pair(name, node) for name, node in pairs if name not in required_names]
     comma = seq(",", _GAP)
     if first:
         inside = first[0]
         for pair in first[1:]:
             inside = seq(inside, comma, pair)
-        return seq("{", inside, *(optional(seq(comma, pair)) for pair in rest), "}")
-    begins = [seq(pair, *(optional(seq(comma, later)) for later in rest[n + 1 :])) for n, pair in enumerate(rest)]
+        return seq("{", inside, *(optional(seq(comma, pair)) for pair in optional_pairs), "}")
+    begins = [
+        seq(pair, *(optional(seq(comma, later)) for later in optional_pairs[n + 1 :])) for n, pair in enumerate(optional_pairs)
+    ]
     return seq("{", optional(choice(begins)), "}") if begins else Text("{}")
 
 
@@ -152,12 +154,12 @@ class _Builder:
             raise _refused(place, "keys beside $ref cannot be held")
         if not isinstance(reference, str) or not reference.startswith("#/"):
             raise _refused(place, f"the reference {str(reference)[:60]!r} leads out of the schema")
-        found: Any = self.root
+        node: Any = self.root
         for key in reference[2:].split("/"):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        if found is None:
+            node = node.get(key) if isinstance(node, Mapping) else None
+        if node is None:
             raise _refused(place, f"the reference {reference[:60]!r} leads nowhere")
-        return found
+        return node
 
     def literal(self, value: object, place: str) -> str:
         try:
@@ -169,9 +171,9 @@ class _Builder:
 
     def listed(self, schema: Mapping[str, Any], place: str) -> Node:
         values = schema["enum"]
-        others = set(schema) - ANNOTATIONS - {"enum", "type"}
-        if others:
-            raise _refused(place, f"{_words(others)} beside an enum cannot be held")
+        extra_keywords = set(schema) - ANNOTATIONS - {"enum", "type"}
+        if extra_keywords:
+            raise _refused(place, f"{_words(extra_keywords)} beside an enum cannot be held")
         if not isinstance(values, Sequence) or isinstance(values, str) or not values or len(values) > MOST_NAMES:
             raise _refused(place, f"an enum has 1 to {MOST_NAMES} values")
         if schema.get("type", "string") == "string" and all(type(value) is str for value in values):
@@ -180,9 +182,9 @@ class _Builder:
 
     def combined(self, schema: Mapping[str, Any], key: str, place: str, depth: int) -> Node:
         options = schema[key]
-        beside = set(schema) - ANNOTATIONS - {key}
-        if beside or not isinstance(options, Sequence) or (key == "allOf" and len(options) != 1):
-            raise _refused(place, f"{key} with {_words(beside) or 'several parts'} cannot be held")
+        extra_keywords = set(schema) - ANNOTATIONS - {key}
+        if extra_keywords or not isinstance(options, Sequence) or (key == "allOf" and len(options) != 1):
+            raise _refused(place, f"{key} with {_words(extra_keywords) or 'several parts'} cannot be held")
         return choice(self.node(option, f"{place}/{key}", depth + 1) for option in options)
 
     def typed(self, schema: Mapping[str, Any], place: str, depth: int) -> Node:
@@ -192,9 +194,9 @@ class _Builder:
                 "object" if "properties" in schema else "array" if "items" in schema else ["string", "integer", "boolean", "null"]
             )
         several = [kinds] if isinstance(kinds, str) else list(kinds)
-        if any(kind not in _HELD for kind in several):
-            raise _refused(place, f"the type {kinds!r} is unknown; known: {', '.join(_HELD)}")
-        unknown = set(schema) - ANNOTATIONS - {"type"} - set().union(*(_HELD[kind] for kind in several))
+        if any(kind not in _KEYWORDS_BY_TYPE for kind in several):
+            raise _refused(place, f"the type {kinds!r} is unknown; known: {', '.join(_KEYWORDS_BY_TYPE)}")
+        unknown = set(schema) - ANNOTATIONS - {"type"} - set().union(*(_KEYWORDS_BY_TYPE[kind] for kind in several))
         if unknown:
             raise _refused(place, f"{_words(unknown)} cannot be held by a grammar")
         return choice(self.of_kind(kind, schema, place, depth) for kind in several)
@@ -312,8 +314,8 @@ def _is_of(value: object, kinds: object) -> bool:
         "object": dict,
         "array": list,
     }
-    wanted = [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, Sequence) else []
-    return any(isinstance(value, names.get(kind, ())) and (kind == "boolean" or not isinstance(value, bool)) for kind in wanted)  # type: ignore[arg-type]
+    kind_names = [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, Sequence) else []
+    return any(isinstance(value, names.get(kind, ())) and (kind == "boolean" or not isinstance(value, bool)) for kind in kind_names)  # type: ignore[arg-type]
 
 
 # Numbers within limits, as patterns of their digits: the only way in which a grammar can hold a range.
@@ -372,17 +374,17 @@ def _padded(low: str, high: str) -> Node:
         return repeat(_DIGIT, len(low), len(low))
     if low[0] == high[0]:
         return seq(low[0], _padded(low[1:], high[1:]))
-    rest = len(low) - 1
+    tail_length = len(low) - 1
     options, first, last = [], ord(low[0]), ord(high[0])
-    if low[1:] != "0" * rest:
-        options.append(seq(low[0], _padded(low[1:], "9" * rest)))
+    if low[1:] != "0" * tail_length:
+        options.append(seq(low[0], _padded(low[1:], "9" * tail_length)))
         first += 1
     upper: list[Node] = []
-    if high[1:] != "9" * rest:
-        upper.append(seq(high[0], _padded("0" * rest, high[1:])))
+    if high[1:] != "9" * tail_length:
+        upper.append(seq(high[0], _padded("0" * tail_length, high[1:])))
         last -= 1
     if first <= last:
-        options.append(seq(Chars(((first, last),)), _padded("0" * rest, "9" * rest)))
+        options.append(seq(Chars(((first, last),)), _padded("0" * tail_length, "9" * tail_length)))
     return choice([*options, *upper])
 
 

@@ -43,8 +43,8 @@ class Heads:
 
     def logits(self, head: str, vectors: Floats) -> Floats:
         """Return what a head makes of vectors, shape (vectors, classes)."""
-        found: Floats = vectors @ self.tables[f"{head}.weight"].T + self.tables[f"{head}.bias"]
-        return found
+        logits: Floats = vectors @ self.tables[f"{head}.weight"].T + self.tables[f"{head}.bias"]
+        return logits
 
     def shares(self, head: str, vectors: Floats) -> Floats:
         """Return the probability of each class, shape (vectors, classes)."""
@@ -67,24 +67,24 @@ def load_heads(path: Path, encoder: str = "") -> Heads:
 
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise ContentError(f"{path}: is larger than {LARGEST_BYTES >> 20} MiB; {_AGAIN}")
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-            about = json.loads(str(kept["about"]))
-            tables = {name: kept[name].astype(np.float32) for name in _TABLES}
-        found = Heads({head: tuple(about["classes"][head]) for head in HEADS}, tables, about)
+            raise ContentError(f"{path}: is larger than {LARGEST_BYTES >> 20} MiB; {_REMEDY}")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            about = json.loads(str(arrays["about"]))
+            tables = {name: arrays[name].astype(np.float32) for name in _TABLES}
+        loaded = Heads({head: tuple(about["classes"][head]) for head in HEADS}, tables, about)
     except OSError as error:
-        raise ContentError(f"{path}: cannot be read: {error.strerror or error}; {_AGAIN}") from error
+        raise ContentError(f"{path}: cannot be read: {error.strerror or error}; {_REMEDY}") from error
     except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ContentError(f"{path}: is broken ({error}); {_AGAIN}") from error
+        raise ContentError(f"{path}: is broken ({error}); {_REMEDY}") from error
     if about.get("version") != VERSION:
-        raise ContentError(f"{path}: is of version {about.get('version')!r}, this Nightshift reads {VERSION}; {_AGAIN}")
+        raise ContentError(f"{path}: is of version {about.get('version')!r}, this Nightshift reads {VERSION}; {_REMEDY}")
     if encoder and about.get("encoder") != encoder:
-        raise ContentError(f"{path}: belongs to another encoder; {_AGAIN}")
-    _check(found, path)
-    return found
+        raise ContentError(f"{path}: belongs to another encoder; {_REMEDY}")
+    _check(loaded, path)
+    return loaded
 
 
-_AGAIN = "remove it to go back to the shipped one, or teach again with: nightshift learn"
+_REMEDY = "remove it to go back to the shipped one, or teach again with: nightshift learn"
 
 
 def _check(heads: Heads, path: Path) -> None:
@@ -94,12 +94,12 @@ def _check(heads: Heads, path: Path) -> None:
     for head, classes in (*((name, len(heads.classes[name])) for name in HEADS), ("root", 1)):
         weight, bias = heads.tables[f"{head}.weight"], heads.tables[f"{head}.bias"]
         if weight.shape != (classes, dims) or bias.shape != (classes,):
-            raise ContentError(f"{path}: the {head} head has shape {weight.shape} for {classes} classes; {_AGAIN}")
+            raise ContentError(f"{path}: the {head} head has shape {weight.shape} for {classes} classes; {_REMEDY}")
         if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
-            raise ContentError(f"{path}: the {head} head holds numbers that are none; {_AGAIN}")
+            raise ContentError(f"{path}: the {head} head holds numbers that are none; {_REMEDY}")
     reasons = heads.classes["reason"]
     if NONE not in reasons or len(reasons) < 4:
-        raise ContentError(f"{path}: knows only the reasons {', '.join(reasons)}; {_AGAIN}")
+        raise ContentError(f"{path}: knows only the reasons {', '.join(reasons)}; {_REMEDY}")
 
 
 def save_heads(heads: Heads, path: Path) -> None:
@@ -109,13 +109,13 @@ def save_heads(heads: Heads, path: Path) -> None:
     import numpy as np
 
     about = {**heads.about, "version": VERSION, "classes": heads.classes}
-    kept = io.BytesIO()
+    buffer = io.BytesIO()
     tables: dict[str, Any] = {name: heads.tables[name] for name in _TABLES}
-    np.savez(kept, about=np.array(json.dumps(about, sort_keys=True)), **tables)
+    np.savez(buffer, about=np.array(json.dumps(about, sort_keys=True)), **tables)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".new")
-    beside.write_bytes(kept.getvalue())
-    beside.replace(path)
+    part_path = path.with_suffix(".new")
+    part_path.write_bytes(buffer.getvalue())
+    part_path.replace(path)
 
 
 def refit(
@@ -141,10 +141,10 @@ def refit(
         raise ContentError(f"cannot learn {', '.join(unknown)}: the {head} head knows {', '.join(classes)}")
     if not labels:
         return heads
-    wanted = np.zeros((len(labels), len(classes)), np.float32)
-    wanted[np.arange(len(labels)), [classes.index(label) for label in labels]] = 1.0
+    targets = np.zeros((len(labels), len(classes)), np.float32)
+    targets[np.arange(len(labels)), [classes.index(label) for label in labels]] = 1.0
     counts = np.asarray(weights or [1.0] * len(labels), np.float32)[:, None]
-    return _with(heads, head, _fitted(_joined(heads, head), _with_one(vectors), wanted, counts, prior))
+    return _with(heads, head, _fitted(_joined(heads, head), _with_one(vectors), targets, counts, prior))
 
 
 def refit_root(heads: Heads, vectors: Floats, roots: Sequence[float], *, prior: float = _PRIOR) -> Heads:
@@ -188,7 +188,7 @@ def _with_one(vectors: Floats) -> Floats:
     return np.concatenate((np.asarray(vectors, np.float32), np.ones((len(vectors), 1), np.float32)), axis=1)
 
 
-def _fitted(begin: Floats, inputs: Floats, wanted: Floats, counts: Floats, prior: float) -> Floats:
+def _fitted(begin: Floats, inputs: Floats, targets: Floats, counts: Floats, prior: float) -> Floats:
     """Minimise the cross-entropy plus the distance to where it began, by gradient descent with momentum."""
     import numpy as np
 
@@ -197,7 +197,7 @@ def _fitted(begin: Floats, inputs: Floats, wanted: Floats, counts: Floats, prior
     rate = np.float32(1.0 / (0.5 * steepest + prior))
     for step in range(_STEPS):
         ahead = weight + np.float32(step / (step + 3)) * speed
-        slope = ((_shares(inputs @ ahead.T) - wanted) * counts).T @ inputs + prior * (ahead - begin)
+        slope = ((_shares(inputs @ ahead.T) - targets) * counts).T @ inputs + prior * (ahead - begin)
         moved = ahead - rate * slope
         speed, weight = moved - weight, moved
         if float(np.abs(speed).max()) < 1e-4:
@@ -209,5 +209,5 @@ def _shares(logits: Floats) -> Floats:
     import numpy as np
 
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found: Floats = shares / shares.sum(axis=1, keepdims=True)
-    return found
+    normalised: Floats = shares / shares.sum(axis=1, keepdims=True)
+    return normalised

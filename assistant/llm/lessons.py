@@ -10,7 +10,7 @@ from pathlib import Path
 from assistant.content.reading import Wordings, filters, wordings
 from assistant.content.reasons import Reason, Role, reasons
 from assistant.llm.ranker import NONE
-from assistant.llm.training import Example
+from assistant.llm.training import TrainingExample
 from assistant.records import LearnedRule, RuleKind
 
 _ROOT = {Role.ROOT: 1.0, Role.SYMPTOM: 0.6, Role.CONFIRMATION: 0.4, Role.CASCADE: 0.2}
@@ -46,7 +46,7 @@ def lessons(
     confirmed: Iterable[tuple[str, str]] = (),
     *,
     seed: int = 0,
-) -> list[Example]:
+) -> list[TrainingExample]:
     """Return everything that can be learned from, each line once, in the same order for the same content.
 
     Args:
@@ -59,40 +59,44 @@ def lessons(
         ContentError: A file is malformed.
     """
     chance = random.Random(seed)
-    found = [
+    examples = [
         *(example for entry in wordings(site).values() for example in _of_wordings(entry, chance)),
         *(example for reason in reasons(site).values() for example in _of_reason(reason, chance)),
-        *(Example(line, NONE, 0.0, entry.id) for entry in filters(site) for line in entry.examples),
+        *(TrainingExample(line, NONE, 0.0, entry.id) for entry in filters(site) for line in entry.examples),
         *(
-            Example(line, rule.of, 1.0, rule.id)
+            TrainingExample(line, rule.of, 1.0, rule.id)
             for rule in learned
             if rule.kind is RuleKind.SIGNATURE and rule.state.counts
             for line in rule.examples
         ),
-        *(Example(line, reason, 1.0, line) for line, reason in confirmed if reason in reasons(site) and reason != "unknown"),
+        *(
+            TrainingExample(line, reason, 1.0, line)
+            for line, reason in confirmed
+            if reason in reasons(site) and reason != "unknown"
+        ),
     ]
-    return list({example.text: example for example in found}.values())
+    return list({example.text: example for example in examples}.values())
 
 
-def _of_wordings(entry: Wordings, chance: random.Random) -> Iterator[Example]:
+def _of_wordings(entry: Wordings, chance: random.Random) -> Iterator[TrainingExample]:
     for kind, root in _KINDS.items():
         for place, line in enumerate(entry.lines(kind)):
-            yield Example(filled(line, chance), entry.reason, root, f"{entry.reason}/{kind}/{place}")
+            yield TrainingExample(filled(line, chance), entry.reason, root, f"{entry.reason}/{kind}/{place}")
     for place, line in enumerate(entry.lines("quiet")):
-        yield Example(filled(line, chance), NONE, 0.0, f"{entry.reason}/quiet/{place}")
+        yield TrainingExample(filled(line, chance), NONE, 0.0, f"{entry.reason}/quiet/{place}")
 
 
-def _of_reason(reason: Reason, chance: random.Random) -> Iterator[Example]:
+def _of_reason(reason: Reason, chance: random.Random) -> Iterator[TrainingExample]:
     for signature in reason.signature:
         root = _ROOT.get(signature.role, 0.0) if reason.name != "unknown" else 0.0
         for line in signature.examples:
-            yield Example(line, reason.name if root else NONE, root, signature.id)
+            yield TrainingExample(line, reason.name if root else NONE, root, signature.id)
     for herring in reason.herring:
         for line in herring.examples:
-            yield Example(line, NONE, 0.0, herring.id)
+            yield TrainingExample(line, NONE, 0.0, herring.id)
     for name in reason.exceptions if reason.name != "unknown" else ():
         for message in _MESSAGES[:2]:
-            yield Example(f"{name}: {filled(message, chance)}", reason.name, 1.0, f"class {name}")
+            yield TrainingExample(f"{name}: {filled(message, chance)}", reason.name, 1.0, f"class {name}")
 
 
 def filled(line: str, chance: random.Random) -> str:

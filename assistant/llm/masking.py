@@ -12,9 +12,9 @@ from assistant.redact import Mask
 
 __all__ = ["hidden", "is_here", "shown"]
 
-_BEGUN = re.compile(r"(?:host|hos|ho|h|user|use|us|u|(?:host|user)-[0-9a-f]{0,64})\Z")
+_UNFINISHED_ALIAS = re.compile(r"(?:host|hos|ho|h|user|use|us|u|(?:host|user)-[0-9a-f]{0,64})\Z")
 """The end of a piece of text that may be the beginning of a stand-in."""
-_KEPT = frozenset({"model"})
+_UNMASKED_KEYS = frozenset({"model"})
 """Keys of a request whose value is for the endpoint itself."""
 
 
@@ -32,7 +32,7 @@ def hidden(value: Any, mask: Mask) -> Any:
     if isinstance(value, str):
         return mask.hide(value)
     if isinstance(value, Mapping):
-        return {key: item if key in _KEPT else hidden(item, mask) for key, item in value.items()}
+        return {key: item if key in _UNMASKED_KEYS else hidden(item, mask) for key, item in value.items()}
     return [hidden(item, mask) for item in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -40,36 +40,36 @@ def shown(objects: Iterator[dict[str, Any]], mask: Mask) -> Iterator[dict[str, A
     """Yield the objects of a stream with names for stand-ins; one that arrives in pieces is held back until it is whole."""
     text, arguments = _Held(mask), dict[int, _Held]()
     last: dict[str, Any] = {}
-    for told in objects:
-        last = told
-        choices = told.get("choices")
+    for event in objects:
+        last = event
+        choices = event.get("choices")
         first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
         if first is not None and isinstance(first.get("delta"), dict):
             ends = bool(first.get("finish_reason"))
             delta = _delta(first["delta"], text, arguments, mask, ends=ends)
-            yield {**told, "choices": [{**first, "delta": delta}]}
+            yield {**event, "choices": [{**first, "delta": delta}]}
         else:
-            yield told
-    rest = text.rest()
-    if rest:
-        yield {**{key: value for key, value in last.items() if key != "usage"}, "choices": [{"delta": {"content": rest}}]}
+            yield event
+    remaining = text.rest()
+    if remaining:
+        yield {**{key: value for key, value in last.items() if key != "usage"}, "choices": [{"delta": {"content": remaining}}]}
 
 
 def _delta(delta: Mapping[str, Any], text: _Held, arguments: dict[int, _Held], mask: Mask, *, ends: bool) -> dict[str, Any]:
-    found = dict(delta)
-    if isinstance(found.get("content"), str) or (ends and text.waits):
-        piece = found.get("content") or ""
-        found["content"] = text.take(piece) + (text.rest() if ends else "")
+    masked = dict(delta)
+    if isinstance(masked.get("content"), str) or (ends and text.waits):
+        piece = masked.get("content") or ""
+        masked["content"] = text.take(piece) + (text.rest() if ends else "")
     calls = []
-    for place, call in enumerate(found.get("tool_calls") or []):
+    for place, call in enumerate(masked.get("tool_calls") or []):
         function = dict(call.get("function") or {})
-        held = arguments.setdefault(call.get("index", place), _Held(mask))
+        unmasker = arguments.setdefault(call.get("index", place), _Held(mask))
         if isinstance(function.get("arguments"), str):
-            function["arguments"] = held.take(function["arguments"]) + (held.rest() if ends else "")
+            function["arguments"] = unmasker.take(function["arguments"]) + (unmasker.rest() if ends else "")
         calls.append({**call, "function": function})
     if calls:
-        found["tool_calls"] = calls
-    return found
+        masked["tool_calls"] = calls
+    return masked
 
 
 class _Held:
@@ -86,12 +86,12 @@ class _Held:
     def take(self, piece: str) -> str:
         """Return what is whole now."""
         whole = self._kept + piece
-        begun = _BEGUN.search(whole)
-        cut = begun.start() if begun else len(whole)
+        match = _UNFINISHED_ALIAS.search(whole)
+        cut = match.start() if match else len(whole)
         self._kept = whole[cut:]
         return self._mask.show(whole[:cut])
 
     def rest(self) -> str:
         """Return what was held back: nothing more comes."""
-        rest, self._kept = self._mask.show(self._kept), ""
-        return rest
+        remaining, self._kept = self._mask.show(self._kept), ""
+        return remaining

@@ -7,14 +7,14 @@ from pathlib import Path
 
 def available_bytes() -> int:
     """Return how much memory this process may still take: of the machine, and of its control group."""
-    found = [_meminfo()]
+    free_sizes = [_meminfo()]
     group = Path("/sys/fs/cgroup")
     try:
-        limit, used = (group / "memory.max").read_text().strip(), int((group / "memory.current").read_text())
-        found += [max(int(limit) - used, 0)] if limit.isdigit() else []
+        limit, used_bytes = (group / "memory.max").read_text().strip(), int((group / "memory.current").read_text())
+        free_sizes += [max(int(limit) - used_bytes, 0)] if limit.isdigit() else []
     except (OSError, ValueError):
         pass
-    return min(found)
+    return min(free_sizes)
 
 
 def _meminfo() -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """Models of one kind."""
 
     name: str
@@ -48,22 +48,24 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Known:
+class ModelCatalogue:
     """All that is known about models before one is opened."""
 
     architectures: tuple[str, ...]
     """Those that hold a conversation."""
-    family: tuple[Family, ...]
+    family: tuple[ModelFamily, ...]
     size: tuple[Size, ...]
 
-    def of(self, file_name: str) -> Family:
+    def of(self, file_name: str) -> ModelFamily:
         """Return the family of a file by its name."""
         name = file_name.casefold()
-        return next(one for one in self.family if any(fnmatchcase(name, pattern) for pattern in one.match))
+        return next(family for family in self.family if any(fnmatchcase(name, pattern) for pattern in family.match))
 
     def fitting(self, free_bytes: int) -> Size | None:
         """Return the largest size that fits; None when none does."""
-        return max((one for one in self.size if one.memory_gb * 1e9 <= free_bytes), key=lambda one: one.memory_gb, default=None)
+        return max(
+            (size for size in self.size if size.memory_gb * 1e9 <= free_bytes), key=lambda size: size.memory_gb, default=None
+        )
 
 
 class Terms(Protocol):
@@ -111,14 +113,14 @@ class Terms(Protocol):
 
 
 @cache
-def known(site: Path | None = None) -> Known:
+def known(site: Path | None = None) -> ModelCatalogue:
     """Return what is known: the site's `knowledge/models.toml` as a whole, else the shipped one.
 
     Raises:
         ContentError: The file is malformed.
     """
     path = knowledge_file("models.toml", site)
-    return build(Known, read_toml(path), path)
+    return build(ModelCatalogue, read_toml(path), path)
 
 
 def is_set(terms: Terms) -> bool:

@@ -48,14 +48,14 @@ MISSING = (
 )
 
 
-class Piece(NamedTuple):
+class AnswerPiece(NamedTuple):
     """A part of an answer."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Done:
+class AnswerSummary:
     """How an answer ended."""
 
     finish: str
@@ -125,21 +125,21 @@ class ModelProcess:
         Raises:
             InputError: It is missing, cut, of an architecture that does not converse, too large, or not the file that was meant.
         """
-        found = read_gguf(self.path)
-        if self._architectures and found.architecture not in self._architectures:
+        header = read_gguf(self.path)
+        if self._architectures and header.architecture not in self._architectures:
             raise InputError(
-                f"{self.path}: wanted a model that converses, found the architecture {found.architecture!r}; "
+                f"{self.path}: wanted a model that converses, found the architecture {header.architecture!r}; "
                 "take a model of a known one: nightshift model list"
             )
-        if not found.template:
+        if not header.template:
             raise InputError(
                 f"{self.path}: the file has no chat template: it goes on with text and does not answer; take its instruct variant"
             )
         weights = sum(part.stat().st_size for part in parts_of(self.path))
-        wanted, free = weights + found.cache_bytes(self.room(found)) + SPARE_BYTES, self._available()
-        if wanted > free:
+        needed_bytes, free = weights + header.cache_bytes(self.room(header)) + SPARE_BYTES, self._available()
+        if needed_bytes > free:
             raise InputError(
-                f"{self.path}: it needs about {wanted / 1e9:.1f} GB with a context of {self.room(found):,}, "
+                f"{self.path}: it needs about {needed_bytes / 1e9:.1f} GB with a context of {self.room(header):,}, "
                 f"{free / 1e9:.1f} GB are free; take a smaller model or quantisation, or a smaller model.context"
             )
         if self.sha256 and digest_of(self.path) != self.sha256.lower():
@@ -147,14 +147,14 @@ class ModelProcess:
                 f"{self.path}: its sha256 is {digest_of(self.path)}, model.sha256 says {self.sha256}: it is not the "
                 "file that was meant; get it again, or correct the setting"
             )
-        self._checked = found
-        return found
+        self._checked = header
+        return header
 
     def room(self, header: Gguf) -> int:
         """Return the tokens of one conversation: what is wanted, at most what the model was trained on."""
         return min(self.context, header.context or self.context)
 
-    def say(self, ask: Ask) -> Iterator[Piece | Done]:
+    def say(self, ask: Ask) -> Iterator[AnswerPiece | AnswerSummary]:
         """Yield the pieces of an answer as they come, then how it ended; leaving early ends the answer.
 
         Raises:
@@ -162,7 +162,7 @@ class ModelProcess:
             InputError: The file cannot be used.
             Unavailable: The process crashed, hung or took too long; the next call starts it anew.
         """
-        size = sum(len(one["content"]) for one in ask.messages)
+        size = sum(len(message["content"]) for message in ask.messages)
         if size > LARGEST_QUESTION:
             raise ModelError(f"{size:,} characters were to be read, {LARGEST_QUESTION:,} are the limit; ask about less")
         if ask.gbnf:
@@ -202,7 +202,7 @@ class ModelProcess:
         self._end()
         self._child = child = Child(self._command or (sys.executable, "-P", "-m", "assistant.llm.worker"))
         load = {"do": "load", "path": str(self.path), "context": self.room(header), "threads": self.threads}
-        (child.about,) = [one for one in self._told(child, load, LOAD_S, whole=True) if isinstance(one, dict)]
+        (child.about,) = [value for value in self._told(child, load, LOAD_S, whole=True) if isinstance(value, dict)]
         logger.info("model=%s loaded room=%s", self.path, child.about.get("room"))
         return child
 
@@ -212,14 +212,14 @@ class ModelProcess:
         try:
             for answer in child.ask(request, time.monotonic() + limit_s):
                 if "piece" in answer:
-                    yield Piece(answer["piece"])
+                    yield AnswerPiece(answer["piece"])
                     continue
                 ended = True
                 self._failures = 0
                 if "error" in answer:
                     raise self._refused(answer["kind"], answer["error"])
                 yield answer["done"] if whole else self._done(answer["done"])
-        except Gone as error:
+        except ChildGone as error:
             ended = True
             self._failed()
             raise Unavailable(f"{self.path.name}: {error}; it is started anew with the next call") from error
@@ -227,13 +227,13 @@ class ModelProcess:
             if not ended:
                 child.stop_answer()
 
-    def _done(self, values: Mapping[str, Any]) -> Done:
+    def _done(self, values: Mapping[str, Any]) -> AnswerSummary:
         if values["finish"] == "timeout":
             raise Unavailable(
                 f"{self.path.name}: no whole answer within {self.timeout_s:g} s (model.timeout_s); "
                 "take a smaller model, ask about less, or wait longer"
             )
-        return Done(**values)
+        return AnswerSummary(**values)
 
     def _refused(self, kind: str, why: str) -> Exception:
         if kind == "missing":
@@ -260,7 +260,7 @@ class ModelProcess:
 # A process that is asked and answers in JSON, one object a line; whoever asks never waits longer than it said.
 
 
-class Gone(Exception):
+class ChildGone(Exception):
     """The process ended, hangs, or speaks no JSON."""
 
 
@@ -327,7 +327,7 @@ class Child:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
         except OSError as error:
-            raise Gone(self._how()) from error
+            raise ChildGone(self._how()) from error
         finally:
             timer.cancel()
 
@@ -335,15 +335,15 @@ class Child:
         try:
             line = self.answers.get(timeout=max(until - time.monotonic(), 0.01))
         except queue.Empty:
-            raise Gone("its process did not answer in time and was ended") from None
+            raise ChildGone("its process did not answer in time and was ended") from None
         if line is None:
-            raise Gone(self._how())
+            raise ChildGone(self._how())
         try:
             answer = json.loads(line)
         except ValueError:
             answer = None
         if not isinstance(answer, dict) or not ({"piece", "done", "error"} & set(answer)):
-            raise Gone(f"its process said {line[:40]!r}, which is no answer")
+            raise ChildGone(f"its process said {line[:40]!r}, which is no answer")
         return answer
 
     def _how(self) -> str:
@@ -354,7 +354,7 @@ class Child:
             return "its process closed the line"
         how = f"ended with status {status}"
         if status < 0:
-            name = signal.Signals(-status).name if -status in {one.value for one in signal.Signals} else str(-status)
+            name = signal.Signals(-status).name if -status in {member.value for member in signal.Signals} else str(-status)
             how = f"was ended by {name}" + (" (the kernel does that when memory runs out)" if name == "SIGKILL" else "")
         last = self._last_words()
         return f"its process {how}" + (f": {last}" if last else "")

@@ -31,12 +31,12 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _SHA256 = re.compile(r'"?([0-9a-f]{64})"?')
 _NAME = re.compile(r"\w[\w.+ -]{0,200}")
 
-Told = Callable[[int, int], None]
+ProgressReport = Callable[[int, int], None]
 """Called with the bytes that have come, and all bytes, 0 when unknown."""
 
 
 @dataclass(frozen=True)
-class Source:
+class DownloadSource:
     """Where a file is."""
 
     url: str
@@ -56,29 +56,29 @@ class Pulled:
     """What its sha256 was compared with: `given`, `the server's`, or empty for nothing."""
 
 
-def source_of(what: str, environ: Mapping[str, str]) -> Source:
+def source_of(model_name: str, environ: Mapping[str, str]) -> DownloadSource:
     """Return where a file is.
 
     Args:
-        what: A URL, or `OWNER/REPOSITORY/FILE` on Hugging Face, with `@REVISION` behind the repository for another than main.
+        model_name: A URL, or `OWNER/REPOSITORY/FILE` on Hugging Face, with `@REVISION` behind the repository for another than main.
         environ: HF_ENDPOINT names a mirror, HF_TOKEN lets in.
 
     Raises:
         UsageError: It is neither, or names no file.
     """
-    if what.startswith(("http://", "https://")):
-        return Source(what, _name(unquote(urlsplit(what).path).rpartition("/")[2], what), {})
-    owner, _, rest = what.removeprefix("hf:").partition("/")
-    repository, _, file = rest.partition("/")
+    if model_name.startswith(("http://", "https://")):
+        return DownloadSource(model_name, _name(unquote(urlsplit(model_name).path).rpartition("/")[2], model_name), {})
+    owner, _, path = model_name.removeprefix("hf:").partition("/")
+    repository, _, file = path.partition("/")
     repository, _, revision = repository.partition("@")
     if not _REPOSITORY.fullmatch(f"{owner}/{repository}") or not file:
         raise UsageError(
-            f"wanted a URL or OWNER/REPOSITORY/FILE, found {what!r}; nightshift model pull OWNER/REPOSITORY lists its files"
+            f"wanted a URL or OWNER/REPOSITORY/FILE, found {model_name!r}; nightshift model pull OWNER/REPOSITORY lists its files"
         )
     host = (environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
     token = environ.get("HF_TOKEN", "")
     url = f"{host}/{owner}/{repository}/resolve/{quote(revision or 'main', safe='')}/{quote(file)}"
-    return Source(url, _name(file.rpartition("/")[2], what), {"Authorization": f"Bearer {token}"} if token else {})
+    return DownloadSource(url, _name(file.rpartition("/")[2], model_name), {"Authorization": f"Bearer {token}"} if token else {})
 
 
 def files_of(repository: str, environ: Mapping[str, str]) -> list[tuple[str, int]]:
@@ -98,21 +98,27 @@ def files_of(repository: str, environ: Mapping[str, str]) -> list[tuple[str, int
                 f"{repository}: there is no such repository at {host}, or it wants HF_TOKEN (HTTP {reply.status_code})"
             )
         reply.raise_for_status()
-        return [(str(one["path"]), int(one.get("size", 0))) for one in reply.json() if str(one.get("path", "")).endswith(".gguf")]
+        return [
+            (str(entry["path"]), int(entry.get("size", 0)))
+            for entry in reply.json()
+            if str(entry.get("path", "")).endswith(".gguf")
+        ]
     except (httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
         raise Unavailable(
             f"{host}: did not list {repository}: {error}; is there a network, is HF_ENDPOINT or a proxy needed?"
         ) from error
 
 
-def pull(source: Source, folder: Path, *, sha256: str = "", told: Told = lambda done, size: None) -> Pulled:
+def pull(
+    source: DownloadSource, folder: Path, *, sha256: str = "", report_progress: ProgressReport = lambda done, size: None
+) -> Pulled:
     """Download a file, going on with what has come before.
 
     Args:
         source: Where it is.
         folder: Where it goes; made when it is not there.
         sha256: That it must have; without it the server's word counts, where it gives one.
-        told: Hears of the progress.
+        report_progress: Called with the bytes so far and the size of the file.
 
     Raises:
         InputError: What came is not what was meant, or no model; it is gone, and the goal is as it was.
@@ -123,7 +129,7 @@ def pull(source: Source, folder: Path, *, sha256: str = "", told: Told = lambda 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _only_one(part) as file:
-            get = _Download(source, part, file, told)
+            get = _Download(source, part, file, report_progress)
             get.all()
             return _finished(get, goal, part, sha256.lower())
     except OSError as error:
@@ -133,8 +139,8 @@ def pull(source: Source, folder: Path, *, sha256: str = "", told: Told = lambda 
 class _Download:
     """Fetches the bytes that are missing."""
 
-    def __init__(self, source: Source, part: Path, file: BufferedRandom, told: Told) -> None:
-        self.source, self.part, self.file, self.told = source, part, file, told
+    def __init__(self, source: DownloadSource, part: Path, file: BufferedRandom, report_progress: ProgressReport) -> None:
+        self.source, self.part, self.file, self.report_progress = source, part, file, report_progress
         self.size = 0
         self.mark = _kept_mark(part, source.url)
         """The server's ETag of what lies in the part."""
@@ -153,8 +159,8 @@ class _Download:
                 except httpx.HTTPError as error:
                     failures = 0 if self.have() > before else failures + 1
                     if failures >= TRIES:
-                        kept = f"{self.have():,} bytes are kept, the same command goes on there"
-                        raise Unavailable(f"{self.source.url}: {error or type(error).__name__}; {kept}") from error
+                        kept_text = f"{self.have():,} bytes are kept, the same command goes on there"
+                        raise Unavailable(f"{self.source.url}: {error or type(error).__name__}; {kept_text}") from error
 
     def have(self) -> int:
         return self.file.seek(0, os.SEEK_END)
@@ -177,14 +183,14 @@ class _Download:
             self._meet(reply, begins)
             self.file.seek(begins)
             self.file.truncate(begins)
-            done = begins
+            have_bytes = begins
             for block in reply.iter_raw():
                 self.file.write(block)
-                done += len(block)
-                self.told(done, self.size)
+                have_bytes += len(block)
+                self.report_progress(have_bytes, self.size)
         self.file.flush()
-        if self.size and done < self.size:
-            raise httpx.RemoteProtocolError(f"the line ended after {done:,} of {self.size:,} bytes")
+        if self.size and have_bytes < self.size:
+            raise httpx.RemoteProtocolError(f"the line ended after {have_bytes:,} of {self.size:,} bytes")
         return True
 
     def _checked(self, reply: httpx.Response) -> None:
@@ -203,8 +209,8 @@ class _Download:
         """Take down what the server says about the whole file, and make sure of the room."""
         length = reply.headers.get("content-length", "")
         self.size = begins + int(length) if length.isdigit() else 0
-        found = [_SHA256.fullmatch(one.headers.get("x-linked-etag", "")) for one in (*reply.history, reply)]
-        self.servers_sha256 = next((one[1] for one in found if one), "")
+        matches = [_SHA256.fullmatch(answer.headers.get("x-linked-etag", "")) for answer in (*reply.history, reply)]
+        self.servers_sha256 = next((match[1] for match in matches if match), "")
         self.mark = reply.headers.get("etag", "")
         if self.mark.startswith("W/"):
             # a weak mark promises no equal bytes: a broken download begins anew
@@ -220,12 +226,12 @@ class _Download:
 
 def _finished(get: _Download, goal: Path, part: Path, sha256: str) -> Pulled:
     get.file.seek(0)
-    found = hashlib.file_digest(get.file, "sha256").hexdigest()
-    wanted = sha256 or get.servers_sha256
-    if wanted and found != wanted:
+    digest = hashlib.file_digest(get.file, "sha256").hexdigest()
+    expected = sha256 or get.servers_sha256
+    if expected and digest != expected:
         _forget(part)
         raise InputError(
-            f"{get.source.url}: its sha256 is {found}, wanted {wanted}; what came is deleted: try again, or another source"
+            f"{get.source.url}: its sha256 is {digest}, wanted {expected}; what came is deleted: try again, or another source"
         )
     if goal.suffix == ".gguf":
         try:
@@ -236,7 +242,7 @@ def _finished(get: _Download, goal: Path, part: Path, sha256: str) -> Pulled:
     os.fsync(get.file.fileno())
     part.replace(goal)
     _mark_file(part).unlink(missing_ok=True)
-    return Pulled(goal, found, goal.stat().st_size, "given" if sha256 else "the server's" if wanted else "")
+    return Pulled(goal, digest, goal.stat().st_size, "given" if sha256 else "the server's" if expected else "")
 
 
 @contextmanager
@@ -263,18 +269,18 @@ def _mark_file(part: Path) -> Path:
 def _kept_mark(part: Path, url: str) -> str:
     """Return the mark of what lies in the part; empty when it came from elsewhere or is not known."""
     try:
-        kept = json.loads(_mark_file(part).read_text(encoding="utf-8"))
-        return str(kept["etag"]) if kept["url"] == url else ""
+        mark = json.loads(_mark_file(part).read_text(encoding="utf-8"))
+        return str(mark["etag"]) if mark["url"] == url else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
 def _first_byte(reply: httpx.Response) -> int:
-    found = re.match(r"bytes (\d+)-", reply.headers.get("content-range", ""))
-    return int(found[1]) if found else -1
+    match = re.match(r"bytes (\d+)-", reply.headers.get("content-range", ""))
+    return int(match[1]) if match else -1
 
 
-def _name(text: str, what: str) -> str:
+def _name(text: str, source_text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise UsageError(f"{what}: names no file at its end; name the .gguf file itself")
+        raise UsageError(f"{source_text}: names no file at its end; name the .gguf file itself")
     return text

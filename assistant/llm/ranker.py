@@ -58,22 +58,22 @@ class LinearRanker:
         """Return a score for each line, judged without the others."""
         return [self._score(places(line)) for line in lines]
 
-    def _score(self, taken: Sequence[int]) -> LineScore:
+    def _score(self, places: Sequence[int]) -> LineScore:
         import numpy as np
 
-        given = self.weights
-        if not taken:
-            return LineScore(0.0, dict.fromkeys(sorted(set(given.classes) - {NONE})[:3], 0.0))
-        weight = given.rarity[taken]
+        weights = self.weights
+        if not places:
+            return LineScore(0.0, dict.fromkeys(sorted(set(weights.classes) - {NONE})[:3], 0.0))
+        weight = weights.rarity[places]
         weight = weight / max(float(np.sqrt((weight * weight).sum())), 1e-9)
-        logits = (weight @ given.table[taken].astype(np.float32)) * given.scale + given.bias
+        logits = (weight @ weights.table[places].astype(np.float32)) * weights.scale + weights.bias
         shares = np.exp(logits[:-1] - logits[:-1].max())
         shares = shares / shares.sum()
-        order = [int(place) for place in np.argsort(-shares, kind="stable") if given.classes[place] != NONE]
+        order = [int(place) for place in np.argsort(-shares, kind="stable") if weights.classes[place] != NONE]
         root = 1.0 / (1.0 + float(np.exp(-min(max(float(logits[-1]), -30.0), 30.0))))
         # a line that speaks for no reason is no root, whatever the other head says
-        root *= 1.0 - float(shares[given.classes.index(NONE)])
-        return LineScore(root, {given.classes[place]: float(shares[place]) for place in order})
+        root *= 1.0 - float(shares[weights.classes.index(NONE)])
+        return LineScore(root, {weights.classes[place]: float(shares[place]) for place in order})
 
 
 def file_of(site: Path | None = None) -> Path:
@@ -92,39 +92,39 @@ def load_ranker(path: Path) -> LinearRanker:
     header, data = _parts(path)
     about = header.pop("__metadata__", {})
     if about.get("version") != str(VERSION):
-        raise ContentError(f"{path}: is of version {about.get('version')!r}, this Nightshift reads {VERSION}; {_AGAIN}")
+        raise ContentError(f"{path}: is of version {about.get('version')!r}, this Nightshift reads {VERSION}; {_REMEDY}")
     try:
         arrays = {name: _array(np, data, entry) for name, entry in header.items()}
         classes = tuple(json.loads(about["classes"]))
-        found = Weights(classes, arrays["table"], arrays["scale"], arrays["bias"], arrays["rarity"].astype(np.float32), about)
+        weights = Weights(classes, arrays["table"], arrays["scale"], arrays["bias"], arrays["rarity"].astype(np.float32), about)
     except (KeyError, TypeError, ValueError) as error:
-        raise ContentError(f"{path}: is broken ({error}); {_AGAIN}") from error
-    shapes = (found.table.shape, found.scale.shape, found.bias.shape, found.rarity.shape)
+        raise ContentError(f"{path}: is broken ({error}); {_REMEDY}") from error
+    shapes = (weights.table.shape, weights.scale.shape, weights.bias.shape, weights.rarity.shape)
     width = len(classes) + 1
     if shapes != ((DIMS, width), (width,), (width,), (DIMS,)) or len(set(classes)) < 4 or NONE not in classes:
-        raise ContentError(f"{path}: its tables have shapes {shapes}, which do not fit {len(classes)} classes; {_AGAIN}")
-    if not all(np.isfinite(array).all() for array in (found.scale, found.bias, found.rarity)):
-        raise ContentError(f"{path}: holds numbers that are none; {_AGAIN}")
-    return LinearRanker(found)
+        raise ContentError(f"{path}: its tables have shapes {shapes}, which do not fit {len(classes)} classes; {_REMEDY}")
+    if not all(np.isfinite(array).all() for array in (weights.scale, weights.bias, weights.rarity)):
+        raise ContentError(f"{path}: holds numbers that are none; {_REMEDY}")
+    return LinearRanker(weights)
 
 
-_AGAIN = "train one with: nightshift model train-ranker"
+_REMEDY = "train one with: nightshift model train-ranker"
 
 
 def _parts(path: Path) -> tuple[dict[str, Any], bytes]:
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise ContentError(f"{path}: is larger than {LARGEST_BYTES >> 20} MiB; {_AGAIN}")
+            raise ContentError(f"{path}: is larger than {LARGEST_BYTES >> 20} MiB; {_REMEDY}")
         raw = path.read_bytes()
     except OSError as error:
-        raise ContentError(f"{path}: cannot be read: {error.strerror}; {_AGAIN}") from error
+        raise ContentError(f"{path}: cannot be read: {error.strerror}; {_REMEDY}") from error
     try:
         (length,) = struct.unpack_from("<Q", raw)
         header = json.loads(raw[8 : 8 + length])
     except (struct.error, ValueError, UnicodeDecodeError) as error:
-        raise ContentError(f"{path}: is no trained file ({error}); {_AGAIN}") from error
+        raise ContentError(f"{path}: is no trained file ({error}); {_REMEDY}") from error
     if not isinstance(header, dict) or not isinstance(header.get("__metadata__"), dict):
-        raise ContentError(f"{path}: is no trained file of Nightshift; {_AGAIN}")
+        raise ContentError(f"{path}: is no trained file of Nightshift; {_REMEDY}")
     return header, raw[8 + length :]
 
 

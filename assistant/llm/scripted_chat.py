@@ -67,12 +67,12 @@ class ScriptedChat(ToolChat):
         tool_choice: Any = None,
         **_: Any,
     ) -> ChatResult:
-        bound, _held, answer = self.tools_of(messages, tools, tool_choice)
-        self._asked.append((list(messages), [tool["function"]["name"] for tool in bound]))
+        bound_tools, _callable_tools, answer = self.tools_of(messages, tools, tool_choice)
+        self._asked.append((list(messages), [tool["function"]["name"] for tool in bound_tools]))
         says = self.says if answer or self.forced is None else self.forced
         if says is None and not self._rest:
             raise ModelError(f"the script of the model ended after {len(self._asked) - 1} turns; write one more")
-        turn = says(messages, bound) if says is not None else self._rest.pop(0)
+        turn = says(messages, bound_tools) if says is not None else self._rest.pop(0)
         if isinstance(turn, Exception):
             raise turn
         if isinstance(turn, Breaks):

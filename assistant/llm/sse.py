@@ -65,7 +65,7 @@ class Endpoint:
         """Return the models that the endpoint says it has; none when it does not say."""
         try:
             reply = self.client.get(f"{self.url}/models", timeout=min(10.0, self.timeout_s))
-            return [str(one["id"]) for one in reply.json()["data"]] if reply.status_code == 200 else []
+            return [str(model["id"]) for model in reply.json()["data"]] if reply.status_code == 200 else []
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             return []
 
@@ -78,21 +78,21 @@ class Endpoint:
             RefusedRequest: It does not take a request of this form.
             ModelError: The request is too long.
         """
-        wanted, until = dict(payload), time.monotonic() + self.timeout_s
-        for known in self._less:
-            wanted = _without(wanted, known)
+        request, until = dict(payload), time.monotonic() + self.timeout_s
+        for refused_key in self._less:
+            request = _without(request, refused_key)
         for _ in range(4):
             try:
-                with self.client.stream("POST", f"{self.url}/chat/completions", json=wanted) as reply:
+                with self.client.stream("POST", f"{self.url}/chat/completions", json=request) as reply:
                     if reply.status_code == 200:
                         yield from self._objects(reply, until)
                         return
                     text = self._beginning(reply, until)
-                    key = _refused_key(wanted, text) if reply.status_code in (400, 422) else None
+                    key = _refused_key(request, text) if reply.status_code in (400, 422) else None
                     if key is None:
-                        raise self._refused(reply, text, str(wanted.get("model")))
+                        raise self._refused(reply, text, str(request.get("model")))
                     self._less.append(key)
-                    wanted = _without(wanted, key)
+                    request = _without(request, key)
             except httpx.TimeoutException as error:
                 raise self._slow() from error
             except httpx.HTTPError as error:
@@ -105,8 +105,8 @@ class Endpoint:
 
     def clean(self, text: object) -> str:
         """Return text without the key and other secrets, cut to what a message may hold."""
-        shown = str(text).replace(self.key, "[redacted]") if self.key else str(text)
-        return " ".join(redact(shown).split())[:300]
+        cleaned = str(text).replace(self.key, "[redacted]") if self.key else str(text)
+        return " ".join(redact(cleaned).split())[:300]
 
     def _objects(self, reply: httpx.Response, until: float) -> Iterator[dict[str, Any]]:
         kind = reply.headers.get("content-type", "")
@@ -124,34 +124,36 @@ class Endpoint:
                 continue
             if data == "[DONE]":
                 return
-            told = self._object(data)
-            finished |= any(one.get("finish_reason") in _ENDS for one in told.get("choices") or [] if isinstance(one, dict))
-            yield told
+            event = self._object(data)
+            finished |= any(
+                choice.get("finish_reason") in _ENDS for choice in event.get("choices") or [] if isinstance(choice, dict)
+            )
+            yield event
         if not finished:
             raise Unavailable(f"{self.url}: closed the line before the answer's end; ask again")
 
     def _object(self, data: str) -> dict[str, Any]:
         try:
-            told = json.loads(data)
+            event = json.loads(data)
         except ValueError:
             raise self._garbage(data) from None
-        if not isinstance(told, dict):
+        if not isinstance(event, dict):
             raise self._garbage(data)
-        if told.get("error"):
-            raise Unavailable(f"{self.url}: says: {self.clean(_message(told))}")
-        return told
+        if event.get("error"):
+            raise Unavailable(f"{self.url}: says: {self.clean(_message(event))}")
+        return event
 
     def _lines(self, reply: httpx.Response, until: float) -> Iterator[str]:
-        rest, size, decode = "", 0, codecs.getincrementaldecoder("utf-8")("replace").decode
+        remaining, size, decode = "", 0, codecs.getincrementaldecoder("utf-8")("replace").decode
         for block in reply.iter_bytes():
             if time.monotonic() > until:
                 raise self._slow()
             size += len(block)
             if size > LARGEST_ANSWER:
                 raise Unavailable(f"{self.url}: answers more than {LARGEST_ANSWER >> 20} MiB; it is ended")
-            *lines, rest = (rest + decode(block)).split("\n")
+            *lines, remaining = (remaining + decode(block)).split("\n")
             yield from (line.strip() for line in lines)
-        yield rest.strip()
+        yield remaining.strip()
 
     def _beginning(self, reply: httpx.Response, until: float, most: int = 64 << 10) -> str:
         parts, size = [], 0
@@ -166,11 +168,14 @@ class Endpoint:
         """Return the answer of a server that does not stream, in the form of one that does."""
         if "html" in kind or text.lstrip()[:1] == "<":
             raise self._web_page()
-        told = self._object(text)
-        choices = told.get("choices")
+        reply = self._object(text)
+        choices = reply.get("choices")
         if not isinstance(choices, list):
             raise self._garbage(text)
-        return {**told, "choices": [{**one, "delta": one.get("message", {})} for one in choices if isinstance(one, dict)]}
+        return {
+            **reply,
+            "choices": [{**choice, "delta": choice.get("message", {})} for choice in choices if isinstance(choice, dict)],
+        }
 
     def _web_page(self) -> Unavailable:
         return Unavailable(
@@ -186,12 +191,12 @@ class Endpoint:
         )
 
     def _refused(self, reply: httpx.Response, text: str, name: str) -> NightshiftError:
-        status, said = reply.status_code, self.clean(_message(text))
+        status, reason = reply.status_code, self.clean(_message(text))
         if status in (401, 403):
             with_key = "the key of model.key_file" if self.key else "a request without a key; set model.key_file"
-            return ConfigError(f"{self.url}: refuses {with_key} (HTTP {status}): {said}")
+            return ConfigError(f"{self.url}: refuses {with_key} (HTTP {status}): {reason}")
         if status == 404:
-            return self._not_found(text, said, name)
+            return self._not_found(text, reason, name)
         if 300 <= status < 400:
             return ConfigError(
                 f"{self.url}: sends on to {self.clean(reply.headers.get('location', '?'))}; set model.url to the right place"
@@ -199,40 +204,40 @@ class Endpoint:
         if status in (429, 503):
             after = reply.headers.get("retry-after", "")
             when = f"try again in {after} s" if after.isdigit() else f"try again after {after[:40]}" if after else "try again later"
-            return Unavailable(f"{self.url}: has too much to do (HTTP {status}); {when}: {said}")
+            return Unavailable(f"{self.url}: has too much to do (HTTP {status}); {when}: {reason}")
         if status in (400, 413, 422):
             long = any(
                 word in text.lower() for word in ("context length", "context_length", "too long", "maximum context", "exceed")
             )
             if long or status == 413:
-                return ModelError(f"{self.url}: refuses the request (HTTP {status}): {said}; ask about less")
-            return RefusedRequest(f"{self.url}: refuses the request (HTTP {status}): {said}")
+                return ModelError(f"{self.url}: refuses the request (HTTP {status}): {reason}; ask about less")
+            return RefusedRequest(f"{self.url}: refuses the request (HTTP {status}): {reason}")
         if status in (500, 501) and any(word in text.lower() for word in ("schema", "grammar", "response_format", "tool_choice")):
-            return RefusedRequest(f"{self.url}: refuses the request (HTTP {status}): {said}")
+            return RefusedRequest(f"{self.url}: refuses the request (HTTP {status}): {reason}")
         if "html" in reply.headers.get("content-type", "") and status < 500:
             return self._web_page()
-        return Unavailable(f"{self.url}: answers HTTP {status}: {said}")
+        return Unavailable(f"{self.url}: answers HTTP {status}: {reason}")
 
-    def _not_found(self, text: str, said: str, name: str) -> NightshiftError:
+    def _not_found(self, text: str, reason: str, name: str) -> NightshiftError:
         has = self.names()
         if has and name not in has:
             return ConfigError(f"{self.url}: has no model {name!r} (model.name); it has: {', '.join(has[:20])}")
         if "model" in text.lower() and "html" not in text.lower():
-            return ConfigError(f"{self.url}: has no model {name!r} (model.name): {said}")
+            return ConfigError(f"{self.url}: has no model {name!r} (model.name): {reason}")
         return ConfigError(f"{self.url}/chat/completions: does not exist there (HTTP 404); does model.url end with /v1?")
 
 
-def _message(told: Any) -> str:
+def _message(error: Any) -> str:
     """Return what an error says, in any of the forms in use."""
-    if isinstance(told, str):
+    if isinstance(error, str):
         try:
-            told = json.loads(told)
+            error = json.loads(error)
         except ValueError:
-            return "a web page" if told.lstrip()[:1] == "<" else told
-    if isinstance(told, dict):
-        inner = told.get("error", told.get("message", told.get("detail", told)))
+            return "a web page" if error.lstrip()[:1] == "<" else error
+    if isinstance(error, dict):
+        inner = error.get("error", error.get("message", error.get("detail", error)))
         return str(inner.get("message", inner)) if isinstance(inner, dict) else str(inner)
-    return str(told)
+    return str(error)
 
 
 def _refused_key(payload: Mapping[str, Any], text: str) -> str | None:

@@ -54,17 +54,19 @@ _WORD = re.compile(r"\w+(?:'\w+)?|[?!]")
 
 def line(text: str) -> str:
     """Return what is seen of a line of a log; empty where it holds no words."""
-    told = _ZERO.sub(" by zero ", _NONE_OF.sub("no ", text))
-    words = [("s3" if word == "sthree" else word)[:LONGEST_WORD] for word in words_of(_NOT_A_NUMBER.sub(" not-a-number ", told))]
+    prepared = _ZERO.sub(" by zero ", _NONE_OF.sub("no ", text))
+    words = [
+        ("s3" if word == "sthree" else word)[:LONGEST_WORD] for word in words_of(_NOT_A_NUMBER.sub(" not-a-number ", prepared))
+    ]
     if len(words) > LONGEST_LINE:
         words = words[: LONGEST_LINE // 2] + words[-LONGEST_LINE // 2 :]
-    told = _SPLIT.sub(lambda match: _JOINED[match.group()], " ".join(words))
-    return " ".join((told, *dict.fromkeys(codes_of(text)[:4]))).strip()
+    prepared = _SPLIT.sub(lambda match: _JOINED[match.group()], " ".join(words))
+    return " ".join((prepared, *dict.fromkeys(codes_of(text)[:4]))).strip()
 
 
 def sentence(text: str) -> str:
     """Return what is seen of a sentence; empty where it holds no words."""
-    told = text[:4000]
+    prepared = text[:4000]
     for pattern, instead in _PLACES:
-        told = pattern.sub(instead, told)
-    return " ".join(word[:LONGEST_WORD].lower() for word in _WORD.findall(told)[:LONGEST_SENTENCE])
+        prepared = pattern.sub(instead, prepared)
+    return " ".join(word[:LONGEST_WORD].lower() for word in _WORD.findall(prepared)[:LONGEST_SENTENCE])

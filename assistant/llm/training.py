@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
-class Example(NamedTuple):
+class TrainingExample(NamedTuple):
     """A line to learn from."""
 
     text: str
@@ -34,7 +34,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Terms:
+class TrainingTerms:
     """How to train."""
 
     seed: int = 0
@@ -50,11 +50,11 @@ class Terms:
     batch: int = 64
 
 
-def train(examples: Sequence[Example], terms: Terms | None = None) -> Weights:
+def train(examples: Sequence[TrainingExample], terms: TrainingTerms | None = None) -> Weights:
     """Return a model of the examples."""
     import numpy as np
 
-    terms = terms or Terms()
+    terms = terms or TrainingTerms()
     classes = (*sorted({example.reason for example in examples} - {NONE}), NONE)
     rows, labels, roots = _rows(examples, classes, terms)
     rarity = _rarity(rows)
@@ -65,21 +65,21 @@ def train(examples: Sequence[Example], terms: Terms | None = None) -> Weights:
     balance = np.sqrt(share.mean() / np.maximum(share, 1.0))
     decay = np.array([terms.decay] * len(classes) + [terms.root_decay], np.float32)
     chance = np.random.default_rng(terms.seed)
-    for done in range(terms.passes):
-        rate = terms.rate * (1.0 - 0.8 * done / terms.passes)
+    for pass_number in range(terms.passes):
+        rate = terms.rate * (1.0 - 0.8 * pass_number / terms.passes)
         for batch in np.array_split(chance.permutation(len(rows)), max(len(rows) // terms.batch, 1)):
-            taken, values = _dense([rows[int(place)] for place in batch], rarity)
-            wrong = _wrong(values @ weight[taken] + bias, labels[batch], roots[batch], balance)
-            slope = values.T @ wrong + len(batch) * decay * weight[taken]
-            moved[taken] += (slope * slope).mean(axis=1, keepdims=True)
-            weight[taken] -= rate * slope / np.sqrt(moved[taken])
+            active, values = _dense([rows[int(place)] for place in batch], rarity)
+            wrong = _wrong(values @ weight[active] + bias, labels[batch], roots[batch], balance)
+            slope = values.T @ wrong + len(batch) * decay * weight[active]
+            moved[active] += (slope * slope).mean(axis=1, keepdims=True)
+            weight[active] -= rate * slope / np.sqrt(moved[active])
             flat = wrong.sum(axis=0)
             moved_bias += flat * flat
             bias -= 0.3 * rate * flat / np.sqrt(moved_bias)
     return _packed(weight, bias, rarity, classes, _about(examples, terms))
 
 
-def _rows(examples: Sequence[Example], classes: Sequence[str], terms: Terms) -> tuple[list[Any], Any, Any]:
+def _rows(examples: Sequence[TrainingExample], classes: Sequence[str], terms: TrainingTerms) -> tuple[list[Any], Any, Any]:
     """Return the places, the class and the root share of every example and its copies."""
     import numpy as np
 
@@ -91,10 +91,10 @@ def _rows(examples: Sequence[Example], classes: Sequence[str], terms: Terms) -> 
     for example in examples:
         words, codes = words_of(example.text), codes_of(example.text)
         for copy in range(1 + terms.copies):
-            left = words if not copy else [word for word in words if chance.random() >= terms.dropped]
-            taken = places_of(left, codes if not copy or chance.random() >= terms.dropped else ())
-            if taken:
-                rows.append(np.array(taken, np.int32))
+            kept_words = words if not copy else [word for word in words if chance.random() >= terms.dropped]
+            places = places_of(kept_words, codes if not copy or chance.random() >= terms.dropped else ())
+            if places:
+                rows.append(np.array(places, np.int32))
                 labels.append(number[example.reason])
                 roots.append(example.root)
     return rows, np.array(labels), np.array(roots, np.float32)
@@ -105,20 +105,20 @@ def _rarity(rows: Sequence[Any]) -> Floats:
     import numpy as np
 
     count = np.bincount(np.concatenate(rows), minlength=DIMS)
-    found: Floats = (np.log((1 + len(rows)) / (1 + count)) / np.log(1 + len(rows))).astype(np.float16).astype(np.float32)
-    return found
+    rarity: Floats = (np.log((1 + len(rows)) / (1 + count)) / np.log(1 + len(rows))).astype(np.float16).astype(np.float32)
+    return rarity
 
 
 def _dense(rows: Sequence[Any], rarity: Floats) -> tuple[Any, Floats]:
     """Return the places that a batch takes and its rows over those only, each of length 1."""
     import numpy as np
 
-    taken, where = np.unique(np.concatenate(rows), return_inverse=True)
-    values = np.zeros((len(rows), len(taken)), np.float32)
+    columns, positions = np.unique(np.concatenate(rows), return_inverse=True)
+    values = np.zeros((len(rows), len(columns)), np.float32)
     line = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    values[line, where] = rarity[taken[where]]
+    values[line, positions] = rarity[columns[positions]]
     values /= np.maximum(np.sqrt((values * values).sum(axis=1, keepdims=True)), 1e-9)
-    return taken, values
+    return columns, values
 
 
 def _wrong(logits: Floats, labels: Any, roots: Floats, balance: Floats) -> Floats:
@@ -130,8 +130,8 @@ def _wrong(logits: Floats, labels: Any, roots: Floats, balance: Floats) -> Float
     shares[np.arange(len(labels)), labels] -= 1.0
     shares *= balance[labels][:, None]
     root = 1.0 / (1.0 + np.exp(-logits[:, -1:])) - roots[:, None]
-    found: Floats = np.concatenate((shares, root), axis=1).astype(np.float32)
-    return found
+    errors: Floats = np.concatenate((shares, root), axis=1).astype(np.float32)
+    return errors
 
 
 def _packed(weight: Floats, bias: Floats, rarity: Floats, classes: tuple[str, ...], about: dict[str, str]) -> Weights:
@@ -143,7 +143,7 @@ def _packed(weight: Floats, bias: Floats, rarity: Floats, classes: tuple[str, ..
     return Weights(classes, table, scale, bias.astype(np.float32), rarity, about)
 
 
-def _about(examples: Sequence[Example], terms: Terms) -> dict[str, str]:
+def _about(examples: Sequence[TrainingExample], terms: TrainingTerms) -> dict[str, str]:
     digest = hashlib.sha256(json.dumps(sorted(examples)).encode()).hexdigest()
     return {"digest": digest, "seed": str(terms.seed), "lines": str(len(examples))}
 
@@ -162,19 +162,19 @@ class Tried(NamedTuple):
     """Lines and share right of each reason."""
 
 
-def cross_validate(examples: Sequence[Example], folds: int = 5, terms: Terms | None = None) -> Tried:
+def cross_validate(examples: Sequence[TrainingExample], folds: int = 5, terms: TrainingTerms | None = None) -> Tried:
     """Train without a part of the wordings and judge those, in turn."""
     from assistant.llm.ranker import LinearRanker
 
-    terms = terms or Terms()
+    terms = terms or TrainingTerms()
     right: dict[str, list[int]] = {}
     third = won = fights = 0
-    for held, rest in parted(examples, folds, terms.seed):
-        ranker = LinearRanker(train(rest, terms))
-        scores = ranker.rank([example.text for example in held])
-        quiet = [score.root for example, score in zip(held, scores, strict=True) if example.root == 0]
+    for held_out, training_part in parted(examples, folds, terms.seed):
+        ranker = LinearRanker(train(training_part, terms))
+        scores = ranker.rank([example.text for example in held_out])
+        quiet = [score.root for example, score in zip(held_out, scores, strict=True) if example.root == 0]
         chance = random.Random(terms.seed)
-        for example, score in zip(held, scores, strict=True):
+        for example, score in zip(held_out, scores, strict=True):
             if example.root < 0.5:
                 continue
             first = list(score.reasons)[:3]
@@ -188,7 +188,9 @@ def cross_validate(examples: Sequence[Example], folds: int = 5, terms: Terms | N
     return Tried(total, share, third / max(total, 1), won / max(fights, 1), by_reason)
 
 
-def parted(examples: Sequence[Example], folds: int, seed: int) -> Iterator[tuple[list[Example], list[Example]]]:
+def parted(
+    examples: Sequence[TrainingExample], folds: int, seed: int
+) -> Iterator[tuple[list[TrainingExample], list[TrainingExample]]]:
     """Yield held-out examples and the rest, so that each wording is held out once as a whole."""
     groups = sorted({example.group or example.text for example in examples})
     random.Random(seed).shuffle(groups)

@@ -28,66 +28,67 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "user"
 _BEGINNING = re.compile(r'\s*\{\s*"answer"\s*:\s*"')
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _FENCED = re.compile(r"\A```(?:json)?\s*+(.*\S)\s*```\Z", re.DOTALL)
-_LOST = "\ufffd"
+_REPLACEMENT = "\ufffd"
 """Stands for half a character."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
-def chosen(tools: Sequence[Tool], wanted: Any) -> tuple[list[Tool], bool]:
+def chosen(tools: Sequence[Tool], tool_choice: Any) -> tuple[list[Tool], bool]:
     """Return the tools of a turn, and whether it may be an answer instead.
 
     Args:
         tools: All that were bound.
-        wanted: `tool_choice` of LangChain: None or `auto`, `none`, `any`, `required`, True, a name, or OpenAI's form of a name.
+        tool_choice: `tool_choice` of LangChain: None or `auto`, `none`, `any`, `required`, True, a name, or OpenAI's form of
+            a name.
 
     Raises:
         ModelError: There is no tool of that name.
     """
-    if isinstance(wanted, Mapping):
-        wanted = wanted.get("function", {}).get("name", "")
-    if wanted in (None, False, "auto"):
+    if isinstance(tool_choice, Mapping):
+        tool_choice = tool_choice.get("function", {}).get("name", "")
+    if tool_choice in (None, False, "auto"):
         return list(tools), True
-    if wanted == "none":
+    if tool_choice == "none":
         return [], True
-    if wanted in ("any", "required") or wanted is True:
+    if tool_choice in ("any", "required") or tool_choice is True:
         return list(tools), False
-    named = [tool for tool in tools if tool["function"]["name"] == wanted]
-    if not named:
+    named_tools = [tool for tool in tools if tool["function"]["name"] == tool_choice]
+    if not named_tools:
         raise ModelError(
-            f"the tool {wanted!r} was to be called; bound are: {', '.join(tool['function']['name'] for tool in tools)}"
+            f"the tool {tool_choice!r} was to be called; bound are: {', '.join(tool['function']['name'] for tool in tools)}"
         )
-    return named, False
+    return named_tools, False
 
 
-def bounded(tools: Sequence[Tool], inventory: Inventory, said: str) -> list[Tool]:
+def bounded(tools: Sequence[Tool], inventory: Inventory, conversation: str) -> list[Tool]:
     """Return the tools with arguments that can only be what exists.
 
     Args:
         tools: As they were bound.
         inventory: What exists, by name of an argument; an argument without an entry, or with an empty one, stays as it is.
-        said: What was said so far: of too many names, those that stand in it come first.
+        conversation: What was said so far: of too many names, those that stand in it come first.
     """
-    held = {name: fitting(values, said) for name, values in inventory.items() if values}
-    return [{**tool, "function": {**tool["function"], "parameters": _bound(_parameters(tool), held)}} for tool in tools]
+    fitting_names = {name: fitting(values, conversation) for name, values in inventory.items() if values}
+    return [{**tool, "function": {**tool["function"], "parameters": _bound(_parameters(tool), fitting_names)}} for tool in tools]
 
 
-def fitting(names: Sequence[str], said: str, most: int = MOST_NAMES) -> list[str]:
+def fitting(names: Sequence[str], conversation: str, most: int = MOST_NAMES) -> list[str]:
     """Return at most so many names: those that were said, those that begin alike, then the first ones; in their own order."""
     if len(names) <= most:
         return list(names)
-    words = set(_WORDS.findall(said))
+    words = set(_WORDS.findall(conversation))
     starts = {word[:size] for word in words for size in range(3, len(word) + 1)}
     nearness = [(0 if name in words else 1 if name[:-1] in starts or name[:4] in starts else 2, n) for n, name in enumerate(names)]
     return [names[n] for n in sorted(n for _, n in sorted(nearness)[:most])]
 
 
-def _bound(schema: Mapping[str, Any], held: Inventory) -> dict[str, Any]:
+def _bound(schema: Mapping[str, Any], inventory: Inventory) -> dict[str, Any]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return dict(schema)
     return {
         **schema,
-        "properties": {name: _one_of(inner, held[name]) if name in held else inner for name, inner in properties.items()},
+        "properties": {name: _one_of(inner, inventory[name]) if name in inventory else inner for name, inner in properties.items()},
     }
 
 
@@ -148,30 +149,30 @@ def read_turn(raw: str) -> tuple[str, dict[str, Any] | None]:
     if not text.startswith("{"):
         return text, None
     try:
-        said, _ = json.JSONDecoder().raw_decode(text)
+        turn, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"the turn {text[:60]!r} is cut or no JSON") from error
-    if isinstance(said.get("answer"), str):
-        return said["answer"], None
-    if isinstance(said.get("tool"), str) and isinstance(said.get("args", {}), dict):
-        return "", {"name": said["tool"], "args": said.get("args", {})}
+    if isinstance(turn.get("answer"), str):
+        return turn["answer"], None
+    if isinstance(turn.get("tool"), str) and isinstance(turn.get("args", {}), dict):
+        return "", {"name": turn["tool"], "args": turn.get("args", {})}
     raise ModelError(f"the turn {text[:60]!r} is neither an answer nor a call")
 
 
 def _parameters(tool: Tool) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = tool["function"].get("parameters") or {"type": "object", "properties": {}}
-    return found
+    parameters: Mapping[str, Any] = tool["function"].get("parameters") or {"type": "object", "properties": {}}
+    return parameters
 
 
 def plain(messages: Sequence[BaseMessage], tools: Sequence[Tool], *, answer: bool) -> list[dict[str, str]]:
     """Return messages as roles and texts; the tools are told with the system message, which stays the same from turn to turn."""
-    told = [{"role": _ROLES.get(message.type, "user"), "content": _content(message)} for message in messages]
+    wire_messages = [{"role": _ROLES.get(message.type, "user"), "content": _content(message)} for message in messages]
     if not tools:
-        return told
+        return wire_messages
     rules = _instructions(tools, answer=answer)
-    if told and told[0]["role"] == "system":
-        return [{"role": "system", "content": f"{told[0]['content']}\n\n{rules}"}, *told[1:]]
-    return [{"role": "system", "content": rules}, *told]
+    if wire_messages and wire_messages[0]["role"] == "system":
+        return [{"role": "system", "content": f"{wire_messages[0]['content']}\n\n{rules}"}, *wire_messages[1:]]
+    return [{"role": "system", "content": rules}, *wire_messages]
 
 
 def _instructions(tools: Sequence[Tool], *, answer: bool) -> str:
@@ -209,15 +210,15 @@ def _escaped(raw: str, at: int) -> tuple[str, int] | None:
         return None
     point = _point(first)
     if not 0xD800 <= point < 0xDC00:
-        return (_LOST if point < 0 or 0xDC00 <= point < 0xE000 else chr(point)), at + 6
+        return (_REPLACEMENT if point < 0 or 0xDC00 <= point < 0xE000 else chr(point)), at + 6
     follows = raw[at + 6 : at + 12]
     if not "\\u".startswith(follows[:2]):
-        return _LOST, at + 6
+        return _REPLACEMENT, at + 6
     if len(follows) < 6:
         return None
     low = _point(follows[2:])
     if not 0xDC00 <= low < 0xE000:
-        return _LOST, at + 6
+        return _REPLACEMENT, at + 6
     return chr(0x10000 + ((point - 0xD800) << 10) + low - 0xDC00), at + 12
 
 
@@ -238,8 +239,8 @@ class AnswerReader:
         """Return what the piece adds to the answer; nothing while the turn is, or may be, a tool call."""
         self.raw += piece
         if self._at is None:
-            found = _BEGINNING.match(self.raw)
-            self._at = found.end() if found else None
+            match = _BEGINNING.match(self.raw)
+            self._at = match.end() if match else None
         if self._at is None or self._over:
             return ""
         added = []
@@ -249,10 +250,10 @@ class AnswerReader:
                 self._over = True
                 break
             if sign == "\\":
-                meant = _escaped(self.raw, self._at)
-                if meant is None:
+                unescaped = _escaped(self.raw, self._at)
+                if unescaped is None:
                     break
-                sign, after = meant
+                sign, after = unescaped
             added.append(sign)
             self._at = after
         return "".join(added)

@@ -78,7 +78,7 @@ class Served:
         formatter = Jinja2ChatFormatter(
             template, eos_token=self._text(self.model.token_eos()), bos_token=self._text(self.model.token_bos())
         )
-        cleaned = [{"role": one["role"], "content": self.harmless(one["content"])} for one in messages]
+        cleaned = [{"role": message["role"], "content": self.harmless(message["content"])} for message in messages]
         why: Exception | None = None
         for tried in (joined(cleaned), joined(without_system(cleaned))):
             try:
@@ -89,7 +89,7 @@ class Served:
 
     def harmless(self, text: str) -> str:
         """Return text in which nothing is a mark of the model's own: `<|im_start|>` in a log must not begin a message."""
-        return self.marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text) if self.marks else text
+        return self.marks.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text) if self.marks else text
 
     def _text(self, token: int) -> str:
         return "" if token < 0 else self.model._model.token_get_text(token)
@@ -129,7 +129,7 @@ class Served:
             )
         most = min(most, self.room - len(tokens))
         grammar = self.grammar(request["gbnf"]) if request.get("gbnf") else None
-        known = _shared(tokens, self.model._input_ids)
+        cached_count = _shared(tokens, self.model._input_ids)
         finish, count, self.stopped = "stop", 0, False
         for part in self.model.create_completion(
             tokens,
@@ -140,40 +140,42 @@ class Served:
             grammar=grammar,
             stream=True,
         ):
-            told: Any = part["choices"][0]  # type: ignore[index]
-            finish = told["finish_reason"] or finish
-            if told["text"]:
+            choice: Any = part["choices"][0]  # type: ignore[index]
+            finish = choice["finish_reason"] or finish
+            if choice["text"]:
                 count += 1
-                yield {"piece": told["text"]}
+                yield {"piece": choice["text"]}
             late = time.monotonic() - began > float(request["timeout_s"])
-            if (self.stopped or late) and not told["finish_reason"]:
+            if (self.stopped or late) and not choice["finish_reason"]:
                 finish = "cancelled" if self.stopped else "timeout"
                 break
         produced = max(count, self.model.n_tokens - len(tokens))
-        took = {"input_tokens": len(tokens), "output_tokens": produced, "cached_tokens": known, "limit": most}
+        took = {"input_tokens": len(tokens), "output_tokens": produced, "cached_tokens": cached_count, "limit": most}
         yield {"done": {"finish": finish, **took}}
 
 
 def joined(messages: Messages) -> list[dict[str, str]]:
     """Return messages with neighbours of one role made one: many templates want the roles in turn."""
     together: list[dict[str, str]] = []
-    for one in messages:
-        if together and together[-1]["role"] == one["role"]:
-            together[-1]["content"] += "\n\n" + one["content"]
+    for message in messages:
+        if together and together[-1]["role"] == message["role"]:
+            together[-1]["content"] += "\n\n" + message["content"]
         else:
-            together.append(dict(one))
+            together.append(dict(message))
     return together
 
 
 def without_system(messages: Messages) -> list[dict[str, str]]:
     """Return messages in which the user says what the system said, for models without that role."""
-    return [{"role": "user" if one["role"] == "system" else one["role"], "content": one["content"]} for one in messages]
+    return [
+        {"role": "user" if message["role"] == "system" else message["role"], "content": message["content"]} for message in messages
+    ]
 
 
 def _shared(tokens: Sequence[int], before: Any) -> int:
     count = 0
-    for one, other in zip(tokens, before, strict=False):
-        if one != other:
+    for token, earlier_token in zip(tokens, before, strict=False):
+        if token != earlier_token:
             break
         count += 1
     return count

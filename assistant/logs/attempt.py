@@ -24,8 +24,8 @@ from assistant.logs.declared import (
     NODE,
     RANK,
     Declared,
+    LogOrigin,
     LogPattern,
-    Origin,
     Surroundings,
     declared_logs,
     has_gap,
@@ -48,10 +48,10 @@ SCRIPT_BYTES = 256 << 10
 MOST_SCRIPTS = 6
 LATE = timedelta(minutes=2)
 """After the end of a job its last lines may still be on their way; a file written later than that is another job's."""
-STREAMS = (Origin.OUTPUT, Origin.ERROR)
+STREAMS = (LogOrigin.OUTPUT, LogOrigin.ERROR)
 
 
-class LogState(StrEnum):
+class LogFileState(StrEnum):
     """What a log file is for an attempt."""
 
     READABLE = "readable"
@@ -67,7 +67,7 @@ class LogState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class LogMark:
     """How long a file was at a time before an attempt began."""
 
     path: str
@@ -81,10 +81,10 @@ class LogFile:
     """A log file of an attempt."""
 
     path: Path
-    origin: Origin
+    origin: LogOrigin
     how: str
     """The words that name it."""
-    state: LogState
+    state: LogFileState
     note: str = ""
     """Why it is not read, or what is to be known about it."""
     begin: int = 0
@@ -101,13 +101,17 @@ class LogFile:
     @property
     def readable(self) -> bool:
         """Whether it has lines of this attempt."""
-        return self.state is LogState.READABLE
+        return self.state is LogFileState.READABLE
 
     def described(self) -> str:
         """Return one line about it for people."""
-        what = f"{self.path}" if self.state is not LogState.DISCARDED else "/dev/null"
+        location = f"{self.path}" if self.state is not LogFileState.DISCARDED else "/dev/null"
         note = f": {self.note}" if self.note else ""
-        return f"{what} ({self.how}): {self.state}{note}" if self.state is not LogState.READABLE else f"{what} ({self.how}){note}"
+        return (
+            f"{location} ({self.how}): {self.state}{note}"
+            if self.state is not LogFileState.READABLE
+            else f"{location} ({self.how}){note}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class JobLogs:
 def job_logs(
     job: Job,
     *,
-    marks: Sequence[Mark] = (),
+    marks: Sequence[LogMark] = (),
     directive: Sequence[str] = (),
 ) -> JobLogs:
     """Return the logs of the last attempt of a job; call it inside `reading_as(job.account)`.
@@ -161,10 +165,10 @@ def job_logs(
     files = list(_each_once([*files, *_program_logs(job, open_logs(job), marks)]))
     consoles = wandb_logs(job, [file.path for file in files if file.readable])
     files = list(_each_once([*files, *_program_logs(job, consoles, marks)]))
-    chosen = sorted(files, key=_telling)[:MOST_FILES]
+    telling_files = sorted(files, key=_telling)[:MOST_FILES]
     if len(files) > MOST_FILES:
         problems = (*problems, f"{len(files) - MOST_FILES} more log files are not read")
-    return JobLogs(tuple(chosen), problems)
+    return JobLogs(tuple(telling_files), problems)
 
 
 def surroundings_of(job: Job) -> Surroundings:
@@ -219,7 +223,7 @@ def _patterns(job: Job, directive: Sequence[str]) -> tuple[list[LogPattern], tup
     around = surroundings_of(job)
     patterns: list[LogPattern] = []
     problems: list[str] = []
-    for texts, origin in ((directive, Origin.DIRECTIVE), (job.site_logs, Origin.SITE)):
+    for texts, origin in ((directive, LogOrigin.DIRECTIVE), (job.site_logs, LogOrigin.SITE)):
         for text in texts:
             pattern = of_pattern(text, around, origin, f"{origin}: {text}", append=True)
             if pattern is None:
@@ -227,7 +231,7 @@ def _patterns(job: Job, directive: Sequence[str]) -> tuple[list[LogPattern], tup
             else:
                 patterns.append(pattern)
     declared = _declared(job, around)
-    discarded = [LogFile(Path(os.devnull), Origin.REDIRECTION, words, LogState.DISCARDED) for words in declared.nowhere]
+    discarded = [LogFile(Path(os.devnull), LogOrigin.REDIRECTION, words, LogFileState.DISCARDED) for words in declared.nowhere]
     return patterns + list(declared.patterns), (*problems, *declared.problems), discarded
 
 
@@ -235,8 +239,8 @@ def _declared(job: Job, around: Surroundings) -> Declared:
     """Return what a job's script names, and the scripts that it runs as they are now."""
     if job.spec is None:
         return Declared(())
-    found = [declared_logs(job.spec.script, around)]
-    waiting, read = list(found[0].called), set[str]()
+    declarations = [declared_logs(job.spec.script, around)]
+    waiting, read = list(declarations[0].called), set[str]()
     while waiting and len(read) < MOST_SCRIPTS:
         path = waiting.pop(0)
         if path in read:
@@ -247,12 +251,12 @@ def _declared(job: Job, around: Surroundings) -> Declared:
         except (OSError, InputError):
             continue
         inner = declared_logs(text, replace_arguments(around))
-        found.append(inner)
+        declarations.append(inner)
         waiting += inner.called
     return Declared(
-        tuple(dict.fromkeys(pattern for one in found for pattern in one.patterns)),
-        tuple(dict.fromkeys(problem for one in found for problem in one.problems)),
-        nowhere=tuple(dict.fromkeys(words for one in found for words in one.nowhere)),
+        tuple(dict.fromkeys(pattern for declaration in declarations for pattern in declaration.patterns)),
+        tuple(dict.fromkeys(problem for declaration in declarations for problem in declaration.problems)),
+        nowhere=tuple(dict.fromkeys(words for declaration in declarations for words in declaration.nowhere)),
     )
 
 
@@ -261,45 +265,45 @@ def replace_arguments(around: Surroundings) -> Surroundings:
     return Surroundings(around.work_dir, around.placeholders, around.variables)
 
 
-def _streams(job: Job, marks: Sequence[Mark]) -> Iterator[LogFile]:
-    for path, origin in ((job.log, Origin.OUTPUT), (job.error_log, Origin.ERROR)):
+def _streams(job: Job, marks: Sequence[LogMark]) -> Iterator[LogFile]:
+    for path, origin in ((job.log, LogOrigin.OUTPUT), (job.error_log, LogOrigin.ERROR)):
         if path is not None:
             yield _looked_at(job, LogPattern(str(path), origin, str(origin), job.appends), path, marks)
     for stream in job.discards:
-        origin = Origin.OUTPUT if stream == Origin.OUTPUT else Origin.ERROR
-        yield LogFile(Path(os.devnull), origin, stream, LogState.DISCARDED, "the scheduler was told to throw it away")
+        origin = LogOrigin.OUTPUT if stream == LogOrigin.OUTPUT else LogOrigin.ERROR
+        yield LogFile(Path(os.devnull), origin, stream, LogFileState.DISCARDED, "the scheduler was told to throw it away")
 
 
-def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[Mark]) -> list[LogFile]:
+def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[LogMark]) -> list[LogFile]:
     """Return the files that a pattern names and that were written in this attempt; the pattern itself where there is none."""
     if not has_gap(pattern.path):
         return [_looked_at(job, pattern, Path(pattern.path), marks)]
     try:
         paths = list(_matching(pattern.path))
     except (OSError, InputError) as error:
-        return [_absent(pattern, LogState.UNREADABLE, why_unreadable(error))]
+        return [_absent(pattern, LogFileState.UNREADABLE, why_unreadable(error))]
     files = [
-        _looked_at(job, pattern, path, marks, rank=found.get("rank"), node=found.get("node", ""), local=found.get("local"))
-        for path, found in paths
+        _looked_at(job, pattern, path, marks, rank=fields.get("rank"), node=fields.get("node", ""), local=fields.get("local"))
+        for path, fields in paths
     ]
-    now = [file for file in files if file.state not in (LogState.EARLIER, LogState.MISSING)]
+    now = [file for file in files if file.state not in (LogFileState.EARLIER, LogFileState.MISSING)]
     if not now:
-        state = LogState.EARLIER if files else LogState.MISSING
+        state = LogFileState.EARLIER if files else LogFileState.MISSING
         return [_absent(pattern, state, "no such file was written by this attempt")]
-    if ANY in pattern.path and not names_job(pattern.path, job) and pattern.origin is not Origin.STEP:
+    if ANY in pattern.path and not names_job(pattern.path, job) and pattern.origin is not LogOrigin.STEP:
         # what only the run knew may be the same for another job of the same script
         return _only_ones(pattern, now)
     return now
 
 
-def _program_logs(job: Job, logs: Iterable[ProgramLog], marks: Sequence[Mark]) -> Iterator[LogFile]:
+def _program_logs(job: Job, logs: Iterable[ProgramLog], marks: Sequence[LogMark]) -> Iterator[LogFile]:
     """Yield what became of texts that programs of the job wrote."""
     for log in logs:
         path = Path(log.pattern.path)
         file = _looked_at(job, log.pattern, path, marks, node=log.node)
         if log.inode and file.inode and log.inode != file.inode:
             note = f"another file lies there now, or it was seen on a disk of {log.node} only"
-            yield replace(file, state=LogState.UNREADABLE, note=note)
+            yield replace(file, state=LogFileState.UNREADABLE, note=note)
         elif not file.readable or is_text(path):
             yield replace(file, sure=False, note=log.doubt) if log.doubt else file
 
@@ -308,13 +312,13 @@ def _only_ones(pattern: LogPattern, files: Sequence[LogFile]) -> list[LogFile]:
     by_place: dict[tuple[int | None, str, str], list[LogFile]] = {}
     for file in files:
         by_place.setdefault((file.rank, file.node, file.path.name if ANY not in Path(pattern.path).name else ""), []).append(file)
-    if all(len(those) == 1 for those in by_place.values()):
+    if all(len(rank_values) == 1 for rank_values in by_place.values()):
         return list(files)
     note = f"{len(files)} files fit, and nothing says which of them are this job's"
-    return [_absent(pattern, LogState.AMBIGUOUS, note)]
+    return [_absent(pattern, LogFileState.AMBIGUOUS, note)]
 
 
-def _absent(pattern: LogPattern, state: LogState, note: str) -> LogFile:
+def _absent(pattern: LogPattern, state: LogFileState, note: str) -> LogFile:
     return LogFile(Path(shown_pattern(pattern.path)), pattern.origin, pattern.how, state, note)
 
 
@@ -329,24 +333,24 @@ def _matching(path: str) -> Iterator[tuple[Path, dict[str, str]]]:
     waiting: list[tuple[Path, int, dict[str, str]]] = [(Path(parts[0]), 1, {})]
     folders = 0
     while waiting:
-        here, place, found = waiting.pop(0)
+        folder, place, fields = waiting.pop(0)
         while place < len(parts) and not has_gap(parts[place]):
-            here, place = here / parts[place], place + 1
+            folder, place = folder / parts[place], place + 1
         if place == len(parts):
-            yield here, found
+            yield folder, fields
             continue
         folders += 1
         if folders > MOST_FOLDERS:
             return
         pattern = matcher(parts[place])
         try:
-            entries = list_folder(here, MOST_LISTED)
+            entries = list_folder(folder, MOST_LISTED)
         except (FileNotFoundError, NotADirectoryError):
             continue
         for entry in entries:
             values = pattern.values(entry.name)
-            if values is not None and all(found.get(name, text) == text for name, text in values.items()):
-                waiting.append((entry, place + 1, {**found, **values}))
+            if values is not None and all(fields.get(name, text) == text for name, text in values.items()):
+                waiting.append((entry, place + 1, {**fields, **values}))
 
 
 def names_job(path: str, job: Job) -> bool:
@@ -366,7 +370,7 @@ def _looked_at(
     job: Job,
     pattern: LogPattern,
     path: Path,
-    marks: Sequence[Mark],
+    marks: Sequence[LogMark],
     *,
     rank: str | None = None,
     node: str = "",
@@ -374,29 +378,29 @@ def _looked_at(
 ) -> LogFile:
     """Return what a file is for the attempt."""
     number = int(rank) if rank is not None else int(local) if local is not None and len(job.nodes) <= 1 else None
-    file = LogFile(path, pattern.origin, pattern.how, LogState.MISSING, rank=number, node=node)
+    file = LogFile(path, pattern.origin, pattern.how, LogFileState.MISSING, rank=number, node=node)
     if pattern.origin in STREAMS and job.state is JobState.PENDING:
-        return replace(file, state=LogState.EARLIER, note="the attempt has not begun")
+        return replace(file, state=LogFileState.EARLIER, note="the attempt has not begun")
     try:
         status = status_of(path)
     except (FileNotFoundError, NotADirectoryError):
         return replace(file, note=_no_file(path))
     except (OSError, InputError) as error:
-        return replace(file, state=LogState.UNREADABLE, note=why_unreadable(error))
+        return replace(file, state=LogFileState.UNREADABLE, note=why_unreadable(error))
     if not stat.S_ISREG(status.st_mode):
-        return replace(file, state=LogState.UNREADABLE, note="it is no regular file")
-    written = datetime.fromtimestamp(status.st_mtime, UTC)
-    file = replace(file, size_bytes=status.st_size, inode=status.st_ino, written=written)
+        return replace(file, state=LogFileState.UNREADABLE, note="it is no regular file")
+    modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    file = replace(file, size_bytes=status.st_size, inode=status.st_ino, written=modified)
     own = job.attempt == 0 and names_job(str(path), job)
-    if reason := _not_yet(job) or ("" if own else _of_others(job, written, pattern)):
-        return replace(file, state=LogState.EARLIER, note=reason)
+    if reason := _not_yet(job) or ("" if own else _of_others(job, modified, pattern)):
+        return replace(file, state=LogFileState.EARLIER, note=reason)
     if not status.st_size:
-        return replace(file, state=LogState.EMPTY)
+        return replace(file, state=LogFileState.EMPTY)
     if not own and pattern.append:
         file = _behind_mark(job, file, marks)
         if file.size_bytes <= file.begin:
-            return replace(file, state=LogState.EARLIER, note="nothing was appended since the attempt began")
-    return replace(file, state=LogState.READABLE)
+            return replace(file, state=LogFileState.EARLIER, note="nothing was appended since the attempt began")
+    return replace(file, state=LogFileState.READABLE)
 
 
 def _no_file(path: Path) -> str:
@@ -418,45 +422,45 @@ def _not_yet(job: Job) -> str:
     return "the attempt has not begun" if job.state is JobState.PENDING or never else ""
 
 
-def _of_others(job: Job, written: datetime, pattern: LogPattern) -> str:
+def _of_others(job: Job, modified: datetime, pattern: LogPattern) -> str:
     """Return why a file without the job's id cannot be this attempt's; empty where it can."""
     if not job.dated_logs:
         return ""
     # Slurm tells whole seconds, so the first one is the attempt's whichever part of it a line was written in
-    if job.started is not None and written < job.started:
-        return f"it was last written {written:%Y-%m-%d %H:%M:%S} UTC, before the attempt began"
-    if job.ended is not None and written > job.ended + LATE and (pattern.origin not in STREAMS or not job.appends):
-        return f"it was written again {written:%Y-%m-%d %H:%M:%S} UTC, after the job had ended"
+    if job.started is not None and modified < job.started:
+        return f"it was last written {modified:%Y-%m-%d %H:%M:%S} UTC, before the attempt began"
+    if job.ended is not None and modified > job.ended + LATE and (pattern.origin not in STREAMS or not job.appends):
+        return f"it was written again {modified:%Y-%m-%d %H:%M:%S} UTC, after the job had ended"
     return ""
 
 
-def _behind_mark(job: Job, file: LogFile, marks: Sequence[Mark]) -> LogFile:
+def _behind_mark(job: Job, file: LogFile, marks: Sequence[LogMark]) -> LogFile:
     """Leave out what stood in an appended file before the attempt."""
-    known = [
+    earlier_marks = [
         mark
         for mark in marks
         if mark.path == str(file.path)
         and mark.inode == file.inode
         and (job.started is None or mark.at <= job.started + timedelta(seconds=1))
     ]
-    if not known:
+    if not earlier_marks:
         return replace(file, sure=False, note="it is appended to; lines of earlier attempts may stand in it")
-    newest = max(known, key=lambda mark: mark.at)
+    newest = max(earlier_marks, key=lambda mark: mark.at)
     if newest.size_bytes > file.size_bytes:
         return file  # it was cut off since
     return replace(file, begin=newest.size_bytes, note=f"what stands behind byte {newest.size_bytes:,} is this attempt's")
 
 
-def marks_of(files: Iterable[LogFile], at: datetime) -> list[Mark]:
+def marks_of(files: Iterable[LogFile], at: datetime) -> list[LogMark]:
     """Return how long files are now, for the attempt that comes next."""
-    return [Mark(str(file.path), file.inode, file.size_bytes, at) for file in files if file.inode]
+    return [LogMark(str(file.path), file.inode, file.size_bytes, at) for file in files if file.inode]
 
 
 def _each_once(files: Iterable[LogFile]) -> Iterator[LogFile]:
     paths: set[tuple[str, str]] = set()
     inodes: set[tuple[int, int]] = set()
     for file in files:
-        key = (str(file.path), file.how if file.state is LogState.DISCARDED else "")
+        key = (str(file.path), file.how if file.state is LogFileState.DISCARDED else "")
         identity = (file.inode, file.size_bytes)
         if key in paths or (file.inode and identity in inodes):
             continue
@@ -465,7 +469,7 @@ def _each_once(files: Iterable[LogFile]) -> Iterator[LogFile]:
         yield file
 
 
-_ORDER = {origin: place for place, origin in enumerate(Origin)}
+_ORDER = {origin: place for place, origin in enumerate(LogOrigin)}
 
 
 def _telling(file: LogFile) -> tuple[int, int, int, float, str]:

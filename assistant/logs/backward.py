@@ -27,14 +27,14 @@ def last_lines(path: Path | str, count: int) -> list[Line]:
     with open_log(path) as stream:
         if stream.plain is not None:
             return _from_end(stream.plain, count)
-        kept: deque[tuple[int, bytes]] = deque(maxlen=count)
+        newest: deque[tuple[int, bytes]] = deque(maxlen=count)
         number = 0
         for block in blocks(stream):
             texts = block.removesuffix(b"\n").split(b"\n")
             first = max(len(texts) - count, 0)
-            kept.extend((number + place + 1, texts[place]) for place in range(first, len(texts)))
+            newest.extend((number + place + 1, texts[place]) for place in range(first, len(texts)))
             number += len(texts)
-        return [Line(place, clean(raw)) for place, raw in kept]
+        return [Line(place, clean(raw)) for place, raw in newest]
 
 
 def _from_end(path: Path, count: int) -> list[Line]:

@@ -26,8 +26,8 @@ class Baseline:
     def of(cls, states: Iterable[Mapping[str, Any]]) -> Baseline:
         """Return the baseline of stored states, as `Store.templates` gives them."""
         runs = [{template.text for template in templates_of(state)} for state in states]
-        known = [run for run in runs if run]
-        return cls(len(known), Counter(text for run in known for text in run))
+        filled_runs = [run for run in runs if run]
+        return cls(len(filled_runs), Counter(text for run in filled_runs for text in run))
 
     @cached_property
     def _fitting(self) -> Fitting:
@@ -35,8 +35,8 @@ class Baseline:
 
     def share(self, key: str) -> float:
         """Return the share of good runs that had the template of a masked line, 0..1."""
-        found = self._fitting.find(key)
-        return 0.0 if found is None else self.seen[found] / self.runs
+        fitting_key = self._fitting.find(key)
+        return 0.0 if fitting_key is None else self.seen[fitting_key] / self.runs
 
 
 def novelty(lines: Sequence[str], baseline: Baseline) -> list[float]:
@@ -50,11 +50,11 @@ def novelty(lines: Sequence[str], baseline: Baseline) -> list[float]:
     """
     if not baseline.runs:
         return [0.0] * len(lines)
-    known: dict[str, float] = {}
-    found: list[float] = []
+    novelty_by_key: dict[str, float] = {}
+    shares: list[float] = []
     for line in lines:
         key = masked(line[:LONGEST])
-        if key not in known:
-            known[key] = 1.0 - baseline.share(key) if key.strip() else 0.0
-        found.append(known[key])
-    return found
+        if key not in novelty_by_key:
+            novelty_by_key[key] = 1.0 - baseline.share(key) if key.strip() else 0.0
+        shares.append(novelty_by_key[key])
+    return shares

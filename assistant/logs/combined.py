@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.errors import InputError
 from assistant.logs.attempt import STREAMS, LogFile
-from assistant.logs.declared import Origin
+from assistant.logs.declared import LogOrigin
 from assistant.logs.lines import Lines
 from assistant.logs.marks import times_of, year_of
 from assistant.logs.merged import in_year
@@ -34,7 +34,7 @@ _BLOCK = 4 << 20
 _FIRST, _LAST = -(1 << 62), 1 << 62
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """Lines of one file that follow on one another."""
 
     name: str
@@ -70,15 +70,15 @@ class Combined:
         """Return the line of the text at which a line of a file stands; None where that was not read."""
         import numpy as np
 
-        wanted = [place for place, known in enumerate(self.names) if known == name]
-        at = np.flatnonzero(np.isin(self._sources, wanted) & (self._numbers == number))
+        sources = [place for place, source_name in enumerate(self.names) if source_name == name]
+        at = np.flatnonzero(np.isin(self._sources, sources) & (self._numbers == number))
         return int(at[0]) + 1 if len(at) else None
 
-    def comparable(self, line: int, other: int) -> bool:
+    def comparable(self, line: int, other_line: int) -> bool:
         """Tell whether of two lines the later one was printed later: in one file always, else where both files have times."""
-        if not (1 <= line <= len(self._sources) and 1 <= other <= len(self._sources)):
+        if not (1 <= line <= len(self._sources) and 1 <= other_line <= len(self._sources)):
             return True
-        own, its = int(self._sources[line - 1]), int(self._sources[other - 1])
+        own, its = int(self._sources[line - 1]), int(self._sources[other_line - 1])
         return own == its or self.names[own] == self.names[its] or (self._timed[own] and self._timed[its])
 
     @property
@@ -100,7 +100,7 @@ def names_of(files: Sequence[LogFile]) -> list[str]:
     names: list[str] = []
     paths = [file.path for file in files]
     for file in files:
-        if file.origin is Origin.OUTPUT:
+        if file.origin is LogOrigin.OUTPUT:
             names.append(MAIN)
             continue
         parts = file.path.parts
@@ -125,17 +125,17 @@ def combine(files: Sequence[LogFile], *, most_bytes: int = MOST_BYTES) -> Combin
     placed = len({file.node for file in files if file.node}) > 1
     order = sorted(zip(names_of(files), files, strict=True), key=lambda pair: _place_in_row(pair[1]))
     share = max(most_bytes // max(1, len(files)), 64 << 10)
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     labels: list[str] = []
     timed: list[bool] = []
     keys: list[NDArray[np.int64]] = []
-    unread: list[str] = []
+    problems: list[str] = []
     stamped: list[tuple[int, NDArray[np.int64]]] = []
     for place, (name, file) in enumerate(order):
         try:
             own = _read(name, file, share)
         except (OSError, InputError) as error:
-            unread.append(f"{file.path}: {error}")
+            problems.append(f"{file.path}: {error}")
             continue
         label = f"{file.rank}: " if ranked and file.rank is not None else f"{file.node}: " if placed and file.node else ""
         lines = [line for piece in own for line in piece.lines]
@@ -147,19 +147,19 @@ def combine(files: Sequence[LogFile], *, most_bytes: int = MOST_BYTES) -> Combin
         labels += [label] * len(own)
         timed += [bool(times.any())] * len(own)
         keys.append(key)
-    year = next((found for _, times in stamped if (found := _year(times)) is not None), None)
+    year = next((file_year for _, times in stamped if (file_year := _year(times)) is not None), None)
     for place, times in stamped:
         keys[place] = _timed(in_year(times, year) if year is not None else times)
     sources = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(piece.lines) for piece in pieces])
     numbers = [np.arange(piece.first, piece.first + len(piece.lines), dtype=np.int64) for piece in pieces]
     ordered = np.argsort(np.concatenate(keys), kind="stable") if keys else np.empty(0, dtype=np.int64)
-    everything = [_labelled(label, line) for piece, label in zip(pieces, labels, strict=True) for line in piece.lines]
-    text = b"".join(everything[at] + b"\n" for at in ordered.tolist())
+    labelled_lines = [_labelled(label, line) for piece, label in zip(pieces, labels, strict=True) for line in piece.lines]
+    text = b"".join(labelled_lines[at] + b"\n" for at in ordered.tolist())
     all_numbers = np.concatenate(numbers) if numbers else np.empty(0, dtype=np.int64)
     return Combined(
         text,
         tuple(piece.name for piece in pieces),
-        tuple(unread),
+        tuple(problems),
         sources[ordered],
         all_numbers[ordered],
         tuple(labels),
@@ -173,18 +173,18 @@ def _labelled(label: str, line: bytes) -> bytes:
 
 def _place_in_row(file: LogFile) -> tuple[float, int, int]:
     """Return the order in which files without times end: the one that was written last at the end, errors behind output."""
-    written = file.written.timestamp() if file.written is not None else 0.0
-    return round(written, 1), {Origin.OUTPUT: 0, Origin.ERROR: 2}.get(file.origin, 1), file.rank or 0
+    modified_s = file.written.timestamp() if file.written is not None else 0.0
+    return round(modified_s, 1), {LogOrigin.OUTPUT: 0, LogOrigin.ERROR: 2}.get(file.origin, 1), file.rank or 0
 
 
-def _read(name: str, file: LogFile, share: int) -> list[Piece]:
+def _read(name: str, file: LogFile, share: int) -> list[FilePiece]:
     """Return the lines of a file, those that logrotate moved away first.
 
     Raises:
         InputError: It is no log.
         OSError: It cannot be read.
     """
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     if file.origin in STREAMS and not file.begin:
         for older in rotated(file.path)[:-1]:
             try:
@@ -197,7 +197,7 @@ def _read(name: str, file: LogFile, share: int) -> list[Piece]:
     return pieces + _cut(name, file, share)
 
 
-def _cut(name: str, file: LogFile, share: int) -> list[Piece]:
+def _cut(name: str, file: LogFile, share: int) -> list[FilePiece]:
     if file.path.suffix == ".gz":
         with open_log(file.path) as stream:
             return [_piece(name, 1, stream.read(share))]
@@ -209,10 +209,10 @@ def _cut(name: str, file: LogFile, share: int) -> list[Piece]:
         if not head:
             return []
         refuse_binary(head[: 64 << 10], str(file.path))
-        here = file.begin + len(head)
-        if here >= size or size - file.begin <= share:
+        head_end = file.begin + len(head)
+        if head_end >= size or size - file.begin <= share:
             return [_piece(name, first, head)]
-        begin = max(here, size - share * 7 // 8)
+        begin = max(head_end, size - share * 7 // 8)
         raw.seek(begin)
         tail = _up_to(raw, size - begin)
         # the cut may go through a line: what is left of it is dropped
@@ -239,8 +239,8 @@ def _newlines(raw: io.FileIO, begin: int, end: int) -> int:
     return count
 
 
-def _piece(name: str, first: int, raw: bytes) -> Piece:
-    return Piece(name, first, raw.removesuffix(b"\n").split(b"\n") if raw else [])
+def _piece(name: str, first: int, raw: bytes) -> FilePiece:
+    return FilePiece(name, first, raw.removesuffix(b"\n").split(b"\n") if raw else [])
 
 
 def _untimed(lines: Sequence[bytes], place: int) -> NDArray[np.int64]:
@@ -264,5 +264,5 @@ def _timed(times: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _year(times: NDArray[np.int64]) -> int | None:
-    found = [int(at) for at in times if at > 0]
-    return year_of(found[len(found) // 2]) if found else None
+    known_times = [int(at) for at in times if at > 0]
+    return year_of(known_times[len(known_times) // 2]) if known_times else None

@@ -44,16 +44,16 @@ def compress(scan: Scan, budget_chars: int) -> str:
     budget = max(budget_chars, 200)
     title = _title(scan)
     unique, repeats = _fold_repeats(scan)
-    chosen: list[int] = []
+    numbers: list[int] = []
     spent = len(title) + 1
     for number in _by_weight(scan, unique):
         line = scan.lines.get(number)
         cost = len(_render(line, repeats.get(number))) + _FOLD_COST if line is not None else 0
         if line is None or spent + cost > budget:
             continue
-        chosen.append(number)
+        numbers.append(number)
         spent += cost
-    return "\n".join([title, *_body(scan, sorted(chosen), repeats)])[:budget]
+    return "\n".join([title, *_body(scan, sorted(numbers), repeats)])[:budget]
 
 
 _FOLD_COST = 90
@@ -81,28 +81,28 @@ def _fold_repeats(scan: Scan) -> tuple[set[int], dict[int, _Shown]]:
 
 def _told_apart(scan: Scan) -> Iterator[Line]:
     """Yield uncovered lines in order: of very many the first and the last ones."""
-    left, runs = MOST_TOLD_APART // 2, scan.uncovered.runs
+    lines_left, runs = MOST_TOLD_APART // 2, scan.uncovered.runs
     latest: list[tuple[int, int]] = []
     for first, last in reversed(runs):
-        latest.append((max(first, last - left + 1), last))
-        left -= latest[-1][1] - latest[-1][0] + 1
-        if left <= 0:
+        latest.append((max(first, last - lines_left + 1), last))
+        lines_left -= latest[-1][1] - latest[-1][0] + 1
+        if lines_left <= 0:
             break
     start_of_latest = latest[-1][0] if latest else 0
-    left = MOST_TOLD_APART // 2
+    lines_left = MOST_TOLD_APART // 2
     for first, last in runs:
-        if left <= 0 or first >= start_of_latest:
+        if lines_left <= 0 or first >= start_of_latest:
             break
-        stop = min(last, start_of_latest - 1, first + left - 1)
+        stop = min(last, start_of_latest - 1, first + lines_left - 1)
         yield from scan.lines.window(first, stop)
-        left -= stop - first + 1
+        lines_left -= stop - first + 1
     for first, last in reversed(latest):
         yield from scan.lines.window(first, last)
 
 
 def _by_weight(scan: Scan, unique: set[int]) -> Iterable[int]:
     """Yield line numbers, the most telling first, each once."""
-    seen: set[int] = set()
+    seen_numbers: set[int] = set()
     firsts: dict[str, int] = {}
     for hit in scan.hits:
         firsts.setdefault(hit.entry.id, hit.line)
@@ -110,17 +110,17 @@ def _by_weight(scan: Scan, unique: set[int]) -> Iterable[int]:
     ordered = sorted(unique)
     around = [n for a in anchors for n in range(a - CONTEXT[0], a + CONTEXT[1] + 1) if n in unique]
     for number in [*anchors, *around, *reversed(ordered[-TAIL:]), *ordered[:HEAD], *reversed(ordered)]:
-        if number not in seen:
-            seen.add(number)
+        if number not in seen_numbers:
+            seen_numbers.add(number)
             yield number
 
 
-def _render(line: Line, shown: _Shown | None) -> str:
+def _render(line: Line, repeat: _Shown | None) -> str:
     text = line.text if len(line.text) <= WIDTH else f"{line.text[: WIDTH - 60]} … {line.text[-50:]}"
-    again = ""
-    if shown is not None and shown.times > 1:
-        again = f"  [×{shown.times:,}" + (f", ranks {ranges(shown.ranks)}" if len(shown.ranks) > 1 else "") + "]"
-    return f"{line.number:>7}  {text}{again}"
+    repeat_note = ""
+    if repeat is not None and repeat.times > 1:
+        repeat_note = f"  [×{repeat.times:,}" + (f", ranks {ranges(repeat.ranks)}" if len(repeat.ranks) > 1 else "") + "]"
+    return f"{line.number:>7}  {text}{repeat_note}"
 
 
 def ranges(ranks: Sequence[int]) -> str:
@@ -135,10 +135,10 @@ def ranges(ranks: Sequence[int]) -> str:
     return text + ("…" if len(parts) > 6 else "")
 
 
-def _body(scan: Scan, chosen: Sequence[int], repeats: dict[int, _Shown]) -> list[str]:
+def _body(scan: Scan, numbers: Sequence[int], repeats: dict[int, _Shown]) -> list[str]:
     body: list[str] = []
     previous = 0
-    for number in [*chosen, scan.lines_total + 1]:
+    for number in [*numbers, scan.lines_total + 1]:
         if number - previous > 1:
             fold = _fold(scan, previous + 1, number - 1)
             body += [fold] if fold else []
@@ -157,9 +157,9 @@ def _fold(scan: Scan, first: int, last: int) -> str:
     repeated = sum(
         min(b, last) - max(a, first) + 1 for a, b, _ in _between([(a, b, "") for a, b in scan.uncovered.runs], first, last)
     )
-    parts = [f"{count:,} lines of {what}" for what, count in counts.most_common(2)]
-    rest = sum(count for _, count in counts.most_common()[2:])
-    parts += [f"{rest:,} routine lines"] if rest else []
+    parts = [f"{count:,} lines of {kind}" for kind, count in counts.most_common(2)]
+    other_count = sum(count for _, count in counts.most_common()[2:])
+    parts += [f"{other_count:,} routine lines"] if other_count else []
     parts += [f"{repeated:,} more"] if repeated else []
     return f"      … {', '.join(parts)}" if parts else ""
 
@@ -169,9 +169,9 @@ def _between(runs: Sequence[tuple[int, int, str]], first: int, last: int) -> lis
     from bisect import bisect_left
 
     place = bisect_left(runs, first, key=lambda run: run[1])
-    found: list[tuple[int, int, str]] = []
+    overlaps: list[tuple[int, int, str]] = []
     while place < len(runs) and runs[place][0] <= last:
         start, stop, name = runs[place]
-        found.append((max(start, first), min(stop, last), name))
+        overlaps.append((max(start, first), min(stop, last), name))
         place += 1
-    return found
+    return overlaps

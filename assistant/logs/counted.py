@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 BEGIN = re.compile(r"\*{3,} ?Running training ?\*{3,}")
 START = re.compile(r"Continuing training from global step (\d{1,15})\b")
 SAVE = re.compile(r"\bSaving (?:model )?checkpoint to \S{0,4000}\bcheckpoint-(\d{1,15})\b")
-EVERY = re.compile(r"\blogging_steps=(\d{1,9})(?:\.0)?[,)\s]")
+LOGGING_STEPS = re.compile(r"\blogging_steps=(\d{1,9})(?:\.0)?[,)\s]")
 _GATES = ("Running training", "Continuing training", "Saving ", "logging_steps=")
 ROUNDED, ROUNDED_SHARE = 0.0051, 0.001
 """How far an epoch that was rounded for the log may lie from its own, and as a share of it."""
@@ -49,7 +49,7 @@ class LineCount:
             self.start = int(match[1])
         elif match := SAVE.search(text):
             self.saves.append((len(self.epochs), int(match[1])))
-        elif match := EVERY.search(text):
+        elif match := LOGGING_STEPS.search(text):
             self.every = int(match[1])
             self.first_too = "logging_first_step=True" in text
         return False
@@ -64,13 +64,13 @@ class LineCount:
             return None
         sources = len({count for count, _ in self.saves if count}) + bool(self.start) + bool(self.every) + self._tell_epochs()
         # a bar may be ahead by what was drawn until the lines were written: where it is not needed it is not asked
-        every = self._only(None) if sources >= 2 else None
-        if every is None and self.bar is not None and sources:
-            every = self._only((self.bar[0] or len(self.epochs), self.bar[1]))
-        if every is None:
+        interval = self._only(None) if sources >= 2 else None
+        if interval is None and self.bar is not None and sources:
+            interval = self._only((self.bar[0] or len(self.epochs), self.bar[1]))
+        if interval is None:
             return None
-        before = self.start // every
-        return [(before + count) * every for count in range(1, len(self.epochs) + 1)]
+        before = self.start // interval
+        return [(before + count) * interval for count in range(1, len(self.epochs) + 1)]
 
     def _only(self, bar: tuple[int, int] | None) -> int | None:
         """Return the one number of steps between two lines that agrees with everything; None where none does, or several do."""
@@ -78,24 +78,24 @@ class LineCount:
             candidates: Sequence[int] = [self.every]
         else:
             count, step = max([*self.saves, *([bar] if bar is not None else [])], default=(0, 0))
-            taken = step - self.start
-            if count < 2 or taken <= 0:
+            steps_taken = step - self.start
+            if count < 2 or steps_taken <= 0:
                 return None
-            candidates = range(max(1, taken // (count + 2)), taken // (count - 1) + 2)
-        fitting = [every for every in candidates if self._fits(every, bar)] if len(candidates) <= MOST_CANDIDATES else []
+            candidates = range(max(1, steps_taken // (count + 2)), steps_taken // (count - 1) + 2)
+        fitting = [interval for interval in candidates if self._fits(interval, bar)] if len(candidates) <= MOST_CANDIDATES else []
         return fitting[0] if len(fitting) == 1 else None
 
     def _tell_epochs(self) -> bool:
-        known = [epoch for epoch in self.epochs if epoch is not None]
-        return len(known) >= FEWEST_EPOCHS and known[-1] >= LEAST_EPOCHS
+        known_epochs = [epoch for epoch in self.epochs if epoch is not None]
+        return len(known_epochs) >= FEWEST_EPOCHS and known_epochs[-1] >= LEAST_EPOCHS
 
-    def _fits(self, every: int, bar: tuple[int, int] | None) -> bool:
-        before = self.start // every
-        if any(step // every - before != count for count, step in self.saves):
+    def _fits(self, interval: int, bar: tuple[int, int] | None) -> bool:
+        before = self.start // interval
+        if any(step // interval - before != count for count, step in self.saves):
             return False
-        if bar is not None and not 0 <= bar[1] // every - before - bar[0] <= 1:
+        if bar is not None and not 0 <= bar[1] // interval - before - bar[0] <= 1:
             return False
-        known = [(before + count, epoch) for count, epoch in enumerate(self.epochs, 1) if epoch is not None]
+        known_epochs = [(before + count, epoch) for count, epoch in enumerate(self.epochs, 1) if epoch is not None]
         # epochs between two lines: the least and the most that each line allows, as it was rounded
-        least = max(((epoch - ROUNDED - ROUNDED_SHARE * epoch) / count for count, epoch in known), default=0.0)
-        return all(epoch + ROUNDED + ROUNDED_SHARE * epoch >= least * count for count, epoch in known)
+        least = max(((epoch - ROUNDED - ROUNDED_SHARE * epoch) / count for count, epoch in known_epochs), default=0.0)
+        return all(epoch + ROUNDED + ROUNDED_SHARE * epoch >= least * count for count, epoch in known_epochs)

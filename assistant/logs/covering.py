@@ -79,8 +79,8 @@ class Covering:
     @property
     def hits(self) -> list[Hit]:
         """The first and the last lines that each signature and herring matches, in order of line."""
-        found = [hit for first, last in self._hits.values() for hit in (*first, *last)]
-        return sorted(found, key=lambda hit: hit.line)
+        hits = [hit for first, last in self._hits.values() for hit in (*first, *last)]
+        return sorted(hits, key=lambda hit: hit.line)
 
     @property
     def filters(self) -> dict[int, Filter]:
@@ -104,8 +104,8 @@ class Covering:
         np = self._np
         segments = segments_of(block)
         cover = self._shapes.recognise(segments.data, segments.starts, segments.ends)
-        rest = np.flatnonzero(cover == 0)
-        hit_lines, error_lines = self._look_at(block, segments, rest, cover) if len(rest) else (rest, rest)
+        uncovered = np.flatnonzero(cover == 0)
+        hit_lines, error_lines = self._look_at(block, segments, uncovered, cover) if len(uncovered) else (uncovered, uncovered)
         if segments.line_of is not None:
             cover = line_cover(cover, segments.line_of, segments.lines)
         covered = Block(self.next, block, segments.line_ends(), cover.astype(np.int16), hit_lines, error_lines)
@@ -113,25 +113,25 @@ class Covering:
         self.unfinished = not segments.finished
         return covered
 
-    def _look_at(self, block: bytes, segments: Segments, rest: Any, cover: Any) -> tuple[Any, Any]:
+    def _look_at(self, block: bytes, segments: Segments, uncovered: Any, cover: Any) -> tuple[Any, Any]:
         """Let the matcher see some segments; fill in what covers them and return the lines with hits and those with errors."""
         np = self._np
-        left = joined(block, segments, rest)
-        left_ends = np.cumsum(segments.ends[rest] - segments.starts[rest] + 1) - 1
-        numbers, at, match_kinds = self._matches(self._matcher.telling(left), left_ends)
-        own = self._own_cover(left, left_ends)
-        own[segments.ends[rest] == segments.starts[rest]] = -1
+        open_text = joined(block, segments, uncovered)
+        left_ends = np.cumsum(segments.ends[uncovered] - segments.starts[uncovered] + 1) - 1
+        numbers, at, match_kinds = self._matches(self._matcher.telling(open_text), left_ends)
+        own = self._own_cover(open_text, left_ends)
+        own[segments.ends[uncovered] == segments.starts[uncovered]] = -1
         own[at[match_kinds == SIGNATURE]] = 0
         alarms = at[match_kinds == ALARM]
         own[alarms[~self._whole[own[alarms]]]] = 0
-        cover[rest] = own
-        self._learn(left, left_ends, own)
+        cover[uncovered] = own
+        self._learn(open_text, left_ends, own)
         hits = (match_kinds == SIGNATURE) | ((match_kinds == HERRING) & (own[at] == 0))
         errors = (match_kinds == SIGNATURE) | ((match_kinds == ALARM) & (own[at] == 0))
         excused = at[match_kinds == HERRING]
         error_segments = np.setdiff1d(at[errors], excused)
-        error_lines = _lines_of(segments, rest[error_segments])
-        return self._note_hits(block, segments, numbers[hits], rest[at[hits]]), error_lines
+        error_lines = _lines_of(segments, uncovered[error_segments])
+        return self._note_hits(block, segments, numbers[hits], uncovered[at[hits]]), error_lines
 
     def _matches(self, flat: list[int], ends: Any) -> tuple[Any, Any, Any]:
         """Return number, segment and kind of each match."""
@@ -139,23 +139,23 @@ class Covering:
         matches = np.array(flat, dtype=np.int64)
         return matches[0::2], np.searchsorted(ends, np.maximum(matches[1::2] - 1, 0)), self._kinds[matches[0::2]]
 
-    def _own_cover(self, left: bytes, left_ends: Any) -> Any:
+    def _own_cover(self, open_text: bytes, left_ends: Any) -> Any:
         """Return n + 1 for each segment that filter n covers, 0 for the others."""
         own = self._np.zeros(len(left_ends), dtype=self._np.int64)
-        numbers, at, match_kinds = self._matches(self._matcher.routine(left), left_ends)
+        numbers, at, match_kinds = self._matches(self._matcher.routine(open_text), left_ends)
         for kind in (FILTER, WHOLE):
-            chosen = match_kinds == kind
-            own[at[chosen]] = numbers[chosen] + 1
+            is_kind = match_kinds == kind
+            own[at[is_kind]] = numbers[is_kind] + 1
         return own
 
-    def _learn(self, left: bytes, left_ends: Any, own: Any) -> None:
+    def _learn(self, open_text: bytes, left_ends: Any, own: Any) -> None:
         """Learn the shapes of lines that a filter covers often."""
         np = self._np
         counts = np.bincount(np.maximum(own, 0))
         for number in (np.flatnonzero(counts[1:] >= WORTH) + 1).tolist():
             places = np.flatnonzero(own == number)
             for place in places[:: max(len(places) // TRIES, 1)].tolist():
-                line = left[int(left_ends[place - 1]) + 1 if place else 0 : int(left_ends[place]) + 1]
+                line = open_text[int(left_ends[place - 1]) + 1 if place else 0 : int(left_ends[place]) + 1]
                 firm = self._matcher.telling_digits(line) if worth_a_shape(line) else None
                 if firm is not None:
                     self._shapes.learn(line, number - 1, firm)
@@ -181,8 +181,8 @@ class Covering:
         return Hit(entry, self.next + line, clean(block[int(segments.starts[place]) : int(segments.ends[place])]))
 
 
-def _lines_of(segments: Segments, chosen: Any) -> Any:
+def _lines_of(segments: Segments, places: Any) -> Any:
     """Return the lines of some segments, ascending."""
     import numpy as np
 
-    return chosen if segments.line_of is None else np.unique(segments.line_of[chosen])
+    return places if segments.line_of is None else np.unique(segments.line_of[places])

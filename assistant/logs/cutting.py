@@ -40,14 +40,14 @@ def cut_line(raw: bytes) -> bytes:
     if len(raw) <= LONGEST:
         return raw
     pieces = _pieces(raw)
-    kept: list[bytes] = []
+    chunks: list[bytes] = []
     last = 0
     for start, end in pieces:
         if start > last:
-            kept.append(b" [... %d bytes ...] " % (start - last))
-        kept.append(_without_secrets(raw, start, end))
+            chunks.append(b" [... %d bytes ...] " % (start - last))
+        chunks.append(_without_secrets(raw, start, end))
         last = end
-    return b"".join(kept)
+    return b"".join(chunks)
 
 
 def cut_lines(block: bytes) -> bytes:
@@ -88,12 +88,12 @@ def _without_secrets(raw: bytes, start: int, end: int) -> bytes:
     first, last = max(start - _MARGIN, 0), min(end + _MARGIN, len(raw))
     text = raw[first:last].decode("latin-1")  # one character a byte
     spans = [(a + first, b + first) for a, b in secret_spans(text)]
-    kept: list[bytes] = []
+    chunks: list[bytes] = []
     position = start
     for a, b in spans:
         if b <= position or a >= end:
             continue
-        kept += [raw[position : max(a, position)], _MASK]
+        chunks += [raw[position : max(a, position)], _MASK]
         position = min(b, end)
-    kept.append(raw[position:end])
-    return b"".join(kept)
+    chunks.append(raw[position:end])
+    return b"".join(chunks)

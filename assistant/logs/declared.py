@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from assistant.linear_patterns import LinearPattern, linear_pattern
-from assistant.logs.shell import KEYWORDS, Command, Piece, Redirection, Word, commands
+from assistant.logs.shell import KEYWORDS, Redirection, ShellCommand, Word, WordPiece, commands
 
 RANK, NODE, LOCAL, ANY = "\ue000", "\ue001", "\ue002", "\ue003"
 GAPS = {RANK: "{rank}", NODE: "{node}", LOCAL: "{local}", ANY: "{any}"}
@@ -43,7 +43,7 @@ _LAUNCHERS = frozenset({"torchrun", "mpirun", "mpiexec", "orterun"})
 _PLACEHOLDER = re.compile(r"%(\d{0,2})([%A-Za-z])")
 
 
-class Origin(StrEnum):
+class LogOrigin(StrEnum):
     """How a log of a job was found; the values are words of the report."""
 
     OUTPUT = "standard output"
@@ -62,7 +62,7 @@ class LogPattern(NamedTuple):
 
     path: str
     """Absolute, with gaps."""
-    origin: Origin
+    origin: LogOrigin
     how: str
     """The words that name it, such as `srun --output=%x_%t.log`."""
     append: bool = False
@@ -120,7 +120,7 @@ def declared_logs(script: str, surroundings: Surroundings) -> Declared:
     )
 
 
-def of_pattern(text: str, surroundings: Surroundings, origin: Origin, how: str, *, append: bool = False) -> LogPattern | None:
+def of_pattern(text: str, surroundings: Surroundings, origin: LogOrigin, how: str, *, append: bool = False) -> LogPattern | None:
     """Return a pattern as a directive or a site's setting writes it, with `%j`, `$NAME` and `*`; None where it names no file."""
     reading = _Reading(surroundings)
     word = next((command.words[0] for command in commands(f'"{text.replace("*", ANY)}"') if command.words), None)
@@ -142,7 +142,7 @@ class _Reading:
     _folders: list[str | None] = field(default_factory=list)
     _pipeline_writes_data: bool = False
 
-    def take(self, command: Command) -> None:
+    def take(self, command: ShellCommand) -> None:
         self._enter(command.level)
         for name, word in command.assignments:
             self._assign(name, self.values(word))
@@ -176,7 +176,7 @@ class _Reading:
 
     # What programs are told
 
-    def _programs(self, command: Command) -> None:
+    def _programs(self, command: ShellCommand) -> None:
         words = command.words
         names = [_program(word) for word in words]
         if not names or names[0] in ("echo", "printf"):
@@ -197,7 +197,7 @@ class _Reading:
         append = any(word.plain in ("-a", "--append") or re.fullmatch(r"-[aip]*a[aip]*", word.plain) for word in words)
         for word in words:
             if not word.plain.startswith("-"):
-                self._add(word, Origin.REDIRECTION, f"tee{' -a' if append else ''} {word.source}", append=append)
+                self._add(word, LogOrigin.REDIRECTION, f"tee{' -a' if append else ''} {word.source}", append=append)
 
     def _srun(self, words: Sequence[Word], begin: int) -> int:
         """Read the options of srun and return where its program stands."""
@@ -223,7 +223,7 @@ class _Reading:
                 files.append((value, name))
             mode = value.plain if name == "open-mode" and value is not None else mode
         for word, name in files:
-            self._add(word, Origin.STEP, f"srun --{name}={word.source}", append=mode.startswith("a"), step=True)
+            self._add(word, LogOrigin.STEP, f"srun --{name}={word.source}", append=mode.startswith("a"), step=True)
         return place
 
     def _launcher(self, words: Sequence[Word]) -> None:
@@ -232,18 +232,20 @@ class _Reading:
         if folder is not None and any(name in options for name in ("redirects", "tee", "r", "t")):
             for stream in ("stdout", "stderr"):
                 path = f"/{ANY}/attempt_{ANY}/{LOCAL}/{stream}.log"
-                self._add(folder, Origin.OPTION, f"torchrun --log-dir {folder.source}", behind=path)
+                self._add(folder, LogOrigin.OPTION, f"torchrun --log-dir {folder.source}", behind=path)
         folder = options.get("output-filename")
         if folder is not None:
             for stream in ("stdout", "stderr"):
-                self._add(folder, Origin.OPTION, f"mpirun --output-filename {folder.source}", behind=f"/{ANY}/rank.{RANK}/{stream}")
+                self._add(
+                    folder, LogOrigin.OPTION, f"mpirun --output-filename {folder.source}", behind=f"/{ANY}/rank.{RANK}/{stream}"
+                )
 
     def _log_options(self, words: Sequence[Word]) -> None:
         options = _options(words)
         for name in ("log-file", "logfile", "log-path"):
             word = options.get(name)
             if word is not None:
-                self._add(word, Origin.OPTION, f"--{name} {word.source}", append=True)
+                self._add(word, LogOrigin.OPTION, f"--{name} {word.source}", append=True)
 
     def _inner(self, words: Sequence[Word], names: Sequence[str], level: int) -> None:
         """Read what a shell is given: the text behind `-c`, or a script of its own."""
@@ -271,7 +273,7 @@ class _Reading:
             if path and not any(gap in path for gap in GAPS):
                 self.called.append(path)
 
-    def _redirected(self, command: Command, redirection: Redirection) -> None:
+    def _redirected(self, command: ShellCommand, redirection: Redirection) -> None:
         if not redirection.target.source and all(piece.gap for piece in redirection.target.pieces):
             return  # `> >(tee file)`: what it runs is read as a command of its own
         names = [_program(word) for word in command.words]
@@ -283,11 +285,11 @@ class _Reading:
         if writes_data or (not program and names and not executed and names[0] != "time"):
             return
         sign = {"1": ">", "2": "2>", "&": "&>"}.get(redirection.descriptor, ">") + (">" if redirection.append else "")
-        self._add(redirection.target, Origin.REDIRECTION, f"{sign} {redirection.target.source}", append=redirection.append)
+        self._add(redirection.target, LogOrigin.REDIRECTION, f"{sign} {redirection.target.source}", append=redirection.append)
 
     # From words to paths
 
-    def _add(self, word: Word, origin: Origin, how: str, *, append: bool = False, step: bool = False, behind: str = "") -> None:
+    def _add(self, word: Word, origin: LogOrigin, how: str, *, append: bool = False, step: bool = False, behind: str = "") -> None:
         values = self.values(word)
         for value in values:
             text = (_placed(value, self.around.placeholders) if step else value) + behind
@@ -304,13 +306,13 @@ class _Reading:
 
     def values(self, word: Word) -> list[str]:
         """Return what a word may be, the likeliest first; gaps stand for what is not known."""
-        found = [""]
+        values = [""]
         for place, piece in enumerate(word.pieces):
             options = self._of_piece(piece, first=place == 0)
-            found = [before + option for before in found for option in options][:MOST_VALUES]
-        return found
+            values = [prefix + option for prefix in values for option in options][:MOST_VALUES]
+        return values
 
-    def _of_piece(self, piece: Piece, *, first: bool) -> list[str]:
+    def _of_piece(self, piece: WordPiece, *, first: bool) -> list[str]:
         if piece.gap:
             return [ANY]
         if not piece.name:
@@ -325,9 +327,9 @@ class _Reading:
             return self._assigned[piece.name]
         if piece.name.isdecimal() and 0 < int(piece.name) <= len(self.around.arguments):
             return [self.around.arguments[int(piece.name) - 1]]
-        known = self.around.variables.get(piece.name)
-        if known is not None and (known or piece.default is None):
-            return [known]
+        value = self.around.variables.get(piece.name)
+        if value is not None and (value or piece.default is None):
+            return [value]
         if piece.default is not None:
             inner = next(iter(commands(f'"{piece.default}"')), None)
             return self.values(inner.words[0]) if inner is not None and inner.words else [piece.default]
@@ -364,11 +366,11 @@ def _program_of(words: Sequence[Word]) -> str:
 def _behind(word: Word, count: int) -> Word:
     """Return a word without its first characters, which are text."""
     pieces = list(word.pieces)
-    left = count
-    while pieces and left > 0 and not pieces[0].name and not pieces[0].gap:
-        taken = min(left, len(pieces[0].text))
-        pieces[0] = pieces[0]._replace(text=pieces[0].text[taken:])
-        left -= taken
+    chars_left = count
+    while pieces and chars_left > 0 and not pieces[0].name and not pieces[0].gap:
+        cut_chars = min(chars_left, len(pieces[0].text))
+        pieces[0] = pieces[0]._replace(text=pieces[0].text[cut_chars:])
+        chars_left -= cut_chars
         if not pieces[0].text:
             del pieces[0]
     return Word(tuple(pieces), word.source[count:])
@@ -376,14 +378,14 @@ def _behind(word: Word, count: int) -> Word:
 
 def _options(words: Sequence[Word]) -> dict[str, Word]:
     """Return the options of a command line by name, `_` as `-`; an option without a value has the next word, whatever that is."""
-    found: dict[str, Word] = {}
+    options: dict[str, Word] = {}
     for place, word in enumerate(words):
         match = re.match(r"--?([A-Za-z][\w-]*)(=)?", word.source)
         if match is not None and word.pieces and word.pieces[0].text.startswith("-"):
             value = _behind(word, match.end()) if match[2] else words[place + 1] if place + 1 < len(words) else None
             if value is not None:
-                found.setdefault(match[1].replace("_", "-"), value)
-    return found
+                options.setdefault(match[1].replace("_", "-"), value)
+    return options
 
 
 def _placed(text: str, placeholders: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ _TAIL_STEP, _TAIL_MOST = 64 << 10, 4 << 20
 _FINGERPRINT = 256
 
 
-class Growth(Enum):
+class DocumentGrowth(Enum):
     """What happened to the file since the last look."""
 
     NONE = "none"
@@ -125,34 +125,38 @@ class Document:
                 self._before.append(self._newlines)
         return not self.complete
 
-    def grow(self) -> Growth:
+    def grow(self) -> DocumentGrowth:
         """Look at the file again; lines that were appended get their numbers from `build`."""
         if self._spool is not None:
-            return Growth.NONE
+            return DocumentGrowth.NONE
         try:
             now = status_of(self.path)
         except OSError:
-            return self._grown(os.fstat(self._descriptor).st_size, Growth.GONE) if self._descriptor is not None else Growth.GONE
+            return (
+                self._grown(os.fstat(self._descriptor).st_size, DocumentGrowth.GONE)
+                if self._descriptor is not None
+                else DocumentGrowth.GONE
+            )
         if now.st_ino != self._inode:
             if now.st_size == 0:  # its successor has nothing to show yet
-                return Growth.NONE
+                return DocumentGrowth.NONE
             return self._restart()
         if now.st_size < self.size or not self._same_start():
             return self._restart()
-        return self._grown(now.st_size, Growth.NONE)
+        return self._grown(now.st_size, DocumentGrowth.NONE)
 
     def lines(self, first: int, count: int) -> list[Line]:
         """Return lines from number `first` on, at most `count`, those that have numbers; fewer where the file was cut meanwhile."""
-        found: list[Line] = []
+        lines: list[Line] = []
         number, last = max(first, 1), min(first + count - 1, self.count)
         while number <= last:
             page = self._page(self._block_of(number))
             texts = page.texts[number - page.first : last + 1 - page.first]
             if not texts:
                 break
-            found += [Line(number + place, clean(raw)) for place, raw in enumerate(texts)]
+            lines += [Line(number + place, clean(raw)) for place, raw in enumerate(texts)]
             number += len(texts)
-        return found
+        return lines
 
     def tail(self, count: int) -> Tail:
         """Return the last lines, oldest first, reading backwards: at most `count` and 4 MiB."""
@@ -219,22 +223,22 @@ class Document:
             os.close(descriptor)
             self._descriptor = None
 
-    def _restart(self) -> Growth:
+    def _restart(self) -> DocumentGrowth:
         try:
             self._begin()
         except OSError:
-            return Growth.GONE
+            return DocumentGrowth.GONE
         self.restarts += 1
-        return Growth.RESTARTED
+        return DocumentGrowth.RESTARTED
 
-    def _grown(self, size: int, otherwise: Growth) -> Growth:
+    def _grown(self, size: int, otherwise: DocumentGrowth) -> DocumentGrowth:
         if size <= self.size:
             return otherwise
         self.size = size
         if len(self._start) < _FINGERPRINT:
             self._start = self._read(0, _FINGERPRINT)
         self._cache.forget_end(self)
-        return Growth.GREW
+        return DocumentGrowth.GREW
 
     def _same_start(self) -> bool:
         """Tell whether the file still begins as it did: one that was truncated and grew past its old size does not."""

@@ -29,7 +29,7 @@ _EPOCH = re.compile(
     r"(?<![\w.-])epochs?['\"]?\s{0,4}[:=#\[(]{0,2}\s{0,4}(\d{1,7})(?!\d|\.\d|\s?%)(?:\s{0,4}(?:/|of)\s{0,4}(\d{1,7}))?",
     re.IGNORECASE,
 )
-_WITHIN = re.compile(r"\[\s{0,12}(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})\b")
+_INNER_COUNT = re.compile(r"\[\s{0,12}(\d{1,12})\s{0,4}/\s{0,4}(\d{1,12})\b")
 """Behind the number of an epoch: how much of it is done. Source: pytorch/examples, mnist/main.py."""
 _AMOUNT = re.compile(
     r"(?<![\w.-])(?:(?:num|consumed|total|seen|trained|train|global)[ _])?(samples|tokens|examples|images|sequences)"
@@ -56,7 +56,7 @@ def counts_of(lines: Iterable[Line]) -> Counts | None:
     A line says it all (`Epoch 3 loss 0.41`), or the epoch stands in a line before it (Keras). Losses of a validation do not count.
     An epoch that is drawn again and again counts once, with its last loss.
     """
-    found: dict[str, dict[tuple[int, int], MetricPoint]] = {}
+    points_by_unit: dict[str, dict[tuple[int, int], MetricPoint]] = {}
     runs: dict[str, int] = {}
     epoch: int | None = None
     for line in lines:
@@ -72,22 +72,24 @@ def counts_of(lines: Iterable[Line]) -> Counts | None:
         for unit, count in _counted(text, epoch):
             if count > LARGEST_STEP:
                 continue
-            of_unit = found.setdefault(unit, {})
+            of_unit = points_by_unit.setdefault(unit, {})
             last = next(reversed(of_unit), None)
             if last is not None and count < last[1]:
                 runs[unit] = runs.get(unit, 0) + 1  # it went back: a run of its own
             of_unit[runs.get(unit, 0), count] = MetricPoint(count, float(loss), None, line.number)
-    if not found:
+    if not points_by_unit:
         return None
-    unit = max(found, key=lambda one: (len(found[one]), one != "epochs"))
-    return Counts(unit, tuple(found[unit].values()))
+    unit = max(points_by_unit, key=lambda name: (len(points_by_unit[name]), name != "epochs"))
+    return Counts(unit, tuple(points_by_unit[unit].values()))
 
 
 def _counted(text: str, epoch: int | None) -> list[tuple[str, int]]:
     amounts = [(match[1].lower(), int(match[2])) for match in _AMOUNT.finditer(text)]
     if (match := _EPOCH.search(text)) is not None:
-        within = _WITHIN.search(text, match.end(), match.end() + 40)
-        inner = [("samples of an epoch", int(match[1]) * int(within[2]) + int(within[1]))] if within is not None else []
+        inner_match = _INNER_COUNT.search(text, match.end(), match.end() + 40)
+        inner = (
+            [("samples of an epoch", int(match[1]) * int(inner_match[2]) + int(inner_match[1]))] if inner_match is not None else []
+        )
         return [*amounts, *inner, ("epochs", int(match[1]))]
     if epoch is not None and _BAR.match(text):
         return [*amounts, ("epochs", epoch)]

@@ -42,7 +42,7 @@ class Fold:
         return self.last - self.first + 1
 
 
-class Run(NamedTuple):
+class FoldRun(NamedTuple):
     """Consecutive lines that one filter covers."""
 
     first: int
@@ -51,7 +51,7 @@ class Run(NamedTuple):
     """Pattern number of the filter; `BLANK` for blank lines."""
 
 
-class Said(NamedTuple):
+class KeyedLine(NamedTuple):
     """A line that no filter covers."""
 
     position: int
@@ -70,17 +70,17 @@ def key_of(text: str) -> int:
     return hash(body)
 
 
-def routine_folds(runs: Iterable[Run], names: Mapping[int, str], apart: Sequence[int] = ()) -> list[Fold]:
+def routine_folds(runs: Iterable[FoldRun], names: Mapping[int, str], unfolded: Sequence[int] = ()) -> list[Fold]:
     """Return folds for runs that follow upon one another.
 
     Args:
         runs: Ascending.
         names: What the lines of a filter are, by pattern number.
-        apart: Positions that stay visible, ascending.
+        unfolded: Positions that stay visible, ascending.
     """
     folds: list[Fold] = []
-    group: list[Run] = []
-    for run in chain(_without(runs, apart), [Run(-2, -2, BLANK)]):
+    group: list[FoldRun] = []
+    for run in chain(_without(runs, unfolded), [FoldRun(-2, -2, BLANK)]):
         if group and run.first != group[-1].last + 1:
             if group[-1].last - group[0].first + 1 >= FEWEST:
                 folds.append(Fold(group[0].first, group[-1].last, _routine_label(group, names)))
@@ -89,25 +89,25 @@ def routine_folds(runs: Iterable[Run], names: Mapping[int, str], apart: Sequence
     return folds
 
 
-def _without(runs: Iterable[Run], apart: Sequence[int]) -> Iterable[Run]:
-    if not apart:
+def _without(runs: Iterable[FoldRun], unfolded: Sequence[int]) -> Iterable[FoldRun]:
+    if not unfolded:
         return runs
-    return chain.from_iterable(_split(run, apart) for run in runs)
+    return chain.from_iterable(_split(run, unfolded) for run in runs)
 
 
-def _split(run: Run, apart: Sequence[int]) -> list[Run]:
+def _split(run: FoldRun, unfolded: Sequence[int]) -> list[FoldRun]:
     parts, first = [], run.first
-    for position in apart:
+    for position in unfolded:
         if first <= position <= run.last:
             if position > first:
-                parts.append(Run(first, position - 1, run.kind))
+                parts.append(FoldRun(first, position - 1, run.kind))
             first = position + 1
     if first <= run.last:
-        parts.append(Run(first, run.last, run.kind))
+        parts.append(FoldRun(first, run.last, run.kind))
     return parts
 
 
-def _routine_label(group: Sequence[Run], names: Mapping[int, str]) -> str:
+def _routine_label(group: Sequence[FoldRun], names: Mapping[int, str]) -> str:
     counts: Counter[str] = Counter()
     for run in group:
         if run.kind != BLANK:
@@ -119,36 +119,36 @@ def _routine_label(group: Sequence[Run], names: Mapping[int, str]) -> str:
     return f"… {total:,} lines: {', '.join(kinds)}{'' if len(kinds) == len(counts) else ' and more'}"
 
 
-def repeat_folds(said: Sequence[Said], apart: Sequence[int] = ()) -> list[Fold]:
+def repeat_folds(lines: Sequence[KeyedLine], unfolded: Sequence[int] = ()) -> list[Fold]:
     """Return folds for lines that say what the line before them says, or what another rank said shortly before.
 
     Args:
-        said: Ascending by position.
-        apart: Positions that stay visible, ascending.
+        lines: Ascending by position.
+        unfolded: Positions that stay visible, ascending.
     """
-    visible = set(apart)
-    seen: dict[int, tuple[int, int]] = {}
+    visible = set(unfolded)
+    last_seen: dict[int, tuple[int, int]] = {}
     folds: list[Fold] = []
-    head, run = Said(-2, 0, NO_RANK), list[Said]()
-    for count, line in enumerate(said):
-        at, rank = seen.get(line.key, (-WINDOW - 1, line.rank))
-        beside = line.position == (run[-1].position if run else head.position) + 1
-        again = line.key == (run[-1].key if run else head.key) and beside
-        repeats = line.position not in visible and (again or (count - at <= WINDOW and rank not in (line.rank, NO_RANK)))
-        if run and not (repeats and beside):
+    head, run = KeyedLine(-2, 0, NO_RANK), list[KeyedLine]()
+    for count, line in enumerate(lines):
+        at, rank = last_seen.get(line.key, (-WINDOW - 1, line.rank))
+        is_next = line.position == (run[-1].position if run else head.position) + 1
+        is_repeated = line.key == (run[-1].key if run else head.key) and is_next
+        repeats = line.position not in visible and (is_repeated or (count - at <= WINDOW and rank not in (line.rank, NO_RANK)))
+        if run and not (repeats and is_next):
             folds += _repeat_fold(head, run)
             head, run = run[-1], []
         if repeats:
-            if not run and not beside:
-                head = Said(-2, 0, NO_RANK)
+            if not run and not is_next:
+                head = KeyedLine(-2, 0, NO_RANK)
             run.append(line)
         else:
             head = line
-            seen[line.key] = (count, line.rank)
+            last_seen[line.key] = (count, line.rank)
     return folds + (_repeat_fold(head, run) if run else [])
 
 
-def _repeat_fold(head: Said, run: list[Said]) -> list[Fold]:
+def _repeat_fold(head: KeyedLine, run: list[KeyedLine]) -> list[Fold]:
     """Return the fold of lines that repeat others; it takes in the line before them where all repeat that one."""
     if head.position == run[0].position - 1 and all(line.key == head.key for line in run):
         whole = [head, *run]
@@ -161,14 +161,14 @@ def _repeat_fold(head: Said, run: list[Said]) -> list[Fold]:
     return [Fold(run[0].position, run[-1].position, f"… {len(run):,} lines as above" + (f", of {of}" if of else ""))]
 
 
-def _times(lines: Sequence[Said]) -> str:
+def _times(lines: Sequence[KeyedLine]) -> str:
     ranks = {line.rank for line in lines} - {NO_RANK}
     if len(ranks) > 1:
         return f"× {len(ranks):,} ranks [{ranges(sorted(ranks))}]"
     return f"× {len(lines):,}"
 
 
-def _ranks(lines: Sequence[Said]) -> str:
+def _ranks(lines: Sequence[KeyedLine]) -> str:
     ranks = sorted({line.rank for line in lines} - {NO_RANK})
     return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}" if ranks else ""
 

@@ -11,11 +11,11 @@ from collections.abc import Container, Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 
-from assistant.logs.masks import Mask
+from assistant.logs.masks import WordMask
 
 MANY = 5
 """Different words at one place, all else being equal, that make it the place of a value."""
-ALIKE = 0.7
+LEAST_SIMILARITY = 0.7
 """Share of the words that lines of one template have in common at least."""
 
 CROWD = 100
@@ -31,7 +31,7 @@ Words = tuple[str, ...]
 _TOKEN = re.compile(r"[^\s=:,;|()\[\]{}<>\"]+|(?<=[=(\[])(?=[\s,;)\]]|\Z)|.")
 _WORDY = re.compile(r"[^\W_]")
 _VALUE = re.compile("[\x01-\x0f]")
-_NAMED = re.compile(r"(?=[^_.$]*+[_.$])[\w.$-]++|[A-Z]?[a-z0-9]+[A-Z]\w*")
+_NAME_WORD = re.compile(r"(?=[^_.$]*+[_.$])[\w.$-]++|[A-Z]?[a-z0-9]+[A-Z]\w*")
 
 
 class Fitting:
@@ -49,9 +49,9 @@ class Fitting:
         if key in self._exact:
             return key
         words = tuple(_TOKEN.findall(key))
-        for first in (words[0] if words else "", Mask.WORD.value):
+        for first in (words[0] if words else "", WordMask.WORD.value):
             for template, text in self._leaves.get((len(words), first), ()):
-                if all(a == b or a == Mask.WORD for a, b in zip(template, words, strict=True)):
+                if all(a == b or a == WordMask.WORD for a, b in zip(template, words, strict=True)):
                     return text
         return None
 
@@ -102,15 +102,15 @@ def _open_places(group: set[Words]) -> dict[Words, Words]:
     """Return the lines that have places where many words were seen, all else being equal, with those places open."""
     if len(group) < 2:
         return {}
-    seen: dict[tuple[int, int], list[Words]] = defaultdict(list)
+    by_open_place: dict[tuple[int, int], list[Words]] = defaultdict(list)
     for words in group:
         hashes = [_mark(place, word) for place, word in enumerate(words)]
         whole = sum(hashes)
         for place, word in enumerate(words):
             if _kind(word):
-                seen[place, whole - hashes[place]].append(words)
+                by_open_place[place, whole - hashes[place]].append(words)
     places: dict[Words, set[int]] = defaultdict(set)
-    for (place, _), lines in seen.items():
+    for (place, _), lines in by_open_place.items():
         if len(lines) >= 2 and _holds_values([words[place] for words in lines], place <= _first_word(lines[0])):
             for words in lines:
                 places[words].add(place)
@@ -142,16 +142,16 @@ def _holds_values(words: Sequence[str], first: bool) -> bool:
         first: Whether the place is that of the first word, which mostly names what is said.
     """
     valued = sum(_kind(word) is _Kind.VALUED for word in words)
-    named = sum(_kind(word) is _Kind.NAMED for word in words)
-    plain = len(words) - valued - named
+    name_count = sum(_kind(word) is _Kind.NAMED for word in words)
+    plain = len(words) - valued - name_count
     if first:
-        return plain + named == 0 or len(words) >= 4 * MANY
-    return valued >= 2 or (2 * valued + named >= 3 and named + valued > plain) or len(words) >= MANY
+        return plain + name_count == 0 or len(words) >= 4 * MANY
+    return valued >= 2 or (2 * valued + name_count >= 3 and name_count + valued > plain) or len(words) >= MANY
 
 
 def _with_open(words: Words, places: Iterable[int]) -> Words:
     at = set(places)
-    return tuple(Mask.WORD.value if place in at else word for place, word in enumerate(words))
+    return tuple(WordMask.WORD.value if place in at else word for place, word in enumerate(words))
 
 
 def _merged(group: set[Words]) -> dict[Words, Words]:
@@ -159,10 +159,10 @@ def _merged(group: set[Words]) -> dict[Words, Words]:
     for words in group:
         first = next((word for word in words if _WORDY.search(word)), "")
         leaves[first].append(words)
-    found: dict[Words, Words] = {}
+    merged: dict[Words, Words] = {}
     for leaf in leaves.values():
-        found |= _merged_leaf(leaf)
-    return found
+        merged |= _merged_leaf(leaf)
+    return merged
 
 
 def _merged_leaf(leaf: list[Words]) -> dict[Words, Words]:
@@ -175,18 +175,18 @@ def _merged_leaf(leaf: list[Words]) -> dict[Words, Words]:
             clusters.append(words)
         else:
             both = zip(words, clusters[number], strict=True)
-            clusters[number] = tuple(a if a == b else Mask.WORD.value for a, b in both)
+            clusters[number] = tuple(a if a == b else WordMask.WORD.value for a, b in both)
         home.append((words, number))
     return {words: clusters[number] for words, number in home}
 
 
-def _alike(one: Words, other: Words) -> bool:
-    same = differ = 0.0
+def _alike(words: Words, other_words: Words) -> bool:
+    equal_weight = differ = 0.0
     places = 0
     plain = True
-    for a, b in zip(one, other, strict=True):
+    for a, b in zip(words, other_words, strict=True):
         if a == b:
-            same += _SAME[_kind(a)]
+            equal_weight += _SIMILARITY[_kind(a)]
         elif not _kind(a) or not _kind(b):
             return False
         else:
@@ -195,7 +195,7 @@ def _alike(one: Words, other: Words) -> bool:
             places += 1
             differ += (PLAIN, 1, 0.5)[names]
     # one plain word alone makes no value: many of them would have opened the place already
-    return not (plain and places == 1) and same > 0 and same >= ALIKE * (same + differ)
+    return not (plain and places == 1) and equal_weight > 0 and equal_weight >= LEAST_SIMILARITY * (equal_weight + differ)
 
 
 class _Kind(IntEnum):
@@ -211,7 +211,7 @@ class _Kind(IntEnum):
     """A mask, nothing, or a word with a mask in it."""
 
 
-_SAME = (0.0, 1.0, 1.0, 0.0)
+_SIMILARITY = (0.0, 1.0, 1.0, 0.0)
 """How much a token that two lines have in common, by its kind, speaks for one template."""
 
 
@@ -221,4 +221,4 @@ def _kind(word: str) -> _Kind:
         return _Kind.VALUED
     if not _WORDY.search(word):
         return _Kind.SIGN
-    return _Kind.NAMED if _NAMED.fullmatch(word) else _Kind.PLAIN
+    return _Kind.NAMED if _NAME_WORD.fullmatch(word) else _Kind.PLAIN

@@ -19,7 +19,7 @@ _MAX_RUNS = 100_000
 _PER_CHUNK = 150  # what Python adds to the bytes of a chunk
 
 
-class Runs:
+class LineRuns:
     """Ascending line numbers, stored as runs."""
 
     def __init__(self, runs: list[tuple[int, int]]) -> None:
@@ -89,10 +89,10 @@ class Keeper:
         while len(self._tail) > 1 and self._too_much(self._tail[0]):
             self._condense(self._tail.popleft())
 
-    def result(self) -> tuple[Lines, Runs, list[tuple[int, int, int]]]:
+    def result(self) -> tuple[Lines, LineRuns, list[tuple[int, int, int]]]:
         """Return the kept lines, the uncovered runs and the covered runs (first, last, filter number)."""
         tail = [(block.first, block.text) for block in self._tail]
-        uncovered = Runs([(first, last) for first, last, _ in self._uncovered.all()])
+        uncovered = LineRuns([(first, last) for first, last, _ in self._uncovered.all()])
         return Lines([*self._head, *self._first, *self._last, *tail]), uncovered, self._covered.all()
 
     def _too_much(self, oldest: Block) -> bool:
@@ -110,9 +110,9 @@ class Keeper:
         starts = np.concatenate(([0], edges))
         stops = np.concatenate((edges, [len(block.cover)]))
         kinds = block.cover[starts]
-        for chosen, runs in ((kinds == 0, self._uncovered), (kinds > 0, self._covered)):
-            first, last = starts[chosen] + block.first, stops[chosen] + (block.first - 1)
-            runs.extend(list(zip(first.tolist(), last.tolist(), (kinds[chosen] - 1).tolist(), strict=True)))
+        for is_kind, runs in ((kinds == 0, self._uncovered), (kinds > 0, self._covered)):
+            first, last = starts[is_kind] + block.first, stops[is_kind] + (block.first - 1)
+            runs.extend(list(zip(first.tolist(), last.tolist(), (kinds[is_kind] - 1).tolist(), strict=True)))
 
     def _condense(self, block: Block) -> None:
         """Keep what no filter covers and what stands around hits."""
@@ -140,12 +140,12 @@ class Keeper:
         steps = np.zeros(count + 1, dtype=np.int64)
         np.add.at(steps, np.clip(near - AROUND, 0, count), 1)
         np.add.at(steps, np.clip(near + AROUND + 1, 0, count), -1)
-        kept = np.flatnonzero((np.cumsum(steps)[:count] > 0) | (block.cover == 0))
-        if not len(kept):
+        kept_lines = np.flatnonzero((np.cumsum(steps)[:count] > 0) | (block.cover == 0))
+        if not len(kept_lines):
             return []
-        breaks = np.flatnonzero(np.diff(kept) > 4)
-        starts = np.concatenate((kept[:1], kept[breaks + 1]))
-        stops = np.concatenate((kept[breaks], kept[-1:])) + 1
+        breaks = np.flatnonzero(np.diff(kept_lines) > 4)
+        starts = np.concatenate((kept_lines[:1], kept_lines[breaks + 1]))
+        stops = np.concatenate((kept_lines[breaks], kept_lines[-1:])) + 1
         return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 

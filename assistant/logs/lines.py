@@ -43,14 +43,14 @@ def clean(raw: bytes) -> str:
 
 def _last_state(states: Sequence[str]) -> str:
     """Return the last state of a progress bar, after any earlier text that is no state of it."""
-    kept: list[str] = []
+    latest_states: list[str] = []
     words: set[str] = set()
     for state in reversed(states[-500:]):
         own = set(_WORDS.findall(state))
-        if state.strip() and (not kept or not own <= words):
-            kept.append(state)
+        if state.strip() and (not latest_states or not own <= words):
+            latest_states.append(state)
             words |= own
-    return " ".join(reversed(kept))
+    return " ".join(reversed(latest_states))
 
 
 class Lines(Sequence[Line]):
@@ -102,13 +102,13 @@ class Lines(Sequence[Line]):
     def window(self, first: int, last: int) -> list[Line]:
         """Return the kept lines from number `first` to number `last`, both included."""
         place = max(bisect_right(self._firsts, first) - 1, 0)
-        found: list[Line] = []
+        lines: list[Line] = []
         while place < len(self._chunks) and self._firsts[place] <= last:
             start = max(first - self._firsts[place], 0)
             stop = min(last + 1 - self._firsts[place], self._counts[place])
-            found += [self._line(place, offset) for offset in range(start, stop)]
+            lines += [self._line(place, offset) for offset in range(start, stop)]
             place += 1
-        return found
+        return lines
 
     def tail(self, count: int) -> list[Line]:
         """Return the last `count` kept lines, oldest first."""

@@ -30,7 +30,7 @@ _MAY_BEGIN = b"[0123456789 rdR"
 _DIGITS = re.compile(r"\d+")
 
 
-class Mark(NamedTuple):
+class RankMark(NamedTuple):
     """What launchers put before a line."""
 
     rank: int | None
@@ -38,12 +38,12 @@ class Mark(NamedTuple):
     """Characters of it that tell nothing once the rank is shown beside the line; 0 where a time stands before the rank."""
 
 
-def rank_mark(text: str) -> Mark:
+def rank_mark(text: str) -> RankMark:
     """Return the rank that stands before a line: `[rank3]: `, `3: `, `[1,3]<stderr>: `."""
     match = _RANK_TEXT.match(text)
     if match is None or (rank := _rank(match)) is None:
-        return Mark(None, 0)
-    return Mark(rank, 0 if match["when"] else match.end())
+        return RankMark(None, 0)
+    return RankMark(rank, 0 if match["when"] else match.end())
 
 
 def ranks_of(block: bytes, ends: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -61,9 +61,9 @@ def ranks_of(block: bytes, ends: NDArray[np.int64]) -> NDArray[np.int32]:
     may[np.frombuffer(_MAY_BEGIN, dtype=np.uint8)] = True
     data = np.frombuffer(block, dtype=np.uint8)
     filled = np.flatnonzero(ends > starts)
-    chosen = filled[may[data[starts[filled]]]]
+    marked = filled[may[data[starts[filled]]]]
     match_at = _RANK_BYTES.match
-    for place, start in zip(chosen.tolist(), starts[chosen].tolist(), strict=True):
+    for place, start in zip(marked.tolist(), starts[marked].tolist(), strict=True):
         match = match_at(block, start, start + 120)
         rank = _rank(match) if match is not None else None
         if rank is not None:
@@ -72,8 +72,8 @@ def ranks_of(block: bytes, ends: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def _rank(match: re.Match[str] | re.Match[bytes]) -> int | None:
-    found = match["rank"] or match["bare"] or match["task"]
-    return int(found) if found is not None else None
+    rank_text = match["rank"] or match["bare"] or match["task"]
+    return int(rank_text) if rank_text is not None else None
 
 
 def times_of(lines: Sequence[bytes]) -> NDArray[np.int64]:
@@ -138,12 +138,12 @@ def siblings(path: Path, most: int = 4096) -> list[Path]:
         before, after = part[: numbers[-1].start()], part[numbers[-1].end() :]
         pattern = re.compile(f"{re.escape(before)}(\\d+){re.escape(after)}")
         folder = path.parent if depth == 0 else path.parent.parent
-        found: dict[int, Path] = {}
+        paths_by_rank: dict[int, Path] = {}
         for entry in folder.iterdir() if folder.is_dir() else ():
             match = pattern.fullmatch(entry.stem if depth == 0 else entry.name)
             candidate = entry if depth == 0 else entry / path.name
             if match is not None and entry.suffix == (path.suffix if depth == 0 else entry.suffix) and candidate.is_file():
-                found.setdefault(int(match[1]), candidate)
-        if len(found) > 1:
-            return [found[rank] for rank in sorted(found)][:most]
+                paths_by_rank.setdefault(int(match[1]), candidate)
+        if len(paths_by_rank) > 1:
+            return [paths_by_rank[rank] for rank in sorted(paths_by_rank)][:most]
     return [path]

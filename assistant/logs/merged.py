@@ -20,7 +20,7 @@ MOST_LINES = 4_000_000
 """Lines that are merged; of more the last ones of each file."""
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """A line of one of the files."""
 
     source: int
@@ -98,12 +98,12 @@ class Merged:
         self._append()
         return self.count - before
 
-    def places(self, first: int, count: int) -> list[Place]:
+    def places(self, first: int, count: int) -> list[LinePlace]:
         """Return what stands from a position on, counted from 0."""
         part = slice(first, first + count)
-        return [Place(*pair) for pair in zip(self._sources[part].tolist(), self._numbers[part].tolist(), strict=True)]
+        return [LinePlace(*pair) for pair in zip(self._sources[part].tolist(), self._numbers[part].tolist(), strict=True)]
 
-    def position(self, place: Place) -> int | None:
+    def position(self, place: LinePlace) -> int | None:
         """Return where a line stands; None when it is not (yet) among the merged ones."""
         index = place.number - self._firsts[place.source]
         positions = self.positions(place.source)
@@ -146,7 +146,7 @@ class Merged:
 
         waiting = [np.concatenate(times) if times else np.empty(0, np.int64) for times in self._times]
         self._times = [[] for _ in self.documents]
-        year = next((found for times in waiting if (found := _year(times)) is not None), None)
+        year = next((file_year for times in waiting if (file_year := _year(times)) is not None), None)
         keys = [self._ordered(source, times, year) for source, times in enumerate(waiting)]
         order = np.argsort(np.concatenate(keys), kind="stable")
         sizes = [len(key) for key in keys]

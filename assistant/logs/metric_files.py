@@ -73,7 +73,7 @@ def written_files(job: Job, names: Mapping[str, str], *, events: bool = False) -
     """
     if job.started is None or job.work_dir is None or not job.dated_logs:
         return []
-    found: list[tuple[float, MetricFile]] = []
+    candidates: list[tuple[float, MetricFile]] = []
     for folder in _folders(job):
         try:
             entries = list_folder(folder, MOST_ENTRIES)
@@ -82,32 +82,34 @@ def written_files(job: Job, names: Mapping[str, str], *, events: bool = False) -
         for path in entries:
             kind = names.get(path.name, "TensorBoard" if events and path.name.startswith("events.out.tfevents.") else "")
             try:
-                written = status_of(path).st_mtime if kind else 0.0
+                modified_s = status_of(path).st_mtime if kind else 0.0
             except OSError:
                 continue
-            begun = _begun(path)
-            if not kind or written < job.started.timestamp() or (begun is not None and begun < job.started):
+            begin_time = _begun(path)
+            if not kind or modified_s < job.started.timestamp() or (begin_time is not None and begin_time < job.started):
                 continue
-            if job.ended is not None and (written > job.ended.timestamp() + LATE_S or (begun is not None and begun > job.ended)):
+            if job.ended is not None and (
+                modified_s > job.ended.timestamp() + LATE_S or (begin_time is not None and begin_time > job.ended)
+            ):
                 continue
             if _of_another(path, job):
                 continue
-            found.append((written, MetricFile(path, kind)))
-    return [file for _, file in sorted(found, key=lambda pair: -pair[0])]
+            candidates.append((modified_s, MetricFile(path, kind)))
+    return [file for _, file in sorted(candidates, key=lambda pair: -pair[0])]
 
 
 def metric_file_points(job: Job) -> tuple[list[MetricPoint], MetricFile | None]:
     """Return the points of the file that shows most steps, and that file; none where no file shows a loss."""
     best: list[MetricPoint] = []
-    chosen: MetricFile | None = None
+    best_file: MetricFile | None = None
     for file in metric_files(job)[:16]:
         try:
             points = summary_points(file.path) if file.how == "wandb" else event_points(read_start(file.path, MOST_BYTES))
         except (OSError, InputError):
             continue
         if len(points) > len(best):
-            best, chosen = points, file
-    return best, chosen
+            best, best_file = points, file
+    return best, best_file
 
 
 def _folders(job: Job) -> Iterator[Path]:
@@ -115,18 +117,18 @@ def _folders(job: Job) -> Iterator[Path]:
     assert job.work_dir is not None
     waiting = [(job.work_dir, 0)]
     if job.spec is not None:
-        named = [value for command in commands(job.spec.script) for value in _values(command.words)]
-        waiting += [(job.work_dir / value, 1) for value in dict.fromkeys(named)][:16]
+        folder_names = [value for command in commands(job.spec.script) for value in _values(command.words)]
+        waiting += [(job.work_dir / value, 1) for value in dict.fromkeys(folder_names)][:16]
     if job.processes is not None:
         waiting += [(folder.path, 0) for folder in job.processes.folders][:16]
         writers = [file.path for file in job.processes.files if file.path.suffix == ".wandb" or _EVENTS.match(file.path.name)]
         waiting += [(path.parent / "files" if path.suffix == ".wandb" else path.parent, DEPTH) for path in writers][:16]
-    seen: set[Path] = set()
-    while waiting and len(seen) < MOST_FOLDERS:
+    seen_folders: set[Path] = set()
+    while waiting and len(seen_folders) < MOST_FOLDERS:
         folder, depth = waiting.pop(0)
-        if folder in seen or not is_folder(folder):
+        if folder in seen_folders or not is_folder(folder):
             continue
-        seen.add(folder)
+        seen_folders.add(folder)
         yield folder
         if depth >= DEPTH:
             continue
@@ -164,9 +166,9 @@ def _of_another(path: Path, job: Job) -> bool:
     except (OSError, InputError):
         return False
     slurm = facts.get("slurm") if isinstance(facts, dict) else None
-    told = str(slurm.get("job_id", "")) if isinstance(slurm, dict) else ""
-    if told:
-        return told not in (job.raw_id, job.id)
+    job_id = str(slurm.get("job_id", "")) if isinstance(slurm, dict) else ""
+    if job_id:
+        return job_id not in (job.raw_id, job.id)
     host = str(facts.get("host", "")).partition(".")[0] if isinstance(facts, dict) else ""
     return bool(host and job.nodes) and host not in {node.partition(".")[0] for node in job.nodes}
 
@@ -196,10 +198,10 @@ def event_points(raw: bytes) -> list[MetricPoint]:
             losses.setdefault(tag, {})[step] = (value, at)
     if not losses:
         return []
-    chosen = max(losses.values(), key=len)
+    longest = max(losses.values(), key=len)
     return [
         MetricPoint(step, loss, norms.get(step), 0, datetime.fromtimestamp(at, UTC) if 0 < at < 1e11 else None)
-        for step, (loss, at) in sorted(chosen.items())
+        for step, (loss, at) in sorted(longest.items())
     ]
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from assistant.logs.counted import LineCount
 from assistant.logs.lines import Line
-from assistant.logs.pairs import DONE, TableReader, pairs_reading
+from assistant.logs.pairs import DONE_WORDS, TableReader, pairs_reading
 from assistant.logs.prefix import DEFAULT_YEAR, parse
 from assistant.records import MetricPoint
 
@@ -78,7 +78,7 @@ _FORMATS = (
     _Format(
         "oss",
         re.compile(
-            rf"\b(?i:(?:(?:{DONE})_)?(?:steps?|iter|iteration)|it|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{{1,15}})"
+            rf"\b(?i:(?:(?:{DONE_WORDS})_)?(?:steps?|iter|iteration)|it|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{{1,15}})"
             r"(?![\d.]*[:\d]\d|[\d.]*\s?%)",
             re.ASCII,
         ),
@@ -172,11 +172,13 @@ class _Bars:
         """Return where the training loop's bar stands at a loss; None where none has moved since the last one, or several have."""
         moved = {of: at for of, at in self._at.items() if at > self._read_at.get(of, -1)}
         self._read_at = dict(self._at)
-        left = {of: at for of, at in moved.items() if of not in self._began_again and (at < of or of == self._believed)} or moved
-        if len(left) > 1:
+        candidates = {
+            of: at for of, at in moved.items() if of not in self._began_again and (at < of or of == self._believed)
+        } or moved
+        if len(candidates) > 1:
             return None
-        self._believed = next(iter(left), self._believed)
-        return left.get(self._believed)
+        self._believed = next(iter(candidates), self._believed)
+        return candidates.get(self._believed)
 
 
 class MetricReader:
@@ -200,14 +202,14 @@ class MetricReader:
 
     def news(self, lines: Iterable[Line]) -> list[MetricPoint]:
         """Return the points of lines that were appended, and forget those before."""
-        given = len(self.points)
+        known_count = len(self.points)
         for line in lines:
             self.take(line)
-        found = self.points[given:]
-        if found:
+        new_points = self.points[known_count:]
+        if new_points:
             self.points, self._counted = self.points[-1:], -1  # what was handed out keeps its number
             self._run_begin, self._led = -1, 0
-        return found
+        return new_points
 
     def settle(self) -> bool:
         """Give lines whose step was counted the steps that they stand for; False where what was read does not prove those."""
@@ -245,9 +247,9 @@ class MetricReader:
     def _take_unknown(self, line: Line) -> None:
         """Read a line of no known format by its names and numbers, or as a row of a table."""
         text = line.text
-        named = any(word in text for word in ("tep", "ter", "pdate", "TEP", "TER"))
-        reading = self._table.take(text) if named or self._table.columns else None
-        if reading is None and named and (":" in text or "=" in text):
+        names_a_step = any(word in text for word in ("tep", "ter", "pdate", "TEP", "TER"))
+        reading = self._table.take(text) if names_a_step or self._table.columns else None
+        if reading is None and names_a_step and (":" in text or "=" in text):
             reading = pairs_reading(text)
         if reading is not None and reading.step <= LARGEST_STEP:
             self._add(line, reading.step, reading.loss, reading.norm)
@@ -282,8 +284,8 @@ class MetricReader:
             return False
         for bar in bars:
             at, of = int(bar["at"]), int(bar["of"])
-            named = bool(bar[1].rpartition("]")[2].strip(" :"))  # behind "]" where an earlier state of it stands before
-            if named:
+            has_name = bool(bar[1].rpartition("]")[2].strip(" :"))  # behind "]" where an earlier state of it stands before
+            if has_name:
                 continue
             self._bars.draw(at, of)
             if self._bars.leads(of):
@@ -373,14 +375,14 @@ class MetricReader:
 
 def _beside_bars(text: str) -> str:
     """Return a line without the bars in it: what others have written before or behind them."""
-    kept, end = [], 0
+    chunks, end = [], 0
     for bar in _BAR.finditer(text):
         own = _BAR_END.match(text, bar.end())
         percent = text.rfind("%|", 0, bar.end())
         start = len(text[:percent].rstrip("0123456789")) if percent >= end else bar.start()
-        kept.append(text[end:start])
+        chunks.append(text[end:start])
         end = own.end() if own is not None else bar.end()
-    return " ".join([*kept, text[end:]]) if end else text
+    return " ".join([*chunks, text[end:]]) if end else text
 
 
 def _number(values: Mapping[str, str], keys: Sequence[str]) -> float | None:

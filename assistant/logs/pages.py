@@ -50,8 +50,8 @@ class PageCache:
         self._pages[id(owner), block] = (page, weight, touches_end)
         self._bytes += weight
         while self._bytes > self._most and len(self._pages) > 1:
-            _, (_, gone, _) = self._pages.popitem(last=False)
-            self._bytes -= gone
+            _, (_, freed_bytes, _) = self._pages.popitem(last=False)
+            self._bytes -= freed_bytes
 
     def forget(self, owner: object) -> None:
         """Drop the pages of a document."""

@@ -14,10 +14,10 @@ PAIR = re.compile(
     rf"(?P<key>[A-Za-z_@][\w./@()-]{{0,80}}(?: [A-Za-z_][\w/-]{{0,30}})?)\s{{0,8}}[:=]\s{{0,8}}(?:\w{{1,20}}\.\w{{1,20}}\()?"
     rf"(?P<value>{NUMBER})(?![\w.:/-]*\w|\s?%)"
 )
-DONE = "completed|finished|trained|current"
+DONE_WORDS = "completed|finished|trained|current"
 """Words before `_steps` that say of a count that it is the one so far: Accelerate's examples print `completed_steps`."""
 STEP = re.compile(
-    rf"(?:^|[/. @])(?:(?:global|update|train|training|trainer|opt|optimizer|policy|{DONE})[_ ]?)?"
+    rf"(?:^|[/. @])(?:(?:global|update|train|training|trainer|opt|optimizer|policy|{DONE_WORDS})[_ ]?)?"
     r"(?:steps?|iters?|iterations?|updates?|num_updates|batch_idx|opt_step)$",
     re.IGNORECASE,
 )
@@ -47,7 +47,7 @@ _ROW = re.compile(r"\s{0,40}(?:\([^)]{1,80}\)|\[[^\]]{1,80}\])?[\s|│┃]{0,40}
 _NUMBER_ALONE = re.compile(NUMBER)
 
 
-class Reading(NamedTuple):
+class PairsReading(NamedTuple):
     """The metrics of one line."""
 
     step: int
@@ -63,7 +63,7 @@ class TableReader:
         self.columns: tuple[str, ...] = ()
         """Of the header that stood last and names a step."""
 
-    def take(self, text: str) -> Reading | None:
+    def take(self, text: str) -> PairsReading | None:
         """Return what a row says; None for a header and for any other line."""
         if len(text) > LONGEST or not (_TITLE.search(text) or (self.columns and _ROW.match(text))):
             return None
@@ -83,7 +83,7 @@ class TableReader:
         return _reading(values)
 
 
-def pairs_reading(text: str) -> Reading | None:
+def pairs_reading(text: str) -> PairsReading | None:
     """Return the metrics of a line of names with numbers; None where it names no step among them, or is about something else."""
     if len(text) > LONGEST or not _PAIRED.search(text):
         return None
@@ -100,10 +100,10 @@ def _is_step(name: str) -> bool:
     return STEP.search(name) is not None and NO_STEP.search(name) is None
 
 
-def _reading(values: dict[str, str]) -> Reading | None:
+def _reading(values: dict[str, str]) -> PairsReading | None:
     steps = [int(value) for key, value in values.items() if _is_step(key) and value.isdecimal() and len(value) <= 15]
     if not steps:
         return None
     loss = next((value for key, value in values.items() if LOSS.search(key)), None)
     norm = next((value for key, value in values.items() if NORM.search(key)), None)
-    return Reading(steps[0], loss, norm)
+    return PairsReading(steps[0], loss, norm)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.logs.covering import Covering, Matcher
 from assistant.logs.document import Document
-from assistant.logs.folding import BLANK, Run, Said, key_of
+from assistant.logs.folding import BLANK, FoldRun, KeyedLine, key_of
 from assistant.logs.lines import clean, strip_ansi
 from assistant.logs.marks import NO_RANK, ranks_of
 from assistant.logs.rank_counts import RankCounts
@@ -64,7 +64,7 @@ class Pass:
         self._at = 0
 
 
-class Found:
+class SearchHits:
     """Numbers of lines, per document."""
 
     def __init__(self, sources: int) -> None:
@@ -84,7 +84,7 @@ class Found:
         self.count += len(numbers)
 
 
-class Search(Found):
+class Search(SearchHits):
     """Finds the lines that a pattern matches."""
 
     def __init__(self, sources: int, ends: Callable[[bytes], list[int]]) -> None:
@@ -96,16 +96,16 @@ class Search(Found):
         """Search a block."""
         text = strip_ansi(block)
         matched: list[int] = []
-        place = seen = 0
+        place = counted_to = 0
         for end in self._ends(text):
-            place += text.count(b"\n", seen, max(end - 1, seen))
-            seen = max(end - 1, seen)
+            place += text.count(b"\n", counted_to, max(end - 1, counted_to))
+            counted_to = max(end - 1, counted_to)
             if not matched or matched[-1] != number + place:
                 matched.append(number + place)
         self.add(source, matched)
 
 
-class OfRanks(Found):
+class OfRanks(SearchHits):
     """Finds the lines of some ranks."""
 
     def __init__(self, sources: int, ranks: Collection[int], file_ranks: Sequence[int | None]) -> None:
@@ -134,9 +134,9 @@ class Cover:
     def __init__(self, matcher: Matcher, file_ranks: Sequence[int | None]) -> None:
         """Begin with nothing."""
         self.counts = RankCounts()
-        self.runs: list[list[Run]] = [[] for _ in file_ranks]
+        self.runs: list[list[FoldRun]] = [[] for _ in file_ranks]
         """Positions are line numbers."""
-        self.said: list[list[Said]] = [[] for _ in file_ranks]
+        self.said: list[list[KeyedLine]] = [[] for _ in file_ranks]
         """Positions are line numbers."""
         self._covering = Covering(matcher)
         self._file_ranks = file_ranks
@@ -160,24 +160,24 @@ class Cover:
         if self._runs_left > 0:
             edges = np.concatenate(([0], np.flatnonzero(np.diff(covered.cover)) + 1, [len(covered.cover)]))
             kinds = covered.cover[edges[:-1]]
-            chosen = np.flatnonzero(kinds)
-            self._runs_left -= len(chosen)
-            self._note_runs(source, number + edges[chosen], number + edges[chosen + 1] - 1, kinds[chosen])
+            covered_runs = np.flatnonzero(kinds)
+            self._runs_left -= len(covered_runs)
+            self._note_runs(source, number + edges[covered_runs], number + edges[covered_runs + 1] - 1, kinds[covered_runs])
         uncovered = np.flatnonzero(covered.cover == 0)[: self._said_left]
         self._said_left -= len(uncovered)
         starts = np.concatenate(([0], covered.ends[:-1] + 1))
         for place in uncovered.tolist():
             text = clean(covered.text[int(starts[place]) : min(int(covered.ends[place]), int(starts[place]) + 500)])
-            self.said[source].append(Said(number + place, key_of(text), int(ranks[place])))
+            self.said[source].append(KeyedLine(number + place, key_of(text), int(ranks[place])))
 
     def _note_runs(self, source: int, firsts: NDArray[np.int64], lasts: NDArray[np.int64], kinds: Any) -> None:
         runs = self.runs[source]
         for first, last, kind in zip(firsts.tolist(), lasts.tolist(), kinds.tolist(), strict=True):
             own = kind - 1 if kind > 0 else BLANK
             if runs and runs[-1].kind == own and runs[-1].last + 1 == first:
-                runs[-1] = Run(runs[-1].first, last, own)
+                runs[-1] = FoldRun(runs[-1].first, last, own)
             else:
-                runs.append(Run(first, last, own))
+                runs.append(FoldRun(first, last, own))
 
 
 def next_of(numbers: Sequence[int], number: int, *, forward: bool) -> int | None:

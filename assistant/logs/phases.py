@@ -9,7 +9,7 @@ import re
 from enum import StrEnum
 
 
-class Phase(StrEnum):
+class LogPhase(StrEnum):
     """What a job is at."""
 
     START = "start"
@@ -29,13 +29,13 @@ class Phase(StrEnum):
 _SAVES = r"sav(?:e|es|ing) (?:a |the |model |training |distributed )*(?:checkpoint|state|model)"
 BEGINS = (
     (
-        Phase.CHECKPOINT,
+        LogPhase.CHECKPOINT,
         re.compile(
             rf"{_SAVES}|save_checkpoint|checkpoint \S{{1,60}} is about to be saved|\[torch\] saving \S{{1,300}}\.pt", re.IGNORECASE
         ),
     ),
     (
-        Phase.EVALUATION,
+        LogPhase.EVALUATION,
         re.compile(
             r"\brunning (?:evaluation|validation|prediction)|\b(?:evaluating|validating)\b"
             r"|\b(?:evaluation|validation) (?:step|batch|start|begin|dataloader|loop|on\b)"
@@ -44,21 +44,21 @@ BEGINS = (
         ),
     ),
     (
-        Phase.LOADING,
+        LogPhase.LOADING,
         re.compile(r"(?:load|restor|resum)(?:e|es|ing) (?:a |the |from |model ){0,4}(?:checkpoint|state)", re.IGNORECASE),
     ),
 )
 OVER = {
-    Phase.CHECKPOINT: re.compile(
+    LogPhase.CHECKPOINT: re.compile(
         r"(?:success\w{0,12} sav|(?<!to be )\bsaved\b|sav(?:e|ing) (?:done|complete|finish|took|duration)|finished sav"
         r"|checkpoint (?:done|written))",
         re.IGNORECASE,
     ),
-    Phase.EVALUATION: re.compile(
+    LogPhase.EVALUATION: re.compile(
         r"(?:validation|eval(?:uat(?:ion|ed|ing))?)[ _](?:loss|ppl|accuracy|result|done|finish|took|complete)|(?:'|\")eval_loss",
         re.IGNORECASE,
     ),
-    Phase.LOADING: re.compile(r"(?:success\w{0,12} load|loaded|restored|resumed)", re.IGNORECASE),
+    LogPhase.LOADING: re.compile(r"(?:success\w{0,12} load|loaded|restored|resumed)", re.IGNORECASE),
 }
 ENDS = re.compile(
     r"training (?:is )?(?:done|finished|completed?)|exiting program (?:at|after)|reached max(?:_| )?(?:steps|epochs)", re.IGNORECASE
@@ -94,22 +94,22 @@ def worth_reading(text: str) -> bool:
     return len(text) <= LONGEST and any(hint in text for hint in _HINTS)
 
 
-def phase_begun(text: str) -> Phase | None:
+def phase_begun(text: str) -> LogPhase | None:
     """Return the phase that a line says begins; `END` where training is done; None where it says nothing."""
     if not worth_reading(text):
         return None
     if ENDS.search(text):
-        return Phase.END
+        return LogPhase.END
     if any(pattern.search(text) for pattern in OVER.values()):
         return None
-    begun = next((phase for phase, pattern in BEGINS if pattern.search(text)), None)
-    prepares = begun is None and PREPARES.search(text) and not PREPARED.search(text)
-    return Phase.PREPARATION if prepares else begun
+    begun_phase = next((phase for phase, pattern in BEGINS if pattern.search(text)), None)
+    prepares = begun_phase is None and PREPARES.search(text) and not PREPARED.search(text)
+    return LogPhase.PREPARATION if prepares else begun_phase
 
 
-def phase_over(text: str, phase: Phase) -> bool:
+def phase_over(text: str, phase: LogPhase) -> bool:
     """Tell whether a line says that a phase is over."""
-    pattern = PREPARED if phase is Phase.PREPARATION else OVER.get(phase)
+    pattern = PREPARED if phase is LogPhase.PREPARATION else OVER.get(phase)
     return pattern is not None and worth_reading(text) and pattern.search(text) is not None
 
 

@@ -56,8 +56,8 @@ def parse(text: str) -> Prefix:
     for _ in range(5):
         text = text.lstrip(" ") if at is None and text[:2] == " [" else text
         if match := _RANK.match(text):
-            found = int(match["rank"] or match["bare"] or match["srun"])
-            rank = found if rank is None or match["rank"] else rank
+            prefix_rank = int(match["rank"] or match["bare"] or match["srun"])
+            rank = prefix_rank if rank is None or match["rank"] else rank
         elif at is None and (match := _first_time(text)):
             at = _time(match)
             if at is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import InputError
-from assistant.logs.declared import LogPattern, Origin
+from assistant.logs.declared import LogOrigin, LogPattern
 from assistant.logs.metric_files import names_job_in_metadata, written_files
 from assistant.records import Job
 from assistant.untrusted import read_end, read_start
@@ -51,7 +51,7 @@ def open_logs(job: Job) -> Iterator[ProgramLog]:
             continue
         # opened to be written from its start, or made since the attempt began: all of it is the attempt's
         fresh = not file.appends or (file.created is not None and job.started is not None and file.created >= job.started)
-        pattern = LogPattern(str(file.path), Origin.OPEN_FILE, file.source, append=not fresh)
+        pattern = LogPattern(str(file.path), LogOrigin.OPEN_FILE, file.source, append=not fresh)
         yield ProgramLog(pattern, file.inode, file.node, "another job writes to it, too" if file.shared else "")
 
 
@@ -63,28 +63,28 @@ def is_text(path: Path) -> bool:
         return False
 
 
-def wandb_logs(job: Job, others: Iterable[Path]) -> list[ProgramLog]:
+def wandb_logs(job: Job, other_logs: Iterable[Path]) -> list[ProgramLog]:
     """Return the console outputs of the job's wandb runs whose last lines stand in no other of its logs.
 
     Args:
         job: Whose runs are looked for below its work folder and where its processes were seen to write.
-        others: Its readable logs.
+        other_logs: Its readable logs.
 
     Returns:
         Runs whose metadata name the job. Where none names any job, the only run that was written in its time, marked as not sure.
     """
-    found = [file.path for file in written_files(job, {"output.log": "wandb"}) if file.path.parent.name == "files"]
-    if not found:
+    candidates = [file.path for file in written_files(job, {"output.log": "wandb"}) if file.path.parent.name == "files"]
+    if not candidates:
         return []
-    proven = [path for path in found if names_job_in_metadata(path, job)]
-    chosen = proven or (found if len(found) == 1 else [])
-    ends = [_ESCAPES.sub(b"", _end_of(path)) for path in list(others)[:MOST_COMPARED]]
+    proven = [path for path in candidates if names_job_in_metadata(path, job)]
+    job_logs = proven or (candidates if len(candidates) == 1 else [])
+    ends = [_ESCAPES.sub(b"", _end_of(path)) for path in list(other_logs)[:MOST_COMPARED]]
     return [
         ProgramLog(
-            LogPattern(str(path), Origin.CONSOLE, "console output that wandb keeps"),
+            LogPattern(str(path), LogOrigin.CONSOLE, "console output that wandb keeps"),
             doubt="" if proven else "its run does not name the job",
         )
-        for path in chosen
+        for path in job_logs
         if not _stands_in(path, ends)
     ]
 

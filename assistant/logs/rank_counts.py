@@ -54,10 +54,10 @@ class RankCounts:
         if rank is not None:
             ranks[ranks == NO_RANK] = rank
         order = np.argsort(ranks, kind="stable")
-        found, starts = np.unique(ranks[order], return_index=True)
-        errors = np.bincount(np.searchsorted(found, ranks[block.errors]), minlength=len(found))
+        block_ranks, starts = np.unique(ranks[order], return_index=True)
+        errors = np.bincount(np.searchsorted(block_ranks, ranks[block.errors]), minlength=len(block_ranks))
         stops = [*starts[1:].tolist(), len(ranks)]
-        for own, start, stop, wrong in zip(found.tolist(), starts.tolist(), stops, errors.tolist(), strict=True):
+        for own, start, stop, wrong in zip(block_ranks.tolist(), starts.tolist(), stops, errors.tolist(), strict=True):
             tally = self._tallies.setdefault(own, RankTally(own))
             tally.lines += stop - start
             tally.errors += wrong

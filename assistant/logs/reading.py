@@ -67,7 +67,7 @@ LEAST_LINES = 1 / 2048
 _NO_TEXT = bytes(set(range(32)) - set(b"\t\n\r\x08\x0c\x1b") | {127})
 
 
-class Readable(Protocol):
+class ByteStream(Protocol):
     """What the layers below a stream can do."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
@@ -130,12 +130,12 @@ class _Window(io.RawIOBase):
 
     def _skip_hole(self) -> bool:
         """Go on to where data begin; False where none follow. A hole has no newlines, so line numbers stay right."""
-        here = self._file.tell()
+        position = self._file.tell()
         try:
-            data = os.lseek(self._file.fileno(), here, os.SEEK_DATA)
+            data = os.lseek(self._file.fileno(), position, os.SEEK_DATA)
         except OSError as error:
             return error.errno != errno.ENXIO  # other errors: a file system that knows no holes
-        self._left = max(0, self._left - (data - here))
+        self._left = max(0, self._left - (data - position))
         return True
 
     def close(self) -> None:
@@ -146,8 +146,8 @@ class _Window(io.RawIOBase):
 class _Replayed(io.RawIOBase):
     """A stream with its first bytes put back."""
 
-    def __init__(self, head: bytes, rest: Readable) -> None:
-        self._head, self._rest = head, rest
+    def __init__(self, head: bytes, stream: ByteStream) -> None:
+        self._head, self._rest = head, stream
 
     def readable(self) -> bool:
         return True
@@ -193,9 +193,9 @@ class _Gunzip(io.RawIOBase):
         view = memoryview(cast(bytearray, buffer))
         if self._end is None:
             packed = self._size if self._size is not None else self._packed_bytes
-            left = max(GZIP_HEAD_BYTES, packed * GZIP_RATIO) - self._unpacked
-            if left > 0:
-                piece = self._piece(min(len(view), left))
+            bytes_left = max(GZIP_HEAD_BYTES, packed * GZIP_RATIO) - self._unpacked
+            if bytes_left > 0:
+                piece = self._piece(min(len(view), bytes_left))
                 view[: len(piece)] = piece
                 return len(piece)
             self._end = self._last()
@@ -211,20 +211,20 @@ class _Gunzip(io.RawIOBase):
     def _last(self) -> deque[bytes]:
         """Unpack the rest, and return its end behind a line that says what is left out."""
         pieces: deque[bytes] = deque()
-        kept = dropped = 0
+        tail_bytes = dropped = 0
         while self._unpacked < _UNPACKED_BYTES and (piece := self._piece(BLOCK)):
             pieces.append(piece)
-            kept += len(piece)
-            while kept - len(pieces[0]) >= GZIP_TAIL_BYTES:
+            tail_bytes += len(piece)
+            while tail_bytes - len(pieces[0]) >= GZIP_TAIL_BYTES:
                 dropped += len(pieces[0])
-                kept -= len(pieces.popleft())
-        what = f"{dropped:,} bytes are left out here"
+                tail_bytes -= len(pieces.popleft())
+        note = f"{dropped:,} bytes are left out here"
         if self._unpacked >= _UNPACKED_BYTES:
-            what, dropped = f"{dropped + kept:,} bytes and all that follows are left out here", dropped + kept
+            note, dropped = f"{dropped + tail_bytes:,} bytes and all that follows are left out here", dropped + tail_bytes
             pieces.clear()
         if dropped:
             self.truncated = True
-            pieces.appendleft(f"\n[nightshift: {what}: a gzip that repeats itself so much is not read whole]\n".encode())
+            pieces.appendleft(f"\n[nightshift: {note}: a gzip that repeats itself so much is not read whole]\n".encode())
         return pieces
 
     def _piece(self, size: int) -> bytes:
@@ -294,31 +294,31 @@ def open_log(path: Path | str) -> LogStream:
     Raises:
         InputError: It is missing, unreadable, a folder, empty or binary; or a gzip of which nothing can be read.
     """
-    shown = "standard input" if str(path) == "-" else str(path)
+    name = "standard input" if str(path) == "-" else str(path)
     window: _Window | None = None
     try:
         window = _Window(open_regular(path)) if str(path) != "-" else None
         file = window if window is not None else sys.stdin.buffer
         head = file.read(_SAMPLE) or b""
     except FileNotFoundError as error:
-        raise InputError(f"{shown}: there is no such file") from error
+        raise InputError(f"{name}: there is no such file") from error
     except UnreadableFile as error:
         folder = "; name a log in it, or a folder that holds job.log" if is_folder(Path(path)) else ""
         raise UnreadableFile(f"{error}{folder}") from error
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"{shown}: cannot be read: {error.strerror}") from error
-    raw: io.RawIOBase = _Replayed(head, cast(Readable, file))
+        raise InputError(f"{name}: cannot be read: {error.strerror}") from error
+    raw: io.RawIOBase = _Replayed(head, cast(ByteStream, file))
     gunzip = _Gunzip(raw, window.size if window is not None else None) if head.startswith(_GZIP) else None
     if gunzip is not None:
         head = gunzip.read(_SAMPLE) or b""
         if not head and gunzip.truncated:
             raw.close()
-            raise InputError(f"{shown}: is a gzip file that ends before its first byte of text, or is damaged")
-        raw = _Replayed(head, cast(Readable, gunzip))
+            raise InputError(f"{name}: is a gzip file that ends before its first byte of text, or is damaged")
+        raw = _Replayed(head, cast(ByteStream, gunzip))
     try:
-        refuse_binary(head, shown)
+        refuse_binary(head, name)
     except InputError:
         raw.close()
         raise
@@ -331,27 +331,27 @@ def open_log(path: Path | str) -> LogStream:
     return stream
 
 
-def refuse_binary(head: bytes, shown: str) -> None:
+def refuse_binary(head: bytes, name: str) -> None:
     """Refuse what is no log.
 
     Args:
         head: The first bytes, at most 64 KiB.
-        shown: Name of the file, for the error.
+        name: Name of the file, for the error.
 
     Raises:
         InputError: It is empty, of a known other format, or binary.
     """
     if not head:
-        raise InputError(f"{shown}: is empty")
-    for magic, what in _FORMATS.items():
+        raise InputError(f"{name}: is empty")
+    for magic, form in _FORMATS.items():
         if head.startswith(magic):
-            raise InputError(f"{shown}: is no log but {what}")
+            raise InputError(f"{name}: is no log but {form}")
     strange, broken = _no_text(head)
     if encoding_of(head) is not None or _of_code_page(head, strange):
         return
     size = len(_NUL_RUN.sub(b"", head))
     if strange > size * MOST_STRANGE or broken > size * MOST_BROKEN:
-        raise InputError(f"{shown}: is no log but binary data ({strange + broken} of its first {size} bytes are no text)")
+        raise InputError(f"{name}: is no log but binary data ({strange + broken} of its first {size} bytes are no text)")
 
 
 def encoding_of(head: bytes) -> str | None:
@@ -421,7 +421,7 @@ def rotated(path: Path) -> list[Path]:
 
     Knows `job.log.2`, `job.log.2.gz` and `job.log-20260211[.gz]`.
     """
-    found: list[tuple[tuple[int, int], Path]] = []
+    dated_files: list[tuple[tuple[int, int], Path]] = []
     pattern = re.compile(re.escape(path.name) + r"(?:\.(?P<turn>\d{1,3})|-(?P<date>\d{8,14}))(?:\.gz)?")
     try:
         siblings = list_folder(path.parent)
@@ -431,6 +431,6 @@ def rotated(path: Path) -> list[Path]:
         match = pattern.fullmatch(sibling.name)
         if match:
             turn = -int(match["turn"]) if match["turn"] else int(match["date"])
-            found.append(((0 if match["date"] else 1, turn), sibling))
-    older = [sibling for _, sibling in sorted(found)]
+            dated_files.append(((0 if match["date"] else 1, turn), sibling))
+    older = [sibling for _, sibling in sorted(dated_files)]
     return [*older, path] if is_regular(path) else older

@@ -12,18 +12,18 @@ from typing import BinaryIO, NamedTuple
 
 from assistant.errors import InputError
 from assistant.logs.covering import Covering, Hit, Matcher
-from assistant.logs.keeping import Keeper, Runs
+from assistant.logs.keeping import Keeper, LineRuns
 from assistant.logs.lines import Lines
 from assistant.logs.reading import blocks, open_log, rotated
 
-__all__ = ["Hit", "Matcher", "Part", "Scan", "scan_log", "scan_rotated", "scan_stream"]
+__all__ = ["Hit", "LogPart", "Matcher", "Scan", "scan_log", "scan_rotated", "scan_stream"]
 
 logger = logging.getLogger(__name__)
 
 KEEP_BYTES = 16 << 20
 
 
-class Part(NamedTuple):
+class LogPart(NamedTuple):
     """A file of a log that was rotated."""
 
     name: str
@@ -49,13 +49,13 @@ class Scan:
     """Lines by id of the filter that covers them."""
     lines: Lines
     """All lines of a small log; else head, tail, lines that no filter covers and the surroundings of hits, as far as they fit."""
-    uncovered: Runs
+    uncovered: LineRuns
     """Numbers of lines that no filter covers and that are not blank, as far as they fit."""
     folds: dict[str, str] = field(default_factory=dict)
     """What the lines of a filter are, by its id."""
     covered: tuple[tuple[int, int, str], ...] = ()
     """(first line, last line, filter id) of runs of covered lines, in order, as far as they fit."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[LogPart, ...] = ()
     """The files, oldest first, when the log was rotated; empty when it is one file."""
 
     def place(self, line: int) -> tuple[str, int]:
@@ -98,12 +98,12 @@ def scan_rotated(path: Path, matcher: Matcher, *, keep_bytes: int = KEEP_BYTES) 
     for part in older:
         try:
             with open_log(part) as stream:
-                parts.append(Part(part.name, scanner.begin()))
+                parts.append(LogPart(part.name, scanner.begin()))
                 scanner.read(stream)
         except InputError as error:
             logger.warning("%s is left out: %s", part, error)
     with open_log(path) as stream:
-        parts.append(Part(path.name, scanner.begin()))
+        parts.append(LogPart(path.name, scanner.begin()))
         scanner.read(stream)
         return replace(scanner.result(str(path), stream.truncated), parts=tuple(parts))
 

@@ -27,7 +27,7 @@ def _each_byte(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_EACH_BYTE, _each_byte)
 
 
-class Found(NamedTuple):
+class SearchHit(NamedTuple):
     """Lines that match."""
 
     total: int
@@ -46,20 +46,20 @@ def typed_search(pattern: str, *, caseless: bool) -> Ends:
     Raises:
         UsageError: RE2 refuses it.
     """
-    wanted = typed_pattern(pattern, caseless=caseless)
+    matcher = typed_pattern(pattern, caseless=caseless)
 
     def ends(block: bytes) -> list[int]:
         if not block.isascii():  # what is no UTF-8 would match nothing, not even `.`; every byte keeps its place
             block = block.decode("utf-8", _EACH_BYTE).encode()
         places: list[int] = []
-        done = 0
-        while match := wanted.search(block, done):
+        searched_to = 0
+        while match := matcher.search(block, searched_to):
             start = match.start()
             if start == len(block) and block[-1:] in (b"", b"\n"):
                 break  # no line begins there
-            done = block.find(b"\n", start) + 1
-            places.append(done or len(block) + 1)
-            if not done:
+            searched_to = block.find(b"\n", start) + 1
+            places.append(searched_to or len(block) + 1)
+            if not searched_to:
                 break
         return places
 
@@ -74,18 +74,18 @@ def matched_lines(block: bytes, ends: Ends, number: int) -> Iterator[Line]:
         ends: Finds the matches.
         number: Of the block's first line.
     """
-    place, seen, last = number, 0, -1
+    place, counted_to, last = number, 0, -1
     for end in ends(block):
-        place += block.count(b"\n", seen, max(end - 1, seen))
-        seen = max(end - 1, seen)
+        place += block.count(b"\n", counted_to, max(end - 1, counted_to))
+        counted_to = max(end - 1, counted_to)
         if place == last:
             continue
         last = place
-        stop = block.find(b"\n", seen)
-        yield Line(place, clean(block[block.rfind(b"\n", 0, seen) + 1 : stop if stop >= 0 else len(block)]))
+        stop = block.find(b"\n", counted_to)
+        yield Line(place, clean(block[block.rfind(b"\n", 0, counted_to) + 1 : stop if stop >= 0 else len(block)]))
 
 
-def search(path: Path | str, ends: Ends, *, most: int = 50) -> Found:
+def search(path: Path | str, ends: Ends, *, most: int = 50) -> SearchHit:
     """Search a log.
 
     Args:
@@ -105,4 +105,4 @@ def search(path: Path | str, ends: Ends, *, most: int = 50) -> Found:
                 (first if len(first) < most // 2 else last).append(line)
                 count += 1
             number += block.count(b"\n")
-    return Found(count, [*first, *last])
+    return SearchHit(count, [*first, *last])

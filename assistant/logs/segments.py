@@ -50,16 +50,16 @@ def segments_of(block: bytes) -> Segments:
     return Segments(data, starts, ends, line_of, int(is_line.sum()), finished)
 
 
-def joined(block: bytes, segments: Segments, rest: Any) -> bytes:
+def joined(block: bytes, segments: Segments, chosen_segments: Any) -> bytes:
     r"""Return some segments of a block, each with a `\n` behind it."""
     import numpy as np
 
     text = block if segments.line_of is None else block.replace(b"\r", b"\n")
-    if len(rest) == len(segments.ends):
+    if len(chosen_segments) == len(segments.ends):
         return text
-    breaks = np.flatnonzero(np.diff(rest) > 1)
-    firsts = segments.starts[np.concatenate((rest[:1], rest[breaks + 1]))].tolist()
-    lasts = segments.ends[np.concatenate((rest[breaks], rest[-1:]))].tolist()
+    breaks = np.flatnonzero(np.diff(chosen_segments) > 1)
+    firsts = segments.starts[np.concatenate((chosen_segments[:1], chosen_segments[breaks + 1]))].tolist()
+    lasts = segments.ends[np.concatenate((chosen_segments[breaks], chosen_segments[-1:]))].tolist()
     return b"".join([text[first : last + 1] for first, last in zip(firsts, lasts, strict=True)])
 
 

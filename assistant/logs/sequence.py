@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from assistant.logs.document import Document
-from assistant.logs.folding import Run, Said
-from assistant.logs.merged import Merged, Place
-from assistant.logs.passes import Cover, Found
+from assistant.logs.folding import FoldRun, KeyedLine
+from assistant.logs.merged import LinePlace, Merged
+from assistant.logs.passes import Cover, SearchHits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,23 +24,23 @@ class LineSequence(Protocol):
         """How many there are."""
         ...
 
-    def place(self, position: int) -> Place:
+    def place(self, position: int) -> LinePlace:
         """Return which line stands at a position."""
         ...
 
-    def position(self, place: Place) -> int | None:
+    def position(self, place: LinePlace) -> int | None:
         """Return where a line stands; of one that is left out where the next one does, None where there is none."""
         ...
 
-    def found(self, found: Found) -> NDArray[np.int64]:
+    def found(self, hits: SearchHits) -> NDArray[np.int64]:
         """Return the positions of lines that a pass found, ascending."""
         ...
 
-    def runs(self, cover: Cover) -> list[Run]:
+    def runs(self, cover: Cover) -> list[FoldRun]:
         """Return covered runs by position."""
         ...
 
-    def said(self, cover: Cover) -> list[Said]:
+    def said(self, cover: Cover) -> list[KeyedLine]:
         """Return uncovered lines by position."""
         ...
 
@@ -57,27 +57,27 @@ class Single:
         """How many have numbers."""
         return self.document.count
 
-    def place(self, position: int) -> Place:
+    def place(self, position: int) -> LinePlace:
         """Return the line of a position."""
-        return Place(self.source, position + 1)
+        return LinePlace(self.source, position + 1)
 
-    def position(self, place: Place) -> int | None:
+    def position(self, place: LinePlace) -> int | None:
         """Return where a line stands; None for one of another document."""
         return place.number - 1 if place.source == self.source and 0 < place.number <= self.count else None
 
-    def found(self, found: Found) -> NDArray[np.int64]:
+    def found(self, hits: SearchHits) -> NDArray[np.int64]:
         """Return positions of lines that were found."""
         import numpy as np
 
-        return np.frombuffer(found.numbers[self.source], dtype=np.uint32).astype(np.int64) - 1
+        return np.frombuffer(hits.numbers[self.source], dtype=np.uint32).astype(np.int64) - 1
 
-    def runs(self, cover: Cover) -> list[Run]:
+    def runs(self, cover: Cover) -> list[FoldRun]:
         """Return covered runs by position."""
-        return [Run(first - 1, last - 1, kind) for first, last, kind in cover.runs[self.source]]
+        return [FoldRun(first - 1, last - 1, kind) for first, last, kind in cover.runs[self.source]]
 
-    def said(self, cover: Cover) -> list[Said]:
+    def said(self, cover: Cover) -> list[KeyedLine]:
         """Return uncovered lines by position."""
-        return [Said(number - 1, key, rank) for number, key, rank in cover.said[self.source]]
+        return [KeyedLine(number - 1, key, rank) for number, key, rank in cover.said[self.source]]
 
 
 class Interleaved:
@@ -92,22 +92,22 @@ class Interleaved:
         """How many are in order."""
         return self.merged.count
 
-    def place(self, position: int) -> Place:
+    def place(self, position: int) -> LinePlace:
         """Return the line of a position."""
         return self.merged.places(position, 1)[0]
 
-    def position(self, place: Place) -> int | None:
+    def position(self, place: LinePlace) -> int | None:
         """Return where a line stands."""
         return self.merged.position(place)
 
-    def found(self, found: Found) -> NDArray[np.int64]:
+    def found(self, hits: SearchHits) -> NDArray[np.int64]:
         """Return positions of lines that were found."""
         import numpy as np
 
-        parts = [self._at(source, numbers) for source, numbers in enumerate(found.numbers) if len(numbers)]
+        parts = [self._at(source, numbers) for source, numbers in enumerate(hits.numbers) if len(numbers)]
         return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
-    def runs(self, cover: Cover) -> list[Run]:
+    def runs(self, cover: Cover) -> list[FoldRun]:
         """Return covered runs by position: one of a file is in several pieces here."""
         import numpy as np
 
@@ -117,17 +117,17 @@ class Interleaved:
             for run in runs:
                 kinds[positions[max(run.first - first, 0) : max(run.last + 1 - first, 0)]] = run.kind
         edges = np.concatenate(([0], np.flatnonzero(np.diff(kinds)) + 1, [len(kinds)])) if len(kinds) else np.zeros(1, int)
-        chosen = np.flatnonzero(kinds[edges[:-1]] != _NONE)
-        firsts, lasts, own = edges[chosen].tolist(), (edges[chosen + 1] - 1).tolist(), kinds[edges[chosen]].tolist()
-        return [Run(*run) for run in zip(firsts, lasts, own, strict=True)]
+        covered = np.flatnonzero(kinds[edges[:-1]] != _NONE)
+        firsts, lasts, own = edges[covered].tolist(), (edges[covered + 1] - 1).tolist(), kinds[edges[covered]].tolist()
+        return [FoldRun(*run) for run in zip(firsts, lasts, own, strict=True)]
 
-    def said(self, cover: Cover) -> list[Said]:
+    def said(self, cover: Cover) -> list[KeyedLine]:
         """Return uncovered lines by position."""
-        lines: list[Said] = []
-        for source, said in enumerate(cover.said):
+        lines: list[KeyedLine] = []
+        for source, source_lines in enumerate(cover.said):
             positions, first = self.merged.positions(source), self.merged.first_of(source)
-            here = [line for line in said if 0 <= line.position - first < len(positions)]
-            lines += [Said(int(positions[line.position - first]), line.key, line.rank) for line in here]
+            block_lines = [line for line in source_lines if 0 <= line.position - first < len(positions)]
+            lines += [KeyedLine(int(positions[line.position - first]), line.key, line.rank) for line in block_lines]
         return sorted(lines)
 
     def _at(self, source: int, numbers: Sequence[int]) -> NDArray[np.int64]:
@@ -153,43 +153,43 @@ class Picked:
         """How many were picked."""
         return len(self._picked)
 
-    def place(self, position: int) -> Place:
+    def place(self, position: int) -> LinePlace:
         """Return the line of a position."""
         return self.of.place(int(self._picked[position]))
 
-    def position(self, place: Place) -> int | None:
+    def position(self, place: LinePlace) -> int | None:
         """Return where a line stands, or else the next one that was picked."""
-        below = self.of.position(place)
-        if below is None or not self.count:
+        lower = self.of.position(place)
+        if lower is None or not self.count:
             return None
-        return min(bisect_left(self._picked, below), self.count - 1)
+        return min(bisect_left(self._picked, lower), self.count - 1)
 
-    def found(self, found: Found) -> NDArray[np.int64]:
+    def found(self, hits: SearchHits) -> NDArray[np.int64]:
         """Return positions of lines that were found."""
         import numpy as np
 
-        below = self.of.found(found)
-        places = np.searchsorted(self._picked, below)
-        here = places < self.count
-        places, below = places[here], below[here]
-        picked: NDArray[np.int64] = places[self._picked[places] == below]
+        lower = self.of.found(hits)
+        places = np.searchsorted(self._picked, lower)
+        in_range = places < self.count
+        places, lower = places[in_range], lower[in_range]
+        picked: NDArray[np.int64] = places[self._picked[places] == lower]
         return picked
 
-    def runs(self, cover: Cover) -> list[Run]:
+    def runs(self, cover: Cover) -> list[FoldRun]:
         """Return covered runs by position."""
-        below = self.of.runs(cover)
-        edges = self._edges(run.first for run in below), self._edges(run.last + 1 for run in below)
-        pairs = zip(below, *edges, strict=True)
-        return [Run(first, stop - 1, run.kind) for run, first, stop in pairs if stop > first]
+        lower_runs = self.of.runs(cover)
+        edges = self._edges(run.first for run in lower_runs), self._edges(run.last + 1 for run in lower_runs)
+        pairs = zip(lower_runs, *edges, strict=True)
+        return [FoldRun(first, stop - 1, run.kind) for run, first, stop in pairs if stop > first]
 
-    def said(self, cover: Cover) -> list[Said]:
+    def said(self, cover: Cover) -> list[KeyedLine]:
         """Return uncovered lines by position."""
-        below = self.of.said(cover)
-        starts, stops = self._edges(line.position for line in below), self._edges(line.position + 1 for line in below)
-        return [Said(at, line.key, line.rank) for line, at, stop in zip(below, starts, stops, strict=True) if stop > at]
+        lower_lines = self.of.said(cover)
+        starts, stops = self._edges(line.position for line in lower_lines), self._edges(line.position + 1 for line in lower_lines)
+        return [KeyedLine(at, line.key, line.rank) for line, at, stop in zip(lower_lines, starts, stops, strict=True) if stop > at]
 
     def _edges(self, positions: Iterable[int]) -> list[int]:
         import numpy as np
 
-        found: list[int] = np.searchsorted(self._picked, np.fromiter(positions, dtype=np.int64)).tolist()
-        return found
+        edges: list[int] = np.searchsorted(self._picked, np.fromiter(positions, dtype=np.int64)).tolist()
+        return edges

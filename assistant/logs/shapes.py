@@ -51,16 +51,16 @@ class Shapes:
         if self._known and ends[-1] == len(data):
             lengths[-1] = 0  # an unfinished line has no newline to compare
         heads: dict[int, tuple[NDArray[np.int64], NDArray[np.uint8]]] = {}
-        for key in sorted(self._known, key=lambda known: -self._use[known]):
+        for key in sorted(self._known, key=lambda shape_key: -self._use[shape_key]):
             size, shape = len(key), self._known[key]
             if size not in heads:
                 rows = np.flatnonzero(lengths == size)
                 heads[size] = rows, _windows(data, size)[starts[rows]]
             rows, lines = heads[size]
-            same = ((lines ^ shape.text) <= shape.slack).all(axis=1)
-            cover[rows[same]] = shape.filter + 1
-            heads[size] = rows[~same], lines[~same]
-            self._use[key] = self._use[key] // 2 + int(same.sum())
+            fits = ((lines ^ shape.text) <= shape.slack).all(axis=1)
+            cover[rows[fits]] = shape.filter + 1
+            heads[size] = rows[~fits], lines[~fits]
+            self._use[key] = self._use[key] // 2 + int(fits.sum())
         return cover
 
     def learn(self, line: bytes, number: int, firm: Sequence[tuple[int, int]]) -> None:
@@ -82,7 +82,7 @@ class Shapes:
         if key in self._known:
             return
         if len(self._known) >= MOST:
-            least = min(self._use, key=lambda known: self._use[known])
+            least = min(self._use, key=lambda shape_key: self._use[shape_key])
             del self._known[least], self._use[least]
         self._known[key] = _Shape(number, np.frombuffer(key, dtype=np.uint8), np.where(free, 9, 0).astype(np.uint8))
         self._use[key] = len(key)

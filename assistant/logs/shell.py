@@ -24,7 +24,7 @@ _REDIRECTING = frozenset({">", ">>", ">|", "&>", "&>>", ">&"})
 _NUMBERED = re.compile(r"\d{1,4}|\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
-class Piece(NamedTuple):
+class WordPiece(NamedTuple):
     """A part of a word: literal text, a variable, or a gap."""
 
     text: str = ""
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 class Word(NamedTuple):
     """A word of a command."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[WordPiece, ...]
     source: str
     """The word without its quotes and with nothing expanded: what `bash -c` would be given but for the variables."""
 
@@ -59,7 +59,7 @@ class Redirection(NamedTuple):
 
 
 @dataclass
-class Command:
+class ShellCommand:
     """One simple command, with the assignments before it."""
 
     words: list[Word] = field(default_factory=list)
@@ -71,12 +71,12 @@ class Command:
     """0 in the script itself, more inside parentheses, substitutions and functions."""
 
 
-def commands(script: str, level: int = 0) -> Iterator[Command]:
+def commands(script: str, level: int = 0) -> Iterator[ShellCommand]:
     """Yield the simple commands of a script in the order of the text, those inside `$(…)` and `>(…)` with it."""
     if level > MOST_NESTED:
         return
     reader = _Reader(script[:MOST_CHARACTERS])
-    current = Command(level=level)
+    current = ShellCommand(level=level)
     depth = 0
     for token in reader.tokens():
         if isinstance(token, Word):
@@ -90,27 +90,27 @@ def commands(script: str, level: int = 0) -> Iterator[Command]:
         if current.words or current.assignments or current.redirections:
             yield current
         depth = max(0, depth + {"(": 1, ")": -1}.get(operator, 0))
-        current = Command(piped=operator in ("|", "|&"), level=level + depth)
+        current = ShellCommand(piped=operator in ("|", "|&"), level=level + depth)
     if current.words or current.assignments or current.redirections:
         yield current
     for inner in reader.nested:
         yield from commands(inner, level + 1)
 
 
-def _add_word(command: Command, word: Word) -> None:
-    first = word.pieces[0] if word.pieces else Piece()
+def _add_word(command: ShellCommand, word: Word) -> None:
+    first = word.pieces[0] if word.pieces else WordPiece()
     assigned = re.match(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", first.text) if not first.quoted and not first.name else None
     exporting = command.words and command.words[0].plain in ("export", "declare", "local", "readonly", "typeset")
     beginning = all(earlier.plain in KEYWORDS for earlier in command.words)
     if assigned is not None and (beginning or exporting):
-        rest = first._replace(text=first.text[assigned.end() :])
-        behind = Word((rest, *word.pieces[1:]), word.source[assigned.end() :])
-        command.assignments.append((assigned[1], behind if not assigned[2] else Word((Piece(gap=True),), "")))
+        value_piece = first._replace(text=first.text[assigned.end() :])
+        value_word = Word((value_piece, *word.pieces[1:]), word.source[assigned.end() :])
+        command.assignments.append((assigned[1], value_word if not assigned[2] else Word((WordPiece(gap=True),), "")))
     else:
         command.words.append(word)
 
 
-def _redirect(command: Command, operator: str, descriptor: str, target: Word) -> None:
+def _redirect(command: ShellCommand, operator: str, descriptor: str, target: Word) -> None:
     if operator == ">&":
         if re.fullmatch(r"\d+|-|\d+-", target.plain):
             return  # a copy of another descriptor
@@ -196,34 +196,34 @@ class _Reader:
         self.at = min(self.at, len(self.text))
 
     def _word(self) -> Word:
-        pieces: list[Piece] = []
+        pieces: list[WordPiece] = []
         source: list[str] = []
         text = self.text
         while self.at < len(text):
-            here = text[self.at]
+            sign = text[self.at]
             if self._is_substitution(self.at):
                 if pieces:
                     break
                 self.at += 1
                 self.nested.append(self._parenthesised())
-                pieces.append(Piece(gap=True))
+                pieces.append(WordPiece(gap=True))
                 break
-            if here in " \t\r\n;&|<>()":
+            if sign in " \t\r\n;&|<>()":
                 break
-            if here == "\\":
+            if sign == "\\":
                 if not text.startswith("\\\n", self.at):
-                    pieces.append(Piece(text[self.at + 1 : self.at + 2], quoted=True))
+                    pieces.append(WordPiece(text[self.at + 1 : self.at + 2], quoted=True))
                     source.append(text[self.at + 1 : self.at + 2])
                 self.at += 2
-            elif here == "'":
+            elif sign == "'":
                 end = text.find("'", self.at + 1)
                 end = len(text) if end < 0 else end
-                pieces.append(Piece(text[self.at + 1 : end], quoted=True))
+                pieces.append(WordPiece(text[self.at + 1 : end], quoted=True))
                 source.append(text[self.at + 1 : end])
                 self.at = end + 1
-            elif here == '"':
+            elif sign == '"':
                 self._double_quoted(pieces, source)
-            elif here in "$`":
+            elif sign in "$`":
                 self._expansion(pieces, source)
             else:
                 match = re.compile(r"[^ \t\r\n;&|<>()\\'\"$`]+").match(text, self.at)
@@ -233,7 +233,7 @@ class _Reader:
                 self.at = match.end()
         return Word(tuple(pieces), "".join(source))
 
-    def _double_quoted(self, pieces: list[Piece], source: list[str]) -> None:
+    def _double_quoted(self, pieces: list[WordPiece], source: list[str]) -> None:
         text = self.text
         self.at += 1
         begin = len(pieces)
@@ -242,7 +242,7 @@ class _Reader:
                 literal = text[self.at + 1 : self.at + 2]
                 if literal != "\n":
                     literal = literal if literal in '$`"\\' else f"\\{literal}"
-                    pieces.append(Piece(literal, quoted=True))
+                    pieces.append(WordPiece(literal, quoted=True))
                     source.append(literal)
                 self.at += 2
             elif text[self.at] in "$`":
@@ -250,14 +250,14 @@ class _Reader:
             else:
                 match = re.compile(r'[^"\\$`]+').match(text, self.at)
                 assert match is not None  # every other character was met above
-                pieces.append(Piece(match[0], quoted=True))
+                pieces.append(WordPiece(match[0], quoted=True))
                 source.append(match[0])
                 self.at = match.end()
         self.at += 1
         if len(pieces) == begin:
-            pieces.append(Piece("", quoted=True))
+            pieces.append(WordPiece("", quoted=True))
 
-    def _expansion(self, pieces: list[Piece], source: list[str]) -> None:
+    def _expansion(self, pieces: list[WordPiece], source: list[str]) -> None:
         text, begin = self.text, self.at
         if text[self.at] == "`":
             end = text.find("`", self.at + 1)
@@ -268,7 +268,7 @@ class _Reader:
         elif text.startswith("$((", self.at):
             self.at += 1
             self._parenthesised()
-            pieces.append(Piece(gap=True))
+            pieces.append(WordPiece(gap=True))
         elif text.startswith("$(", self.at):
             self.at += 1
             inner = self._parenthesised()
@@ -278,32 +278,34 @@ class _Reader:
             inner = self._braced()
             match = _BRACED.match(inner)
             if match is None or match[1] or (match[3] is None and match.end() != len(inner)):
-                known = _NAME.match(inner)
+                name_match = _NAME.match(inner)
                 # `${NAME%suffix}` and the like: the value is changed, so it is any text
-                pieces.append(Piece(gap=True) if known is None or inner != known[0] else Piece(name=known[0]))
+                pieces.append(
+                    WordPiece(gap=True) if name_match is None or inner != name_match[0] else WordPiece(name=name_match[0])
+                )
             else:
-                pieces.append(Piece(name=match[2], default=match[4] if match[3] else None))
+                pieces.append(WordPiece(name=match[2], default=match[4] if match[3] else None))
         elif match := re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])").match(text, self.at):
             self.at = match.end()
-            pieces.append(Piece(name=match[1]))
+            pieces.append(WordPiece(name=match[1]))
         else:
             self.at += 1
-            pieces.append(Piece("$"))
+            pieces.append(WordPiece("$"))
         source.append(text[begin : self.at])
 
     def _parenthesised(self) -> str:
         """Return what stands between the parentheses that open here, and go behind them."""
         begin, depth, text = self.at + 1, 0, self.text
         while self.at < len(text):
-            here = text[self.at]
-            if here == "\\":
+            sign = text[self.at]
+            if sign == "\\":
                 self.at += 1
-            elif here == "'":
+            elif sign == "'":
                 end = text.find("'", self.at + 1)
                 self.at = len(text) if end < 0 else end
-            elif here == "(":
+            elif sign == "(":
                 depth += 1
-            elif here == ")":
+            elif sign == ")":
                 depth -= 1
                 if not depth:
                     self.at += 1
@@ -325,18 +327,18 @@ class _Reader:
         return text[begin:]
 
 
-def _named_by(command: str) -> Piece:
+def _named_by(command: str) -> WordPiece:
     """Return what a command substitution stands for: the node's name, the folder, or any text."""
     words = command.split()
     name = {"hostname": "HOSTNAME", "pwd": "PWD"}.get(words[0] if words else "", "")
-    return Piece(name=name) if name else Piece(gap=True)
+    return WordPiece(name=name) if name else WordPiece(gap=True)
 
 
-def _with_gaps(text: str) -> list[Piece]:
+def _with_gaps(text: str) -> list[WordPiece]:
     """Cut unquoted text at what the shell would expand: `*`, `?`, `[…]`, `{a,b}`."""
-    pieces: list[Piece] = []
+    pieces: list[WordPiece] = []
     for part in re.split(r"(\*|\?|\[[^\]/]{1,80}\]|\{[^{}]{0,200}(?:,|\.\.)[^{}]{0,200}\})", text):
         if part:
             gap = part[0] in "*?" or (part[0] in "[{" and len(part) > 1)
-            pieces.append(Piece(gap=True) if gap else Piece(part))
+            pieces.append(WordPiece(gap=True) if gap else WordPiece(part))
     return pieces

@@ -59,8 +59,8 @@ class Spike:
 def find_spike(points: Sequence[MetricPoint]) -> Spike | None:
     """Return the spike that lasts to the end of the points, None when there is none."""
     points = [point for point in points if point.loss is not None]
-    if (lost := _not_a_number(points)) is not None or len(points) < MIN_POINTS:
-        return lost
+    if (not_a_number := _not_a_number(points)) is not None or len(points) < MIN_POINTS:
+        return not_a_number
     run = last_run(points)
     return _without_gradients(run) or _above_level(run)
 
@@ -159,7 +159,7 @@ def _norms(points: Sequence[MetricPoint]) -> list[float]:
 def _telling(points: Sequence[MetricPoint], start: int, level: float, height: float) -> list[int]:
     """Return the places of the points that show the spike best, see `Spike.lines`."""
     marks = [1.5 * level, (level + height) / 2] if math.isfinite(height) else []
-    found = [start]
+    places = [start]
     for mark in marks:
-        found += [at for at in range(start, len(points)) if (points[at].loss or 0.0) > mark][:1]
-    return [*found, *range(start + 1, min(start + 3, len(points)))][:3]
+        places += [at for at in range(start, len(points)) if (points[at].loss or 0.0) > mark][:1]
+    return [*places, *range(start + 1, min(start + 3, len(points)))][:3]

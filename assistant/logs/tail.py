@@ -22,7 +22,7 @@ _FINGERPRINT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class TailPosition:
     """How far a log was read."""
 
     offset: int = 0
@@ -37,7 +37,7 @@ class Position:
     """How many bytes the checksum is over."""
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Position:
+    def from_json(cls, value: Mapping[str, Any]) -> TailPosition:
         """Return a stored position; unknown keys are ignored, missing ones are 0."""
         return cls(**{f.name: int(value.get(f.name, 0)) for f in dataclasses.fields(cls)})
 
@@ -56,13 +56,13 @@ class News(NamedTuple):
     end of its predecessor and of the new file."""
 
 
-class Follower:
+class LogFollower:
     """Reads what was appended since the last look. Old lines never come twice, not even after a rotation."""
 
-    def __init__(self, path: Path, position: Position | None = None, *, at_most_bytes: int = _READ) -> None:
+    def __init__(self, path: Path, position: TailPosition | None = None, *, at_most_bytes: int = _READ) -> None:
         """Start at a stored position, or at the start of the file."""
         self.path = path
-        self.position = position or Position()
+        self.position = position or TailPosition()
         self._at_most = at_most_bytes
 
     def news(self) -> News:
@@ -77,7 +77,7 @@ class Follower:
             with open_regular(self.path) as file:
                 if not self._same(file.fileno(), self.path):
                     lines += self._rest_of_predecessor()
-                    self.position, restarted = Position(), True
+                    self.position, restarted = TailPosition(), True
                 lines += self._read(file.fileno())
         except FileNotFoundError:
             return News([], False)
@@ -85,13 +85,13 @@ class Follower:
 
     def _same(self, descriptor: int, path: Path) -> bool:
         """Tell whether an open file is the one that the position is about, and still holds all that was read."""
-        here = self.position
+        position = self.position
         status = os.fstat(descriptor)
-        if here.inode == 0:
+        if position.inode == 0:
             return True
-        if status.st_size < here.offset or (path == self.path and status.st_ino != here.inode):
+        if status.st_size < position.offset or (path == self.path and status.st_ino != position.inode):
             return False
-        return zlib.crc32(os.pread(descriptor, here.start_bytes, 0)) == here.start
+        return zlib.crc32(os.pread(descriptor, position.start_bytes, 0)) == position.start
 
     def _rest_of_predecessor(self) -> list[Line]:
         """Return what was appended to the old file before it was moved away."""
@@ -108,21 +108,21 @@ class Follower:
         return []
 
     def _read(self, descriptor: int) -> list[Line]:
-        here = self.position
-        appended = os.pread(descriptor, self._at_most, here.offset)
+        position = self.position
+        appended = os.pread(descriptor, self._at_most, position.offset)
         complete = appended.rfind(b"\n") + 1
         if not complete and len(appended) >= min(self._at_most, LONGEST_LINE):
             # no newline in sight: deliver it in pieces, whole states of what is drawn over where it is
             complete = appended.rfind(b"\r") if appended.rfind(b"\r") > 0 else len(appended)
         raw = appended[:complete]
         texts = raw.removesuffix(b"\n").split(b"\n") if raw else []
-        offset = here.offset + complete
+        offset = position.offset + complete
         start_bytes = min(offset, _FINGERPRINT)
-        self.position = Position(
+        self.position = TailPosition(
             offset=offset,
             inode=os.fstat(descriptor).st_ino,
-            line=here.line + len(texts),
+            line=position.line + len(texts),
             start=zlib.crc32(os.pread(descriptor, start_bytes, 0)),
             start_bytes=start_bytes,
         )
-        return [Line(here.line + n, clean(text)) for n, text in enumerate(texts, 1)]
+        return [Line(position.line + n, clean(text)) for n, text in enumerate(texts, 1)]

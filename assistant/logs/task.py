@@ -68,12 +68,12 @@ def _framework(lines: Iterable[str]) -> str:
 
 def _command(lines: Iterable[str]) -> str:
     """Return the script or module that is run: the last one named that is no launcher's own."""
-    found = ""
+    program = ""
     for line in lines:
         if line.startswith("#") or ("python" not in line and "srun" not in line and "torchrun" not in line and "bash" not in line):
             continue
         for script, module in _SCRIPT.findall(line):
             word = script or module
             if word not in _LAUNCHERS and not word.startswith(("torch.", "accelerate")):
-                found = word
-    return found.lower()
+                program = word
+    return program.lower()

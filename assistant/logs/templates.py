@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from assistant.logs.grouping import Fitting, grouped
 from assistant.logs.lines import clean
-from assistant.logs.masks import Mask, masked, shown
+from assistant.logs.masks import WordMask, masked, shown
 
 LONGEST = 2_000
 """Bytes of a line that are looked at."""
@@ -31,7 +31,7 @@ _NO_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MASKS = re.compile("([\x01-\x0f])")
 
 
-class Piece(NamedTuple):
+class TemplatePiece(NamedTuple):
     """A part of a template."""
 
     mask: str
@@ -52,10 +52,10 @@ class Template:
     def __str__(self) -> str:
         return shown(self.text)
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[TemplatePiece]:
         """Return text and masks in turn, without empty texts."""
         parts = [part for part in _MASKS.split(self.text) if part]
-        return [Piece(Mask(part).name.lower(), "") if _MASKS.match(part) else Piece("", part) for part in parts]
+        return [TemplatePiece(WordMask(part).name.lower(), "") if _MASKS.match(part) else TemplatePiece("", part) for part in parts]
 
 
 class Miner:
@@ -79,10 +79,10 @@ class Miner:
         forms = block.removesuffix(b"\n").translate(_NO_DIGITS).split(b"\n")
         if max(map(len, forms)) > LONGEST:
             forms = [form[:LONGEST] for form in forms]
-        known = list(map(self._key_of.get, forms))
+        known_keys = list(map(self._key_of.get, forms))
         keys = [
             self._learn(form, raw[place]) if key is None else key
-            for place, (key, form) in enumerate(zip(known, forms, strict=True))
+            for place, (key, form) in enumerate(zip(known_keys, forms, strict=True))
         ]
         self._counts.update(keys)
         if len(self._counts) > self._most_keys:
@@ -103,17 +103,17 @@ class Miner:
         examples: dict[str, list[str]] = {}
         for key, text in sorted(home.items()):
             counts[text] += self._counts[key]
-            kept = examples.setdefault(text, [])
-            kept += self._examples.get(key, ())[: MOST_EXAMPLES - len(kept)]
+            texts = examples.setdefault(text, [])
+            texts += self._examples.get(key, ())[: MOST_EXAMPLES - len(texts)]
         return [
             Template(text, count, tuple(examples[text]))
             for text, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         ]
 
     def _learn(self, form: bytes, raw: bytes) -> str:
-        known = self._key_of.get(form)
-        if known is not None:
-            return known
+        known_key = self._key_of.get(form)
+        if known_key is not None:
+            return known_key
         key = masked(clean(form))
         if len(self._key_of) >= MOST_FORMS:
             self._key_of.clear()
@@ -124,11 +124,11 @@ class Miner:
 
     def _condense(self) -> None:
         """Keep templates instead of keys, and the more frequent half where they are too many."""
-        found = self._templates(crowded=True)
-        kept = found[: self._most_keys // 2]
-        self.dropped += sum(template.count for template in found[len(kept) :])
-        self._counts = Counter({template.text: template.count for template in kept})
-        self._examples = {template.text: template.examples for template in kept}
+        templates = self._templates(crowded=True)
+        largest = templates[: self._most_keys // 2]
+        self.dropped += sum(template.count for template in templates[len(largest) :])
+        self._counts = Counter({template.text: template.count for template in largest})
+        self._examples = {template.text: template.examples for template in largest}
         self._key_of.clear()
 
     def to_json(self) -> dict[str, Any]:
@@ -159,5 +159,5 @@ def mined(texts: Sequence[str]) -> list[Template]:
 def homes(keys: Iterable[str], templates: Iterable[Template]) -> dict[str, str]:
     """Return for each key the text of its template, as far as there is one."""
     fitting = Fitting(template.text for template in templates)
-    found = {key: fitting.find(key) for key in set(keys)}
-    return {key: text for key, text in found.items() if text is not None}
+    key_homes = {key: fitting.find(key) for key in set(keys)}
+    return {key: text for key, text in key_homes.items() if text is not None}

@@ -5,13 +5,13 @@ Read `terms`, then `loading` (files to terms), `in_force` (which terms hold now)
 
 from __future__ import annotations
 
-from assistant.policy.decision import Past, Request, Situation, decide, hourly_hard_limit, sits_at_a_door
+from assistant.policy.decision import PriorChange, Request, Situation, decide, hourly_hard_limit, sits_at_a_door
 from assistant.policy.in_force import PolicyInForce, PolicyRecord, PolicyStanding, short_digest
 from assistant.policy.loading import LoadedPolicy, load_policy, load_policy_files, site_policy_file
 from assistant.policy.terms import (
     Breaker,
+    ChangeLimits,
     KindTerms,
-    Limits,
     Mode,
     PlaceLimits,
     Policy,
@@ -22,16 +22,16 @@ from assistant.policy.terms import (
 
 __all__ = [
     "Breaker",
+    "ChangeLimits",
     "KindTerms",
-    "Limits",
     "LoadedPolicy",
     "Mode",
-    "Past",
     "PlaceLimits",
     "Policy",
     "PolicyInForce",
     "PolicyRecord",
     "PolicyStanding",
+    "PriorChange",
     "Protected",
     "Request",
     "Situation",

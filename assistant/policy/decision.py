@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from assistant.policy.terms import Limits, Mode, PlaceLimits, Policy, Targets
+from assistant.policy.terms import ChangeLimits, Mode, PlaceLimits, Policy, Targets
 from assistant.records import Decision, Node, NodeState, Risk, Verdict
 
-__all__ = ["Past", "Request", "Situation", "decide", "hourly_hard_limit", "sits_at_a_door"]
+__all__ = ["PriorChange", "Request", "Situation", "decide", "hourly_hard_limit", "sits_at_a_door"]
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 _PERSONS = ("cli:", "chat:")
@@ -25,7 +25,7 @@ _AGENT = "agent"
 """`by` of a call starts with it when words made it, a person's or a model's: it is asked about in every mode but observe."""
 
 
-class Past(Protocol):
+class PriorChange(Protocol):
     """A change that was made, or may have been."""
 
     @property
@@ -67,7 +67,7 @@ class Situation:
     now: datetime
     fleet: Sequence[Node] = ()
     """All nodes, as the scheduler shows them."""
-    past: Sequence[Past] = ()
+    past: Sequence[PriorChange] = ()
     """Changes of the last day at least."""
     stopped_by: str | None = None
     """The kill switch file that exists, None when there is none."""
@@ -127,9 +127,9 @@ def _refusals(request: Request, policy: Policy, situation: Situation) -> Iterato
         if window.open_at(situation.now) and window.covers(request.targets):
             why = f"maintenance window {window.name!r} is open" + (f": {window.why}" if window.why else "")
             yield _Answer(Verdict.DENY, f"window.{window.name}", why)
-    beyond = _beyond("hard", request, policy, situation)
-    if beyond is not None:
-        yield _Answer(Verdict.DENY, *beyond)
+    exceeded = _beyond("hard", request, policy, situation)
+    if exceeded is not None:
+        yield _Answer(Verdict.DENY, *exceeded)
     if policy.terms(request.kind).takes_nodes:
         yield from _unhealthy(request, policy, situation)
 
@@ -146,9 +146,9 @@ def _by_mode(request: Request, policy: Policy, situation: Situation) -> _Answer:
     cooling = _cooling(request, policy, situation)
     if cooling is not None:
         return _Answer(Verdict.ASK, "cooldown", cooling)
-    beyond = _beyond("soft", request, policy, situation)
-    if beyond is not None:
-        return _of_shared_cause(request, policy, situation) or _Answer(Verdict.ASK, *beyond)
+    exceeded = _beyond("soft", request, policy, situation)
+    if exceeded is not None:
+        return _of_shared_cause(request, policy, situation) or _Answer(Verdict.ASK, *exceeded)
     return _Answer(Verdict.ALLOW, "mode.act", f"mode of {request.kind} is act, within all limits")
 
 
@@ -158,42 +158,42 @@ def _of_shared_cause(request: Request, policy: Policy, situation: Situation) -> 
     They count every change of the class, not those of this cause alone.
     """
     limits = policy.terms(request.kind).shared_cause
-    if request.shared_cause is None or limits == Limits():
+    if request.shared_cause is None or limits == ChangeLimits():
         return None
-    same = [past for past in situation.past if past.kind == request.kind]
+    same_kind = [past for past in situation.past if past.kind == request.kind]
     place = f"kind.{request.kind}.shared_cause"
-    beyond = _beyond_limits(place, limits, same, request, situation)
-    if beyond is not None:
-        return _Answer(Verdict.ASK, *beyond)
+    exceeded = _beyond_limits(place, limits, same_kind, request, situation)
+    if exceeded is not None:
+        return _Answer(Verdict.ASK, *exceeded)
     why = f"the shared cause of incident {request.shared_cause} answers again, within {place} and all hard limits"
     return _Answer(Verdict.ALLOW, "shared_cause", why)
 
 
 def hourly_hard_limit(kind: str, policy: Policy, situation: Situation) -> str:
     """Return which hard limit of an hour one more change of an action class would pass, and why; empty where none."""
-    beyond = _beyond("hard", Request(Risk.CHANGE, kind, ""), policy, situation)
-    return f"{beyond[0]}: {beyond[1]}" if beyond is not None and beyond[0].endswith("_hour") else ""
+    exceeded = _beyond("hard", Request(Risk.CHANGE, kind, ""), policy, situation)
+    return f"{exceeded[0]}: {exceeded[1]}" if exceeded is not None and exceeded[0].endswith("_hour") else ""
 
 
 def _beyond(name: str, request: Request, policy: Policy, situation: Situation) -> tuple[str, str] | None:
     """Return rule and reason of the first limit that the call would pass."""
-    own: Limits = getattr(policy.terms(request.kind), name)
-    everything: Limits = getattr(policy, name)
-    same = [past for past in situation.past if past.kind == request.kind]
+    own: ChangeLimits = getattr(policy.terms(request.kind), name)
+    total_limits: ChangeLimits = getattr(policy, name)
+    same_kind = [past for past in situation.past if past.kind == request.kind]
     total = [past for past in situation.past if policy.terms(past.kind).in_totals]
     if not policy.terms(request.kind).in_totals:
-        everything = Limits()
-    return _beyond_limits(f"kind.{request.kind}.{name}", own, same, request, situation) or _beyond_limits(
-        name, everything, total, request, situation
+        total_limits = ChangeLimits()
+    return _beyond_limits(f"kind.{request.kind}.{name}", own, same_kind, request, situation) or _beyond_limits(
+        name, total_limits, total, request, situation
     )
 
 
 def _beyond_limits(
-    place: str, limits: Limits, past: Sequence[Past], request: Request, situation: Situation
+    place: str, limits: ChangeLimits, past: Sequence[PriorChange], request: Request, situation: Situation
 ) -> tuple[str, str] | None:
     """Return rule and reason of the first of some limits that the call would pass, counted with earlier changes."""
     for span, hours in (("hour", _HOUR), ("day", _DAY)):
-        recent = [one for one in past if one.at > situation.now - hours]
+        recent = [call for call in past if call.at > situation.now - hours]
         why = _too_many(getattr(limits, f"per_{span}"), request, recent) or _too_large_a_share(
             getattr(limits, f"share_per_{span}"), request, recent, situation
         )
@@ -207,7 +207,7 @@ def _beyond_limits(
 
 
 def _too_many_of_a_place(
-    limits: PlaceLimits, sort: str, span: str, request: Request, recent: Sequence[Past], situation: Situation
+    limits: PlaceLimits, sort: str, span: str, request: Request, recent: Sequence[PriorChange], situation: Situation
 ) -> tuple[str, str] | None:
     """Return which limit and why, when too many different nodes of one partition or rack would have been changed."""
     most, share = getattr(limits, f"per_{span}"), getattr(limits, f"share_per_{span}")
@@ -227,18 +227,18 @@ def _too_many_of_a_place(
     return None
 
 
-def _too_many(limit: int | None, request: Request, recent: Sequence[Past]) -> tuple[str, str] | None:
+def _too_many(limit: int | None, request: Request, recent: Sequence[PriorChange]) -> tuple[str, str] | None:
     if limit is None:
         return None
-    used = sum(max(1, len(past.targets.get("nodes", ()))) for past in recent)
-    wanted = request.targets.amount
-    if used + wanted <= limit:
+    used_amount = sum(max(1, len(past.targets.get("nodes", ()))) for past in recent)
+    request_amount = request.targets.amount
+    if used_amount + request_amount <= limit:
         return None
-    return "per", f"{used} done, {wanted} more wanted, {limit} allowed"
+    return "per", f"{used_amount} done, {request_amount} more wanted, {limit} allowed"
 
 
 def _too_large_a_share(
-    share: float | None, request: Request, recent: Sequence[Past], situation: Situation
+    share: float | None, request: Request, recent: Sequence[PriorChange], situation: Situation
 ) -> tuple[str, str] | None:
     if share is None:
         return None
@@ -247,8 +247,8 @@ def _too_large_a_share(
         count = sum(node.name in touched for node in nodes)
         allowed = _share_of(share, len(nodes))
         if count > allowed:
-            what = f"{count} of {len(nodes)} nodes{f' of {partition}' if partition else ''}, {allowed} allowed ({share:.0%})"
-            return "share_per", what
+            amount = f"{count} of {len(nodes)} nodes{f' of {partition}' if partition else ''}, {allowed} allowed ({share:.0%})"
+            return "share_per", amount
     return None
 
 
@@ -261,8 +261,8 @@ def _unhealthy(request: Request, policy: Policy, situation: Situation) -> Iterat
         after = len(out | {node.name for node in nodes if node.name in leaving})
         allowed = min(_share_of(1 - policy.min_healthy_share, len(nodes)), len(nodes) - 1)
         if after > allowed:
-            where = f" of {partition}" if partition else ""
-            why = f"{len(nodes) - after} of {len(nodes)} nodes{where} would stay usable; at least {len(nodes) - allowed} must"
+            scope = f" of {partition}" if partition else ""
+            why = f"{len(nodes) - after} of {len(nodes)} nodes{scope} would stay usable; at least {len(nodes) - allowed} must"
             yield _Answer(Verdict.DENY, "min_healthy_share", why)
 
 
@@ -286,8 +286,8 @@ def _cooling(request: Request, policy: Policy, situation: Situation) -> str | No
     minutes = policy.cooldown_min if own is None else own
     names = {*request.targets.nodes, *request.targets.jobs}
     for past in situation.past:
-        again = names & {*past.targets.get("nodes", ()), *past.targets.get("jobs", ())}
-        if past.kind == request.kind and again and past.at > situation.now - timedelta(minutes=minutes):
+        repeated = names & {*past.targets.get("nodes", ()), *past.targets.get("jobs", ())}
+        if past.kind == request.kind and repeated and past.at > situation.now - timedelta(minutes=minutes):
             since = (situation.now - past.at).total_seconds() / 60
-            return f"{request.kind} of {min(again)} was done {since:.0f} min ago; the cooldown is {minutes:g} min"
+            return f"{request.kind} of {min(repeated)} was done {since:.0f} min ago; the cooldown is {minutes:g} min"
     return None

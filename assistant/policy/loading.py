@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from assistant.content.reading import build, shipped
 from assistant.content.trusted import read_trusted, untrusted_folder_because
 from assistant.errors import ContentError
-from assistant.policy.terms import Limits, Mode, Policy
+from assistant.policy.terms import ChangeLimits, Mode, Policy
 
 __all__ = ["LoadedPolicy", "load_policy", "load_policy_files", "site_policy_file"]
 
@@ -195,8 +195,8 @@ def _without(table: Mapping[str, Any], parts: list[str], name: str, path: Path) 
 def _joined(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     joined = dict(under)
     for key, value in over.items():
-        below = joined.get(key)
-        joined[key] = _joined(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        inner = joined.get(key)
+        joined[key] = _joined(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
     return joined
 
 
@@ -224,13 +224,16 @@ def _built(table: Mapping[str, Any], path: Path) -> Policy:
 
 def _check_kinds(policy: Policy, path: Path) -> None:
     """Raise for an action class that nothing here has: its terms would hold for nothing."""
-    known = _shipped_kinds()
-    named = [*policy.kind, *(kind for one in policy.protected for kind in one.kinds if "*" not in kind and "?" not in kind)]
-    for kind in named:
-        if known and kind not in known:
-            near = difflib.get_close_matches(kind, known, n=1)
+    known_kinds = _shipped_kinds()
+    named_kinds = [
+        *policy.kind,
+        *(kind for entry in policy.protected for kind in entry.kinds if "*" not in kind and "?" not in kind),
+    ]
+    for kind in named_kinds:
+        if known_kinds and kind not in known_kinds:
+            near = difflib.get_close_matches(kind, known_kinds, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ContentError(f"{path}: {kind!r} is no action class; {hint}known: {', '.join(known)}")
+            raise ContentError(f"{path}: {kind!r} is no action class; {hint}known: {', '.join(known_kinds)}")
 
 
 @cache
@@ -256,8 +259,8 @@ def _check_limited(policy: Policy, path: Path) -> None:
     for kind in acting:
         terms = policy.terms(kind)
         if not _capped(terms.hard) and not (terms.in_totals and _capped(policy.hard)):
-            where = f"[kind.{kind}.hard]" + (" or [hard]" if terms.in_totals else ", for it stands beside the totals")
-            raise ContentError(f'{path}: {kind} is in mode "act" and needs hard limits, {where}: {todo}')
+            tables = f"[kind.{kind}.hard]" + (" or [hard]" if terms.in_totals else ", for it stands beside the totals")
+            raise ContentError(f'{path}: {kind} is in mode "act" and needs hard limits, {tables}: {todo}')
 
 
 def _check_switches(loaded: LoadedPolicy) -> None:
@@ -272,7 +275,7 @@ def _check_switches(loaded: LoadedPolicy) -> None:
             raise ContentError(f"{loaded.files[0]}: kill_switch: others could remove {switch}: {why}")
 
 
-def _capped(limits: Limits) -> bool:
+def _capped(limits: ChangeLimits) -> bool:
     return limits.per_hour is not None and limits.per_day is not None
 
 

@@ -20,7 +20,7 @@ from assistant.errors import UsageError
 from assistant.nodeset import expand
 from assistant.records import Node
 
-__all__ = ["Breaker", "KindTerms", "Limits", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window"]
+__all__ = ["Breaker", "ChangeLimits", "KindTerms", "Mode", "PlaceLimits", "Policy", "Protected", "Targets", "Window"]
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _LONGEST_COOLDOWN_MIN = 7 * 24 * 60
@@ -74,7 +74,7 @@ class PlaceLimits:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChangeLimits:
     """How much may change in a time; an absent limit does not hold."""
 
     per_hour: int | None = None
@@ -114,11 +114,11 @@ class KindTerms:
     """Terms of one action class; what is absent is as the file says for all."""
 
     mode: Mode | None = None
-    soft: Limits = field(default_factory=Limits)
+    soft: ChangeLimits = field(default_factory=ChangeLimits)
     """Beyond these a person is asked."""
-    hard: Limits = field(default_factory=Limits)
+    hard: ChangeLimits = field(default_factory=ChangeLimits)
     """Beyond these nobody can: it is denied."""
-    shared_cause: Limits = field(default_factory=Limits)
+    shared_cause: ChangeLimits = field(default_factory=ChangeLimits)
     """In place of `soft`, of the class and over all classes, for the restart of a job that failed of what others failed of at the
     same time, once a probe has shown that the cause answers again; absent: `soft` holds. Both times must be limited."""
     cooldown_min: float | None = None
@@ -129,7 +129,7 @@ class KindTerms:
 
     def __post_init__(self) -> None:
         _check_cooldown(self.cooldown_min)
-        if self.shared_cause == Limits():
+        if self.shared_cause == ChangeLimits():
             return
         for span in ("per_hour", "per_day"):
             most, hard = getattr(self.shared_cause, span), getattr(self.hard, span)
@@ -166,9 +166,9 @@ class Protected:
             if _in_set(self.nodes, node):
                 return node
         for patterns, names in ((self.jobs, targets.jobs), (self.users, targets.users), (self.partitions, targets.partitions)):
-            found = next((name for name in names if _named(patterns, name)), None)
-            if found is not None:
-                return found
+            covered = next((name for name in names if _named(patterns, name)), None)
+            if covered is not None:
+                return covered
         return None
 
 
@@ -214,8 +214,8 @@ class Window:
         opens, closes = _minutes(self.opens), _minutes(self.closes)
         length = timedelta(minutes=closes - opens if closes > opens else closes + 24 * 60 - opens)
         now = now.astimezone(UTC)
-        for back in (0, 1):
-            day = now.date() - timedelta(days=back)
+        for days_back in (0, 1):
+            day = now.date() - timedelta(days=days_back)
             begin = datetime.combine(day, time(tzinfo=UTC)) + timedelta(minutes=opens)
             if _DAYS[day.weekday()] in self.days and begin <= now < begin + length:
                 return True
@@ -242,9 +242,9 @@ class Policy:
     """Share (0..1) of a partition's nodes that must stay usable; one node may always go, the last never."""
     cooldown_min: float = 0.0
     """Time after a change of a target in which the same change of it is asked about."""
-    soft: Limits = field(default_factory=Limits)
+    soft: ChangeLimits = field(default_factory=ChangeLimits)
     """Over all action classes together."""
-    hard: Limits = field(default_factory=Limits)
+    hard: ChangeLimits = field(default_factory=ChangeLimits)
     kind: Mapping[str, KindTerms] = field(default_factory=dict)
     """Terms by action class: `cordon`, `uncordon`, `resubmit`, `cancel`, …"""
     protected: tuple[Protected, ...] = ()
@@ -280,8 +280,8 @@ class Policy:
         Globs are left out: they are written for what may come. An empty fleet tells nothing.
         """
         names, partitions = {node.name for node in fleet}, {name for node in fleet for name in node.partitions}
-        parts = [("protected", one.nodes, one.partitions) for one in self.protected]
-        parts += [(f"window {one.name!r}", one.nodes, one.partitions) for one in self.window]
+        parts = [("protected", protected.nodes, protected.partitions) for protected in self.protected]
+        parts += [(f"window {window.name!r}", window.nodes, window.partitions) for window in self.window]
         lines: list[str] = []
         for place, nodes, of_partitions in parts:
             for pattern in filter(_is_exact, nodes):
@@ -298,7 +298,7 @@ class Policy:
         return {self.mode, *(terms.mode for terms in self.kind.values() if terms.mode is not None)} == {Mode.OBSERVE}
 
 
-def _check_limits(limits: Limits | PlaceLimits) -> None:
+def _check_limits(limits: ChangeLimits | PlaceLimits) -> None:
     for name in ("share_per_hour", "share_per_day"):
         _check_share(name, getattr(limits, name))
     for name in ("per_hour", "per_day"):
@@ -318,7 +318,7 @@ def _check_cooldown(minutes: float | None) -> None:
 
 def _canonical(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _canonical(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {field.name: _canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _canonical(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -10,7 +10,7 @@ from pathlib import Path
 from assistant.records.processes import ProcessReport
 from assistant.records.words import JobState, NodeState
 
-HELD = "JobHeld"
+HELD_REASON = "JobHeld"
 """What Slurm's reasons for a held job begin with: `JobHeldUser`, `JobHeldAdmin`."""
 REQUEUED_HELD = "job requeued in held state"
 """Slurm's reason for a job behind `scontrol requeuehold`; squeue writes it with underscores."""
@@ -123,7 +123,7 @@ class Job:
     @property
     def held(self) -> bool:
         """Whether it waits until somebody releases it."""
-        return self.state is JobState.PENDING and (self.reason.startswith(HELD) or self.requeued_held)
+        return self.state is JobState.PENDING and (self.reason.startswith(HELD_REASON) or self.requeued_held)
 
     @property
     def requeued_held(self) -> bool:

@@ -65,8 +65,8 @@ class ProcessFolder:
     @property
     def source(self) -> str:
         """Say where the path comes from, for people."""
-        what = f"{self.variable} in the environment" if self.variable else "working folder"
-        return f"{what} of process {self.pid} on {self.node} at {self.at:%H:%M}"
+        location = f"{self.variable} in the environment" if self.variable else "working folder"
+        return f"{location} of process {self.pid} on {self.node} at {self.at:%H:%M}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class ProcessReport:
 
     def merged(self, later: ProcessReport) -> ProcessReport:
         """Return this report with those of a later look: what is seen again replaces what was seen before."""
-        files = {(one.node, one.path, one.inode): one for one in self.files}
-        for one in later.files:
-            before = files.get(key := (one.node, one.path, one.inode))
-            files[key] = replace(one, shared=one.shared or (before is not None and before.shared))
+        files = {(file.node, file.path, file.inode): file for file in self.files}
+        for file in later.files:
+            before = files.get(key := (file.node, file.path, file.inode))
+            files[key] = replace(file, shared=file.shared or (before is not None and before.shared))
         folders: dict[tuple[Path, str], ProcessFolder] = {}
         for folder in (*self.folders, *later.folders):
             folders.setdefault((folder.path, folder.variable), folder)
@@ -99,10 +99,10 @@ class ProcessReport:
         )
 
 
-def with_shared(report: ProcessReport, other: ProcessReport) -> ProcessReport:
+def with_shared(report: ProcessReport, other_report: ProcessReport) -> ProcessReport:
     """Return a report in which the files are marked that the processes of another job had open as well."""
-    theirs = {(file.path, file.inode) for file in other.files}
-    files = tuple(replace(file, shared=True) if (file.path, file.inode) in theirs else file for file in report.files)
+    other_files = {(file.path, file.inode) for file in other_report.files}
+    files = tuple(replace(file, shared=True) if (file.path, file.inode) in other_files else file for file in report.files)
     return report if files == report.files else replace(report, files=files)
 
 
@@ -113,8 +113,8 @@ def report_of(value: Mapping[str, Any]) -> ProcessReport:
         ValueError: It is no report.
     """
     try:
-        files = [_built(OpenFile, one) for one in _list(value["files"])]
-        folders = [_built(ProcessFolder, one) for one in _list(value["folders"])]
+        files = [_built(OpenFile, file) for file in _list(value["files"])]
+        folders = [_built(ProcessFolder, folder) for folder in _list(value["folders"])]
         unknown = {str(node): str(why) for node, why in (value.get("unknown") or {}).items()}
         at, looks = datetime.fromisoformat(value["at"]), _integer(value["looks"])
     except (KeyError, TypeError, AttributeError) as error:
@@ -132,8 +132,8 @@ def _built(kind: type[Any], value: Mapping[str, Any]) -> Any:
         "bool": bool,
         "str": str,
     }
-    known = {field.name: readers[str(field.type)](value[field.name]) for field in fields(kind) if field.name in value}
-    return kind(**known)
+    values = {field.name: readers[str(field.type)](value[field.name]) for field in fields(kind) if field.name in value}
+    return kind(**values)
 
 
 def _list(value: Any) -> Sequence[Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from assistant.content.playbooks import Limits
+from assistant.content.playbooks import PlaybookLimits
 from assistant.records import Category, Diagnosis
 from assistant.recover.directives import Directives
 
@@ -87,7 +87,7 @@ def normalised(line: str) -> str:
 def restart_budget(
     diagnosis: Diagnosis,
     past: Sequence[PastRestart],
-    limits: Limits,
+    limits: PlaybookLimits,
     *,
     now: datetime,
     directives: Directives | None = None,
@@ -121,7 +121,7 @@ def restart_budget(
     return Budget(True, used, limit, why, _not_before(recent, limits) if used else None)
 
 
-def _not_before(recent: Sequence[PastRestart], limits: Limits) -> datetime:
+def _not_before(recent: Sequence[PastRestart], limits: PlaybookLimits) -> datetime:
     minutes = min(limits.backoff_min * 2 ** (len(recent) - 1), LONGEST_BACKOFF_MIN)
     return max(restart.at for restart in recent) + timedelta(minutes=minutes)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from assistant.logs.attempt import JobLogs, LogState
-from assistant.logs.declared import Origin, Surroundings, declared_logs, known_variables, shown_pattern
+from assistant.logs.attempt import JobLogs, LogFileState
+from assistant.logs.declared import LogOrigin, Surroundings, declared_logs, known_variables, shown_pattern
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.checkpoints.place import Place, checkpoint_place
 from assistant.recover.checkpoints.save_options import save_folders
@@ -71,11 +71,11 @@ class LogSource:
 
     path: str
     """Absolute where its folder is known; of a script with Slurm's patterns."""
-    origin: Origin
+    origin: LogOrigin
     how: str
     """The words that name it."""
     state: str = ""
-    """Of a job's: what is there now, as `logs.attempt.LogState` has it; empty of a script."""
+    """Of a job's: what is there now, as `logs.attempt.LogFileState` has it; empty of a script."""
     note: str = ""
     """Why it is not read, or what is to be known about it."""
 
@@ -326,9 +326,9 @@ def script_logs(job: Job, read: Callable[[str], str | None]) -> tuple[tuple[LogS
     folder = str(job.work_dir or "")
     default = DEFAULT_ARRAY_OUTPUT if "array" in options else DEFAULT_OUTPUT
     output = options.get("output")
-    logs = [LogSource(_below(folder, output or default), Origin.OUTPUT, "#SBATCH --output" if output else "Slurm's default")]
+    logs = [LogSource(_below(folder, output or default), LogOrigin.OUTPUT, "#SBATCH --output" if output else "Slurm's default")]
     if options.get("error"):
-        logs.append(LogSource(_below(folder, options["error"]), Origin.ERROR, "#SBATCH --error"))
+        logs.append(LogSource(_below(folder, options["error"]), LogOrigin.ERROR, "#SBATCH --error"))
     ids = [("SLURM_JOB_ID", "%j"), ("SLURM_JOBID", "%j"), ("SLURM_JOB_NAME", "%x"), ("SLURM_ARRAY_JOB_ID", "%A")]
     variables = dict(known_variables([*ids, ("SLURM_ARRAY_TASK_ID", "%a"), ("SLURM_SUBMIT_DIR", folder)]))
     around = Surroundings(folder if folder.startswith("/") else "", _PLACEHOLDERS, variables, job.spec.arguments)
@@ -353,7 +353,7 @@ def log_sources(logs: JobLogs) -> tuple[LogSource, ...]:
     """Return the logs of a job as a reading holds them."""
     return tuple(
         LogSource(
-            str(file.path) if file.state is not LogState.DISCARDED else NEVER_READ,
+            str(file.path) if file.state is not LogFileState.DISCARDED else NEVER_READ,
             file.origin,
             file.how,
             str(file.state),

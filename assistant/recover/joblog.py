@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import NightshiftError, ToolError, Unavailable
-from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogState, Mark, job_logs
+from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogFileState, LogMark, job_logs
 from assistant.logs.combined import names_of
-from assistant.logs.declared import Origin
+from assistant.logs.declared import LogOrigin
 from assistant.logs.lines import Lines
 from assistant.logs.metric_files import metric_file_points
 from assistant.logs.metrics import metric_points
@@ -35,7 +35,7 @@ MOST_SKIPPED_STEPS = 500
 """Behind the step of a spike. Source: PaLM, as above: skip 200 to 500 batches."""
 
 
-def logs_of(job: Job, marks: Sequence[Mark] = ()) -> JobLogs:
+def logs_of(job: Job, marks: Sequence[LogMark] = ()) -> JobLogs:
     """Return the logs of the last attempt of a job, looked for with its owner's rights.
 
     Args:
@@ -50,7 +50,7 @@ def logs_of(job: Job, marks: Sequence[Mark] = ()) -> JobLogs:
         return within(LOOK_S, partial(job_logs, job, marks=marks, directive=directive), f"the logs of job {job.id}")
 
 
-def marks_before(history: History, job: Job) -> list[Mark]:
+def marks_before(history: History, job: Job) -> list[LogMark]:
     """Return how long the logs were before a job that Nightshift submitted began, as the incident that it answers has it noted."""
     call = restart_of(history, job)
     if call is None or call.incident is None:
@@ -88,7 +88,7 @@ def noted_logs(facts: Mapping[str, Any]) -> JobLogs:
     files = []
     for one in facts.get("files", ()):
         try:
-            state, origin = LogState(one["state"]), Origin[one["origin"]]
+            state, origin = LogFileState(one["state"]), LogOrigin[one["origin"]]
             rank = int(one["rank"]) if one["rank"] is not None else None
             known = LogFile(
                 Path(one["path"]), origin, str(one["how"]), state, begin=int(one["begin"]), rank=rank, node=str(one["node"])
@@ -100,17 +100,17 @@ def noted_logs(facts: Mapping[str, Any]) -> JobLogs:
     return JobLogs(tuple(files))
 
 
-def _marks(facts: Mapping[str, Any]) -> list[Mark]:
+def _marks(facts: Mapping[str, Any]) -> list[LogMark]:
     try:
         at = datetime.fromisoformat(str(facts["at"]))
         return [
-            Mark(str(file["path"]), int(file["inode"]), int(file["size_bytes"]), at) for file in facts["files"] if file["inode"]
+            LogMark(str(file["path"]), int(file["inode"]), int(file["size_bytes"]), at) for file in facts["files"] if file["inode"]
         ]
     except (KeyError, TypeError, ValueError):
         return []
 
 
-def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES, marks: Sequence[Mark] = (), sure: bool = False) -> Lines:
+def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES, marks: Sequence[LogMark] = (), sure: bool = False) -> Lines:
     """Return the last lines of a job's logs, file after file; none while it has no log or it cannot be read now.
 
     Args:
@@ -123,7 +123,7 @@ def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES, marks: Sequence[Mark] =
     return Lines([(1, b"".join(parts))]) if parts else Lines()
 
 
-def whole_lines(job: Job, marks: Sequence[Mark] = ()) -> Lines | None:
+def whole_lines(job: Job, marks: Sequence[LogMark] = ()) -> Lines | None:
     """Return all lines of a job's own logs, file after file; None while there are none, or where they are too long for that.
 
     Args:
@@ -140,7 +140,7 @@ def whole_lines(job: Job, marks: Sequence[Mark] = ()) -> Lines | None:
     return Lines([(1, b"".join(parts))]) if any(parts) else None
 
 
-def log_points(job: Job, *, marks: Sequence[Mark] = (), sure: bool = False) -> list[MetricPoint]:
+def log_points(job: Job, *, marks: Sequence[LogMark] = (), sure: bool = False) -> list[MetricPoint]:
     """Return the metrics that the ends of a job's logs show: those of the file that shows most, else of its metric files.
 
     Points whose step was only counted are left out; a progress bar in another file counts for what it says of them.
@@ -166,7 +166,7 @@ def log_points(job: Job, *, marks: Sequence[Mark] = (), sure: bool = False) -> l
         return []
 
 
-def _ends(job: Job, most_bytes: int, marks: Sequence[Mark], *, sure: bool) -> list[bytes]:
+def _ends(job: Job, most_bytes: int, marks: Sequence[LogMark], *, sure: bool) -> list[bytes]:
     """Return the end of each log as whole lines."""
     try:
         logs = logs_of(job, marks)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from assistant.content.playbooks import Ending, Playbook, Step, Verify
+from assistant.content.playbooks import Playbook, PlaybookEnding, Step, Verify
 from assistant.errors import ChangesStopped, Denied, Parked, ToolError, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Decision, Incident, IncidentState, Outcome, Verdict
@@ -25,9 +25,9 @@ LOOK_S = 60.0
 ENDS_JOB = ("cancel_job",)
 """Tools that end a job which a later step is to start again."""
 STATES = {
-    Ending.RECOVERED: IncidentState.RECOVERED,
-    Ending.ESCALATED: IncidentState.ESCALATED,
-    Ending.CLOSED: IncidentState.CLOSED,
+    PlaybookEnding.RECOVERED: IncidentState.RECOVERED,
+    PlaybookEnding.ESCALATED: IncidentState.ESCALATED,
+    PlaybookEnding.CLOSED: IncidentState.CLOSED,
 }
 
 

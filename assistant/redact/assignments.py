@@ -117,8 +117,12 @@ def _span(text: str, match: re.Match[str]) -> tuple[int, int] | None:
         return None
     if strength is Strength.PASSWORD and _LABEL.search(name):
         strength = Strength.STRONG  # `password id: 49407`
-    here = _strength_here(text, match, name, before, strength)
-    span = _value(text, match.end(), here, closed=match["close"] is not None, pair=kind == "pair") if here else None
+    place_strength = _strength_here(text, match, name, before, strength)
+    span = (
+        _value(text, match.end(), place_strength, closed=match["close"] is not None, pair=kind == "pair")
+        if place_strength
+        else None
+    )
     if span is None and kind == "space" and (distant := _FAR.match(text, match.end("name"))):
         return _value(text, distant.end(), strength, closed=False, pair=False) if _far_strength(text, distant, strength) else None
     return span
@@ -167,16 +171,21 @@ def _strength_after_space(text: str, match: re.Match[str], name: str, before: st
     if strength is Strength.PASSWORD and _NETRC.search(before) and "\n" not in match["space"]:
         return strength if _ENDS_ENTRY.match(text, match.end()) or _LONG.match(text, match.end()) else Strength.NONE
     value = _BARE.match(text, match.end())
-    shown = value.group() if value else ""
+    value_text = value.group() if value else ""
     if strength is Strength.PASSWORD:
-        if text[match.end() : match.end() + 1] in ("'", '"') or (match["space"].strip() and _unlike_word(shown)):
+        if text[match.end() : match.end() + 1] in ("'", '"') or (match["space"].strip() and _unlike_word(value_text)):
             return strength
-        return strength if looks_random(shown, 8) else Strength.NONE
-    if strength >= Strength.MEDIUM and match["space"].strip() and _unlike_word(shown) and any(sign.isdigit() for sign in shown):
+        return strength if looks_random(value_text, 8) else Strength.NONE
+    if (
+        strength >= Strength.MEDIUM
+        and match["space"].strip()
+        and _unlike_word(value_text)
+        and any(sign.isdigit() for sign in value_text)
+    ):
         return strength
     if strength is Strength.STRONG:
-        return strength if looks_random(shown, 12) else Strength.NONE
-    return strength if strength is Strength.MEDIUM and looks_random(shown, 20) else Strength.NONE
+        return strength if looks_random(value_text, 12) else Strength.NONE
+    return strength if strength is Strength.MEDIUM and looks_random(value_text, 20) else Strength.NONE
 
 
 def _unlike_word(value: str) -> bool:

@@ -45,11 +45,11 @@ class Mask:
     def hide(self, text: str) -> str:
         """Return the text with stand-ins for names."""
         with self._lock:
-            return self._pattern.sub(lambda found: self._stand_in("host", found.group()), text) if self._names else text
+            return self._pattern.sub(lambda match: self._stand_in("host", match.group()), text) if self._names else text
 
     def show(self, text: str) -> str:
         """Return the text with the names themselves; a stand-in that this mask does not know stays."""
-        return _STAND_IN.sub(lambda found: self._name(found.group()), text)
+        return _STAND_IN.sub(lambda match: self._name(match.group()), text)
 
     def _name(self, stand_in: str) -> str:
         # letters that follow may be hexadecimal digits, too
@@ -62,30 +62,32 @@ class Mask:
         if name not in self._names:
             digest = hmac.new(self._key, f"{sort}:{name}".encode(), hashlib.sha256).hexdigest()
             length = _DIGITS
-            while (given := f"{sort}-{digest[:length]}") in self._stands_for:
+            while (alias := f"{sort}-{digest[:length]}") in self._stands_for:
                 length += 1
-            self._names[name], self._stands_for[given] = given, name
+            self._names[name], self._stands_for[alias] = alias, name
         return self._names[name]
 
     def _compiled(self) -> re.Pattern[str]:
         numbered = {
-            (found["stem"], len(found["number"]))
-            for name, given in self._names.items()
-            if given.startswith("host-") and (found := _NUMBERED.fullmatch(name))
+            (match["stem"], len(match["number"]))
+            for name, alias in self._names.items()
+            if alias.startswith("host-") and (match := _NUMBERED.fullmatch(name))
         }
-        alike = [rf"{re.escape(stem)}\d{{{digits}}}" for stem, digits in sorted(numbered)]
+        number_patterns = [rf"{re.escape(stem)}\d{{{digits}}}" for stem, digits in sorted(numbered)]
         folded = [rf"{re.escape(stem)}\[[\d,-]+\]" for stem in sorted({stem for stem, _ in numbered})]
         # a numbered host is matched by its likes: thousands of alternatives would be slow
-        alone = [name for name, given in self._names.items() if not (given.startswith("host-") and _NUMBERED.fullmatch(name))]
-        plain = [re.escape(name) for name in sorted(alone, key=lambda name: (-len(name), name)) if "[" not in name]
-        names = "|".join([*folded, *plain, *alike])
-        return re.compile(rf"{_BEFORE}(?:{names})(?![\w-])")
+        single_names = [
+            name for name, alias in self._names.items() if not (alias.startswith("host-") and _NUMBERED.fullmatch(name))
+        ]
+        plain = [re.escape(name) for name in sorted(single_names, key=lambda name: (-len(name), name)) if "[" not in name]
+        names = "|".join([*folded, *plain, *number_patterns])
+        return re.compile(rf"{_BOUNDARY}(?:{names})(?![\w-])")
 
 
 _NAME = re.compile(r"(?=[^A-Za-z]{0,252}[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{1,252}")
 _NUMBERED = re.compile(r"(?P<stem>.{0,252}[A-Za-z-])(?P<number>\d{1,252})")
 _DIGITS = 6
 _STAND_IN = re.compile(rf"(?:host|user)-[0-9a-f]{{{_DIGITS},64}}")
-_BEFORE = r"(?:(?<![\w-])|(?<=\\n)|(?<=\\r)|(?<=\\t))"
+_BOUNDARY = r"(?:(?<![\w-])|(?<=\\n)|(?<=\\r)|(?<=\\t))"
 """No letter of the same word; the letter of an escape in JSON is none."""
 _EVERYWHERE = frozenset({"root", "nobody", "daemon", "slurm", "munge", "nightshift"})

@@ -92,8 +92,8 @@ def _redacted_items(value: Sequence[Any]) -> list[Any]:
     items: list[Any] = []
     for position, item in enumerate(value):
         before = value[position - 1] if position else None
-        hidden = isinstance(item, str) and bool(item) and isinstance(before, str) and names_option(before, item)
-        items.append(MASK if hidden else redact_value(item))
+        is_secret = isinstance(item, str) and bool(item) and isinstance(before, str) and names_option(before, item)
+        items.append(MASK if is_secret else redact_value(item))
     return items
 
 

@@ -43,7 +43,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Option:
+class SecretOption:
     """Options of programs whose value is a secret."""
 
     programs: tuple[str, ...]
@@ -66,7 +66,7 @@ class SecretForms:
 
     token: tuple[Token, ...]
     form: tuple[Form, ...]
-    option: tuple[Option, ...]
+    option: tuple[SecretOption, ...]
     maker: tuple[Maker, ...] = ()
 
 

@@ -21,11 +21,11 @@ from assistant.rules.learned import entry_of
 from assistant.rules.matching import MARKS, Patterns, matches
 from assistant.rules.proof import Flaw
 from assistant.rules.protected import alarm_words, protected_lines
-from assistant.rules.redos import Refused, shape_of
+from assistant.rules.redos import RefusedPattern, shape_of
 
 LETTERS = 4
 """Letters that a filter must ask for."""
-OTHERS = 3
+MOST_OTHER_LINES = 3
 """Routine lines of other programs that a filter may match by chance."""
 _DULL = ("", " ", "ok", "...", "hello world", "0", "12 34", "a=b", "loss nan", "lm loss: nan | grad norm: inf", "nan", "Terminated")
 
@@ -69,12 +69,12 @@ def admitted(rule: LearnedRule, lines: Sequence[str], ground: Ground) -> Learned
         lines: That it was made for.
         ground: What it is held against.
     """
-    found = flaws(rule, lines, ground)
-    if not found:
+    found_flaws = flaws(rule, lines, ground)
+    if not found_flaws:
         return replace(rule, state=RuleState.TRIAL)
-    told = f"{found[0].what}: {found[0].line[:200]!r}" if found[0].line else found[0].what
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return replace(rule, state=RuleState.PROPOSED, why=f"refused: {told}{more}; {rule.why}")
+    reason = f"{found_flaws[0].what}: {found_flaws[0].line[:200]!r}" if found_flaws[0].line else found_flaws[0].what
+    more = f" (and {len(found_flaws) - 1} more)" if len(found_flaws) > 1 else ""
+    return replace(rule, state=RuleState.PROPOSED, why=f"refused: {reason}{more}; {rule.why}")
 
 
 def flaws(rule: LearnedRule, lines: Sequence[str], ground: Ground) -> list[Flaw]:
@@ -82,8 +82,8 @@ def flaws(rule: LearnedRule, lines: Sequence[str], ground: Ground) -> list[Flaw]
     entry = entry_of(rule)
     if not isinstance(entry, Filter):
         raise ValueError(f"{rule.id} is a {rule.kind}, not a filter")
-    if found := _structure(entry):
-        return [Flaw(entry.id, "", found)]
+    if problem := _structure(entry):
+        return [Flaw(entry.id, "", problem)]
     return [*_on_own_lines(entry, [*rule.examples, *lines], ground), *_on_others(entry, ground)]
 
 
@@ -92,7 +92,7 @@ def _structure(entry: Filter) -> str:
     try:
         shape = shape_of(entry.pattern)
         compiled_alone(Expression(entry.id, entry.pattern, False))
-    except (Refused, ContentError) as error:
+    except (RefusedPattern, ContentError) as error:
         return str(error)
     if not shape.anchored:
         return "it must begin with ^, or it would look for its text anywhere in a line"
@@ -105,37 +105,39 @@ def _structure(entry: Filter) -> str:
 
 def _on_own_lines(entry: Filter, lines: Sequence[str], ground: Ground) -> list[Flaw]:
     scanned = compiled_alone(Expression(entry.id, f"^{MARKS}{entry.pattern[1:]}", False))
-    found: list[Flaw] = []
+    found_flaws: list[Flaw] = []
     for line in dict.fromkeys(lines):
         if not matches(entry, line) or not _scans(scanned, line):
-            found.append(Flaw(entry.id, line, "it does not match a line that it was made for"))
+            found_flaws.append(Flaw(entry.id, line, "it does not match a line that it was made for"))
             continue
-        known = [e.id for e in ground.patterns.match_line(line) if isinstance(e, Signature) and e.role is not Role.BENIGN]
+        signatures = [e.id for e in ground.patterns.match_line(line) if isinstance(e, Signature) and e.role is not Role.BENIGN]
         alarm = next((word for word in ground.alarms if word in line), None)
-        if known:
-            found.append(Flaw(entry.id, line, f"the signature {known[0]} knows a line that it would hide"))
+        if signatures:
+            found_flaws.append(Flaw(entry.id, line, f"the signature {signatures[0]} knows a line that it would hide"))
         elif alarm is not None:
-            found.append(Flaw(entry.id, line, f"a line that it would hide holds the alarm word {alarm!r}"))
-        elif others := [d for d in "0379" if not matches(entry, re.sub(r"\d", d, line))]:
-            found.append(Flaw(entry.id, re.sub(r"\d", others[0], line), "it cares which digits stand in a line"))
-    return found
+            found_flaws.append(Flaw(entry.id, line, f"a line that it would hide holds the alarm word {alarm!r}"))
+        elif differing := [d for d in "0379" if not matches(entry, re.sub(r"\d", d, line))]:
+            found_flaws.append(Flaw(entry.id, re.sub(r"\d", differing[0], line), "it cares which digits stand in a line"))
+    return found_flaws
 
 
 def _on_others(entry: Filter, ground: Ground) -> list[Flaw]:
-    found = [Flaw(entry.id, line, "it matches a line that tells of a failure") for line in ground.protected if matches(entry, line)]
-    found += [
+    found_flaws = [
+        Flaw(entry.id, line, "it matches a line that tells of a failure") for line in ground.protected if matches(entry, line)
+    ]
+    found_flaws += [
         Flaw(entry.id, line, "it would hide a line at the end of the log at hand") for line in ground.shown if matches(entry, line)
     ]
-    found += [Flaw(entry.id, line, "it matches what says nothing") for line in _DULL if matches(entry, line)]
+    found_flaws += [Flaw(entry.id, line, "it matches what says nothing") for line in _DULL if matches(entry, line)]
     example = entry.examples[0] if entry.examples else ""
     glued = [line for line in ground.protected if matches(entry, example + line)]
-    found += [
+    found_flaws += [
         Flaw(entry.id, line, "it would hide an error printed right behind a line") for line in glued if not _alarmed(line, ground)
     ]
     routine = [line for line in ground.routine if matches(entry, line)]
-    if len(routine) > OTHERS:
-        found.append(Flaw(entry.id, routine[0], f"it matches {len(routine)} lines of other programs as well"))
-    return found
+    if len(routine) > MOST_OTHER_LINES:
+        found_flaws.append(Flaw(entry.id, routine[0], f"it matches {len(routine)} lines of other programs as well"))
+    return found_flaws
 
 
 def _alarmed(line: str, ground: Ground) -> bool:
@@ -143,16 +145,16 @@ def _alarmed(line: str, ground: Ground) -> bool:
 
 
 def _scans(scanned: object, line: str) -> bool:
-    found: list[int] = []
-    scanned.scan(line.encode("utf-8", "replace"), lambda number, *_: found.append(number))  # type: ignore[attr-defined]
-    return bool(found)
+    numbers: list[int] = []
+    scanned.scan(line.encode("utf-8", "replace"), lambda number, *_: numbers.append(number))  # type: ignore[attr-defined]
+    return bool(numbers)
 
 
 @cache
 def _content(site: Path | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return protected lines, those of herrings too because people look for them, and routine lines."""
-    known = reasons(site).values()
-    herrings = [line for reason in known for herring in reason.herring for line in herring.examples]
+    known_reasons = reasons(site).values()
+    herrings = [line for reason in known_reasons for herring in reason.herring for line in herring.examples]
     routine = [line for entry in filters(site) for line in entry.examples]
     benign = set(routine)
     return tuple(dict.fromkeys([*protected_lines(site), *(line for line in herrings if line not in benign)])), tuple(routine)

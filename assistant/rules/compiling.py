@@ -21,7 +21,7 @@ from assistant.errors import ContentError
 
 logger = logging.getLogger(__name__)
 
-KEPT = 64
+MOST_KEPT = 64
 """Compiled files that stay in the cache, those used last: each version of the rules makes one of up to 5 MB."""
 
 
@@ -155,5 +155,5 @@ def _save(path: Path, serialised: bytes) -> None:
 
 def _forget_oldest(folder: Path) -> None:
     by_age = sorted(folder.glob("patterns-*.hs"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in by_age[KEPT:]:
+    for path in by_age[MOST_KEPT:]:
         path.unlink(missing_ok=True)

@@ -44,15 +44,15 @@ def _filter(rule: LearnedRule) -> str:
 
 
 def _signature(rule: LearnedRule) -> str:
-    where = f"where = [{_quoted(rule.source)}]"
-    return "\n".join(["[[signature]]", *_provenance(rule), *_shared(rule), f"weight = {rule.weight!r}", where, ""])
+    where_line = f"where = [{_quoted(rule.source)}]"
+    return "\n".join(["[[signature]]", *_provenance(rule), *_shared(rule), f"weight = {rule.weight!r}", where_line, ""])
 
 
 def _provenance(rule: LearnedRule) -> list[str]:
     of = f" in incident {rule.incident}" if rule.incident is not None else ""
     task = f", task {rule.task}" if rule.task else ""
-    told = f"by {rule.by}{of} on {rule.made:%Y-%m-%d}{task}; {rule.hits} hits, {rule.misses} misses; {rule.why}"
-    return [f"# {' '.join(told.split())}"]
+    provenance = f"by {rule.by}{of} on {rule.made:%Y-%m-%d}{task}; {rule.hits} hits, {rule.misses} misses; {rule.why}"
+    return [f"# {' '.join(provenance.split())}"]
 
 
 def _shared(rule: LearnedRule) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from assistant.content.reading import Filter
-from assistant.content.reasons import Signature, Source
+from assistant.content.reasons import Signature, SignatureSource
 from assistant.records import LearnedRule, RuleKind
 from assistant.rules.matching import Entry
 
@@ -14,7 +14,7 @@ def entry_of(rule: LearnedRule) -> Entry:
     """Return the signature or filter that a learned rule is."""
     if rule.kind is RuleKind.FILTER:
         return Filter(rule.id, rule.pattern, rule.examples, rule.of)
-    return Signature(rule.id, rule.pattern, rule.examples, where=(Source(rule.source),), weight=rule.weight)
+    return Signature(rule.id, rule.pattern, rule.examples, where=(SignatureSource(rule.source),), weight=rule.weight)
 
 
 def entries_of(rules: Iterable[LearnedRule], task: str = "") -> tuple[Entry, ...]:

@@ -27,7 +27,7 @@ MARKS = r"(?:\[?(?:rank|default)?\d{1,6}\]?(?:<std(?:out|err)>)?: ?|[a-zA-Z][\w.
 """What may stand before the line of a program."""
 
 
-class Kind(IntEnum):
+class EntryKind(IntEnum):
     """What a pattern number stands for."""
 
     SIGNATURE = 0
@@ -51,13 +51,13 @@ class Patterns:
         self._entries = tuple(sorted(entries, key=lambda entry: isinstance(entry, Filter)))
         self._first_filter = sum(not isinstance(entry, Filter) for entry in self._entries)
         self._first_alarm = len(self._entries)
-        self.kinds = bytes([_kind(entry) for entry in self._entries] + [Kind.ALARM] * len(alarms))
+        self.kinds = bytes([_kind(entry) for entry in self._entries] + [EntryKind.ALARM] * len(alarms))
         """Kind of each pattern number."""
         numbered = list(enumerate([_expression(entry) for entry in self._entries]))
         words = [(self._first_alarm + n, Expression(f"alarm {word}", re.escape(word), False)) for n, word in enumerate(alarms)]
         self._telling = _Engine([*numbered[: self._first_filter], *words], cache_folder)
         self._routine = _Engine(numbered[self._first_filter :], cache_folder)
-        self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == Kind.SIGNATURE]
+        self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == EntryKind.SIGNATURE]
         self.folder = cache_folder
         """Where compiled forms are kept; None for the user's cache."""
 
@@ -99,7 +99,7 @@ class Patterns:
         Returns:
             (start, end) of every such place; None when a signature or an alarm word matches the line as it is.
         """
-        if any(self.kinds[number] != Kind.HERRING for number in self._telling.scan(line)[0::2]):
+        if any(self.kinds[number] != EntryKind.HERRING for number in self._telling.scan(line)[0::2]):
             return None
         places: list[tuple[int, int]] = []
         for number in set(self._digit_blind.scan(line)[0::2]):
@@ -112,8 +112,8 @@ class Patterns:
         A pattern may be reported several times for one line, once for each place where a match may end.
         """
         flat = [*self.telling(block), *self.routine(block)]
-        found = [(number, end) for number, end in zip(flat[0::2], flat[1::2], strict=True) if self.is_entry(number)]
-        return sorted(found, key=lambda match: match[1])
+        hits = [(number, end) for number, end in zip(flat[0::2], flat[1::2], strict=True) if self.is_entry(number)]
+        return sorted(hits, key=lambda match: match[1])
 
     def match_line(self, text: str) -> list[Entry]:
         """Return what matches one line, each entry once, in order of pattern number."""
@@ -123,9 +123,9 @@ class Patterns:
         """Tell whether compression would fold this line away."""
         block = text.encode("utf-8", "replace")
         kinds = {self.kinds[number] for number in [*self.telling(block)[0::2], *self.routine(block)[0::2]]}
-        if Kind.SIGNATURE in kinds:
+        if EntryKind.SIGNATURE in kinds:
             return False
-        return Kind.WHOLE in kinds or (Kind.FILTER in kinds and Kind.ALARM not in kinds)
+        return EntryKind.WHOLE in kinds or (EntryKind.FILTER in kinds and EntryKind.ALARM not in kinds)
 
 
 class _More(Patterns):
@@ -154,8 +154,8 @@ class _More(Patterns):
         return self._base.routine(block) + self._moved(self._own.routine(block))
 
     def telling_digits(self, line: bytes) -> list[tuple[int, int]] | None:
-        below, own = self._base.telling_digits(line), self._own.telling_digits(line)
-        return None if below is None or own is None else below + own
+        base_digits, own = self._base.telling_digits(line), self._own.telling_digits(line)
+        return None if base_digits is None or own is None else base_digits + own
 
     def _moved(self, flat: list[int]) -> list[int]:
         flat[0::2] = [number + self._from for number in flat[0::2]]
@@ -170,8 +170,8 @@ class _Engine:
         self._lock = threading.Lock()  # the scratch memory of a database serves one scan at a time
 
     def scan(self, block: bytes) -> list[int]:
-        found: list[int] = []
-        append = found.append
+        flat: list[int] = []
+        append = flat.append
 
         def on_match(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
             append(number)
@@ -180,7 +180,7 @@ class _Engine:
         if self._database is not None and block:
             with self._lock:
                 self._database.scan(block, on_match)
-        return found
+        return flat
 
 
 def load_patterns(site: Path | None = None) -> Patterns:
@@ -189,9 +189,9 @@ def load_patterns(site: Path | None = None) -> Patterns:
     Raises:
         ContentError: A file is malformed, Hyperscan or RE2 refuses a pattern, or a filter of the site could hide an error.
     """
-    known = reasons(site).values()
-    signatures: list[Entry] = [entry for reason in known for entry in reason.signature]
-    herrings: list[Entry] = [entry for reason in known for entry in reason.herring]
+    known_reasons = reasons(site).values()
+    signatures: list[Entry] = [entry for reason in known_reasons for entry in reason.signature]
+    herrings: list[Entry] = [entry for reason in known_reasons for entry in reason.herring]
     patterns = Patterns([*signatures, *herrings, *filters(site)], alarm_words(site))
     if site is not None:
         shipped: list[Entry] = [entry for reason in reasons(None).values() for entry in reason.signature]
@@ -252,17 +252,17 @@ def _places(pattern: str, caseless: bool, line: bytes) -> list[tuple[int, int]]:
     single = _with_start(pattern, caseless)
     if single is None:
         return [(0, len(line))]
-    found: list[tuple[int, int]] = []
-    single.scan(line, lambda _number, start, end, _flags, _context: found.append((start, end)))
-    return found
+    spans: list[tuple[int, int]] = []
+    single.scan(line, lambda _number, start, end, _flags, _context: spans.append((start, end)))
+    return spans
 
 
-def _kind(entry: Entry) -> Kind:
+def _kind(entry: Entry) -> EntryKind:
     if isinstance(entry, Signature) and entry.role is not Role.BENIGN:
-        return Kind.SIGNATURE
+        return EntryKind.SIGNATURE
     if not isinstance(entry, Filter):
-        return Kind.HERRING
-    return Kind.WHOLE if describes_whole_lines(entry) else Kind.FILTER
+        return EntryKind.HERRING
+    return EntryKind.WHOLE if describes_whole_lines(entry) else EntryKind.FILTER
 
 
 def _expression(entry: Entry) -> Expression:
@@ -302,14 +302,14 @@ def _loosened(match: re.Match[str]) -> str:
         return match[0]
     negated = match["class"].startswith("[^")
     inside = match["class"][2 if negated else 1 : -1]
-    found = [token for token in _DIGITS_IN_CLASS.findall(inside) if token[0] != "\\"]
-    if not found:
+    tokens = [token for token in _DIGITS_IN_CLASS.findall(inside) if token[0] != "\\"]
+    if not tokens:
         return match[0]
     if not negated:
         last = "-" if inside.endswith("-") and not inside.endswith("\\-") else ""  # before \\d it would be half a range
         return f"[{inside.removesuffix(last)}\\d{last}]"
-    left = _DIGITS_IN_CLASS.sub(lambda token: token[0] if token[0].startswith("\\") else "", inside)
-    return f"[^{left}]" if left else "."
+    remaining = _DIGITS_IN_CLASS.sub(lambda token: token[0] if token[0].startswith("\\") else "", inside)
+    return f"[^{remaining}]" if remaining else "."
 
 
 # Write the pattern of a filter from a template: its text as it stands, each value as a class of characters.
@@ -358,18 +358,18 @@ def pattern_of(pieces: Sequence[tuple[str, str]], examples: Iterable[str] = ()) 
 
 
 def _written(pieces: Sequence[tuple[str, str]], classes: Mapping[str, str]) -> str | None:
-    written: list[str] = []
+    texts: list[str] = []
     for place, (mask, text) in enumerate(pieces):
         if not mask:
-            written.append(_text(text))
+            texts.append(_text(text))
         elif mask != "more":
             may_be_empty = mask == "word" and place > 0 and pieces[place - 1][1][-1:] in _BEFORE_NOTHING
-            written.append(classes[mask].replace("{1,", "{0,") if may_be_empty else classes[mask])
+            texts.append(classes[mask].replace("{1,", "{0,") if may_be_empty else classes[mask])
         elif place == 0 or pieces[place - 1][0] not in _LISTS or _is_composed(pieces, place):
             return None
         else:
-            written[-1] = _LISTS[pieces[place - 1][0]]
-    return f"^{''.join(written)}{END}"
+            texts[-1] = _LISTS[pieces[place - 1][0]]
+    return f"^{''.join(texts)}{END}"
 
 
 def _is_composed(pieces: Sequence[tuple[str, str]], place: int) -> bool:

@@ -45,17 +45,17 @@ def swallowed_errors(entry: Filter, lines: Sequence[str]) -> list[Flaw]:
 
 def own_mistakes(entry: Filter, patterns: Patterns) -> list[Flaw]:
     """Return what is wrong with the filter's own examples: one that it does not match once, or only with certain digits."""
-    found: list[Flaw] = []
+    found_flaws: list[Flaw] = []
     for example in entry.examples:
         if not matches(entry, example):
-            found.append(Flaw(entry.id, example, "it does not match its own example"))
+            found_flaws.append(Flaw(entry.id, example, "it does not match its own example"))
         elif not patterns.hides(example):
-            found.append(Flaw(entry.id, example, "its example is not hidden: a signature or an alarm word matches it"))
+            found_flaws.append(Flaw(entry.id, example, "its example is not hidden: a signature or an alarm word matches it"))
         for digit in "0379":
-            other = re.sub(r"\d", digit, example)
-            if matches(entry, example) and not matches(entry, other):
-                found.append(Flaw(entry.id, other, "it cares which digits stand in a line"))
-    return found
+            changed = re.sub(r"\d", digit, example)
+            if matches(entry, example) and not matches(entry, changed):
+                found_flaws.append(Flaw(entry.id, changed, "it cares which digits stand in a line"))
+    return found_flaws
 
 
 def prove(entries: Sequence[Filter], lines: Sequence[str], patterns: Patterns) -> None:

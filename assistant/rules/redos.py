@@ -22,8 +22,8 @@ MOST_STATES = 4_000
 LONGEST_PATTERN = 4_000
 
 _parser: Any = importlib.import_module("re._parser")
-_EVERY = (1 << 257) - 1  # one bit for each byte, one for every other character
-_NO_NEWLINE = _EVERY & ~(1 << 10)
+_ALL_SIGNS = (1 << 257) - 1  # one bit for each byte, one for every other character
+_NO_NEWLINE = _ALL_SIGNS & ~(1 << 10)
 _REFUSED = {
     "ASSERT": "look-around",
     "ASSERT_NOT": "look-around",
@@ -34,7 +34,7 @@ _REFUSED = {
 }
 
 
-class Refused(ValueError):
+class RefusedPattern(ValueError):
     """A pattern is not safe to use; the message says why."""
 
 
@@ -71,21 +71,21 @@ def shape_of(pattern: str) -> Shape:
         Refused: It is no regular expression, uses what Hyperscan cannot do, or may take for ever.
     """
     if len(pattern) > LONGEST_PATTERN:
-        raise Refused(f"it is {len(pattern):,} characters long; at most {LONGEST_PATTERN:,}")
+        raise RefusedPattern(f"it is {len(pattern):,} characters long; at most {LONGEST_PATTERN:,}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             parsed = _parser.parse(pattern, re.ASCII | re.MULTILINE)
     except (re.error, RecursionError, OverflowError, Warning) as error:
-        raise Refused(f"it is no regular expression: {error}") from error
+        raise RefusedPattern(f"it is no regular expression: {error}") from error
     sequence = list(parsed)
     _check_words(sequence)
     states = _states(sequence)
     if states > MOST_STATES:
-        raise Refused(f"it is as large as {states:,} characters written out; at most {MOST_STATES:,}")
+        raise RefusedPattern(f"it is as large as {states:,} characters written out; at most {MOST_STATES:,}")
     ways = _ways(sequence, [])
     if ways > MOST_WAYS:
-        raise Refused("a line could be tried in too many ways: repeats stand one behind another that can take the same text")
+        raise RefusedPattern("a line could be tried in too many ways: repeats stand one behind another that can take the same text")
     anchored = bool(sequence) and str(sequence[0]) == "(AT, AT_BEGINNING)"
     return Shape(states, ways, _letters(sequence), anchored)
 
@@ -93,7 +93,7 @@ def shape_of(pattern: str) -> Shape:
 def _check_words(sequence: Iterable[Any]) -> None:
     for op, value in sequence:
         if str(op) in _REFUSED:
-            raise Refused(f"it uses {_REFUSED[str(op)]}")
+            raise RefusedPattern(f"it uses {_REFUSED[str(op)]}")
         for inner in _bodies(op, value):
             _check_words(inner)
 
@@ -121,10 +121,10 @@ def _states(sequence: Iterable[Any]) -> int:
     return total
 
 
-def _ways(sequence: Sequence[Any], rest: list[_Part]) -> int:
+def _ways(sequence: Sequence[Any], following_parts: list[_Part]) -> int:
     """Return in how many ways a sequence can match one line, at most, given what follows on it."""
     total = 1
-    following = rest
+    following = following_parts
     for op, value in reversed(sequence):
         name = str(op)
         if name in ("MAX_REPEAT", "MIN_REPEAT"):
@@ -156,17 +156,19 @@ def _check_rounds(body: Sequence[Any], part: _Part) -> None:
     parts = [inner for op, value in body for inner in _parts(op, value)]
     moving = [inner for inner in parts if inner.least != inner.most]
     if all(inner.least == 0 for inner in parts) or _repeats_empty(body):
-        raise Refused("it repeats what may be empty")
-    taken = 0
+        raise RefusedPattern("it repeats what may be empty")
+    taken_signs = 0
     for inner in moving:
-        taken |= inner.every
-    marks = [at for at, inner in enumerate(parts) if inner.least == inner.most == 1 and inner.single and not inner.every & taken]
+        taken_signs |= inner.every
+    marks = [
+        at for at, inner in enumerate(parts) if inner.least == inner.most == 1 and inner.single and not inner.every & taken_signs
+    ]
     if (moving and not marks) or _forks(body):
-        raise Refused("it repeats a repeat and nothing tells where a round ends, as in (a+)+")
+        raise RefusedPattern("it repeats a repeat and nothing tells where a round ends, as in (a+)+")
     # from mark to mark, over the border of two rounds: in (a?ba?)* an `a` between two `b` is of the one or of the other
     ring = [*parts[marks[0] + 1 :], *parts[: marks[0] + 1]] if marks else []
     if any(inner.least != inner.most and not _settled(inner, ring[at + 1 :]) for at, inner in enumerate(ring)):
-        raise Refused("it repeats parts that can take the same text, as in (a?ba?)*")
+        raise RefusedPattern("it repeats parts that can take the same text, as in (a?ba?)*")
 
 
 def _repeats_empty(body: Iterable[Any]) -> bool:
@@ -214,22 +216,22 @@ def _parts(op: Any, value: Any) -> list[_Part]:
         part = _part_of(value[2], least, most)
         return [part] * least if part.single and least == most <= 8 else [part]
     if name == "BRANCH":
-        firsts = every = 0
+        firsts = all_signs = 0
         for body in value[1]:
-            firsts, every = firsts | _first_of(body), every | _part_of(body, 1, 1).every
+            firsts, all_signs = firsts | _first_of(body), all_signs | _part_of(body, 1, 1).every
         empty = any(_may_be_empty(body) for body in value[1])
-        return [_Part(firsts, every, 0 if empty else 1, 2, False)]
+        return [_Part(firsts, all_signs, 0 if empty else 1, 2, False)]
     signs = _signs(op, value)
     return [_Part(signs, signs, 1, 1, True)]
 
 
 def _part_of(body: Sequence[Any], least: int, most: int) -> _Part:
     parts = [part for op, value in body for part in _parts(op, value)]
-    every = 0
+    all_signs = 0
     for part in parts:
-        every |= part.every
+        all_signs |= part.every
     single = len(parts) == 1 and parts[0].single and parts[0].least == parts[0].most == 1
-    return _Part(_first_of(body), every, least, most, single)
+    return _Part(_first_of(body), all_signs, least, most, single)
 
 
 def _first_of(body: Iterable[Any]) -> int:
@@ -247,11 +249,11 @@ def _may_be_empty(body: Iterable[Any]) -> bool:
 
 
 def _overlap(firsts: Sequence[int]) -> bool:
-    seen = 0
+    seen_signs = 0
     for first in firsts:
-        if first & seen or not first:
+        if first & seen_signs or not first:
             return True
-        seen |= first
+        seen_signs |= first
     return False
 
 
@@ -261,21 +263,21 @@ def _signs(op: Any, value: Any) -> int:
     if name == "LITERAL":
         return _bit(value)
     if name == "NOT_LITERAL":
-        return _EVERY & ~_bit(value)
+        return _ALL_SIGNS & ~_bit(value)
     if name == "ANY":
         return _NO_NEWLINE
     if name == "CATEGORY":
         return _category(str(value))
-    found, negated = 0, False
+    signs, negated = 0, False
     for inner_op, inner in value if name == "IN" else ():
         if str(inner_op) == "NEGATE":
             negated = True
         elif str(inner_op) == "RANGE":
             low, high = cast(tuple[int, int], inner)
-            found |= sum(_bit(code) for code in range(low, min(high, 256) + 1)) | (_bit(high) if high > 255 else 0)
+            signs |= sum(_bit(code) for code in range(low, min(high, 256) + 1)) | (_bit(high) if high > 255 else 0)
         else:
-            found |= _signs(inner_op, inner)
-    return _EVERY & ~found if negated else found
+            signs |= _signs(inner_op, inner)
+    return _ALL_SIGNS & ~signs if negated else signs
 
 
 def _bit(code: int) -> int:
@@ -284,8 +286,8 @@ def _bit(code: int) -> int:
 
 def _category(name: str) -> int:
     kind = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}[name.rpartition("_")[2]]
-    found = sum(_bit(code) for code in range(256) if re.match(kind, chr(code), re.ASCII))
-    return _EVERY & ~found if "_NOT_" in name else found
+    signs = sum(_bit(code) for code in range(256) if re.match(kind, chr(code), re.ASCII))
+    return _ALL_SIGNS & ~signs if "_NOT_" in name else signs
 
 
 def _letters(sequence: Iterable[Any]) -> int:

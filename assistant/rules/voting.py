@@ -12,13 +12,13 @@ from typing import NamedTuple
 from assistant.errors import ContentError
 from assistant.linear_patterns import holds, linear_pattern
 from assistant.rules.matching import MARKS
-from assistant.rules.redos import Refused, shape_of
+from assistant.rules.redos import RefusedPattern, shape_of
 
 TIMES = 5
 """Proposals that are asked for."""
 
 
-class Vote(NamedTuple):
+class PatternVote(NamedTuple):
     """What came of the proposals."""
 
     pattern: str
@@ -45,7 +45,9 @@ class ScriptedWriter:
         return self._proposals[(len(self.asked) - 1) % len(self._proposals)]
 
 
-def voted(propose: Callable[[Sequence[str]], str], lines: Sequence[str], others: Sequence[str] = (), *, times: int = TIMES) -> Vote:
+def voted(
+    propose: Callable[[Sequence[str]], str], lines: Sequence[str], other_lines: Sequence[str] = (), *, times: int = TIMES
+) -> PatternVote:
     """Ask several times for a pattern of some lines and return the one that more than half of the answers mean.
 
     A pattern that is unsafe, or does not match one of the lines, has no vote; nothing unsafe is ever run.
@@ -53,7 +55,7 @@ def voted(propose: Callable[[Sequence[str]], str], lines: Sequence[str], others:
     Args:
         propose: Is asked; `propose` of a `RuleWriter`.
         lines: That a pattern is wanted for.
-        others: Lines that should not match; they tell proposals apart.
+        other_lines: Lines that should not match; they tell proposals apart.
         times: How often.
     """
     groups: Mapping[frozenset[int], list[str]] = defaultdict(list)
@@ -62,8 +64,8 @@ def voted(propose: Callable[[Sequence[str]], str], lines: Sequence[str], others:
         pattern = ended(propose(lines).strip())
         try:
             shape_of(pattern)
-            covered = _covered(pattern, [*lines, *others])
-        except (Refused, ContentError) as error:
+            covered = _covered(pattern, [*lines, *other_lines])
+        except (RefusedPattern, ContentError) as error:
             refused.append((pattern, str(error)))
             continue
         if set(range(len(lines))) <= covered:
@@ -72,7 +74,7 @@ def voted(propose: Callable[[Sequence[str]], str], lines: Sequence[str], others:
             refused.append((pattern, "it does not match all lines that it was asked for"))
     best = max(groups.values(), key=lambda group: (len(group), -min(map(len, group))), default=[])
     agreed = 2 * len(best) > times
-    return Vote(min(best, key=lambda pattern: (len(pattern), pattern)) if agreed else "", len(best), times, tuple(refused))
+    return PatternVote(min(best, key=lambda pattern: (len(pattern), pattern)) if agreed else "", len(best), times, tuple(refused))
 
 
 def ended(pattern: str) -> str:
@@ -81,5 +83,5 @@ def ended(pattern: str) -> str:
 
 
 def _covered(pattern: str, lines: Sequence[str]) -> frozenset[int]:
-    behind = linear_pattern(f"^{MARKS}{pattern[1:]}" if pattern.startswith("^") else pattern, multiline=False)
-    return frozenset(number for number, line in enumerate(lines) if holds(behind, line))
+    marked_pattern = linear_pattern(f"^{MARKS}{pattern[1:]}" if pattern.startswith("^") else pattern, multiline=False)
+    return frozenset(number for number, line in enumerate(lines) if holds(marked_pattern, line))

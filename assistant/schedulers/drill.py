@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assistant.content.faults import Fault, How, Tied
+from assistant.content.faults import Fault, FaultEffect, Tied
 from assistant.records import JobSpec
 from assistant.schedulers.local import LocalScheduler
 from assistant.schedulers.local_files import write_json
@@ -114,6 +114,6 @@ def armed(fault: Fault) -> dict[str, Any]:
     keys = ("name", "how", "on", "at_step", "rank", "exception", "message", "prints", "kernel", "damages", "outage_s")
     stored = {key: getattr(fault, key) for key in keys}
     stored |= {"once": fault.tied is Tied.ONCE, "collective_timeout_s": fault.collective_timeout_s}
-    if fault.how is How.BAD_SAMPLES:
+    if fault.how is FaultEffect.BAD_SAMPLES:
         stored["samples"] = [(step - 1) * BATCH_SIZE for step in fault.bad_steps]
     return stored

@@ -34,7 +34,7 @@ class StorageDown(Exception):
     """The storage does not take or give anything now."""
 
 
-class Position(NamedTuple):
+class TrainingPosition(NamedTuple):
     """How far training has come."""
 
     step: int
@@ -67,7 +67,7 @@ def check_storage(root: Path) -> None:
 
 def save(
     root: Path,
-    position: Position,
+    position: TrainingPosition,
     state: tuple[Floats, AdamW],
     *,
     ring: Ring,
@@ -92,13 +92,13 @@ def save(
         (folder / MANIFEST).unlink(missing_ok=True)
     ring.barrier()
     flat, optimizer = state
-    written = np.zeros((ring.world + 1, 2), dtype=np.float64)
+    checksums = np.zeros((ring.world + 1, 2), dtype=np.float64)
     if ring.rank == 0:
-        written[-1] = _write_shard(folder / "model.npz", views(flat))
+        checksums[-1] = _write_shard(folder / "model.npz", views(flat))
     own = slice(*_slice(len(flat), ring.rank, ring.world))
     moments = {"first": optimizer.first[own], "second": optimizer.second[own]}
-    written[ring.rank] = _write_shard(folder / f"optimizer_rank{ring.rank}.npz", moments, halfway)
-    agreed = ring.all_reduce(written.ravel()).reshape(-1, 2)
+    checksums[ring.rank] = _write_shard(folder / f"optimizer_rank{ring.rank}.npz", moments, halfway)
+    agreed = ring.all_reduce(checksums.ravel()).reshape(-1, 2)
     if ring.rank == 0:
         names = [*(f"optimizer_rank{rank}.npz" for rank in range(ring.world)), "model.npz"]
         files = {name: {"size": int(row[0]), "crc32": int(row[1])} for name, row in zip(names, agreed.tolist(), strict=True)}
@@ -107,7 +107,7 @@ def save(
         write_tracker(root, position.step)
 
 
-def load(folder: Path) -> tuple[Position, Floats, AdamW]:
+def load(folder: Path) -> tuple[TrainingPosition, Floats, AdamW]:
     """Read a checkpoint; the number of ranks may differ from the one that wrote it.
 
     Raises:
@@ -127,7 +127,7 @@ def load(folder: Path) -> tuple[Position, Floats, AdamW]:
         own = slice(*_slice(len(flat), rank, manifest["world"]))
         with (folder / f"optimizer_rank{rank}.npz").open("rb") as file, np.load(file) as archive:
             optimizer.first[own], optimizer.second[own] = archive["first"], archive["second"]
-    return Position(manifest["step"], manifest["next_sample"]), flat, optimizer
+    return TrainingPosition(manifest["step"], manifest["next_sample"]), flat, optimizer
 
 
 def newest_complete(root: Path) -> Path | None:
@@ -156,9 +156,9 @@ def _write_shard(path: Path, tensors: dict[str, Floats], halfway: Callable[[], N
 
 
 def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("w", encoding="utf-8") as file:
+    part_path = path.with_name(f".{path.name}.{os.getpid()}")
+    with part_path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    part_path.replace(path)

@@ -93,9 +93,9 @@ def read_armed(folder: Path | None) -> list[tuple[Path, FaultFile]]:
 class Faults:
     """The faults that are armed for one rank."""
 
-    def __init__(self, who: Self) -> None:
+    def __init__(self, process: Self) -> None:
         """Look at what is armed now."""
-        self.who = who
+        self.who = process
         self._seen: tuple[tuple[str, ...], list[tuple[Path, FaultFile]]] = ((), [])
 
     def armed(self) -> list[tuple[Path, FaultFile]]:
@@ -192,9 +192,9 @@ class Faults:
 
 def eat_memory() -> None:
     """Take memory, page by page, until somebody ends this process; at most 4 GiB, which no drill's limit lets pass."""
-    taken = []
+    blocks = []
     for _ in range(256):
-        taken.append(bytearray(os.urandom(1 << 20)) * 16)
+        blocks.append(bytearray(os.urandom(1 << 20)) * 16)
         time.sleep(0.05)
     time.sleep(FOR_EVER_S)
 
@@ -222,9 +222,9 @@ def damage(checkpoint: Path | None) -> None:
         file.seek(0, os.SEEK_END)
         place = file.tell() // 3
         file.seek(place)
-        found = file.read(64)
+        block = file.read(64)
         file.seek(place)
-        file.write(bytes(byte ^ 0x5A for byte in found))
+        file.write(bytes(byte ^ 0x5A for byte in block))
 
 
 # How a real training job would say that it dies: PyTorch's prefixed tracebacks and watchdog, NCCL's warnings.
@@ -242,10 +242,10 @@ def _glog(rank: int) -> str:
     return f"[rank{rank}]:[E{clock}.{int(at % 1 * 1e9):09d} ProcessGroupNCCL.cpp"
 
 
-def peer_gone_lines(gone: PeerGone, *, node: str, local_rank: int) -> tuple[str, str]:
+def peer_gone_lines(error: PeerGone, *, node: str, local_rank: int) -> tuple[str, str]:
     """Return NCCL's warning and the text of the exception that PyTorch raises after it."""
     pid, thread = os.getpid(), threading.get_native_id() + 61
-    last = f"socketProgress: Connection closed by remote peer {gone.node}<{gone.port}>"
+    last = f"socketProgress: Connection closed by remote peer {error.node}<{error.port}>"
     warning = f"\n{node}:{pid}:{thread} [{local_rank}] misc/socket.cc:49 NCCL WARN {last}"
     raised = (
         f"NCCL error in: {BACKEND}:2006, remote process exited or there was a network error, NCCL version 2.20.5\n"
@@ -286,8 +286,8 @@ def named_exception(name: str, message: str) -> Exception:
         return builtin(message)
     module, _, last = name.rpartition(".")
     kind = type(last, (RuntimeError,), {"__module__": module or "builtins"})
-    made: Exception = kind(message)
-    return made
+    error: Exception = kind(message)
+    return error
 
 
 def prefix_tracebacks(rank: int) -> None:

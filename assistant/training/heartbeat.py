@@ -38,11 +38,11 @@ class Heartbeat:
         """Return the heartbeat of this process: it beats on rank 0 of a job, and nowhere else."""
         rank = environment.get("RANK", environment.get("SLURM_PROCID", "0"))
         job = _job_id(environment)
-        named = environment.get("NIGHTSHIFT_HEARTBEAT", "").replace("%j", job)
-        if rank != "0" or not (named or job):
+        path_text = environment.get("NIGHTSHIFT_HEARTBEAT", "").replace("%j", job)
+        if rank != "0" or not (path_text or job):
             return cls(None)
         attempt = environment.get("SLURM_RESTART_COUNT", "0")
-        return cls(Path(named or f"heartbeat-{job}.json").absolute(), job, int(attempt) if attempt.isdecimal() else 0)
+        return cls(Path(path_text or f"heartbeat-{job}.json").absolute(), job, int(attempt) if attempt.isdecimal() else 0)
 
     def beat(self, step: int, phase: str = "training") -> None:
         """Say where training stands."""
@@ -50,11 +50,11 @@ class Heartbeat:
         if self.path is None or (phase == self._phase and now - self._last < SHORTEST_S):
             return
         self._last, self._phase = now, phase
-        said = {"job": self.job, "attempt": self.attempt, "step": step, "phase": phase, "at": datetime.now(UTC).isoformat()}
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        record = {"job": self.job, "attempt": self.attempt, "step": step, "phase": phase, "at": datetime.now(UTC).isoformat()}
+        part_path = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
-            beside.write_text(json.dumps(said) if self.job else json.dumps({k: said[k] for k in ("step", "phase", "at")}))
-            beside.replace(self.path)
+            part_path.write_text(json.dumps(record) if self.job else json.dumps({k: record[k] for k in ("step", "phase", "at")}))
+            part_path.replace(self.path)
         except OSError:
             return  # a full disk is the watchdog's to notice, not the training's to die of
 

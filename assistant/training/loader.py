@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Share:
+class SampleShare:
     """Which samples a rank gets, step after step."""
 
     rank: int
@@ -36,14 +36,14 @@ class Share:
 class Loader:
     """Batches in order; start it before any socket is opened, since the child inherits what is open."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: SampleShare) -> None:
         """Start the child."""
         fork = multiprocessing.get_context("fork")
-        self._mine, theirs = fork.Pipe(duplex=False)
-        fcntl.fcntl(theirs.fileno(), fcntl.F_SETPIPE_SZ, 4096)  # a page: the child stays a batch or two ahead, no more
-        self._child = fork.Process(target=_work, args=(share, self._mine, theirs), daemon=True)
+        self._mine, child_end = fork.Pipe(duplex=False)
+        fcntl.fcntl(child_end.fileno(), fcntl.F_SETPIPE_SZ, 4096)  # a page: the child stays a batch or two ahead, no more
+        self._child = fork.Process(target=_work, args=(share, self._mine, child_end), daemon=True)
         self._child.start()
-        theirs.close()
+        child_end.close()
 
     @property
     def pid(self) -> int:
@@ -59,11 +59,11 @@ class Loader:
         if (self._child.exitcode or 0) < 0:
             raise self._died()
         try:
-            got: Batch = self._mine.recv()
+            loaded: Batch = self._mine.recv()
         except (EOFError, OSError):
             self._child.join(5)
             raise self._died() from None
-        return got
+        return loaded
 
     def _died(self) -> RuntimeError:
         code = self._child.exitcode or 0
@@ -84,16 +84,16 @@ class Loader:
         self._mine.close()
 
 
-def _work(share: Share, parents_end: Connection, end: Connection) -> None:
+def _work(share: SampleShare, parents_end: Connection, end: Connection) -> None:
     parents_end.close()  # or the pipe would never break when the parent dies
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     first = share.first
     try:
         for _ in range(share.steps):
             numbers = step_numbers(first, share.per_step, share.skipped)
-            made = batch(numbers, share.rank, share.world, share.bad)
-            end.send(made)
-            first = made.next_sample
+            samples = batch(numbers, share.rank, share.world, share.bad)
+            end.send(samples)
+            first = samples.next_sample
     except BrokenPipeError:
         os._exit(0)
     # The parent may still read: a pipe keeps what was sent, so the child can go.

@@ -15,13 +15,13 @@ CONTEXT = 8
 """Letters that the model sees."""
 WIDTH = 12
 """Size of an embedding."""
-HIDDEN = 96
+HIDDEN_UNITS = 96
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "embedding": (len(LETTERS), WIDTH),
-    "hidden.weight": (CONTEXT * WIDTH, HIDDEN),
-    "hidden.bias": (HIDDEN,),
-    "output.weight": (HIDDEN, len(LETTERS)),
+    "hidden.weight": (CONTEXT * WIDTH, HIDDEN_UNITS),
+    "hidden.bias": (HIDDEN_UNITS,),
+    "output.weight": (HIDDEN_UNITS, len(LETTERS)),
     "output.bias": (len(LETTERS),),
 }
 SIZE = sum(math.prod(shape) for shape in SHAPES.values())
@@ -40,38 +40,38 @@ def new_parameters(seed: int) -> Floats:
 
 def views(flat: Floats) -> dict[str, Floats]:
     """Return the named tensors inside a vector, without copying."""
-    found, start = {}, 0
+    tensors, start = {}, 0
     for name, shape in SHAPES.items():
         size = math.prod(shape)
-        found[name] = flat[start : start + size].reshape(shape)
+        tensors[name] = flat[start : start + size].reshape(shape)
         start += size
-    return found
+    return tensors
 
 
 def loss_and_gradient(flat: Floats, batch: Batch) -> tuple[float, Floats]:
     """Return the mean loss in nats a letter, unweighted, and the gradient of the weighted one, shape (SIZE,)."""
     tensors = views(flat)
     windows = np.lib.stride_tricks.sliding_window_view(batch.ids, CONTEXT + 1, axis=1).reshape(-1, CONTEXT + 1)
-    seen, wanted = windows[:, :CONTEXT], windows[:, CONTEXT]
-    count = len(wanted)
-    inputs = tensors["embedding"][seen].reshape(count, CONTEXT * WIDTH)
-    hidden = np.tanh(inputs @ tensors["hidden.weight"] + tensors["hidden.bias"])
-    logits = hidden @ tensors["output.weight"] + tensors["output.bias"]
+    context, targets = windows[:, :CONTEXT], windows[:, CONTEXT]
+    count = len(targets)
+    inputs = tensors["embedding"][context].reshape(count, CONTEXT * WIDTH)
+    activations = np.tanh(inputs @ tensors["hidden.weight"] + tensors["hidden.bias"])
+    logits = activations @ tensors["output.weight"] + tensors["output.bias"]
     logits -= logits.max(axis=1, keepdims=True)
     chances = np.exp(logits)
     chances /= chances.sum(axis=1, keepdims=True)
-    loss = float(-np.log(np.maximum(chances[np.arange(count), wanted], 1e-30)).mean())
+    loss = float(-np.log(np.maximum(chances[np.arange(count), targets], 1e-30)).mean())
 
-    chances[np.arange(count), wanted] -= 1.0
+    chances[np.arange(count), targets] -= 1.0
     chances *= np.repeat(batch.weights, count // len(batch.weights))[:, None] / count
     gradient = np.zeros_like(flat)
     parts = views(gradient)
-    parts["output.weight"][:] = hidden.T @ chances
+    parts["output.weight"][:] = activations.T @ chances
     parts["output.bias"][:] = chances.sum(axis=0)
-    back = (chances @ tensors["output.weight"].T) * (1.0 - hidden * hidden)
-    parts["hidden.weight"][:] = inputs.T @ back
-    parts["hidden.bias"][:] = back.sum(axis=0)
-    np.add.at(parts["embedding"], seen, (back @ tensors["hidden.weight"].T).reshape(count, CONTEXT, WIDTH))
+    hidden_gradient = (chances @ tensors["output.weight"].T) * (1.0 - activations * activations)
+    parts["hidden.weight"][:] = inputs.T @ hidden_gradient
+    parts["hidden.bias"][:] = hidden_gradient.sum(axis=0)
+    np.add.at(parts["embedding"], context, (hidden_gradient @ tensors["hidden.weight"].T).reshape(count, CONTEXT, WIDTH))
     return loss, gradient
 
 

@@ -23,10 +23,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from assistant.training import checkpoint, faults
-from assistant.training.checkpoint import Position, StorageDown
+from assistant.training.checkpoint import StorageDown, TrainingPosition
 from assistant.training.faults import Faults, Self, fault_folders
 from assistant.training.heartbeat import Heartbeat
-from assistant.training.loader import Loader, Share, batch
+from assistant.training.loader import Loader, SampleShare, batch
 from assistant.training.megatron import StepReport, iteration_line, loaded_line, saved_line, saving_line, validation_line
 from assistant.training.model import AdamW, Floats, learning_rate, loss_and_gradient, new_parameters
 from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
@@ -88,7 +88,7 @@ class Trainer:
         self.position, self.flat, self.optimizer = self._begin()
         self.not_numbers = 0
         self.loader = self.who.loader = Loader(
-            Share(
+            SampleShare(
                 self.rank,
                 self.world,
                 options.batch_size,
@@ -110,19 +110,19 @@ class Trainer:
         if self.rank == 0:
             _print(line)
 
-    def _begin(self) -> tuple[Position, Floats, AdamW]:
+    def _begin(self) -> tuple[TrainingPosition, Floats, AdamW]:
         folder: Path | None = self.options.load
         if folder is None:
             flat = new_parameters(self.options.seed)
-            return Position(0, 0), flat, AdamW(len(flat))
+            return TrainingPosition(0, 0), flat, AdamW(len(flat))
         self.say(f" loading checkpoint from {folder}")
         self.heart.beat(0, "loading")
         try:
-            found = checkpoint.load(folder)
+            loaded = checkpoint.load(folder)
         except StorageDown:
             raise faults.named_exception("botocore.exceptions.ClientError", THROTTLED.replace("PutObject", "GetObject")) from None
-        self.say(loaded_line(found[0].step, folder))
-        return found
+        self.say(loaded_line(loaded[0].step, folder))
+        return loaded
 
     def run(self) -> None:
         """Train to the last step."""
@@ -131,9 +131,9 @@ class Trainer:
         for step in range(self.position.step + 1, options.steps + 1):
             began = time.monotonic()
             self.faults.strike("step", step)
-            made = self.loader.next()
-            next_sample = made.next_sample
-            loss, gradient = loss_and_gradient(self.flat, made)
+            samples = self.loader.next()
+            next_sample = samples.next_sample
+            loss, gradient = loss_and_gradient(self.flat, samples)
             total = self._collective(np.append(gradient, np.float32(loss)))
             gradient, loss = total[:-1] / np.float32(self.world), float(total[-1]) / self.world
             rate = learning_rate(step, options.steps, options.learning_rate)
@@ -145,7 +145,7 @@ class Trainer:
             self.say(iteration_line(report, datetime.now(UTC)))
             self.heart.beat(step)
             if step % options.save_interval == 0 or step == options.steps:
-                self._save(Position(step, next_sample))
+                self._save(TrainingPosition(step, next_sample))
             if step % options.eval_interval == 0:
                 self.heart.beat(step, "evaluation")
                 self.say(validation_line(step, self.evaluate(step)))
@@ -159,8 +159,8 @@ class Trainer:
         """Run a collective; when it breaks, say it as NCCL and PyTorch do and go down as they do."""
         try:
             return collective()
-        except PeerGone as gone:
-            warning, raised = faults.peer_gone_lines(gone, node=self.node, local_rank=self.local_rank)
+        except PeerGone as error:
+            warning, raised = faults.peer_gone_lines(error, node=self.node, local_rank=self.local_rank)
             _print(warning)
             raise faults.named_exception("torch.distributed.DistBackendError", raised) from None
         except CollectiveTimeout as late:
@@ -169,7 +169,7 @@ class Trainer:
             time.sleep(WATCHDOG_DUMP_S)
             os.abort()
 
-    def _save(self, position: Position) -> None:
+    def _save(self, position: TrainingPosition) -> None:
         root: Path = self.options.checkpoints
         self.say(saving_line(position.step, root))
         self.heart.beat(position.step, "checkpoint")
@@ -185,8 +185,8 @@ class Trainer:
 
     def evaluate(self, step: int) -> float:
         """Return the loss over samples that training never sees."""
-        broken = self.faults.strike("evaluation", step)
-        total, count = 0.0, None if broken else len(VALIDATION_SAMPLES)
+        is_broken = self.faults.strike("evaluation", step)
+        total, count = 0.0, None if is_broken else len(VALIDATION_SAMPLES)
         for number in VALIDATION_SAMPLES:
             total += loss_and_gradient(self.flat, batch([number], 0, 1))[0]
         return total / count  # type: ignore[operator]  # the script bug of the demo: a count that nobody set

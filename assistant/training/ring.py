@@ -57,9 +57,9 @@ class Ring:
         if world == 1:
             return
         with socket.create_server((address, 0)) as server:
-            beside = meeting / f".{rank}.{os.getpid()}"
-            beside.write_text(f"{server.getsockname()[1]} {address} {node}", encoding="utf-8")
-            beside.replace(meeting / str(rank))
+            part_path = meeting / f".{rank}.{os.getpid()}"
+            part_path.write_text(f"{server.getsockname()[1]} {address} {node}", encoding="utf-8")
+            part_path.replace(meeting / str(rank))
             self.next_rank, self.previous_rank = (rank + 1) % world, (rank - 1) % world
             self.next_port, next_address, self.next_node = self._find(meeting, self.next_rank)
             self.previous_port, _, self.previous_node = self._find(meeting, self.previous_rank)
@@ -110,12 +110,12 @@ class Ring:
     def _exchange(self, chunk: Numbers, whole: int) -> Numbers:
         """Send a chunk to the next rank while taking one of the same size from the previous."""
         to_send, received = memoryview(chunk.tobytes()), bytearray()
-        wanted = len(to_send)
+        expected_bytes = len(to_send)
         with selectors.DefaultSelector() as selector:
             if not self.stalled:
                 selector.register(self.next, selectors.EVENT_WRITE)
             selector.register(self.previous, selectors.EVENT_READ)
-            while (to_send and not self.stalled) or len(received) < wanted:
+            while (to_send and not self.stalled) or len(received) < expected_bytes:
                 waited = time.monotonic() - self._began
                 if waited > self.timeout_s:
                     raise CollectiveTimeout(self.number, whole, waited_s=waited)
@@ -125,8 +125,8 @@ class Ring:
                         if not to_send:
                             selector.unregister(self.next)
                     else:
-                        received += self._take(wanted - len(received))
-                        if len(received) == wanted:
+                        received += self._take(expected_bytes - len(received))
+                        if len(received) == expected_bytes:
                             selector.unregister(self.previous)
         return np.frombuffer(bytes(received), dtype=chunk.dtype)
 

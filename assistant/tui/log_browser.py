@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from assistant.errors import InputError, NightshiftError
-from assistant.logs.document import Document, Growth, Tail
+from assistant.logs.document import Document, DocumentGrowth, Tail
 from assistant.logs.marks import NO_RANK, file_ranks, rank_mark
-from assistant.logs.merged import Merged, Place
+from assistant.logs.merged import LinePlace, Merged
 from assistant.logs.pages import PageCache
 from assistant.logs.passes import MOST_FOUND, Cover, OfRanks, Pass, Search
 from assistant.logs.sequence import Interleaved, LineSequence, Picked, Single
@@ -49,7 +49,7 @@ class LogBrowser:
         self.height = 50
         """Rows of the screen."""
         self.trouble = ""
-        self._cited = [Place(*pair) for pair in cited]
+        self._cited = [LinePlace(*pair) for pair in cited]
         self._cache = PageCache()
         self._documents: list[Document] = []
         self._layout = Layout(Tail(0, []))
@@ -61,12 +61,12 @@ class LogBrowser:
         self._folding = False
         self._only: frozenset[int] = frozenset()
         self._source = 0
-        self._opened: set[Place] = set()
+        self._opened: set[LinePlace] = set()
         self._pattern = ""
         self._remark = ""
-        self._anchor: Place | None = None
+        self._anchor: LinePlace | None = None
         self._anchor_row = 0
-        self._wanted: Place | None = None
+        self._wanted: LinePlace | None = None
         self._to_first_found = False
         self._looked = 0
         self._laid_out = self._counted = 0.0
@@ -111,11 +111,11 @@ class LogBrowser:
         for _ in range(min(LOOKED_AT, len(self._documents))):
             self._looked = (self._looked + 1) % len(self._documents)
             growth = self._documents[self._looked].grow()
-            if growth is Growth.RESTARTED:
+            if growth is DocumentGrowth.RESTARTED:
                 self._begin_again(f"{self.sources[self._looked].name} began anew")
-            elif growth is Growth.GONE:
+            elif growth is DocumentGrowth.GONE:
                 self._remark = f"{self.sources[self._looked].name} is gone"
-            elif growth is Growth.GREW:
+            elif growth is DocumentGrowth.GREW:
                 for work in (self._cover, self._searching, self._picking):
                     if work is not None:
                         work[1].again()
@@ -139,9 +139,9 @@ class LogBrowser:
     def go_to(self, number: int, source: int | None = None) -> News | None:
         """Return the row of a line; nothing yet where it has still to be counted."""
         self._wanted = None
-        at = source if source is not None else (self._here() or Place(self._source, 1)).source
+        at = source if source is not None else (self._here() or LinePlace(self._source, 1)).source
         if at >= len(self._documents):
-            self._wanted = Place(at, number)
+            self._wanted = LinePlace(at, number)
             return None
         document = self._documents[at]
         if not self._merging and at != self._source:
@@ -149,10 +149,10 @@ class LogBrowser:
             self._lay_out()
         waits = number > document.count and not document.complete
         if waits or (self._merging and not (self._merged is not None and self._merged.complete)):
-            self._wanted = Place(at, number)
+            self._wanted = LinePlace(at, number)
             return None
         self._number_now()
-        return self._show(Place(at, min(max(number, 1), max(document.count, 1))), number)
+        return self._show(LinePlace(at, min(max(number, 1), max(document.count, 1))), number)
 
     def search(self, pattern: str) -> None:
         """Begin a search; its first line is told when it is found."""
@@ -224,7 +224,7 @@ class LogBrowser:
             raise error
         self._remark = f"left out: {error}"
         del self._file_ranks[position]
-        moved = [Place(s - (s > position), n) for s, n in self._cited if s != position]
+        moved = [LinePlace(s - (s > position), n) for s, n in self._cited if s != position]
         self._cited = moved
         self._merging = len(self.sources) > 1
 
@@ -355,7 +355,7 @@ class LogBrowser:
         self._source = 0
         self._place_layout(Layout(tail), len(tail.texts) - 1)
 
-    def _here(self) -> Place | None:
+    def _here(self) -> LinePlace | None:
         """Return the line under the cursor."""
         row, generation = self.cursor
         if generation == self._generation:
@@ -363,14 +363,14 @@ class LogBrowser:
             self._anchor = place if place is not None else self._anchor
         return self._anchor
 
-    def _numbered_place(self, place: Place) -> Place:
+    def _numbered_place(self, place: LinePlace) -> LinePlace:
         """Give a line of the unnumbered end its number."""
         if place.number > 0 or not isinstance(self._layout.sequence, Tail):
             return place
         tail, document = self._layout.sequence, self._documents[0]
         if document.indexed < tail.start:
-            return Place(0, 1)
-        return Place(0, document.number_at(tail.start) + len(tail.texts) + place.number)
+            return LinePlace(0, 1)
+        return LinePlace(0, document.number_at(tail.start) + len(tail.texts) + place.number)
 
     def _base(self) -> LineSequence:
         if self._merging and self._merged is not None and self._merged.complete:
@@ -409,7 +409,7 @@ class LogBrowser:
         if not isinstance(self._layout.sequence, Tail):
             self._layout.grow(self._sequence())
 
-    def _show(self, place: Place, number: int) -> News:
+    def _show(self, place: LinePlace, number: int) -> News:
         """Return the row of a line, opening the fold that hides it."""
         position = self._layout.position(place)
         if position is None:

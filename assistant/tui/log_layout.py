@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from assistant.logs.document import Document, Tail
 from assistant.logs.folding import Fold, repeat_folds, routine_folds, woven
 from assistant.logs.marks import rank_mark
-from assistant.logs.merged import Place
+from assistant.logs.merged import LinePlace
 from assistant.logs.passes import Cover
 from assistant.logs.sequence import LineSequence
 from assistant.logs.sheet import Sheet
@@ -18,7 +18,7 @@ from assistant.tui.log_rows import LogRow
 class Layout:
     """Rows and the lines they show."""
 
-    def __init__(self, sequence: LineSequence | Tail, folds: Sequence[Fold] = (), opened: Collection[Place] = ()) -> None:
+    def __init__(self, sequence: LineSequence | Tail, folds: Sequence[Fold] = (), opened: Collection[LinePlace] = ()) -> None:
         """Lay out lines.
 
         Args:
@@ -41,22 +41,22 @@ class Layout:
         self.sequence = sequence
         self.sheet.size = max(sequence.count, self.sheet.size)
 
-    def place(self, position: int) -> Place:
+    def place(self, position: int) -> LinePlace:
         """Return the line at a position."""
         if isinstance(self.sequence, Tail):
-            return Place(0, position - len(self.sequence.texts))
+            return LinePlace(0, position - len(self.sequence.texts))
         return self.sequence.place(position)
 
-    def place_at(self, row: int) -> Place | None:
+    def place_at(self, row: int) -> LinePlace | None:
         """Return the first line that a row shows; None where there is no such row."""
         return self.place(self.sheet.at(row)[0]) if 0 <= row < self.rows else None
 
-    def row_of(self, place: Place) -> int | None:
+    def row_of(self, place: LinePlace) -> int | None:
         """Return the row that shows a line, or hides it."""
         position = self.position(place)
         return None if position is None else self.sheet.row_of(position)
 
-    def position(self, place: Place) -> int | None:
+    def position(self, place: LinePlace) -> int | None:
         """Return where a line stands in the sequence."""
         if isinstance(self.sequence, Tail):
             position = place.number + len(self.sequence.texts)
@@ -100,7 +100,7 @@ class Layout:
             rank = mark.rank if mark.rank is not None else file_ranks[place.source]
             yield LogRow(place, text[mark.size :] if ranked else text, rank, folded, label)
 
-    def _text(self, position: int, place: Place, documents: Sequence[Document]) -> str | None:
+    def _text(self, position: int, place: LinePlace, documents: Sequence[Document]) -> str | None:
         if isinstance(self.sequence, Tail):
             return self.sequence.texts[position]
         lines = documents[place.source].lines(place.number, 1)
@@ -110,7 +110,7 @@ class Layout:
         return len(self.sequence.texts) if isinstance(self.sequence, Tail) else self.sequence.count
 
 
-def folds_of(sequence: LineSequence, cover: Cover, cited: Collection[Place]) -> list[Fold]:
+def folds_of(sequence: LineSequence, cover: Cover, cited: Collection[LinePlace]) -> list[Fold]:
     """Return the folds of a sequence, as far as it was read; cited lines stay in sight."""
     apart = sorted(position for place in cited if (position := sequence.position(place)) is not None)
     return woven(routine_folds(sequence.runs(cover), cover.names, apart), repeat_folds(sequence.said(cover), apart))

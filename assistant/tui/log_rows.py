@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assistant.logs.merged import Place
+from assistant.logs.merged import LinePlace
 from assistant.logs.passes import Cover, Pass
 from assistant.logs.rank_counts import RankTally, by_silence
 
@@ -29,7 +29,7 @@ class Cited:
 class LogRow:
     """One row of the screen."""
 
-    place: Place
+    place: LinePlace
     """The line; its number is 0 or less before lines have numbers."""
     text: str
     rank: int | None = None
@@ -111,14 +111,14 @@ class RanksCounted:
 
 
 News = LogState | RowsRead | GoTo | RanksCounted
-Citations = Mapping[Place, Cited]
+Citations = Mapping[LinePlace, Cited]
 
 
-def citations(cited: Sequence[Cited]) -> dict[Place, Cited]:
+def citations(cited: Sequence[Cited]) -> dict[LinePlace, Cited]:
     """Return cited lines by their place; of several on one line the first."""
-    found: dict[Place, Cited] = {}
+    found: dict[LinePlace, Cited] = {}
     for one in cited:
-        found.setdefault(Place(one.source, one.line), one)
+        found.setdefault(LinePlace(one.source, one.line), one)
     return found
 
 

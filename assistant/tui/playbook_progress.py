@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from assistant.content.playbooks import REFERENCE, Limits, Playbook, Step, Verify
+from assistant.content.playbooks import REFERENCE, Playbook, PlaybookLimits, Step, Verify
 from assistant.errors import NightshiftError
 from assistant.records import CallStatus, Diagnosis, Incident, Job, Outcome
 from assistant.recover.budget import Budget
@@ -63,7 +63,7 @@ class Play:
     """Whether it runs or ran; else it is the one that would be taken."""
     note: str = ""
     """Why there is none, or what else must be known."""
-    limits: Limits | None = None
+    limits: PlaybookLimits | None = None
     budget: Budget | None = None
     ends: str = ""
     """How it ended, or ends when all goes well."""

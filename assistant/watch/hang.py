@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from assistant.logs.phases import Phase
+from assistant.logs.phases import LogPhase
 from assistant.watch.cadence import FEW_STEPS, Cadence, HangLimits, certain_after_s, suspect_after_s
 
 __all__ = ["HangLimits", "Signs", "Still", "Suspicion", "suspicion_of"]
@@ -36,7 +36,7 @@ class Still(StrEnum):
 class Signs:
     """What was seen of one attempt."""
 
-    phase: Phase
+    phase: LogPhase
     output_at: datetime
     """When the log grew last."""
     life_at: datetime
@@ -64,7 +64,7 @@ class Suspicion:
     still_s: float
     limit_s: float
     """After how long it was suspected."""
-    phase: Phase
+    phase: LogPhase
     certain: bool
     """Whether it has been still for so long that it is told of even without a second witness."""
     plausible: bool = False
@@ -81,11 +81,11 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
     steps nor a heartbeat gets twice the time, since it may be no training at all, and of one that never said anything nothing is
     concluded without a second witness.
     """
-    phase, training = signs.phase, signs.phase in (Phase.TRAINING, Phase.FIRST_STEP)
+    phase, training = signs.phase, signs.phase in (LogPhase.TRAINING, LogPhase.FIRST_STEP)
     plausible = not training and (not cadence.count(phase) or (signs.announced and signs.expected_s is None))
-    beat_stopped = signs.beat_at is not None and phase is Phase.TRAINING and cadence.count(phase) >= FEW_STEPS
+    beat_stopped = signs.beat_at is not None and phase is LogPhase.TRAINING and cadence.count(phase) >= FEW_STEPS
     suspect_s, certain_s = suspect_after_s(cadence, phase, limits), certain_after_s(cadence, phase, limits)
-    if phase is Phase.END:
+    if phase is LogPhase.END:
         suspect_s = certain_s = 2 * max(certain_s, limits.silent_s)  # what comes after training has no rhythm
     if signs.beat_at is not None:
         # it says when it evaluates or saves, so within training nothing else can take long
@@ -95,7 +95,7 @@ def suspicion_of(signs: Signs, cadence: Cadence, limits: HangLimits, now: dateti
         how, since = (Still.NO_BEAT, moved) if chatters else (Still.SILENT, max(moved, signs.life_at))
     elif signs.steps and (signs.output_at - signs.life_at).total_seconds() > LATE_S:
         how, since = Still.NO_STEPS, signs.life_at
-        if cadence.count(Phase.TRAINING) < FEW_STEPS:
+        if cadence.count(LogPhase.TRAINING) < FEW_STEPS:
             return None  # whether it makes steps at all is not known
     else:
         how, since = Still.SILENT, signs.life_at

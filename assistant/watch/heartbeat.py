@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from assistant.logs.phases import Phase
+from assistant.logs.phases import LogPhase
 from assistant.records import Job
 from assistant.untrusted import parse_json, read_start, whole_number
 
@@ -28,7 +28,7 @@ class HeartbeatReading:
     """What a heartbeat says."""
 
     step: int
-    phase: Phase | None
+    phase: LogPhase | None
     """None where it names one that is not known."""
     stamp: str
     """What changes with every beat: compared, never computed with, since the node's clock may be wrong."""
@@ -62,7 +62,7 @@ def read_beat(text: str, job: Job) -> HeartbeatReading | None:
         return None
     if str(fields.get("job", job.id)) != job.id or fields.get("attempt", job.attempt) != job.attempt:
         return None
-    return HeartbeatReading(step, Phase(phase) if phase in tuple(Phase) else None, f"{at} {step} {phase}")
+    return HeartbeatReading(step, LogPhase(phase) if phase in tuple(LogPhase) else None, f"{at} {step} {phase}")
 
 
 def last_beat(path: Path | None, job: Job) -> HeartbeatReading | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import median
 
-from assistant.logs.phases import BEGINS, OVER, Phase
+from assistant.logs.phases import BEGINS, OVER, LogPhase
 
 FEW_SAVES = 3
 """With fewer seen the interval is not known."""
@@ -39,7 +39,7 @@ def tells_of_save(text: str) -> bool:
         return False
     if "onfiguration saved" in text or "okenizer" in text:
         return False
-    return OVER[Phase.CHECKPOINT].search(text) is not None or dict(BEGINS)[Phase.CHECKPOINT].search(text) is not None
+    return OVER[LogPhase.CHECKPOINT].search(text) is not None or dict(BEGINS)[LogPhase.CHECKPOINT].search(text) is not None
 
 
 @dataclass
@@ -55,7 +55,7 @@ class SaveTrack:
 
     def saved(self, text: str, step: int, now: datetime) -> None:
         """Take a line that tells of a save; the line's own step counts where it names one near the last that was logged."""
-        confirmed = OVER[Phase.CHECKPOINT].search(text) is not None
+        confirmed = OVER[LogPhase.CHECKPOINT].search(text) is not None
         if self.confirms and not confirmed:
             return
         self.confirms = confirmed

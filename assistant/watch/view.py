@@ -16,9 +16,9 @@ from pathlib import Path
 from assistant.logs.attempt import names_job
 from assistant.logs.lines import Line
 from assistant.logs.metrics import MetricReader
-from assistant.logs.phases import Phase, announced_size, phase_begun, phase_over
+from assistant.logs.phases import LogPhase, announced_size, phase_begun, phase_over
 from assistant.logs.spikes import Spike
-from assistant.logs.tail import Follower, Position
+from assistant.logs.tail import LogFollower, TailPosition
 from assistant.records import Job, MetricPoint
 from assistant.untrusted import status_of
 from assistant.watch.cadence import Cadence, rarest
@@ -39,9 +39,9 @@ LONGEST_GAP_S = 86_400.0
 _DIGITS = re.compile(r"\d+")
 _COUNTER = re.compile(r"\b(\d{1,15}) ?(?:/|of) ?(\d{1,15})\b|\b(\d{1,15})%")
 _SHAPE_CHARACTERS = 120
-SIZED = (Phase.EVALUATION, Phase.LOADING, Phase.PREPARATION)
+SIZED = (LogPhase.EVALUATION, LogPhase.LOADING, LogPhase.PREPARATION)
 """Phases of which a log says how much they have before them; what it counts at a save is where training stands."""
-PASSING = (Phase.CHECKPOINT, *SIZED)
+PASSING = (LogPhase.CHECKPOINT, *SIZED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ViewLimits:
 class _Source:
     """A log beside the main one, as far as it was read."""
 
-    follower: Follower
+    follower: LogFollower
     reader: MetricReader = field(default_factory=MetricReader)
     size: tuple[int, int, int] = (0, 0, 0)
 
@@ -72,12 +72,12 @@ class View:
     """Where its own metrics.jsonl would lie; None where it shares the folder with others."""
     more: tuple[Path, ...] = ()
     """Other logs of the attempt: standard error, a file for each rank, what the script redirects to."""
-    before: Position | None = None
+    before: TailPosition | None = None
     """How far the log was read in the attempt before, where that wrote the same file."""
-    metrics: Follower | None = None
+    metrics: LogFollower | None = None
     reader: MetricReader = field(default_factory=MetricReader)
     cadence: Cadence = field(default_factory=Cadence)
-    phase: Phase = Phase.START
+    phase: LogPhase = LogPhase.START
     phase_at: datetime | None = None
     """When a look brought the last change of phase."""
     last: MetricPoint | None = None
@@ -96,15 +96,15 @@ class View:
     """When the look was that brought the step at which the loss went off."""
     excused_until: datetime | None = None
     """A second witness saw it work."""
-    _met: set[Phase] = field(default_factory=set)
-    _sizes: dict[tuple[Phase, str], int] = field(default_factory=dict)
+    _met: set[LogPhase] = field(default_factory=set)
+    _sizes: dict[tuple[LogPhase, str], int] = field(default_factory=dict)
     """How much phases since the last step have before them, as the log says."""
     _shapes: dict[str, int] = field(default_factory=dict)
     _size: tuple[int, int, int] = (0, 0, 0)
     _steps_seen: array[int] = field(default_factory=lambda: array("q"))
     _seen_at: array[float] = field(default_factory=lambda: array("d"))
     _from_file: bool = False
-    _follower: Follower | None = None
+    _follower: LogFollower | None = None
     _beside: dict[Path, _Source] = field(default_factory=dict)
     _leader: Path | None = None
     """The log whose steps count: others may show the same ones."""
@@ -166,20 +166,20 @@ class View:
         )
         return suspicion_of(signs, self.cadence, self.limits.hang, now)
 
-    def _opened(self) -> Follower:
+    def _opened(self) -> LogFollower:
         """Return what follows the log, at first from near its end: the detectors need its last steps, not its history."""
         if self._follower is None:
             log = self.job.log or self.job.error_log or Path()
             status = _status(log) if log != Path() else None
             size = status.st_size if status is not None else 0
-            position = self.before or Position(offset=max(0, size - LOOKED_BACK_BYTES))
+            position = self.before or TailPosition(offset=max(0, size - LOOKED_BACK_BYTES))
             if status is not None and _of_earlier_attempt(self.job, log, status):
-                position = Position(offset=size, inode=status.st_ino)
-            self._follower = Follower(log, position)
+                position = TailPosition(offset=size, inode=status.st_ino)
+            self._follower = LogFollower(log, position)
             self._from_the_middle = size > 0
         return self._follower
 
-    def position(self) -> tuple[Path, Position] | None:
+    def position(self) -> tuple[Path, TailPosition] | None:
         """Return how far the log was read; None while it was not."""
         return (self._follower.path, self._follower.position) if self._follower is not None else None
 
@@ -223,8 +223,8 @@ class View:
             if source is None:
                 if _of_earlier_attempt(self.job, path, status):
                     continue
-                position = Position(offset=max(0, status.st_size - LOOKED_BACK_BYTES))
-                source = self._beside[path] = _Source(Follower(path, position))
+                position = TailPosition(offset=max(0, status.st_size - LOOKED_BACK_BYTES))
+                source = self._beside[path] = _Source(LogFollower(path, position))
             size = (status.st_ino, status.st_size, status.st_mtime_ns)
             if size == source.size:
                 continue
@@ -244,7 +244,7 @@ class View:
 
     def _forget(self) -> None:
         """Begin with a new file: what it says has nothing to do with the old one, but for the rhythm."""
-        self.reader, self.last, self.phase, self._leader = MetricReader(), None, Phase.START, None
+        self.reader, self.last, self.phase, self._leader = MetricReader(), None, LogPhase.START, None
         self.loss, self.saves = LossTrack(self.limits.spike), SaveTrack()
         self._met, self._sizes, self._shapes = set(), {}, {}
         self._steps_seen, self._seen_at = array("q"), array("d")
@@ -277,7 +277,7 @@ class View:
             self.phase = new_phase
             self._met.add(new_phase)
         elif self.phase in PASSING and phase_over(text, self.phase):
-            self.phase = Phase.TRAINING if self.last is not None else Phase.START
+            self.phase = LogPhase.TRAINING if self.last is not None else LogPhase.START
             self.life_at = self.phase_at = at
         if self.phase in SIZED and (size := announced_size(text)) is not None:
             self._sizes[self.phase, size[0]] = size[1]
@@ -312,13 +312,13 @@ class View:
         """Learn from a step: the gap before it, and that the job lives."""
         before = self.last
         went_back = before is not None and point.step < before.step
-        self._met.add(Phase.START if went_back or before is None else Phase.TRAINING)
+        self._met.add(LogPhase.START if went_back or before is None else LogPhase.TRAINING)
         gap = self._gap_s(point, each_s)
         phase = rarest(self._met)
         if before is not None and gap is not None:
             self.cadence.add(phase, gap, max(0, point.step - before.step))
             self._learn_phases(gap)
-            if phase is Phase.TRAINING and point.step > before.step:
+            if phase is LogPhase.TRAINING and point.step > before.step:
                 spent = point.seconds if point.seconds is not None else gap / (point.step - before.step)
                 usual = self.cadence.usual_step_s
                 if last or point.seconds is not None or gap is not each_s or spent < JUMP * usual:
@@ -326,8 +326,8 @@ class View:
                     self.pace.add(spent / point.batch if point.batch else spent, at)
         elif before is None and self.job.started is not None and not self._from_the_middle:
             self.first_step_s = max(0.0, (at - self.job.started).total_seconds())
-            self.cadence.add(Phase.START, self.first_step_s)
-        self.phase = Phase.FIRST_STEP if before is None else Phase.TRAINING
+            self.cadence.add(LogPhase.START, self.first_step_s)
+        self.phase = LogPhase.FIRST_STEP if before is None else LogPhase.TRAINING
         self.last, self.life_at, self.step_at = point, at, at
         self._met.clear()
         self._sizes.clear()
@@ -335,8 +335,8 @@ class View:
         self.saves.stepped(point.step)
 
     def _learn_phases(self, gap_s: float) -> None:
-        if Phase.PREPARATION in self._met:
-            self.cadence.add(Phase.PREPARATION, gap_s)  # beside training: what is prepared at each step is no gap of its own
+        if LogPhase.PREPARATION in self._met:
+            self.cadence.add(LogPhase.PREPARATION, gap_s)  # beside training: what is prepared at each step is no gap of its own
         for (phase, unit), count in self._sizes.items():
             self.cadence.add_size(phase, unit, count, gap_s)
 
@@ -365,17 +365,17 @@ class View:
 
     def _take_beat(self, beat: HeartbeatReading, now: datetime) -> None:
         before, self.beat = self.beat, beat
-        training = beat.phase in (None, Phase.TRAINING)
+        training = beat.phase in (None, LogPhase.TRAINING)
         moved = before is None or beat.step != before.step or beat.phase is not before.phase
         if moved or (not training and before is not None and beat.stamp != before.stamp):
             gap = (now - self.beat_at).total_seconds() if self.beat_at is not None else None
             if before is not None and gap is not None and self.last is None:
-                self.cadence.add(before.phase or Phase.TRAINING, gap)
+                self.cadence.add(before.phase or LogPhase.TRAINING, gap)
             self.beat_at = now
             self.phase = beat.phase or self.phase
 
 
-def view_of(job: Job, limits: ViewLimits, *, metrics: bool, before: Position | None = None) -> View:
+def view_of(job: Job, limits: ViewLimits, *, metrics: bool, before: TailPosition | None = None) -> View:
     """Begin to remember an attempt.
 
     Args:
@@ -394,14 +394,14 @@ def _of_earlier_attempt(job: Job, path: Path, status: stat_result) -> bool:
     return datetime.fromtimestamp(status.st_mtime, UTC) < job.started
 
 
-def _follow(path: Path, job: Job) -> Follower | None:
+def _follow(path: Path, job: Job) -> LogFollower | None:
     status = _status(path)
     if status is None:
         return None
     modified = datetime.fromtimestamp(status.st_mtime, UTC)
     if job.started is not None and modified < job.started - timedelta(seconds=1):
         return None  # an earlier run's
-    return Follower(path, Position(offset=max(0, status.st_size - LOOKED_BACK_BYTES)))
+    return LogFollower(path, TailPosition(offset=max(0, status.st_size - LOOKED_BACK_BYTES)))
 
 
 def _status(path: Path) -> stat_result | None:

@@ -17,7 +17,7 @@ from typing import cast
 
 from assistant.errors import NightshiftError, Unavailable
 from assistant.logs.attempt import job_logs
-from assistant.logs.tail import Position
+from assistant.logs.tail import TailPosition
 from assistant.logs.task import steady_name
 from assistant.ports import Clock, Scheduler
 from assistant.records import Event, EventKind, Job, JobState, Node, NodeState, tags_in
@@ -108,7 +108,7 @@ class Watcher:
         self._nodes, self._nodes_at = NodeTrack(), since - NODES_EVERY
         self._nodes_unseen: list[Trouble] = []
         self._runs = _Runs()
-        self._positions: dict[Path, Position] = {}
+        self._positions: dict[Path, TailPosition] = {}
         self._tries: dict[Attempt, int] = {}
         self._store_id = store_id
         self._remarked: frozenset[str] = frozenset()

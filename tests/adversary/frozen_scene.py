@@ -17,7 +17,7 @@ import pytest
 from assistant.config import SlurmSettings
 from assistant.errors import Parked
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.run_spec import Asked
+from assistant.evaluation.run_spec import RunSpec
 from assistant.evaluation.staging import Model
 from assistant.gate import Gate, Park
 from assistant.policy import Mode, Policy
@@ -157,7 +157,7 @@ def scene_of(kind: str, folder: Path, *, name: str = "llm") -> Scene:
     run = RunFolder(folder / "run9")
     run.job(1).mkdir(parents=True, exist_ok=True)
     (run.job(1) / "job.json").write_text(json.dumps({"kind": "clean", "node": "", "exclude": [], "gpus": 1}))
-    Asked(Model("/m", size_bytes=1), (), {}, "/dev/shm").save(run)
+    RunSpec(Model("/m", size_bytes=1), (), {}, "/dev/shm").save(run)
     return Scene(kind, folder, clock, store, scheduler, recorder, ran, jobs, checkpoints)
 
 

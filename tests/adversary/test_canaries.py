@@ -41,7 +41,7 @@ from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal
 from assistant.engine.report import report
 from assistant.errors import Unavailable
-from assistant.evaluation.results import Report, Result, markdown
+from assistant.evaluation.results import DatasetResult, EvaluationReport, markdown
 from assistant.llm.scripted_chat import ScriptedChat, calls
 from assistant.records import IncidentState
 from assistant.tui.app import ChatApp
@@ -286,8 +286,8 @@ def crash_log(_: World) -> str:
 def evaluated(_: World) -> str:
     """Return what an evaluation prints, as a table, as JSON and as it goes on, and the Markdown that it writes."""
     why = planted_text("evaluation")
-    result = Result(f"data {why}", "given up", None, 3, 1.0, None, ("node01",), f"exit status 3: {why}", (why,))
-    found = Report("run1", f"title {why}", f"/models/{why}", "unfinished", 1.0, 1.0, (result,))
+    result = DatasetResult(f"data {why}", "given up", None, 3, 1.0, None, ("node01",), f"exit status 3: {why}", (why,))
+    found = EvaluationReport("run1", f"title {why}", f"/models/{why}", "unfinished", 1.0, 1.0, (result,))
     out = StringIO()
     with redirect_stdout(out), redirect_stderr(out):
         for as_json in (False, True):

@@ -12,7 +12,7 @@ import pytest
 from assistant.engine.left_open import withdraw_strays
 from assistant.errors import ChangesStopped, Denied, Parked
 from assistant.gate import Gate, Park
-from assistant.policy import Limits, Mode, Policy
+from assistant.policy import ChangeLimits, Mode, Policy
 from assistant.records import CallStatus, JobState, Verdict
 from tests.scenarios.scene import Killed, Scene
 
@@ -78,7 +78,7 @@ def approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Crash:
 
 def test_a_claim_whose_call_is_refused_after_a_crash_is_withdrawn_before_the_refusal_is_written(crash: Crash) -> None:
     with pytest.raises(Denied):
-        crash.gate(Policy(mode=Mode.ACT, hard=Limits(per_hour=0))).call(**STEP)
+        crash.gate(Policy(mode=Mode.ACT, hard=ChangeLimits(per_hour=0))).call(**STEP)
     assert crash.statuses == [CallStatus.INTENT]
     assert crash.ended() == (CallStatus.DENIED, JobState.CANCELLED)
 
@@ -87,7 +87,7 @@ def test_a_claim_whose_release_is_refused_right_before_the_command_is_withdrawn(
     crash: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = crash.gate(Policy(mode=Mode.ACT))
-    stricter = crash.gate(Policy(mode=Mode.ACT, hard=Limits(per_hour=0)))
+    stricter = crash.gate(Policy(mode=Mode.ACT, hard=ChangeLimits(per_hour=0)))
     whole = gate._must_still_be_allowed
 
     def edited(*given: Any) -> None:
@@ -104,7 +104,7 @@ def test_a_claim_whose_release_is_refused_right_before_the_command_is_withdrawn(
 def test_a_kill_between_withdrawal_and_refusal_leaves_a_call_that_comes_again(
     crash: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusing = crash.gate(Policy(mode=Mode.ACT, hard=Limits(per_hour=0)))
+    refusing = crash.gate(Policy(mode=Mode.ACT, hard=ChangeLimits(per_hour=0)))
     move = crash.store.move_call
 
     def killed(call: int, before: CallStatus, after: CallStatus, **more: Any) -> bool:

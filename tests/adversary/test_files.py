@@ -28,7 +28,7 @@ from assistant.logs.document import Document
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.logs.reading import blocks, open_log
-from assistant.logs.tail import Follower
+from assistant.logs.tail import LogFollower
 from assistant.nodeset import expand
 from assistant.records import IncidentState, JobState
 from assistant.recover.checkpoints.cost import save_cost
@@ -195,7 +195,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "log": whole,
     "last lines": lambda path: last_lines(path, 50),
     "document": document,
-    "follower": lambda path: Follower(path).news(),
+    "follower": lambda path: LogFollower(path).news(),
     "end of the log": lambda path: list(log_lines(job(path))),
     "watch": view,
     "heartbeat": lambda path: last_beat(path, job(path)),

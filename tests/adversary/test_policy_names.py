@@ -14,7 +14,7 @@ from assistant.errors import ContentError
 from assistant.gate.kill_switch import lift_kill_switch, missing_folders, stopped_by
 from assistant.gate.targets import reach_of
 from assistant.policy import Policy, Request, Situation, decide, load_policy
-from assistant.policy.terms import KindTerms, Limits, PlaceLimits, Targets
+from assistant.policy.terms import ChangeLimits, KindTerms, PlaceLimits, Targets
 from assistant.records import Node, NodeState, Risk, Verdict
 from tests.adversary.conftest import ACT, write
 from tests.unit.gate_world import START, World
@@ -53,7 +53,7 @@ def test_the_last_node_of_a_small_partition_stays_though_a_large_one_has_others(
 
 
 def test_a_limit_of_a_partition_counts_nodes_that_are_in_another_as_well() -> None:
-    policy = replace(load_policy(), kind={"cordon": KindTerms(hard=Limits(partition=PlaceLimits(per_hour=1)))})
+    policy = replace(load_policy(), kind={"cordon": KindTerms(hard=ChangeLimits(partition=PlaceLimits(per_hour=1)))})
     fleet = [Node("n1", NodeState.IDLE, BOTH), *(Node(f"n{number}", NodeState.IDLE, "train") for number in range(2, 9))]
     past = SimpleNamespace(kind="cordon", targets={"nodes": ["n1"]}, at=START)
     request = Request(Risk.CHANGE, "cordon", "cli:root", Targets(nodes=("n2",)), "cli:root")

@@ -22,7 +22,7 @@ from assistant.ports import SystemClock
 from assistant.records import JobSpec
 from assistant.redact import redact
 from assistant.redact.tokens import secret_forms
-from assistant.rules.redos import Refused, shape_of
+from assistant.rules.redos import RefusedPattern, shape_of
 from assistant.schedulers.local import LocalScheduler
 from assistant.tui import export
 
@@ -99,7 +99,7 @@ def _refusal(pattern: str) -> str:
     """Return why the analyser of learned rules refuses a pattern; empty when it does not."""
     try:
         shape_of(pattern)
-    except Refused as refused:
+    except RefusedPattern as refused:
         return "look-around" if "look-around" in str(refused) else str(refused)
     return ""
 

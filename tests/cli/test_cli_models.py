@@ -14,7 +14,7 @@ import pytest
 from assistant.cli.model import _matches, _opening, _written
 from assistant.cli.model_files import with_table
 from assistant.content.reasons import reasons
-from assistant.llm.trial import SummaryCase, Trial, cases, good_summary, tried_filters, tried_reasons, tried_summaries
+from assistant.llm.trial import ModelTrial, SummaryCase, cases, good_summary, tried_filters, tried_reasons, tried_summaries
 from assistant.store import Store
 from tests.cli.conftest import Run
 from tests.unit.openai_here import Asked, serving, speak
@@ -180,7 +180,7 @@ def test_errors_of_a_model_count_as_wrong_answers() -> None:
     def fails(lines: object) -> str:
         raise Unavailable("slow")
 
-    assert tried_reasons(cases().reason, fails, lambda lines: "") == Trial("reason", 20, 0, 0, 20)
+    assert tried_reasons(cases().reason, fails, lambda lines: "") == ModelTrial("reason", 20, 0, 0, 20)
 
 
 @pytest.mark.parametrize(

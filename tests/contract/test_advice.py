@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.content.advice import Advice, Example, advices
+from assistant.content.advice import Advice, AdviceExample, advices
 from assistant.content.reasons import reasons
 
 EXAMPLES = [(entry, example) for entry in advices() for example in entry.examples]
 
 
 @pytest.mark.parametrize(("entry", "example"), EXAMPLES, ids=[f"{entry.id}-{example.lines[0][:30]}" for entry, example in EXAMPLES])
-def test_an_entry_says_what_its_example_expects(entry: Advice, example: Example) -> None:
+def test_an_entry_says_what_its_example_expects(entry: Advice, example: AdviceExample) -> None:
     assert entry.fill(example.lines[0], example.lines, example.slots) == example.says
 
 
 @pytest.mark.parametrize(("entry", "example"), EXAMPLES, ids=[f"{entry.id}-{example.lines[0][:30]}" for entry, example in EXAMPLES])
-def test_no_entry_before_it_takes_the_line(entry: Advice, example: Example) -> None:
+def test_no_entry_before_it_takes_the_line(entry: Advice, example: AdviceExample) -> None:
     for reason in entry.reasons or ("",):
         fitting = (other for other in advices() if not other.reasons or reason in other.reasons)
         first = next(other for other in fitting if other.fill(example.lines[0], example.lines, example.slots))

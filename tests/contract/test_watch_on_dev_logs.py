@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assistant.logs.tail import Follower
+from assistant.logs.tail import LogFollower
 from assistant.records import Job, JobState
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
@@ -30,7 +30,7 @@ def _number(label: dict[str, Any]) -> str:
 
 def seen(log: Path) -> set[str]:
     job = Job("1", "x", "alice", JobState.RUNNING, "gpu", ("n",), log, None, START, START, None, None, None)
-    view, now = View(job, LIMITS, _follower=Follower(log)), START + timedelta(seconds=60)
+    view, now = View(job, LIMITS, _follower=LogFollower(log)), START + timedelta(seconds=60)
     view.read(now)
     later = now + timedelta(seconds=60)
     found = {"loss_spike": view.spike, "hang": view.suspicion(later), "slow": view.pace.slow(later)}

@@ -12,7 +12,7 @@ from assistant.daemon.figures import WatchStanding, figures
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import Passed
 from assistant.engine.breaker import HELD
-from assistant.policy import Breaker, KindTerms, Limits, Mode
+from assistant.policy import Breaker, ChangeLimits, KindTerms, Mode
 from assistant.records import CallStatus, EventKind, IncidentState, JobState, Verdict
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Count
@@ -78,7 +78,7 @@ def test_changes_that_fail_again_and_again_open_it(tmp_path: Path) -> None:
 
 
 def test_changes_that_limits_refuse_again_and_again_open_it(tmp_path: Path) -> None:
-    kind = {"resubmit": KindTerms(hard=Limits(per_hour=1))}
+    kind = {"resubmit": KindTerms(hard=ChangeLimits(per_hour=1))}
     shift = Shift(tmp_path, nodes=12, breaker=Breaker(refused_actions=2), kind=kind)
     for number, name in enumerate("abc"):  # apart, or they would be one shared cause, whose restarts wait for the hour
         shift.submit(name, SimulatedRun(steps=600, fails_at=30 + 150 * number, lines=NCCL), SimulatedRun(steps=600))

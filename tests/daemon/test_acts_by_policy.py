@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.policy import KindTerms, Limits, Mode, PlaceLimits, Window
+from assistant.policy import ChangeLimits, KindTerms, Mode, PlaceLimits, Window
 from assistant.records import CallStatus, IncidentState, Verdict
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.chaos.failures import NCCL
@@ -165,7 +165,7 @@ def test_preconditions_are_checked_again_at_the_approval(tmp_path: Path, meanwhi
 
 
 def test_more_nodes_than_the_hard_cap_are_not_taken_out_by_anybody(tmp_path: Path) -> None:
-    shift = Shift(tmp_path, nodes=12, kind={"cordon": KindTerms(takes_nodes=True, hard=Limits(per_hour=1))})
+    shift = Shift(tmp_path, nodes=12, kind={"cordon": KindTerms(takes_nodes=True, hard=ChangeLimits(per_hour=1))})
     for name, node in (("a", "node01"), ("b", "node03"), ("c", "node05")):
         shift.submit(name, broken_gpu(node), SimulatedRun())
     shift.until_over()
@@ -173,7 +173,7 @@ def test_more_nodes_than_the_hard_cap_are_not_taken_out_by_anybody(tmp_path: Pat
 
 
 def test_beyond_the_soft_cap_a_person_is_asked(tmp_path: Path) -> None:
-    shift = Shift(tmp_path, nodes=12, kind={"cordon": KindTerms(takes_nodes=True, soft=Limits(per_hour=1))})
+    shift = Shift(tmp_path, nodes=12, kind={"cordon": KindTerms(takes_nodes=True, soft=ChangeLimits(per_hour=1))})
     for name, node in (("a", "node01"), ("b", "node03")):
         shift.submit(name, broken_gpu(node), SimulatedRun())
     shift.passes(300)
@@ -191,7 +191,7 @@ def test_a_share_of_a_partition_stays_usable_whatever_is_broken(tmp_path: Path) 
 
 @pytest.mark.parametrize("limits", [PlaceLimits(per_day=1), PlaceLimits(share_per_day=0.25)], ids=["absolute", "share"])
 def test_a_rack_has_caps_of_its_own(tmp_path: Path, limits: PlaceLimits) -> None:
-    kind = {"cordon": KindTerms(takes_nodes=True, hard=Limits(rack=limits))}
+    kind = {"cordon": KindTerms(takes_nodes=True, hard=ChangeLimits(rack=limits))}
     shift = Shift(tmp_path, nodes=12, per_rack=4, kind=kind)
     for name, node in (("a", "node01"), ("b", "node03"), ("c", "node05")):
         shift.submit(name, broken_gpu(node), SimulatedRun())
@@ -202,7 +202,7 @@ def test_a_rack_has_caps_of_its_own(tmp_path: Path, limits: PlaceLimits) -> None
 
 
 def test_a_cap_counts_within_its_window_and_no_longer(tmp_path: Path) -> None:
-    shift = Shift(tmp_path, nodes=12, kind={"resubmit": KindTerms(hard=Limits(per_hour=1))})
+    shift = Shift(tmp_path, nodes=12, kind={"resubmit": KindTerms(hard=ChangeLimits(per_hour=1))})
     shift.submit("a", DIES, SimulatedRun())
     shift.until_over()
     shift.clock.sleep(3601)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import Unavailable
-from assistant.policy import KindTerms, Limits, Mode
+from assistant.policy import ChangeLimits, KindTerms, Mode
 from assistant.records import CallStatus, IncidentState, JobState, Verdict
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.chaos.failures import NCCL
@@ -77,7 +77,7 @@ def test_a_watch_that_dies_after_the_question_asks_and_submits_once(tmp_path: Pa
 
 
 def test_where_the_restart_would_be_asked_about_as_well_one_question_is_put_at_a_time(tmp_path: Path) -> None:
-    kind = {**ASKS, "resubmit": KindTerms(soft=Limits(per_hour=0))}
+    kind = {**ASKS, "resubmit": KindTerms(soft=ChangeLimits(per_hour=0))}
     shift = Shift(tmp_path, kind=kind)
     shift.submit("a", broken_gpu("node02"), SimulatedRun())
     shift.people_are_done()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assistant.engine import Engine
-from assistant.logs.attempt import JobLogs, LogState
+from assistant.logs.attempt import JobLogs, LogFileState
 from assistant.policy import load_policy
 from assistant.ports import SystemClock
 from assistant.records import Diagnosis, IncidentState, Job, JobState
@@ -113,7 +113,7 @@ def test_a_fixed_name_gives_a_waiting_job_no_line_of_the_one_before(cluster: Clu
     second = cluster.submit('#SBATCH --output=train.log\necho "step 1 loss 9.9"\nexit 1', "--hold")
     waiting = cluster.job(second)
     assert (waiting.state, log_points(waiting), list(log_lines(waiting))) == (JobState.PENDING, [], [])
-    assert cluster.logs(second).files[0].state is LogState.EARLIER
+    assert cluster.logs(second).files[0].state is LogFileState.EARLIER
     cluster.devcluster.run("scontrol", "release", second)
     cluster.ended(second)
     assert [(point.step, point.loss) for point in log_points(cluster.job(second), sure=True)] == [(1, 9.9)]
@@ -134,7 +134,7 @@ def test_a_job_that_throws_its_output_away_says_so(cluster: Cluster) -> None:
     job_id = cluster.submit("#SBATCH --output=/dev/null\necho lost\nexit 1")
     cluster.ended(job_id)
     logs = cluster.logs(job_id)
-    assert (logs.readable, {file.state for file in logs.files}) == ((), {LogState.DISCARDED})
+    assert (logs.readable, {file.state for file in logs.files}) == ((), {LogFileState.DISCARDED})
     found = cluster.diagnosis(job_id)
     assert found.reason != "no_failure"
     assert "/dev/null" in found.summary

@@ -16,7 +16,7 @@ from assistant.daemon.notifications import notices, superseded
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.policy import Mode, load_policy
-from assistant.policy.terms import Limits
+from assistant.policy.terms import ChangeLimits
 from assistant.ports import SystemClock
 from assistant.records import EventKind, Incident, IncidentState
 from assistant.recover import verify
@@ -55,7 +55,7 @@ def engine(devcluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(verify, "CONFIRM_S", 5.0)
     clock = SystemClock()
     settings = devcluster.settings(tmp_path, watch=WatchSettings(shared_settle_s=10.0, shared_apart_s=APART_S))
-    policy, many = load_policy(), Limits(per_hour=100, per_day=100)
+    policy, many = load_policy(), ChangeLimits(per_hour=100, per_day=100)
     kind = {**policy.kind, "resubmit": dataclasses.replace(policy.terms("resubmit"), soft=many, hard=many)}
     policy = dataclasses.replace(policy, mode=Mode.ACT, soft=many, hard=many, kind=kind, kill_switch=(tmp_path / "stop",))
     made = build(settings, clock=clock, policy=policy, since=clock.now())

@@ -20,9 +20,9 @@ from assistant.evaluation import files
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.coordinator_plan import Planner
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Plan, Trial
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
 from assistant.evaluation.remaining_work import gaps
-from assistant.evaluation.run_spec import Asked, load_asked
+from assistant.evaluation.run_spec import RunSpec, load_asked
 from assistant.evaluation.staging import Model
 from assistant.ports import Scheduler, SystemClock
 from assistant.schedulers.local import LocalScheduler
@@ -56,7 +56,7 @@ def plan(
     *,
     running: Sequence[tuple[Trial, float]],
     done: Iterable[Piece],
-) -> Plan:
+) -> TrialPlan:
     """Return a trial for each dataset, in pieces of ten items."""
     covered = [*done, *(piece for trial, _ in running for piece in trial.pieces)]
     trials = []
@@ -65,7 +65,7 @@ def plan(
             firsts = range(gap.first, gap.last, 10) if one.split else (gap.first,)
             pieces = tuple(Piece(one.name, at, min(at + 10, gap.last) if one.split else gap.last) for at in firsts)
             trials.append(Trial(pieces, estimates[one.name].infer_s, estimates[one.name].metric_s, one.gpus))
-    return Plan(sorted(trials, key=lambda one: -one.tail_s), 0.0, 0.0)
+    return TrialPlan(sorted(trials, key=lambda one: -one.tail_s), 0.0, 0.0)
 
 
 class World:
@@ -101,7 +101,7 @@ class World:
         metric = f"{shell}metric.sh {self.root} {{dataset}} {{out}} {{score}}"
         fetch = f"{shell}fetch.sh {self.root} {{source}} {{target}}"
         datasets = tuple(Dataset(name, count, infer, metric, metric_timeout_s=30) for name, count in items.items())
-        Asked(
+        RunSpec(
             Model(str(self.root / "model"), fetch, MEMORY_BYTES, digests=str(self.folder.digests)),
             datasets,
             {one.name: Estimate(0.0, one.items * 0.01, 0.1) for one in datasets},

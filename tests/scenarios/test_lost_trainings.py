@@ -9,11 +9,11 @@ import pytest
 from assistant.engine.completed import TRIES, loss_behind
 from assistant.errors import Unavailable
 from assistant.records import Event, EventKind, IncidentState, JobState
-from assistant.schedulers.simulated_run import Run
+from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import Scene
 
 
-def ended(folder: Path, run: Run, *, noticed_after_s: float) -> Scene:
+def ended(folder: Path, run: SimulatedRun, *, noticed_after_s: float) -> Scene:
     """Return a scene whose job completed; that its loss is off was noticed while it ran, and nobody worked on it yet."""
     scene = Scene(folder, run=run)
     scene.cluster.submit(scene.spec)
@@ -26,7 +26,7 @@ def ended(folder: Path, run: Run, *, noticed_after_s: float) -> Scene:
 
 
 def test_a_loss_that_ran_away_is_not_settled_by_the_end_of_its_job(tmp_path: Path) -> None:
-    scene = ended(tmp_path, Run(steps=200, spikes_at=107, spikes_anyway=True), noticed_after_s=130)
+    scene = ended(tmp_path, SimulatedRun(steps=200, spikes_at=107, spikes_anyway=True), noticed_after_s=130)
     scene.engine.work(1, owner="watch")
     incident = scene.engine.store.incident(1)
     assert incident.state is IncidentState.ESCALATED
@@ -36,7 +36,7 @@ def test_a_loss_that_ran_away_is_not_settled_by_the_end_of_its_job(tmp_path: Pat
 
 
 def test_a_loss_that_came_back_is_settled_by_the_end_of_its_job(tmp_path: Path) -> None:
-    scene = ended(tmp_path, Run(steps=200), noticed_after_s=130)
+    scene = ended(tmp_path, SimulatedRun(steps=200), noticed_after_s=130)
     scene.engine.work(1, owner="watch")
     incident = scene.engine.store.incident(1)
     assert (incident.state, incident.note) == (IncidentState.CLOSED, "settled elsewhere: job 1 completed meanwhile")
@@ -54,7 +54,7 @@ def test_a_loss_that_came_back_is_settled_by_the_end_of_its_job(tmp_path: Path) 
     ],
 )
 def test_a_completed_job_whose_loss_ran_away_is_remarked_on(tmp_path: Path, losses: list[float | str], remark: str) -> None:
-    scene = Scene(tmp_path, run=Run(steps=5))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=5))
     scene.cluster.submit(scene.spec)
     scene.clock.sleep(60)
     job = scene.cluster.job("1")
@@ -66,7 +66,7 @@ def test_a_completed_job_whose_loss_ran_away_is_remarked_on(tmp_path: Path, loss
 
 
 def test_a_log_that_could_not_be_read_once_is_read_at_the_next_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(tmp_path, run=Run(steps=5))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=5))
     scene.cluster.submit(scene.spec)
     scene.clock.sleep(60)
     tries: list[str] = []

@@ -12,7 +12,7 @@ import pytest
 from assistant.daemon.notifications import Notice, notices, superseded
 from assistant.errors import Unavailable
 from assistant.policy import Policy, load_policy
-from assistant.policy.terms import Limits
+from assistant.policy.terms import ChangeLimits
 from assistant.records import EventKind, Incident, IncidentState
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.watch.outages import members_of, shared_by
@@ -37,7 +37,7 @@ class WideScene(Scene):
 
     def policy(self) -> Policy:
         policy = load_policy()
-        many = Limits(per_hour=100, per_day=200)
+        many = ChangeLimits(per_hour=100, per_day=200)
         kind = {**policy.kind, "resubmit": dataclasses.replace(policy.terms("resubmit"), soft=many, hard=many)}
         return dataclasses.replace(policy, mode=self.mode, kill_switch=(self.folder / "stop",), kind=kind, soft=many, hard=many)
 
@@ -118,7 +118,7 @@ def test_thirty_jobs_that_lose_one_path_are_one_incident_with_one_message_and_re
 class NightScene(Scene):
     """The shipped limits in act, and those for a shared cause that a site has added."""
 
-    SHARED_CAUSE = Limits(per_hour=20, per_day=40)
+    SHARED_CAUSE = ChangeLimits(per_hour=20, per_day=40)
 
     def policy(self) -> Policy:
         policy = load_policy()
@@ -130,7 +130,7 @@ class NightScene(Scene):
 class ShippedScene(NightScene):
     """The shipped limits in act, and nothing else."""
 
-    SHARED_CAUSE = Limits()
+    SHARED_CAUSE = ChangeLimits()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from assistant.engine.second_look import NodeLook
-from assistant.logs.phases import Phase
+from assistant.logs.phases import LogPhase
 from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
@@ -149,7 +149,7 @@ def test_a_watch_that_goes_on_does_not_wait_for_the_second_look(tmp_path: Path) 
 
     scene.cluster.answers[shlex.join(COMMAND)] = late
     look = NodeLook(scene.engine.gate, scene.clock, beside=True)
-    suspicion = Suspicion(Still.SILENT, scene.clock.now(), 60.0, 50.0, Phase.TRAINING, certain=False)
+    suspicion = Suspicion(Still.SILENT, scene.clock.now(), 60.0, 50.0, LogPhase.TRAINING, certain=False)
     assert look.ask(job, suspicion) is None
     assert asked.wait(10)
     assert look.ask(job, suspicion) is None

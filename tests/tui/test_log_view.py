@@ -10,7 +10,7 @@ import pytest
 from rich.style import Style
 
 from assistant.logs.marks import NO_RANK
-from assistant.logs.merged import Place
+from assistant.logs.merged import LinePlace
 from assistant.logs.rank_counts import RankTally
 from assistant.tui.log_pattern import caseless, finder, highlighter
 from assistant.tui.log_rows import Cited, LogRow, RanksCounted
@@ -111,9 +111,9 @@ async def test_pages_and_the_end_are_at_hand_before_a_key_leads_there(numbered: 
 def test_of_too_many_rows_those_near_stay() -> None:
     strips = LogStrips(lambda: Look(80, 4, 0, 0, wrap=False, pattern=None, style=lambda _: Style()), {})
     near = range(100, 160)
-    strips.take(100, [LogRow(Place(0, n), f"line {n}") for n in near], near=near)
+    strips.take(100, [LogRow(LinePlace(0, n), f"line {n}") for n in near], near=near)
     for first in range(5_000, 5_000 + 3 * KEPT, 50):
-        strips.take(first, [LogRow(Place(0, first + n), "end") for n in range(50)], near=near)
+        strips.take(first, [LogRow(LinePlace(0, first + n), "end") for n in range(50)], near=near)
         assert all(row in strips.rows for row in (*near, *range(first, first + 50)))
     assert len(strips.rows) <= KEPT + 50 + len(near)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from assistant.content.playbooks import Limits
+from assistant.content.playbooks import PlaybookLimits
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis
 from assistant.recover.budget import failing_step, fingerprint, made_progress, normalised, restart_budget
 from assistant.recover.directives import Directives
@@ -40,28 +40,28 @@ def past(*steps: int | None, hours_ago: float = 1.0) -> list[Restart]:
 def test_a_loss_that_jumps_again_at_the_same_step_is_for_a_person(before: int | None, onset: int, allowed: bool) -> None:
     spiked = replace(diagnosis(step=1060, category=Category.NONE), reason="loss_spike", spike_step=onset)
     assert failing_step(spiked) == onset
-    budget = restart_budget(spiked, past(before), Limits(attempts=2, within_h=72), now=NOW)
+    budget = restart_budget(spiked, past(before), PlaybookLimits(attempts=2, within_h=72), now=NOW)
     assert budget.allowed is allowed, budget.why
 
 
 @pytest.mark.parametrize(
     ("restarts", "limits", "said", "allowed", "words"),
     [
-        (past(), Limits(), Directives(), True, "restart 1 of 3"),
-        (past(100, 500), Limits(), Directives(), True, "restart 3 of 3"),
-        (past(100, 300, 500), Limits(), Directives(), False, "its playbook allows 3"),
-        (past(100, 300, 500, hours_ago=25), Limits(), Directives(), True, "restart 1 of 3"),
-        (past(100), Limits(), Directives(restarts=1), False, "the job's script allows 1"),
-        (past(100, 200, 300), Limits(), Directives(restarts=10), False, "its playbook allows 3"),
-        (past(), Limits(), Directives(act="never"), False, "act=never"),
-        (past(100), Limits(attempts=1), Directives(), False, "1 restart for this root cause"),
-        (past(900, 900), Limits(), Directives(), False, "crash loop: ecc_error at step 900 for the third time"),
-        (past(900), Limits(), Directives(), True, "restart 2 of 3"),
-        (past(None, None), Limits(), Directives(), True, "restart 3 of 3"),
+        (past(), PlaybookLimits(), Directives(), True, "restart 1 of 3"),
+        (past(100, 500), PlaybookLimits(), Directives(), True, "restart 3 of 3"),
+        (past(100, 300, 500), PlaybookLimits(), Directives(), False, "its playbook allows 3"),
+        (past(100, 300, 500, hours_ago=25), PlaybookLimits(), Directives(), True, "restart 1 of 3"),
+        (past(100), PlaybookLimits(), Directives(restarts=1), False, "the job's script allows 1"),
+        (past(100, 200, 300), PlaybookLimits(), Directives(restarts=10), False, "its playbook allows 3"),
+        (past(), PlaybookLimits(), Directives(act="never"), False, "act=never"),
+        (past(100), PlaybookLimits(attempts=1), Directives(), False, "1 restart for this root cause"),
+        (past(900, 900), PlaybookLimits(), Directives(), False, "crash loop: ecc_error at step 900 for the third time"),
+        (past(900), PlaybookLimits(), Directives(), True, "restart 2 of 3"),
+        (past(None, None), PlaybookLimits(), Directives(), True, "restart 3 of 3"),
     ],
 )
 def test_a_restart_is_allowed_while_the_budget_lasts(
-    restarts: list[Restart], limits: Limits, said: Directives, allowed: bool, words: str
+    restarts: list[Restart], limits: PlaybookLimits, said: Directives, allowed: bool, words: str
 ) -> None:
     budget = restart_budget(diagnosis(), restarts, limits, now=NOW, directives=said)
     assert budget.allowed is allowed
@@ -69,7 +69,7 @@ def test_a_restart_is_allowed_while_the_budget_lasts(
 
 
 def test_what_the_jobs_own_code_does_twice_at_a_step_is_a_crash_loop() -> None:
-    budget = restart_budget(diagnosis(category=Category.FRAMEWORK), past(900), Limits(), now=NOW)
+    budget = restart_budget(diagnosis(category=Category.FRAMEWORK), past(900), PlaybookLimits(), now=NOW)
     assert (budget.allowed, budget.why) == (False, "crash loop: ecc_error at step 900 for the second time")
 
 

@@ -18,7 +18,7 @@ from assistant.diagnose.labels import Label, read_labels
 from assistant.diagnose.reliability import Unseen, as_toml, held_out, reliability, unseen_lessons, verdicts
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import ContentError
-from assistant.llm.training import Example
+from assistant.llm.training import TrainingExample
 from assistant.records import DecidedBy
 
 
@@ -141,8 +141,8 @@ def test_verdicts_on_hidden_wordings_are_no_better(tmp_path: Path, knowledge: Kn
 def test_a_ranker_is_judged_on_lines_that_it_has_not_learned(tmp_path: Path) -> None:
     label = case(tmp_path / "a", "starting\nflux capacitor 3 lost its uplink\n", 2, "network_error")
     examples = [
-        Example("flux capacitor 7 lost its uplink", "network_error", 1.0),
-        Example("mlx5_0: port is down", "network_error", 1.0),
-        Example("flux capacitor 7 lost its uplink, retrying", "none", 0.0),
+        TrainingExample("flux capacitor 7 lost its uplink", "network_error", 1.0),
+        TrainingExample("mlx5_0: port is down", "network_error", 1.0),
+        TrainingExample("flux capacitor 7 lost its uplink, retrying", "none", 0.0),
     ]
     assert [one.text for one in unseen_lessons(examples, [label])] == ["mlx5_0: port is down", examples[2].text]

@@ -10,7 +10,7 @@ import pytest
 
 from assistant.logs.lines import Line, clean
 from assistant.logs.metrics import MetricReader, metric_points
-from assistant.logs.tail import Follower
+from assistant.logs.tail import LogFollower
 from assistant.records import MetricPoint
 
 AHEAD = 10
@@ -102,13 +102,13 @@ def test_a_log_reads_the_same_in_any_pieces(other: str, seed: int, tmp_path: Pat
     raw = mixed(chosen, trainer(draws=True, last=60), OTHERS[other]).encode()
     cuts = [0, *sorted(chosen.sample(range(1, len(raw)), 25)), len(raw)]
     path, reader, found = tmp_path / "job.log", MetricReader(), []
-    follower = Follower(path)
+    follower = LogFollower(path)
     for begin, end in pairwise(cuts):
         with path.open("ab") as file:
             file.write(raw[begin:end])
         found += reader.news(follower.news().lines)
     whole = MetricReader()
-    for line in Follower(path).news().lines:
+    for line in LogFollower(path).news().lines:
         whole.take(line)
     known = [(point.line, point.step, point.loss) for point in whole.points if not point.counted]
     assert [(point.line, point.step, point.loss) for point in found if not point.counted] == known
@@ -117,7 +117,7 @@ def test_a_log_reads_the_same_in_any_pieces(other: str, seed: int, tmp_path: Pat
 def test_a_bar_that_is_drawn_for_hours_without_an_end_of_line_is_never_cut_inside(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     path.write_bytes(b"".join(bar(at, 90_000).encode() for at in range(30_000)))
-    lines = Follower(path, at_most_bytes=1 << 16).news().lines
+    lines = LogFollower(path, at_most_bytes=1 << 16).news().lines
     assert lines
     assert all("/90000 [" in line.text for line in lines)
     assert lines[-1].text.rstrip().endswith("]")

@@ -11,7 +11,7 @@ import pytest
 from assistant.errors import ContentError
 from assistant.evaluation.coordinator import failed_nodes, grouped, why_sunk
 from assistant.evaluation.job_tracking import ending
-from assistant.evaluation.journal import STAGE, Failure, JobNote, Journal
+from assistant.evaluation.journal import STAGE, EvaluationFailure, JobNote, Journal
 from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.metric import cover, joined
 from assistant.evaluation.records import Dataset, Estimate, Piece, Took, Trial
@@ -47,8 +47,8 @@ def test_outputs_are_joined_in_the_order_of_the_items_each_once(tmp_path: Path) 
     assert joined([tmp_path / "1", tmp_path / "2"], tmp_path / "all").read_text() == "x\ny\n"
 
 
-def failure(*, first: int = 0, last: int = 50, metric: bool = False, final: bool = False, node: str = "n1") -> Failure:
-    return Failure("a", None if metric else Piece("a", first, last), node, "it fell over", final)
+def failure(*, first: int = 0, last: int = 50, metric: bool = False, final: bool = False, node: str = "n1") -> EvaluationFailure:
+    return EvaluationFailure("a", None if metric else Piece("a", first, last), node, "it fell over", final)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def failure(*, first: int = 0, last: int = 50, metric: bool = False, final: bool
         ([failure(metric=True, final=True)], True),
     ],
 )
-def test_a_dataset_is_given_up_when_the_same_failed_once_too_often(failures: list[Failure], sunk: bool) -> None:
+def test_a_dataset_is_given_up_when_the_same_failed_once_too_often(failures: list[EvaluationFailure], sunk: bool) -> None:
     assert bool(why_sunk(failures, "a", 2)) is sunk
     assert not why_sunk(failures, "b", 2)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from assistant.errors import UsageError
 from assistant.evaluation.lower_bound import lower_bound
-from assistant.evaluation.planning import Running, plan, replan, trials_for
+from assistant.evaluation.planning import RunningTrial, plan, replan, trials_for
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
 from tests.unit.evaluation_worlds import World, all_items, best_possible, items_of, worlds
@@ -37,7 +37,7 @@ def test_what_is_done_or_running_is_left_out_and_nothing_else(world: World, data
     first = plan(sets, estimates, there).trials
     begun = data.draw(st.lists(st.sampled_from(first), unique_by=id, max_size=4))
     done = [one.pieces[0] for one in begun[::2]]
-    running = [Running(one, 5.0) for one in begun[1::2]]
+    running = [RunningTrial(one, 5.0) for one in begun[1::2]]
     other = replace(there, nodes=data.draw(st.integers(1, 5)))
     again = replan(sets, estimates, other, running=running, done=done)
     gone = [*done, *(piece for one in running for piece in one.trial.pieces)]
@@ -109,7 +109,7 @@ def test_loading_again_stays_a_small_part() -> None:
 
 
 def test_slots_that_are_still_busy_get_less() -> None:
-    busy = [Running(Trial((Piece("gsm8k", 0, 100),), 0, 0), 900.0)] * 8
+    busy = [RunningTrial(Trial((Piece("gsm8k", 0, 100),), 0, 0), 900.0)] * 8
     trials = plan(SUITE, EXPECTED, machines(4), running=busy).trials
     assert max(trial.seconds for trial in trials) > 100 + min(trial.seconds for trial in trials)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.evaluation.sandbox import Ended, Limits, run
+from assistant.evaluation.sandbox import EndedProgram, ProgramLimits, run
 
 NAPS = "sleep 8765"
 
@@ -27,8 +27,8 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def python(folder: Path, code: str, **limits: object) -> Ended:
-    return run([sys.executable, "-S", "-c", code], Limits(**{"wall_s": 20.0, **limits}), folder=folder)  # type: ignore[arg-type]
+def python(folder: Path, code: str, **limits: object) -> EndedProgram:
+    return run([sys.executable, "-S", "-c", code], ProgramLimits(**{"wall_s": 20.0, **limits}), folder=folder)  # type: ignore[arg-type]
 
 
 def naps() -> list[str]:
@@ -72,7 +72,7 @@ def test_what_it_forked_and_let_loose_is_killed_with_it(folder: Path, closed: bo
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_one_that_never_ends_is_killed_in_time_with_all_it_started(folder: Path, closed: bool) -> None:
-    ended = run(["/bin/sh", "-c", f"setsid {NAPS} & {NAPS}"], Limits(wall_s=0.5, closed=closed), folder=folder)
+    ended = run(["/bin/sh", "-c", f"setsid {NAPS} & {NAPS}"], ProgramLimits(wall_s=0.5, closed=closed), folder=folder)
     assert ended.timed_out
     assert "did not end within" in ended.why
     assert ended.seconds < 5
@@ -121,5 +121,5 @@ def test_how_it_ended_is_said(folder: Path, code: str, limits: dict[str, object]
 
 
 def test_one_that_cannot_be_started_is_named(folder: Path) -> None:
-    ended = run(["no-such-metric"], Limits(wall_s=5.0), folder=folder)
+    ended = run(["no-such-metric"], ProgramLimits(wall_s=5.0), folder=folder)
     assert (ended.status, "no-such-metric: cannot be started" in ended.tail) == (127, True)

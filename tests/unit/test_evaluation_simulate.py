@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from assistant.evaluation.lower_bound import lower_bound
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
-from assistant.evaluation.replay import Change, Outcome, Phase, Rules
+from assistant.evaluation.replay import FleetChange, ReplayOutcome, ReplayPhase, Rules
 from assistant.evaluation.simulate import Reads, Storage, fair_rates, simulate
-from assistant.evaluation.strategies import NAMES, STRATEGIES, Comparison, Elastic, baseline_trials, compare, sized_trials
+from assistant.evaluation.strategies import NAMES, STRATEGIES, Elastic, StrategyComparison, baseline_trials, compare, sized_trials
 from tests.unit.evaluation_worlds import World, all_items, items_of, storage_of, worlds
 
 PRIORS = Priors.load()
@@ -78,16 +78,16 @@ def test_loading_slows_down_steeply_from_one_to_eight_trials_of_a_node_then_no_m
 # the simulator
 
 
-def check(outcome: Outcome, sets: list[Dataset], there: Machines, storage: Storage) -> None:
+def check(outcome: ReplayOutcome, sets: list[Dataset], there: Machines, storage: Storage) -> None:
     """Make sure that an outcome without lost nodes is possible and whole."""
     by_slot: dict[tuple[bool, int, int], list[tuple[float, float]]] = defaultdict(list)
     for span in outcome.spans:
-        by_slot[(span.phase is Phase.APART, span.node, span.slot)].append((span.begin, span.end))
+        by_slot[(span.phase is ReplayPhase.APART, span.node, span.slot)].append((span.begin, span.end))
     for spans in by_slot.values():
         ordered = sorted(spans)
         assert all(a[1] <= b[0] + NEAR for a, b in itertools.pairwise(ordered))
     gpus = {one.name: one.gpus for one in sets}
-    inferred = [span for span in outcome.spans if span.phase is Phase.INFER and span.whole and span.piece is not None]
+    inferred = [span for span in outcome.spans if span.phase is ReplayPhase.INFER and span.whole and span.piece is not None]
     seen = items_of(piece for span in inferred for piece in [span.piece] if piece is not None)
     assert seen == {name: sorted(items * gpus[name]) for name, items in all_items(sets).items()}
     for _, readers in outcome.reads:
@@ -139,16 +139,18 @@ def test_nothing_is_lost_with_nodes_that_go_and_come(world: World, strategy: obj
     sets, there = told(world), world[2]
     numbers = st.integers(1, there.nodes + 2)  # node 0 stays
     changes = [
-        Change(at, node, lost)
+        FleetChange(at, node, lost)
         for at, node, lost in data.draw(st.lists(st.tuples(st.floats(0, 3000), numbers, st.booleans()), max_size=5))
     ]
     name = getattr(strategy, "name", "")
     outcome = compare(sets, PRIORS, there, storage_of(there), names=[name], changes=changes).outcomes[name]
-    whole = [span for span in outcome.spans if span.phase is Phase.INFER and span.whole and span.piece is not None]
+    whole = [span for span in outcome.spans if span.phase is ReplayPhase.INFER and span.whole and span.piece is not None]
     seen = items_of(piece for span in whole for piece in [span.piece] if piece is not None)
     assert {name: set(items) for name, items in seen.items()} == {name: set(items) for name, items in all_items(sets).items()}
     scored = {
-        span.piece.dataset for span in outcome.spans if span.phase in (Phase.METRIC, Phase.APART) and span.whole and span.piece
+        span.piece.dataset
+        for span in outcome.spans
+        if span.phase in (ReplayPhase.METRIC, ReplayPhase.APART) and span.whole and span.piece
     }
     assert scored == {one.name for one in sets if one.metric_s}
 
@@ -156,7 +158,7 @@ def test_nothing_is_lost_with_nodes_that_go_and_come(world: World, strategy: obj
 def test_each_node_reads_the_model_once_when_loading_is_decoupled_and_each_trial_when_not() -> None:
     found = compare(SUITE, PRIORS, machines(4), STORAGE, names=["baseline", "all"]).outcomes
 
-    def begun(outcome: Outcome) -> int:
+    def begun(outcome: ReplayOutcome) -> int:
         counts = [sum(many for many, _ in readers.values()) for _, readers in outcome.reads]
         return sum(max(0, b - a) for a, b in itertools.pairwise([0, *counts]))
 
@@ -167,37 +169,39 @@ def test_with_metrics_apart_no_gpu_is_held_for_one() -> None:
     found = compare(SUITE, PRIORS, machines(1), STORAGE).outcomes
     for strategy in STRATEGIES:
         phases = {span.phase for span in found[strategy.name].spans}
-        assert (Phase.METRIC in phases, Phase.APART in phases) == (not strategy.rules.apart, strategy.rules.apart)
+        assert (ReplayPhase.METRIC in phases, ReplayPhase.APART in phases) == (not strategy.rules.apart, strategy.rules.apart)
 
 
 def test_a_trial_of_humaneval_beside_seven_others_has_the_shares_of_the_paper() -> None:
     eight = [Dataset(f"humaneval-{n}", 164, "run {out}", "m") for n in range(8)]
     truth = {one.name: PRIORS.before(replace(one, name="humaneval")) for one in eight}
     outcome = simulate(eight, truth, machines(1), STORAGE, baseline_trials(eight, truth), Rules(staged=False, apart=False))
-    took: dict[Phase, float] = defaultdict(float)
+    took: dict[ReplayPhase, float] = defaultdict(float)
     for span in outcome.spans:
         took[span.phase] += (span.end - span.begin) / 8
     total = sum(took.values())
-    assert (took[Phase.LOAD] + took[Phase.PREPARE]) / total == pytest.approx(0.295, abs=0.001)
-    assert took[Phase.METRIC] / total == pytest.approx(0.190, abs=0.001)
+    assert (took[ReplayPhase.LOAD] + took[ReplayPhase.PREPARE]) / total == pytest.approx(0.295, abs=0.001)
+    assert took[ReplayPhase.METRIC] / total == pytest.approx(0.190, abs=0.001)
 
 
 def test_a_lost_node_costs_no_more_than_its_part() -> None:
     whole = compare(SUITE, PRIORS, machines(4), STORAGE, names=["all"]).outcomes["all"].makespan_s
-    lost = compare(SUITE, PRIORS, machines(4), STORAGE, names=["all"], changes=[Change(whole / 2, 3, lost=True)]).outcomes["all"]
+    lost = compare(SUITE, PRIORS, machines(4), STORAGE, names=["all"], changes=[FleetChange(whole / 2, 3, lost=True)]).outcomes[
+        "all"
+    ]
     assert whole < lost.makespan_s < (1 / 2 + 4 / 3 / 2 + 0.06) * whole
 
 
 def test_a_node_that_joins_makes_it_shorter() -> None:
     alone = compare(SUITE, PRIORS, machines(1), STORAGE, names=["all"]).outcomes["all"].makespan_s
-    joined = compare(SUITE, PRIORS, machines(1), STORAGE, names=["all"], changes=[Change(alone / 10, 1, lost=False)]).outcomes[
+    joined = compare(SUITE, PRIORS, machines(1), STORAGE, names=["all"], changes=[FleetChange(alone / 10, 1, lost=False)]).outcomes[
         "all"
     ]
     assert joined.makespan_s < (1 / 10 + 9 / 10 / 2 + 0.03) * alone
 
 
 def test_where_no_node_is_left_it_never_ends() -> None:
-    outcome = compare(SUITE, PRIORS, machines(1), STORAGE, names=["all"], changes=[Change(50, 0, lost=True)]).outcomes["all"]
+    outcome = compare(SUITE, PRIORS, machines(1), STORAGE, names=["all"], changes=[FleetChange(50, 0, lost=True)]).outcomes["all"]
     assert math.isinf(outcome.makespan_s)
 
 
@@ -252,7 +256,7 @@ SMALL = [one for one in SUITE if one.items * PRIORS.factor(one.name) <= PRIORS.u
 
 
 @pytest.fixture(scope="module")
-def cases() -> dict[tuple[str, int], Comparison]:
+def cases() -> dict[tuple[str, int], StrategyComparison]:
     return {
         (name, nodes): compare(sets, PRIORS, machines(nodes), STORAGE)
         for name, sets in (("suite", SUITE), ("small", SMALL))
@@ -263,20 +267,22 @@ def cases() -> dict[tuple[str, int], Comparison]:
 @pytest.mark.parametrize(("nodes", "times"), [(1, 1.3), (4, 1.8)])
 @pytest.mark.parametrize("sets", ["suite", "small"])
 def test_all_three_are_sooner_than_the_baseline_by_the_target(
-    cases: dict[tuple[str, int], Comparison], sets: str, nodes: int, times: float
+    cases: dict[tuple[str, int], StrategyComparison], sets: str, nodes: int, times: float
 ) -> None:
     assert cases[(sets, nodes)].speedup("all") >= times
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
 @pytest.mark.parametrize("sets", ["suite", "small"])
-def test_all_three_are_within_five_per_cent_of_the_bound(cases: dict[tuple[str, int], Comparison], sets: str, nodes: int) -> None:
+def test_all_three_are_within_five_per_cent_of_the_bound(
+    cases: dict[tuple[str, int], StrategyComparison], sets: str, nodes: int
+) -> None:
     assert 0 <= cases[(sets, nodes)].over_bound("all") <= 0.05
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_each_technique_alone_is_no_later_than_the_baseline_and_no_sooner_than_all(
-    cases: dict[tuple[str, int], Comparison], nodes: int
+    cases: dict[tuple[str, int], StrategyComparison], nodes: int
 ) -> None:
     found = {name: one.makespan_s for name, one in cases[("small", nodes)].outcomes.items()}
     assert set(found) == set(NAMES)
@@ -296,8 +302,8 @@ def test_a_metric_whose_node_is_lost_is_computed_elsewhere() -> None:
     one = [Dataset("a", 1, "run {out}", infer_s=10, metric_s=100, prepare_s=0)]
     there = Machines(2, 1, 1, 0, 1)
     whole = compare(one, PRIORS, there, storage_of(there), names=["all"]).outcomes["all"]
-    scored = next(span for span in whole.spans if span.phase is Phase.APART)
-    lost = [Change(scored.begin + 60, scored.node, lost=True)]
+    scored = next(span for span in whole.spans if span.phase is ReplayPhase.APART)
+    lost = [FleetChange(scored.begin + 60, scored.node, lost=True)]
     again = compare(one, PRIORS, there, storage_of(there), names=["all"], changes=lost).outcomes["all"]
     assert again.makespan_s == pytest.approx(whole.makespan_s + 60)
-    assert [span.node for span in again.spans if span.phase is Phase.APART] == [1 - scored.node]
+    assert [span.node for span in again.spans if span.phase is ReplayPhase.APART] == [1 - scored.node]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.evaluation.content import Entry, WrongContent, compare, listing
+from assistant.evaluation.content import FileEntry, WrongContent, compare, listing
 from assistant.evaluation.memory import room
 from assistant.evaluation.model_cache import Shelf
 from assistant.evaluation.staging import Model, StagingError, mark_of, stage, staged_for
@@ -174,18 +174,18 @@ def test_a_node_that_reads_otherwise_than_the_first_one_is_refused(tmp_path: Pat
     ("copy", "message"),
     [
         ({}, "weights is missing in the copy"),
-        ({"weights": Entry(3), "more": Entry(1)}, "more is in the copy, not in the source"),
-        ({"weights": Entry(2)}, "weights has 2 bytes in the copy, 3 are wanted"),
-        ({"weights": Entry(3, "sha256:b")}, "weights has the wrong content: sha256:b was read, sha256:a is wanted"),
+        ({"weights": FileEntry(3), "more": FileEntry(1)}, "more is in the copy, not in the source"),
+        ({"weights": FileEntry(2)}, "weights has 2 bytes in the copy, 3 are wanted"),
+        ({"weights": FileEntry(3, "sha256:b")}, "weights has the wrong content: sha256:b was read, sha256:a is wanted"),
     ],
 )
-def test_a_copy_that_differs_is_said_to(copy: dict[str, Entry], message: str) -> None:
+def test_a_copy_that_differs_is_said_to(copy: dict[str, FileEntry], message: str) -> None:
     with pytest.raises(WrongContent, match=message):
-        compare(copy, {"weights": Entry(3, "sha256:a")})
+        compare(copy, {"weights": FileEntry(3, "sha256:a")})
 
 
 def test_digests_of_two_kinds_are_not_compared() -> None:
-    compare({"weights": Entry(3, "blake2b:b")}, {"weights": Entry(3, "sha256:a")})
+    compare({"weights": FileEntry(3, "blake2b:b")}, {"weights": FileEntry(3, "sha256:a")})
 
 
 def test_a_model_larger_than_what_it_may_take_is_refused_before_a_byte_is_read(model: Model, shelf: Shelf) -> None:

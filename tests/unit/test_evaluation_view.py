@@ -7,9 +7,9 @@ import io
 import pytest
 
 from assistant.cli.evaluate_view import drawn
-from assistant.evaluation.results import Activity, Progress, duration
+from assistant.evaluation.results import Activity, EvaluationProgress, duration
 
-PROGRESS = Progress(
+PROGRESS = EvaluationProgress(
     scored=3,
     given_up=1,
     datasets=63,

@@ -10,7 +10,7 @@ import pytest
 
 from assistant.errors import Denied, Parked, StoreBusy, Unavailable, UsageError
 from assistant.gate import AnswersFrom
-from assistant.policy import KindTerms, Limits, Mode, Policy, Protected
+from assistant.policy import ChangeLimits, KindTerms, Mode, Policy, Protected
 from assistant.records import CallStatus, Verdict
 from tests.unit.gate_world import (
     PROPOSE,
@@ -225,7 +225,7 @@ def test_what_is_protected_stays_protected_when_approved(world: World) -> None:
 
 
 def test_limits_count_the_calls_of_every_door(world: World) -> None:
-    gate = world.gate(Policy(mode=Mode.ACT, kind={"cordon": KindTerms(hard=Limits(per_hour=1))}))
+    gate = world.gate(Policy(mode=Mode.ACT, kind={"cordon": KindTerms(hard=ChangeLimits(per_hour=1))}))
     cordon(gate)
     with pytest.raises(Denied, match=r"kind\.cordon\.hard\.per_hour"):
         gate.call("cordon_node", {"node": "n2"}, why="", by="cli:alice", approved_by="alice")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assistant.logs.phases import Phase, announced_size, phase_begun, phase_over
+from assistant.logs.phases import LogPhase, announced_size, phase_begun, phase_over
 from assistant.records import Job, JobState
 from assistant.watch.hang import HangLimits, Still, Suspicion
 from assistant.watch.loss import SpikeLimits
@@ -36,7 +36,9 @@ def test_only_what_was_seen_proves_a_hang(case: dict[str, Any]) -> None:
     if "gone" in case:
         processes = {"programs": {"node01": ["sleep"]}, "gone": case["gone"]}
     plausible, stopped = case.get("plausible", False), case.get("beat_stopped", False)
-    suspicion = Suspicion(Still.SILENT, START, 1900, 1800, Phase.TRAINING, certain=True, plausible=plausible, beat_stopped=stopped)
+    suspicion = Suspicion(
+        Still.SILENT, START, 1900, 1800, LogPhase.TRAINING, certain=True, plausible=plausible, beat_stopped=stopped
+    )
     witness = witness_of(gpus, stacks, processes)
     assert list(proofs_of_hang(suspicion, witness)) == case["proofs"]
     assert unseen(witness) == case["unseen"]
@@ -67,14 +69,14 @@ def test_a_line_announces_a_size(text: str, size: tuple[str, int] | None) -> Non
     ["Compiling the model with torch.compile", "Tokenizing train dataset", "> building train, validation, and test datasets ..."],
 )
 def test_a_line_says_that_it_prepares(text: str) -> None:
-    assert phase_begun(text) is Phase.PREPARATION
+    assert phase_begun(text) is LogPhase.PREPARATION
 
 
 def test_a_line_says_that_it_is_prepared() -> None:
     text = ">>> done with compiling the dataset index builder. Compilation time: 0.051 seconds"
-    assert phase_over(text, Phase.PREPARATION)
+    assert phase_over(text, LogPhase.PREPARATION)
     assert phase_begun(text) is None
-    assert not phase_over("Tokenizing train dataset", Phase.PREPARATION)
+    assert not phase_over("Tokenizing train dataset", LogPhase.PREPARATION)
 
 
 def _steps(first: int, last: int, begin: datetime) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from assistant.content.reading import read_toml
-from assistant.logs.attempt import LogState, Mark, job_logs, surroundings_of
+from assistant.logs.attempt import LogFileState, LogMark, job_logs, surroundings_of
 from assistant.logs.combined import combine
 from assistant.logs.declared import Declared, declared_logs, shown_pattern
 from assistant.logs.metric_files import event_points, metric_file_points
@@ -53,34 +53,34 @@ def test_a_script_of_many_brackets_is_read_in_no_time() -> None:
 def test_a_waiting_job_has_no_lines_whatever_lies_there(tmp_path: Path) -> None:
     write(tmp_path / "train.log", "step 45 loss 2\n")
     logs = job_logs(job_in(tmp_path, log=tmp_path / "train.log", state=JobState.PENDING, started=None))
-    assert [file.state for file in logs.files] == [LogState.EARLIER]
+    assert [file.state for file in logs.files] == [LogFileState.EARLIER]
     assert "has not begun" in logs.none_because()
 
 
 def test_a_file_that_was_not_written_since_the_start_is_an_earlier_jobs(tmp_path: Path) -> None:
     log = write(tmp_path / "train.log", "step 45 loss 2\n", START - timedelta(seconds=1))
     job = job_in(tmp_path, log=log)
-    assert job_logs(job).files[0].state is LogState.EARLIER
+    assert job_logs(job).files[0].state is LogFileState.EARLIER
     write(log, "step 1 loss 3\n", START)
-    assert job_logs(job).files[0].state is LogState.READABLE
+    assert job_logs(job).files[0].state is LogFileState.READABLE
     # written long after the job has ended: the next one writes there now
     ended = replace(job, state=JobState.FAILED, ended=START + timedelta(seconds=5))
     write(log, "step 1 loss 3\n", START + timedelta(hours=1))
-    assert job_logs(ended).files[0].state is LogState.EARLIER
+    assert job_logs(ended).files[0].state is LogFileState.EARLIER
 
 
 def test_of_an_appended_file_what_stood_before_is_left_out_or_nothing_is_sure(tmp_path: Path) -> None:
     log = write(tmp_path / "train.log", "step 45 loss 2\nstep 1 loss 3\n")
     job = job_in(tmp_path, log=log, appends=True)
     assert [(file.begin, file.sure) for file in job_logs(job).readable] == [(0, False)]
-    mark = Mark(str(log), log.stat().st_ino, len("step 45 loss 2\n"), START - timedelta(minutes=5))
+    mark = LogMark(str(log), log.stat().st_ino, len("step 45 loss 2\n"), START - timedelta(minutes=5))
     assert [(file.begin, file.sure) for file in job_logs(job, marks=[mark]).readable] == [(15, True)]
     late = replace(mark, at=START + timedelta(minutes=5))
     assert [file.sure for file in job_logs(job, marks=[late]).readable] == [False]
     other = replace(mark, inode=mark.inode + 1)
     assert [file.sure for file in job_logs(job, marks=[other]).readable] == [False]
     whole = replace(mark, size_bytes=log.stat().st_size)
-    assert job_logs(job, marks=[whole]).files[0].state is LogState.EARLIER
+    assert job_logs(job, marks=[whole]).files[0].state is LogFileState.EARLIER
 
 
 def test_ranks_are_found_by_their_names_and_strangers_files_are_not(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_of_several_files_that_fit_an_unknown_name_none_is_taken(tmp_path: Path)
     write(tmp_path / "run_2.log", "x\n")
     logs = job_logs(job)
     assert not logs.readable
-    assert LogState.AMBIGUOUS in {file.state for file in logs.files}
+    assert LogFileState.AMBIGUOUS in {file.state for file in logs.files}
 
 
 def test_the_log_of_every_rank_of_a_large_job_is_bounded_and_told(tmp_path: Path) -> None:

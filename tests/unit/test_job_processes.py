@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from assistant.errors import ToolError
-from assistant.logs.attempt import LogState, job_logs
-from assistant.logs.declared import Origin
+from assistant.logs.attempt import LogFileState, job_logs
+from assistant.logs.declared import LogOrigin
 from assistant.records import Job, JobState
 from assistant.records.processes import OpenFile, ProcessFolder, ProcessReport, report_of
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
@@ -186,7 +186,7 @@ def test_a_log_that_only_a_process_names_is_read_and_says_where_it_comes_from(tm
     logs = job_logs(job_in(tmp_path, processes=ProcessReport(AT, files=(opened(own),))))
     (file,) = logs.readable
     assert (file.path, file.origin, file.how, file.sure) == (
-        own, Origin.OPEN_FILE, "open file of process 4711 on node02 at 12:03", True,
+        own, LogOrigin.OPEN_FILE, "open file of process 4711 on node02 at 12:03", True,
     )  # fmt: skip
 
 
@@ -217,8 +217,8 @@ def test_files_that_are_no_text_of_the_job_any_more_are_not_read(tmp_path: Path)
     logs = job_logs(job_in(tmp_path, processes=ProcessReport(AT, files=files)))
     assert not logs.readable
     states = {file.path.name: file.state for file in logs.files}
-    assert states["a.log"] is LogState.UNREADABLE
-    assert states["gone.log"] is LogState.MISSING
+    assert states["a.log"] is LogFileState.UNREADABLE
+    assert states["gone.log"] is LogFileState.MISSING
     assert "run.db" not in states
 
 

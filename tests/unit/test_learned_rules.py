@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assistant.content.reading import Filter
-from assistant.content.reasons import Signature, Source
+from assistant.content.reasons import Signature, SignatureSource
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
@@ -97,7 +97,7 @@ def test_only_rules_on_trial_or_active_count_and_their_version_tells_of_every_ch
 def test_learned_rules_become_a_signature_for_its_kind_of_file_and_a_filter_of_its_task() -> None:
     signature, of_filter = entries_of([replace(SIGNATURE, source="kernel"), FILTER])[::-1]
     assert isinstance(signature, Signature)
-    assert signature.where == (Source.KERNEL,)
+    assert signature.where == (SignatureSource.KERNEL,)
     assert isinstance(of_filter, Filter)
     assert entries_of([SIGNATURE, FILTER], task="bob/other") == entries_of([SIGNATURE])
     assert entries_of([replace(SIGNATURE, state=RuleState.PROPOSED)]) == ()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assistant.errors import ModelError
-from assistant.llm.grammar import Chars, Choice, Node, Repeat, Seq, Text, accepts, one_of, to_gbnf
+from assistant.llm.grammar import Alternatives, Chars, Node, Repeat, Seq, Text, accepts, one_of, to_gbnf
 from assistant.llm.grammar_check import check
 from assistant.llm.grammar_schema import integers, numbers, of_schema
 
@@ -118,7 +118,7 @@ def said_by(draw: st.DrawFn, node: Node) -> str:
             return chr(draw(st.integers(*draw(st.sampled_from(ranges)))))
         case Seq(parts):
             return "".join(draw(said_by(part)) for part in parts)
-        case Choice(options):
+        case Alternatives(options):
             return draw(said_by(draw(st.sampled_from(options))))
         case Repeat(inner, least, most):
             count = draw(st.integers(least, min(least + 3, least + 3 if most is None else most)))

@@ -23,7 +23,7 @@ from assistant.errors import InputError, ModelError, NightshiftError, Unavailabl
 from assistant.llm.digests import digest_of
 from assistant.llm.grammar import accepts, to_gbnf
 from assistant.llm.grammar_schema import of_schema
-from assistant.llm.process import Ask, Done, ModelProcess, Piece
+from assistant.llm.process import AnswerPiece, AnswerSummary, Ask, ModelProcess
 from assistant.llm.worker import joined, without_system
 from tests.unit.tiny_gguf import NO_SYSTEM, write_tiny
 
@@ -58,10 +58,10 @@ def model(tiny: Path) -> Iterator[ModelProcess]:
     process.close()
 
 
-def said(process: ModelProcess, ask: Ask) -> tuple[str, Done]:
+def said(process: ModelProcess, ask: Ask) -> tuple[str, AnswerSummary]:
     *pieces, done = process.say(ask)
-    assert isinstance(done, Done)
-    return "".join(piece.text for piece in pieces if isinstance(piece, Piece)), done
+    assert isinstance(done, AnswerSummary)
+    return "".join(piece.text for piece in pieces if isinstance(piece, AnswerPiece)), done
 
 
 def test_a_model_answers_in_pieces_and_says_what_it_took(model: ModelProcess) -> None:
@@ -130,7 +130,7 @@ def test_signs_of_all_scripts_come_through(model: ModelProcess) -> None:
 
 def test_leaving_an_answer_early_frees_the_model_at_once(model: ModelProcess) -> None:
     answer = model.say(Ask(HELLO, max_tokens=1900))
-    assert next(answer) == Piece("a")
+    assert next(answer) == AnswerPiece("a")
     answer.close()  # type: ignore[attr-defined]
     assert said(model, Ask(HELLO, max_tokens=3))[0] == "abc"
 

@@ -48,7 +48,9 @@ class Files:
 def test_a_file_comes_whole_and_only_then_has_its_name(model: bytes, tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
     with serving(Files(model)) as server:
-        found = pull(source_of(f"{server.url}/t.gguf", {}), tmp_path / "new", told=lambda done, size: heard.append((done, size)))
+        found = pull(
+            source_of(f"{server.url}/t.gguf", {}), tmp_path / "new", report_progress=lambda done, size: heard.append((done, size))
+        )
     assert found.path.read_bytes() == model
     assert (found.sha256, found.checked) == (hashlib.sha256(model).hexdigest(), "")
     assert heard[-1] == (len(model), len(model))
@@ -76,7 +78,7 @@ def test_the_next_command_goes_on_where_the_last_one_stopped(model: bytes, tmp_p
     with serving(files) as server:
         source = source_of(f"{server.url}/t.gguf", {})
         with pytest.raises(Interrupted):
-            pull(source, tmp_path, told=stop)
+            pull(source, tmp_path, report_progress=stop)
         assert (tmp_path / "t.gguf.part").stat().st_size > 0
         pull(source, tmp_path)
     assert (tmp_path / "t.gguf").read_bytes() == model

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import InputError
-from assistant.logs.document import BLOCK, Document, Growth
+from assistant.logs.document import BLOCK, Document, DocumentGrowth
 from assistant.logs.lines import clean
 
 
@@ -99,11 +99,11 @@ def test_lines_asked_for_before_they_are_counted_are_left_out(log: Path, opened:
 def test_a_log_that_grows_gets_more_lines(log: Path, opened: list[Document]) -> None:
     log.write_bytes(b"a\nb")
     document = built(log, opened)
-    assert document.grow() is Growth.NONE
+    assert document.grow() is DocumentGrowth.NONE
     assert texts(document) == ["a", "b"]
     with log.open("ab") as file:
         file.write(b"c\nd\n")
-    assert document.grow() is Growth.GREW
+    assert document.grow() is DocumentGrowth.GREW
     document.build()
     assert texts(document) == ["a", "bc", "d"]
 
@@ -114,7 +114,7 @@ def test_growth_over_a_block_border_keeps_the_numbers(log: Path, opened: list[Do
     for _ in range(5):
         with log.open("ab") as file:
             file.write(b"0123456789abcdef\n" * 7_000)
-        assert document.grow() is Growth.GREW
+        assert document.grow() is DocumentGrowth.GREW
         while document.build(30_000):
             pass
     assert document.count == 35_001
@@ -127,7 +127,7 @@ def test_a_log_truncated_under_the_reader_starts_again(log: Path, opened: list[D
     log.write_bytes(b"old one\nold two\n")
     document = built(log, opened)
     log.write_bytes(after)
-    assert document.grow() is Growth.RESTARTED
+    assert document.grow() is DocumentGrowth.RESTARTED
     document.build()
     assert texts(document) == after.decode().splitlines()
     assert document.restarts == 1
@@ -137,12 +137,12 @@ def test_a_rotated_log_is_read_on_until_its_successor_has_text(log: Path, opened
     log.write_bytes(b"old\n")
     document = built(log, opened)
     log.rename(log.with_suffix(".log.1"))
-    assert document.grow() is Growth.GONE
+    assert document.grow() is DocumentGrowth.GONE
     assert texts(document) == ["old"]
     log.touch()
-    assert document.grow() is Growth.NONE
+    assert document.grow() is DocumentGrowth.NONE
     log.write_bytes(b"new\n")
-    assert document.grow() is Growth.RESTARTED
+    assert document.grow() is DocumentGrowth.RESTARTED
     document.build()
     assert texts(document) == ["new"]
 
@@ -153,10 +153,10 @@ def test_what_was_appended_to_a_log_that_lost_its_name_is_shown(log: Path, opene
     with log.open("ab") as file:
         log.unlink()
         file.write(b"last words\n")
-    assert document.grow() is Growth.GREW
+    assert document.grow() is DocumentGrowth.GREW
     document.build()
     assert texts(document) == ["old", "last words"]
-    assert document.grow() is Growth.GONE
+    assert document.grow() is DocumentGrowth.GONE
 
 
 def test_a_document_that_holds_no_descriptor_reads_and_follows(log: Path) -> None:
@@ -165,13 +165,13 @@ def test_a_document_that_holds_no_descriptor_reads_and_follows(log: Path) -> Non
     document.build()
     with log.open("ab") as file:
         file.write(b"b\n")
-    assert document.grow() is Growth.GREW
+    assert document.grow() is DocumentGrowth.GREW
     document.build()
     assert texts(document) == ["a", "b"]
     log.unlink()
-    assert document.grow() is Growth.GONE
+    assert document.grow() is DocumentGrowth.GONE
     log.write_bytes(b"c\n")
-    assert document.grow() is Growth.RESTARTED
+    assert document.grow() is DocumentGrowth.RESTARTED
     document.build()
     assert texts(document) == ["c"]
 
@@ -204,7 +204,7 @@ def test_gzip_is_read_at_any_line(tmp_path: Path, opened: list[Document]) -> Non
     assert document.count == 50_001
     assert texts(document, 40_000, 1) == ["line 40000"]
     assert document.tail(1).texts == ["last"]
-    assert document.grow() is Growth.NONE
+    assert document.grow() is DocumentGrowth.NONE
     assert not document.truncated
 
 

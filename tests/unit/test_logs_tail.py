@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.logs.tail import Follower, Position
+from assistant.logs.tail import LogFollower, TailPosition
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def texts(follower: Follower) -> list[str]:
+def texts(follower: LogFollower) -> list[str]:
     return [line.text for line in follower.news().lines]
 
 
@@ -26,7 +26,7 @@ def append(path: Path, text: str) -> None:
 
 
 def test_only_complete_new_lines_come_and_each_once(log: Path) -> None:
-    follower = Follower(log)
+    follower = LogFollower(log)
     assert texts(follower) == ["one", "two"]
     assert texts(follower) == []
     append(log, "f\nthree\n")
@@ -34,14 +34,14 @@ def test_only_complete_new_lines_come_and_each_once(log: Path) -> None:
 
 
 def test_the_position_survives_a_restart_of_the_watcher(log: Path) -> None:
-    first = Follower(log)
+    first = LogFollower(log)
     first.news()
     append(log, "f\n")
-    assert texts(Follower(log, Position.from_json(first.position.to_json()))) == ["half"]
+    assert texts(LogFollower(log, TailPosition.from_json(first.position.to_json()))) == ["half"]
 
 
 def test_after_a_rotation_the_end_of_the_old_file_comes_first_and_nothing_twice(log: Path) -> None:
-    follower = Follower(log)
+    follower = LogFollower(log)
     follower.news()
     append(log, "f\nlast words\n")
     log.rename(log.with_name("job.log.1"))
@@ -52,7 +52,7 @@ def test_after_a_rotation_the_end_of_the_old_file_comes_first_and_nothing_twice(
 
 
 def test_a_truncated_file_is_read_from_its_start(log: Path) -> None:
-    follower = Follower(log)
+    follower = LogFollower(log)
     follower.news()
     log.write_text("x\n")
     news = follower.news()
@@ -60,14 +60,14 @@ def test_a_truncated_file_is_read_from_its_start(log: Path) -> None:
 
 
 def test_a_file_written_anew_in_place_is_told_apart_though_it_is_longer(log: Path) -> None:
-    follower = Follower(log)
+    follower = LogFollower(log)
     follower.news()
     log.write_text("other run\nsecond\nthird\n")
     assert texts(follower) == ["other run", "second", "third"]
 
 
 def test_a_missing_file_brings_nothing_and_loses_nothing(log: Path) -> None:
-    follower = Follower(log)
+    follower = LogFollower(log)
     follower.news()
     log.rename(log.with_name("aside"))
     assert texts(follower) == []
@@ -79,7 +79,7 @@ def test_a_missing_file_brings_nothing_and_loses_nothing(log: Path) -> None:
 def test_a_long_backlog_comes_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     path.write_text("".join(f"{n}\n" for n in range(1000)))
-    follower = Follower(path, at_most_bytes=100)
+    follower = LogFollower(path, at_most_bytes=100)
     got: list[str] = []
     while more := texts(follower):
         got += more

@@ -10,9 +10,9 @@ import pytest
 
 from assistant.logs.covering import Covering
 from assistant.logs.document import Document
-from assistant.logs.folding import BLANK, Fold, Run, Said, key_of, repeat_folds, routine_folds
+from assistant.logs.folding import BLANK, Fold, FoldRun, KeyedLine, key_of, repeat_folds, routine_folds
 from assistant.logs.marks import NO_RANK, file_ranks, rank_mark, ranks_of, siblings, times_of
-from assistant.logs.merged import Merged, Place
+from assistant.logs.merged import LinePlace, Merged
 from assistant.logs.rank_counts import RankCounts, by_silence
 from assistant.logs.sheet import Sheet
 from assistant.rules.matching import load_patterns
@@ -66,8 +66,8 @@ def test_lines_of_several_files_stand_in_order_of_time(tmp_path: Path, logs: lis
 def test_each_line_is_found_where_it_stands(tmp_path: Path) -> None:
     order = merged(tmp_path, [f"{_AT}1 a", f"{_AT}4 d"], [f"{_AT}2 b", f"{_AT}3 c"])
     assert [order.position(place) for place in order.places(0, 4)] == [0, 1, 2, 3]
-    assert order.places(1, 2) == [Place(1, 1), Place(1, 2)]
-    assert order.position(Place(0, 3)) is None
+    assert order.places(1, 2) == [LinePlace(1, 1), LinePlace(1, 2)]
+    assert order.position(LinePlace(0, 3)) is None
     close(order)
 
 
@@ -88,8 +88,8 @@ def test_of_too_many_lines_the_last_of_each_file_are_merged(tmp_path: Path) -> N
     order = merged(tmp_path, [f"{_AT}{n} a{n}" for n in range(9)], [f"{_AT}{n} b{n}" for n in range(9)], most=4)
     assert order.limited
     assert [text[-2:] for text in shown(order)] == ["a7", "b7", "a8", "b8"]
-    assert order.position(Place(0, 9)) == 2
-    assert order.position(Place(0, 3)) is None
+    assert order.position(LinePlace(0, 9)) == 2
+    assert order.position(LinePlace(0, 3)) is None
     close(order)
 
 
@@ -186,21 +186,23 @@ _NAMES = {4: "iteration records", 5: "timers", 6: "warnings"}
 @pytest.mark.parametrize(
     ("runs", "apart", "wanted"),
     [
-        pytest.param([Run(2, 5, 4)], [], [Fold(2, 5, "… 4 lines: iteration records")], id="a_run"),
-        pytest.param([Run(2, 3, 4)], [], [], id="too_few"),
-        pytest.param([Run(0, 1, 4), Run(2, 8, 5)], [], [Fold(0, 8, "… 9 lines: timers, iteration records")], id="two_kinds"),
-        pytest.param([Run(0, 3, 4), Run(5, 8, 4)], [], [Fold(0, 3, ITERATIONS), Fold(5, 8, ITERATIONS)], id="a_gap"),
-        pytest.param([Run(0, 9, 4)], [2], [Fold(3, 9, "… 7 lines: iteration records")], id="a_cited_line_stays"),
-        pytest.param([Run(0, 2, BLANK)], [], [Fold(0, 2, "… 3 blank lines")], id="blank"),
+        pytest.param([FoldRun(2, 5, 4)], [], [Fold(2, 5, "… 4 lines: iteration records")], id="a_run"),
+        pytest.param([FoldRun(2, 3, 4)], [], [], id="too_few"),
+        pytest.param([FoldRun(0, 1, 4), FoldRun(2, 8, 5)], [], [Fold(0, 8, "… 9 lines: timers, iteration records")], id="two"),
+        pytest.param([FoldRun(0, 3, 4), FoldRun(5, 8, 4)], [], [Fold(0, 3, ITERATIONS), Fold(5, 8, ITERATIONS)], id="a_gap"),
+        pytest.param([FoldRun(0, 9, 4)], [2], [Fold(3, 9, "… 7 lines: iteration records")], id="a_cited_line_stays"),
+        pytest.param([FoldRun(0, 2, BLANK)], [], [Fold(0, 2, "… 3 blank lines")], id="blank"),
     ],
 )  # fmt: skip
-def test_routine_lines_fold(runs: list[Run], apart: list[int], wanted: list[Fold]) -> None:
+def test_routine_lines_fold(runs: list[FoldRun], apart: list[int], wanted: list[Fold]) -> None:
     assert routine_folds(runs, _NAMES, apart) == wanted
 
 
-def said(texts: Sequence[str]) -> list[Said]:
+def said(texts: Sequence[str]) -> list[KeyedLine]:
     return [
-        Said(n, key_of(text), NO_RANK if (rank := rank_mark(text).rank) is None else rank) for n, text in enumerate(texts) if text
+        KeyedLine(n, key_of(text), NO_RANK if (rank := rank_mark(text).rank) is None else rank)
+        for n, text in enumerate(texts)
+        if text
     ]
 
 

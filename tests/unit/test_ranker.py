@@ -18,20 +18,20 @@ from assistant.errors import ContentError
 from assistant.llm.features import places, words_of
 from assistant.llm.lessons import filled, lessons
 from assistant.llm.ranker import FILE, NONE, LinearRanker, file_of, load_ranker, save_ranker
-from assistant.llm.training import Example, Terms, cross_validate, train
+from assistant.llm.training import TrainingExample, TrainingTerms, cross_validate, train
 from assistant.records import LearnedRule, RuleKind, RuleState
 
-QUICK = Terms(passes=3, copies=1)
+QUICK = TrainingTerms(passes=3, copies=1)
 
 
 @pytest.fixture(scope="module")
-def examples() -> list[Example]:
+def examples() -> list[TrainingExample]:
     kept = ("network_error", "permission_error", "zero_division_error", NONE)
     return [example for example in lessons() if example.reason in kept]
 
 
 @pytest.fixture(scope="module")
-def trained(examples: list[Example]) -> LinearRanker:
+def trained(examples: list[TrainingExample]) -> LinearRanker:
     return LinearRanker(train(examples, QUICK))
 
 
@@ -95,7 +95,7 @@ def test_a_line_that_speaks_for_nothing_is_no_root(shipped: LinearRanker) -> Non
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_bytes(examples: list[Example], tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bytes(examples: list[TrainingExample], tmp_path: Path) -> None:
     for name in ("one", "two"):
         save_ranker(train(examples, QUICK), tmp_path / name)
     save_ranker(train(examples, replace(QUICK, seed=7)), tmp_path / "three")
@@ -184,7 +184,7 @@ def test_what_the_store_learned_is_learned_from() -> None:
 
 
 @pytest.mark.slow
-def test_cross_validation_holds_whole_wordings_out(examples: list[Example]) -> None:
+def test_cross_validation_holds_whole_wordings_out(examples: list[TrainingExample]) -> None:
     tried = cross_validate(examples, 3, QUICK)
     assert tried.lines > 100
     assert 0.6 < tried.reason <= tried.third <= 1

@@ -459,17 +459,17 @@ def test_the_owner_gets_the_line_and_the_advice(world: World) -> None:
 @pytest.mark.parametrize(
     ("run", "saved"),
     [
-        (Run(fails_at=50), "The newest whole checkpoint is {}/iter_0000040 (step 40)."),
+        (SimulatedRun(fails_at=50), "The newest whole checkpoint is {}/iter_0000040 (step 40)."),
         (
-            Run(fails_at=50, cut=(40,)),
+            SimulatedRun(fails_at=50, cut=(40,)),
             "The newest whole checkpoint is {}/iter_0000020 (step 20); not to be loaded: iter_0000040: has no manifest.json: "
             "the save did not finish, it is written last.",
         ),
-        (Run(fails_at=50, cut=(20, 40)), "No checkpoint of it is whole; not to be loaded: iter_0000020: holds neither"),
-        (Run(fails_at=10), "never saved"),
+        (SimulatedRun(fails_at=50, cut=(20, 40)), "No checkpoint of it is whole; not to be loaded: iter_0000020: holds neither"),
+        (SimulatedRun(fails_at=10), "never saved"),
     ],
 )
-def test_whoever_has_to_act_is_told_what_the_job_left_to_go_on_from(tmp_path: Path, run: Run, saved: str) -> None:
+def test_whoever_has_to_act_is_told_what_the_job_left_to_go_on_from(tmp_path: Path, run: SimulatedRun, saved: str) -> None:
     world = World(tmp_path, run).passes(60)
     for message in (tell_owner(world.context, world.job, "type_error", "mend it"), escalate(world.context, "why", job=world.job)):
         assert saved.format(world.saved) in message["saved"]

@@ -19,7 +19,7 @@ from assistant.rules.admission import Ground, admitted, flaws, ground_of
 from assistant.rules.learned import entry_of
 from assistant.rules.matching import load_patterns, name_of, pattern_of
 from assistant.rules.protected import protected_lines
-from assistant.rules.redos import Refused, shape_of
+from assistant.rules.redos import RefusedPattern, shape_of
 from assistant.rules.voting import ScriptedWriter, voted
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -56,7 +56,7 @@ def test_a_proposal_is_admitted_only_with_its_proof(case: dict[str, str], ground
 
 @pytest.mark.parametrize("pattern", BOMBS, ids=range(len(BOMBS)))
 def test_a_bomb_is_refused_unrun(pattern: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedPattern):
         shape_of(pattern)
 
 
@@ -80,7 +80,7 @@ _PATTERNS = st.recursive(
 def test_what_is_not_refused_ends_soon(pattern: str) -> None:
     try:
         shape_of(f"^{pattern}c(?:$)")
-    except Refused:
+    except RefusedPattern:
         return
     for text in ("a" * 60, "ab" * 30, "b" * 60 + "!", "aab" * 20):
         re.match(f"^{pattern}c(?:$)", text)

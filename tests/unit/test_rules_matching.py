@@ -133,7 +133,7 @@ def test_only_what_stands_for_digits_is_loosened(pattern: str, loose: str) -> No
 
 
 def test_of_compiled_patterns_those_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assistant.rules.compiling.KEPT", 3)
+    monkeypatch.setattr("assistant.rules.compiling.MOST_KEPT", 3)
     for number, word in enumerate(("one", "two", "three")):
         before = set(tmp_path.iterdir())
         database([(0, Expression("x", word, False))], tmp_path)

@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import NightshiftError
-from assistant.policy import KindTerms, Limits, Mode, Policy, Request, Situation, decide, hourly_hard_limit, load_policy_files
+from assistant.policy import ChangeLimits, KindTerms, Mode, Policy, Request, Situation, decide, hourly_hard_limit, load_policy_files
 from assistant.records import Risk, Verdict
 
 NOW = datetime(2026, 3, 10, 3, 0, tzinfo=UTC)
 TERMS = KindTerms(
-    soft=Limits(per_hour=6, per_day=20), hard=Limits(per_hour=20, per_day=60), shared_cause=Limits(per_hour=15, per_day=30)
+    soft=ChangeLimits(per_hour=6, per_day=20),
+    hard=ChangeLimits(per_hour=20, per_day=60),
+    shared_cause=ChangeLimits(per_hour=15, per_day=30),
 )
-POLICY = Policy(mode=Mode.ACT, soft=Limits(per_hour=12), hard=Limits(per_hour=18, per_day=120), kind={"resubmit": TERMS})
-WITHOUT = replace(POLICY, kind={"resubmit": replace(TERMS, shared_cause=Limits())})
+POLICY = Policy(
+    mode=Mode.ACT, soft=ChangeLimits(per_hour=12), hard=ChangeLimits(per_hour=18, per_day=120), kind={"resubmit": TERMS}
+)
+WITHOUT = replace(POLICY, kind={"resubmit": replace(TERMS, shared_cause=ChangeLimits())})
 MEMBER = Request(Risk.CHANGE, "resubmit", "playbook:restart", shared_cause=7)
 
 

@@ -22,8 +22,8 @@ import pytest
 from numpy.typing import NDArray
 
 from assistant.training import checkpoint
-from assistant.training.checkpoint import Position, StorageDown
-from assistant.training.loader import Loader, Share, batch, step_numbers
+from assistant.training.checkpoint import StorageDown, TrainingPosition
+from assistant.training.loader import Loader, SampleShare, batch, step_numbers
 from assistant.training.model import SIZE, AdamW, Floats, loss_and_gradient, new_parameters
 from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
 
@@ -181,7 +181,7 @@ def test_a_link_that_stalls_times_out_on_all_ranks_in_the_same_collective(tmp_pa
 
 
 def test_a_killed_data_worker_is_reported_at_once_in_the_words_of_pytorch() -> None:
-    loader = Loader(Share(rank=0, world=1, per_step=4, steps=100))
+    loader = Loader(SampleShare(rank=0, world=1, per_step=4, steps=100))
     assert loader.next().next_sample == 4
     pid = loader.pid
     os.kill(pid, signal.SIGKILL)
@@ -194,7 +194,7 @@ def test_a_killed_data_worker_is_reported_at_once_in_the_words_of_pytorch() -> N
 
 
 def test_a_data_worker_hands_over_every_batch_and_goes() -> None:
-    loader = Loader(Share(rank=1, world=2, per_step=4, first=8, steps=3, skipped=[(12, 16)], bad=[(8, 10)]))
+    loader = Loader(SampleShare(rank=1, world=2, per_step=4, first=8, steps=3, skipped=[(12, 16)], bad=[(8, 10)]))
     made = [loader.next() for _ in range(3)]
     assert [one.next_sample for one in made] == [12, 20, 24]
     assert made[0].weights.tolist() == [1000.0, 1.0]
@@ -210,7 +210,7 @@ def state(seed: int) -> tuple[Floats, AdamW]:
     return flat, optimizer
 
 
-def same(found: tuple[Position, Floats, AdamW], wanted: tuple[Floats, AdamW]) -> bool:
+def same(found: tuple[TrainingPosition, Floats, AdamW], wanted: tuple[Floats, AdamW]) -> bool:
     _, flat, optimizer = found
     parts = ((flat, wanted[0]), (optimizer.first, wanted[1].first), (optimizer.second, wanted[1].second))
     return all((have == want).all() for have, want in parts)
@@ -218,10 +218,10 @@ def same(found: tuple[Position, Floats, AdamW], wanted: tuple[Floats, AdamW]) ->
 
 def test_a_checkpoint_comes_back_as_it_was_and_its_manifest_fits(tmp_path: Path) -> None:
     made = state(3)
-    with_ring(3, tmp_path / "", lambda ring: checkpoint.save(tmp_path / "ckpt", Position(40, 1280), made, ring=ring))
+    with_ring(3, tmp_path / "", lambda ring: checkpoint.save(tmp_path / "ckpt", TrainingPosition(40, 1280), made, ring=ring))
     folder = tmp_path / "ckpt" / "iter_0000040"
     found = checkpoint.load(folder)
-    assert found[0] == Position(40, 1280)
+    assert found[0] == TrainingPosition(40, 1280)
     assert same(found, made)
     manifest = json.loads((folder / "manifest.json").read_bytes())
     assert sorted(manifest["files"]) == ["model.npz", "optimizer_rank0.npz", "optimizer_rank1.npz", "optimizer_rank2.npz"]
@@ -261,7 +261,7 @@ def test_a_save_over_an_older_one_that_is_killed_never_leaves_a_wrong_checkpoint
     folder = tmp_path / "iter_0000040"
     if moment == "tracking":
         position, flat, _ = checkpoint.load(folder)
-        assert position == Position(40, 2)
+        assert position == TrainingPosition(40, 2)
         assert (flat == new_parameters(2)).all()
     else:
         with pytest.raises(RuntimeError, match=r"is not complete: it has no manifest\.json"):
@@ -296,7 +296,7 @@ def _tracked(folder: Path) -> bool:
 
 
 def test_a_cut_shard_does_not_load(tmp_path: Path) -> None:
-    checkpoint.save(tmp_path, Position(1, 32), state(1), ring=Ring(0, 1, tmp_path, "n", timeout_s=1))
+    checkpoint.save(tmp_path, TrainingPosition(1, 32), state(1), ring=Ring(0, 1, tmp_path, "n", timeout_s=1))
     shard = tmp_path / "iter_0000001" / "model.npz"
     shard.write_bytes(shard.read_bytes()[:-100])
     with pytest.raises(zipfile.BadZipFile):
@@ -307,10 +307,10 @@ def test_an_outage_of_the_storage_ends_by_itself(tmp_path: Path) -> None:
     ring = Ring(0, 1, tmp_path, "n", timeout_s=1)
     (tmp_path / checkpoint.OUTAGE).write_text(str(time.time() + 60), encoding="utf-8")
     with pytest.raises(StorageDown):
-        checkpoint.save(tmp_path, Position(1, 32), state(1), ring=ring)
+        checkpoint.save(tmp_path, TrainingPosition(1, 32), state(1), ring=ring)
     (tmp_path / checkpoint.OUTAGE).write_text(str(time.time() - 1), encoding="utf-8")
-    checkpoint.save(tmp_path, Position(1, 32), state(1), ring=ring)
-    assert checkpoint.load(tmp_path / "iter_0000001")[0] == Position(1, 32)
+    checkpoint.save(tmp_path, TrainingPosition(1, 32), state(1), ring=ring)
+    assert checkpoint.load(tmp_path / "iter_0000001")[0] == TrainingPosition(1, 32)
 
 
 @pytest.mark.parametrize("words", [["--skip-samples", "5"], ["--skip-samples", "9:5"], ["--steps", "many"], []])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import Unavailable
-from assistant.logs.tail import Follower
+from assistant.logs.tail import LogFollower
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, JobSpec, JobState
 from assistant.schedulers.simulated import SimulatedCluster
@@ -172,8 +172,8 @@ def test_a_look_reads_only_the_logs_that_changed(
     cluster.jobs = lambda: [replace(one, id=log.stem, log=log, state=JobState.RUNNING) for log in logs]  # type: ignore[method-assign]
     watcher.look(known=())
     read: list[str] = []
-    news = Follower.news
-    monkeypatch.setattr(Follower, "news", lambda self: read.append(self.path.name) or news(self))  # type: ignore[func-returns-value]
+    news = LogFollower.news
+    monkeypatch.setattr(LogFollower, "news", lambda self: read.append(self.path.name) or news(self))  # type: ignore[func-returns-value]
     clock.sleep(10)
     watcher.look(known=())
     assert read == []

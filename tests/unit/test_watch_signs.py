@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.logs.phases import Phase, phase_begun, phase_over
+from assistant.logs.phases import LogPhase, phase_begun, phase_over
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState, Node, NodeState
 from assistant.training.heartbeat import Heartbeat
 from assistant.watch.attempt_state import KnownIncidents
@@ -44,66 +44,66 @@ def cadence(**gaps: list[float]) -> Cadence:
     made = Cadence()
     for phase, those in gaps.items():
         for gap in those:
-            made.add(Phase(phase), gap, 1)
+            made.add(LogPhase(phase), gap, 1)
     return made
 
 
 @pytest.mark.parametrize(
     ("text", "phase"),
     [
-        ("saving checkpoint at iteration     500 to /ckpt in torch_dist format", Phase.CHECKPOINT),
-        ("2026-01-01 INFO ckpt.py:101 in try_save -- Saving checkpoint to `/ckpt/500` at batch count:500...", Phase.CHECKPOINT),
-        ("Saving model checkpoint to /data/ckpt/run1/checkpoint-500", Phase.CHECKPOINT),
-        ("[INFO] [logging.py:96] [Torch] Checkpoint global_step500 is about to be saved!", Phase.CHECKPOINT),
-        ("***** Running Evaluation *****", Phase.EVALUATION),
-        ("Validation DataLoader 0:  10%|#         | 4/40 [00:02<00:20,  1.8it/s]", Phase.EVALUATION),
-        ("Evaluating:  10%|#         | 4/40 [00:02<00:20,  1.8it/s]", Phase.EVALUATION),
-        (" loading checkpoint from /ckpt at iteration 500", Phase.LOADING),
-        ("[after training is done] datetime: 2026-01-05 02:00:00", Phase.END),
+        ("saving checkpoint at iteration     500 to /ckpt in torch_dist format", LogPhase.CHECKPOINT),
+        ("2026-01-01 INFO ckpt.py:101 in try_save -- Saving checkpoint to `/ckpt/500` at batch count:500...", LogPhase.CHECKPOINT),
+        ("Saving model checkpoint to /data/ckpt/run1/checkpoint-500", LogPhase.CHECKPOINT),
+        ("[INFO] [logging.py:96] [Torch] Checkpoint global_step500 is about to be saved!", LogPhase.CHECKPOINT),
+        ("***** Running Evaluation *****", LogPhase.EVALUATION),
+        ("Validation DataLoader 0:  10%|#         | 4/40 [00:02<00:20,  1.8it/s]", LogPhase.EVALUATION),
+        ("Evaluating:  10%|#         | 4/40 [00:02<00:20,  1.8it/s]", LogPhase.EVALUATION),
+        (" loading checkpoint from /ckpt at iteration 500", LogPhase.LOADING),
+        ("[after training is done] datetime: 2026-01-05 02:00:00", LogPhase.END),
         ("  successfully saved checkpoint at iteration     500 to /ckpt", None),
         ("[titan] step:   12  loss:  2.5841  grad_norm:  0.3576", None),
         ("distribute_saved_activations .................... False", None),
     ],
 )
-def test_a_line_tells_which_phase_begins(text: str, phase: Phase | None) -> None:
+def test_a_line_tells_which_phase_begins(text: str, phase: LogPhase | None) -> None:
     assert phase_begun(text) is phase
 
 
 def test_a_line_tells_that_a_phase_is_over() -> None:
-    assert phase_over("  successfully saved checkpoint at iteration 500 to /ckpt", Phase.CHECKPOINT)
-    assert phase_over(" validation loss at iteration 500 | lm loss value: 2.0E+00", Phase.EVALUATION)
-    assert not phase_over("saving checkpoint at iteration 500", Phase.CHECKPOINT)
+    assert phase_over("  successfully saved checkpoint at iteration 500 to /ckpt", LogPhase.CHECKPOINT)
+    assert phase_over(" validation loss at iteration 500 | lm loss value: 2.0E+00", LogPhase.EVALUATION)
+    assert not phase_over("saving checkpoint at iteration 500", LogPhase.CHECKPOINT)
 
 
 @pytest.mark.parametrize(
     ("gaps", "phase", "suspect_s", "certain_s"),
     [
-        ({}, Phase.START, 1800, 1800),
-        ({"training": [2.0] * 4}, Phase.TRAINING, 1800, 1800),
-        ({"training": [2.0] * 50}, Phase.TRAINING, 300, 1800),
-        ({"training": [80.0] * 50}, Phase.TRAINING, 400, 1800),
-        ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.TRAINING, 300, 1800),
-        ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.CHECKPOINT, 1000, 1800),
-        ({"training": [2.0] * 50, "checkpoint": [200.0]}, Phase.EVALUATION, 1800, 1800),
-        ({"training": [2.0] * 50, "evaluation": [3000.0]}, Phase.EVALUATION, 4500, 4500),
-        ({"training": [2400.0] * 50}, Phase.TRAINING, 3600, 3600),
+        ({}, LogPhase.START, 1800, 1800),
+        ({"training": [2.0] * 4}, LogPhase.TRAINING, 1800, 1800),
+        ({"training": [2.0] * 50}, LogPhase.TRAINING, 300, 1800),
+        ({"training": [80.0] * 50}, LogPhase.TRAINING, 400, 1800),
+        ({"training": [2.0] * 50, "checkpoint": [200.0]}, LogPhase.TRAINING, 300, 1800),
+        ({"training": [2.0] * 50, "checkpoint": [200.0]}, LogPhase.CHECKPOINT, 1000, 1800),
+        ({"training": [2.0] * 50, "checkpoint": [200.0]}, LogPhase.EVALUATION, 1800, 1800),
+        ({"training": [2.0] * 50, "evaluation": [3000.0]}, LogPhase.EVALUATION, 4500, 4500),
+        ({"training": [2400.0] * 50}, LogPhase.TRAINING, 3600, 3600),
     ],
 )
-def test_a_limit_belongs_to_a_phase(gaps: dict[str, list[float]], phase: Phase, suspect_s: float, certain_s: float) -> None:
+def test_a_limit_belongs_to_a_phase(gaps: dict[str, list[float]], phase: LogPhase, suspect_s: float, certain_s: float) -> None:
     known = cadence(**gaps)
     assert (suspect_after_s(known, phase, LIMITS), certain_after_s(known, phase, LIMITS)) == (suspect_s, certain_s)
 
 
-@given(st.lists(st.floats(0, 5000), max_size=80), st.sampled_from([Phase.TRAINING, Phase.CHECKPOINT, Phase.EVALUATION]))
-def test_what_a_job_came_back_from_is_never_a_hang(gaps: list[float], phase: Phase) -> None:
+@given(st.lists(st.floats(0, 5000), max_size=80), st.sampled_from([LogPhase.TRAINING, LogPhase.CHECKPOINT, LogPhase.EVALUATION]))
+def test_what_a_job_came_back_from_is_never_a_hang(gaps: list[float], phase: LogPhase) -> None:
     known = cadence(**{str(phase): gaps})
     longest = max(gaps, default=0.0)
     assert longest < suspect_after_s(known, phase, LIMITS) <= certain_after_s(known, phase, LIMITS)
 
 
 def test_a_gap_belongs_to_the_rarest_thing_in_it() -> None:
-    assert rarest({Phase.TRAINING, Phase.EVALUATION, Phase.CHECKPOINT}) is Phase.CHECKPOINT
-    assert rarest({Phase.TRAINING}) is Phase.TRAINING
+    assert rarest({LogPhase.TRAINING, LogPhase.EVALUATION, LogPhase.CHECKPOINT}) is LogPhase.CHECKPOINT
+    assert rarest({LogPhase.TRAINING}) is LogPhase.TRAINING
 
 
 STEADY = cadence(training=[2.0] * 100)
@@ -130,12 +130,12 @@ def test_silence_chatter_and_heartbeats_are_told_apart(
     output_s: float, life_s: float, beat_s: float | None, now_s: float, how: Still | None, certain: bool
 ) -> None:
     beat = after(beat_s) if beat_s is not None else None
-    found = suspicion_of(Signs(Phase.TRAINING, after(output_s), after(life_s), beat, steps=True), STEADY, LIMITS, after(now_s))
+    found = suspicion_of(Signs(LogPhase.TRAINING, after(output_s), after(life_s), beat, steps=True), STEADY, LIMITS, after(now_s))
     assert (found.how if found else None, bool(found and found.certain)) == (how, certain)
 
 
 def test_a_job_that_never_said_anything_is_no_hang_by_itself() -> None:
-    mute = Signs(Phase.START, START, START, says_nothing=True)
+    mute = Signs(LogPhase.START, START, START, says_nothing=True)
     found = suspicion_of(mute, Cadence(), LIMITS, after(86_400))
     assert found is not None
     assert not found.certain
@@ -145,7 +145,7 @@ def test_a_job_that_never_said_anything_is_no_hang_by_itself() -> None:
 
 
 def test_a_heartbeat_that_says_it_saves_has_the_time_of_saves() -> None:
-    saving = Signs(Phase.CHECKPOINT, START, START, START, steps=True)
+    saving = Signs(LogPhase.CHECKPOINT, START, START, START, steps=True)
     assert suspicion_of(saving, STEADY, LIMITS, after(1700)) is None
 
 
@@ -158,7 +158,7 @@ def test_the_trainer_beats_where_the_watch_looks(tmp_path: Path) -> None:
     mine = job(attempt=2)
     beat = last_beat(tmp_path / "beat-7.json", mine)
     assert beat is not None
-    assert (beat.step, beat.phase) == (12, Phase.CHECKPOINT)
+    assert (beat.step, beat.phase) == (12, LogPhase.CHECKPOINT)
     assert last_beat(tmp_path / "beat-7.json", job(attempt=1)) is None
     assert last_beat(tmp_path / "beat-7.json", job("8", attempt=2)) is None
     assert [path.name for path in tmp_path.iterdir()] == ["beat-7.json"]

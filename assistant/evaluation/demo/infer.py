@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from assistant.evaluation.demo.model import Model, load
+from assistant.evaluation.demo.model import AnswerModel, load
 
 BATCH = 32
 
@@ -27,15 +27,15 @@ def main() -> None:
             _say({"ok": True, "prepare_s": prepare_s})
 
 
-def _evaluate(model: Model, piece: dict[str, Any], item_ms: float) -> float:
+def _evaluate(model: AnswerModel, piece: dict[str, Any], item_ms: float) -> float:
     """Write the answers and return how long reading the questions took."""
-    begun = time.monotonic()
+    start = time.monotonic()
     lines = Path(piece["data"]).read_text(encoding="utf-8").splitlines()[piece["first"] : piece["last"]]
-    found = [json.loads(line) for line in lines]
-    prepare_s = time.monotonic() - begun
+    prompts = [json.loads(line) for line in lines]
+    prepare_s = time.monotonic() - start
     with Path(piece["out"]).open("w", encoding="utf-8") as out:
-        for at in range(0, len(found), BATCH):
-            part = found[at : at + BATCH]
+        for at in range(0, len(prompts), BATCH):
+            part = prompts[at : at + BATCH]
             for item, answer in zip(part, model.answer([item["prompt"] for item in part]), strict=True):
                 out.write(json.dumps({**item, "given": answer}) + "\n")
             time.sleep(item_ms * len(part) / 1000)

@@ -16,7 +16,7 @@ import numpy as np
 
 from assistant.evaluation.demo.tasks import TASKS, items
 
-FEATURES, HIDDEN = 1024, 96
+FEATURES, HIDDEN_UNITS = 1024, 96
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
@@ -26,15 +26,15 @@ def features(prompts: Sequence[str]) -> Floats:
     Returns:
         Float array, shape (prompts, FEATURES), counts of hashed features.
     """
-    found = np.zeros((len(prompts), FEATURES), dtype=np.float32)
+    matrix = np.zeros((len(prompts), FEATURES), dtype=np.float32)
     for row, prompt in enumerate(prompts):
         for place, sign in enumerate(prompt[:40]):
-            found[row, zlib.crc32(f"{place} {sign}".encode()) % FEATURES] += 1
-            found[row, zlib.crc32(prompt[place : place + 2].encode()) % FEATURES] += 1
-    return found
+            matrix[row, zlib.crc32(f"{place} {sign}".encode()) % FEATURES] += 1
+            matrix[row, zlib.crc32(prompt[place : place + 2].encode()) % FEATURES] += 1
+    return matrix
 
 
-class Model:
+class AnswerModel:
     """A trained network."""
 
     def __init__(self, weights: dict[str, Any], answers: Sequence[str]) -> None:
@@ -43,8 +43,8 @@ class Model:
 
     def answer(self, prompts: Sequence[str]) -> list[str]:
         """Return the likeliest answer to each prompt."""
-        hidden = np.maximum(features(prompts) @ self.weights["into"] + self.weights["bias"], 0)
-        return [self.answers[place] for place in (hidden @ self.weights["out"]).argmax(axis=1)]
+        activations = np.maximum(features(prompts) @ self.weights["into"] + self.weights["bias"], 0)
+        return [self.answers[place] for place in (activations @ self.weights["out"]).argmax(axis=1)]
 
     def save(self, folder: Path, *, padding_bytes: int = 0) -> None:
         """Write it as a folder of two files, of which padding makes a large one."""
@@ -55,45 +55,45 @@ class Model:
         (folder / "answers.json").write_text(json.dumps(self.answers), encoding="utf-8")
 
 
-def load(folder: Path) -> Model:
+def load(folder: Path) -> AnswerModel:
     """Return the model of a folder; all of it is read, as a large one would be."""
     with np.load(folder / "weights.npz") as stored:
         weights = {name: stored[name] for name in stored.files}
-    return Model(weights, json.loads((folder / "answers.json").read_text(encoding="utf-8")))
+    return AnswerModel(weights, json.loads((folder / "answers.json").read_text(encoding="utf-8")))
 
 
-def train(*, steps: int = 700, seed: int = 11, count: int = 900) -> Model:
+def train(*, steps: int = 700, seed: int = 11, count: int = 900) -> AnswerModel:
     """Return a model trained on items of all tasks."""
-    seen = [item for task in sorted(TASKS) for item in items(task, count, seed)]
-    answers = sorted({str(item["answer"]) for item in seen})
-    inputs = features([str(item["prompt"]) for item in seen])
-    wanted = np.array([answers.index(str(item["answer"])) for item in seen])
+    examples = [item for task in sorted(TASKS) for item in items(task, count, seed)]
+    answers = sorted({str(item["answer"]) for item in examples})
+    inputs = features([str(item["prompt"]) for item in examples])
+    labels = np.array([answers.index(str(item["answer"])) for item in examples])
     chance = np.random.default_rng(seed)
     weights: dict[str, Any] = {
-        "into": (chance.standard_normal((FEATURES, HIDDEN)) * 0.2).astype(np.float32),
-        "bias": np.zeros(HIDDEN, dtype=np.float32),
-        "out": (chance.standard_normal((HIDDEN, len(answers))) * 0.1).astype(np.float32),
+        "into": (chance.standard_normal((FEATURES, HIDDEN_UNITS)) * 0.2).astype(np.float32),
+        "bias": np.zeros(HIDDEN_UNITS, dtype=np.float32),
+        "out": (chance.standard_normal((HIDDEN_UNITS, len(answers))) * 0.1).astype(np.float32),
     }
-    moments = {name: (np.zeros_like(one), np.zeros_like(one)) for name, one in weights.items()}
+    moments = {name: (np.zeros_like(weight), np.zeros_like(weight)) for name, weight in weights.items()}
     for step in range(1, steps + 1):
-        rows = chance.integers(0, len(seen), 128)
-        gradients = _gradients(weights, inputs[rows], wanted[rows])
+        rows = chance.integers(0, len(examples), 128)
+        gradients = _gradients(weights, inputs[rows], labels[rows])
         for name, gradient in gradients.items():
             first, second = moments[name]
             first += 0.1 * (gradient - first)
             second += 0.01 * (gradient**2 - second)
             scaled = (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.99**step)) + 1e-8)
             weights[name] = weights[name] - np.float32(0.01) * scaled.astype(np.float32)
-    return Model(weights, answers)
+    return AnswerModel(weights, answers)
 
 
-def _gradients(weights: dict[str, Any], inputs: Floats, wanted: Any) -> dict[str, Any]:
+def _gradients(weights: dict[str, Any], inputs: Floats, labels: Any) -> dict[str, Any]:
     """Return the gradients of the mean cross entropy."""
-    hidden = np.maximum(inputs @ weights["into"] + weights["bias"], 0)
-    scores = hidden @ weights["out"]
+    activations = np.maximum(inputs @ weights["into"] + weights["bias"], 0)
+    scores = activations @ weights["out"]
     chances = np.exp(scores - scores.max(axis=1, keepdims=True))
     chances /= chances.sum(axis=1, keepdims=True)
-    chances[np.arange(len(wanted)), wanted] -= 1
-    chances /= len(wanted)
-    back = (chances @ weights["out"].T) * (hidden > 0)
-    return {"out": hidden.T @ chances, "into": inputs.T @ back, "bias": back.sum(axis=0)}
+    chances[np.arange(len(labels)), labels] -= 1
+    chances /= len(labels)
+    hidden_gradient = (chances @ weights["out"].T) * (activations > 0)
+    return {"out": activations.T @ chances, "into": inputs.T @ hidden_gradient, "bias": hidden_gradient.sum(axis=0)}

@@ -20,16 +20,16 @@ PROGRAM_S = 5.0
 def main() -> None:
     """Score a file of outputs."""
     kind, outputs, score = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    found = [json.loads(line) for line in outputs.read_text(encoding="utf-8").splitlines()]
-    right = sum(_passes(item) if kind == "programs" else item["given"] == item["answer"] for item in found)
+    answers = [json.loads(line) for line in outputs.read_text(encoding="utf-8").splitlines()]
+    right = sum(_passes(item) if kind == "programs" else item["given"] == item["answer"] for item in answers)
     time.sleep(float(sys.argv[4]) if len(sys.argv) > 4 else 0.0)
-    score.write_text(json.dumps({"score": right / len(found), "right": right, "items": len(found)}), encoding="utf-8")
+    score.write_text(json.dumps({"score": right / len(answers), "right": right, "items": len(answers)}), encoding="utf-8")
 
 
 def _passes(item: dict[str, Any]) -> bool:
     code = "\n".join([item["given"], *(f"assert {test}" for test in item["tests"])])
     try:
-        done = processes.run(
+        completed = processes.run(
             [sys.executable, "-I", "-S", "-c", code],
             environment=processes.own_environment(),
             capture_output=True,
@@ -37,7 +37,7 @@ def _passes(item: dict[str, Any]) -> bool:
         )
     except subprocess.TimeoutExpired:
         return False
-    return done.returncode == 0
+    return completed.returncode == 0
 
 
 if __name__ == "__main__":

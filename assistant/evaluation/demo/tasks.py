@@ -41,11 +41,11 @@ def _even(chance: random.Random) -> Item:
 
 
 def _program(chance: random.Random) -> Item:
-    wanted = chance.choice(sorted(PROGRAMS))
-    text, right = PROGRAMS[wanted]
+    program = chance.choice(sorted(PROGRAMS))
+    text, right = PROGRAMS[program]
     pairs = [(chance.randrange(-50, 50), chance.randrange(-50, 50)) for _ in range(4)]
     tests = [f"f({a}, {b}) == {right(a, b)}" for a, b in pairs]
-    return {"prompt": chance.choice(WORDINGS).format(wanted), "answer": text, "tests": tests}
+    return {"prompt": chance.choice(WORDINGS).format(program), "answer": text, "tests": tests}
 
 
 TASKS: Mapping[str, Callable[[random.Random], Item]] = {

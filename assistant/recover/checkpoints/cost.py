@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from assistant.logs.phases import BEGINS, OVER, Phase
+from assistant.logs.phases import BEGINS, OVER, LogPhase
 from assistant.logs.prefix import parse
 from assistant.recover.checkpoints.interval import SaveCost
 from assistant.recover.checkpoints.inventory import Inventory
@@ -19,8 +19,8 @@ from assistant.untrusted import finite_number, parse_json, read_end
 LEAST_S = 1e-4
 """A save that is said to take less was rounded to nothing."""
 TAIL_BYTES = 8 << 20
-_BEGINS = dict(BEGINS)[Phase.CHECKPOINT]
-_OVER = OVER[Phase.CHECKPOINT]
+_BEGINS = dict(BEGINS)[LogPhase.CHECKPOINT]
+_OVER = OVER[LogPhase.CHECKPOINT]
 
 
 def save_cost(found: Inventory | None, metrics: Path | None, log_lines: Iterable[str]) -> SaveCost | None:

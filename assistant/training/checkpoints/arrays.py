@@ -18,7 +18,7 @@ import numpy.typing as npt
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import Damaged, OtherLayout, UnsupportedState
 from assistant.training.checkpoints.protocol import Layout
-from assistant.training.checkpoints.segments import Span
+from assistant.training.checkpoints.segments import ByteSpan
 
 KIND = "arrays"
 NATIVE = {
@@ -78,7 +78,7 @@ class ArraySketch:
         text = json.dumps(header).encode()
         text += b" " * (-(len(text) + 8) % ALIGNED)
         self.size_bytes = end
-        return Layout(KIND, {names_of(self._rank)[0]: [struct.pack("<Q", len(text)) + text, Span(0, end)]})
+        return Layout(KIND, {names_of(self._rank)[0]: [struct.pack("<Q", len(text)) + text, ByteSpan(0, end)]})
 
     def bind(self, buffer: HostBuffer) -> None:
         """Make ready to copy into a buffer."""
@@ -143,7 +143,7 @@ def read_state(shards: Path, rank: int, attempt: str) -> object:
     """
     arrays, tree = (shards / name for name in names_of(rank))
     try:
-        said = json.loads(tree.read_bytes())
+        document = json.loads(tree.read_bytes())
         with arrays.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
             header = json.loads(stream.read(length))
@@ -151,15 +151,15 @@ def read_state(shards: Path, rank: int, attempt: str) -> object:
         raise OtherLayout(f"{shards} holds nothing of rank {rank}") from None
     except (ValueError, struct.error) as error:
         raise Damaged(f"{shards}: the files of rank {rank} cannot be understood: {error}") from error
-    if said.get("attempt") != attempt:
+    if document.get("attempt") != attempt:
         raise Damaged(f"{tree} belongs to another save")
-    return _built(said["tree"], arrays, header, 8 + length)
+    return _built(document["tree"], arrays, header, 8 + length)
 
 
-def _built(said: Any, path: Path, header: dict[str, Any], begin: int) -> Any:
-    match said:
+def _built(node: Any, path: Path, header: dict[str, Any], begin: int) -> Any:
+    match node:
         case list():
-            return [_built(item, path, header, begin) for item in said]
+            return [_built(item, path, header, begin) for item in node]
         case {"$bytes": text}:
             return base64.b64decode(text)
         case {"$tuple": items}:
@@ -167,10 +167,10 @@ def _built(said: Any, path: Path, header: dict[str, Any], begin: int) -> Any:
         case {"$dict": pairs}:
             return {_built(key, path, header, begin): _built(item, path, header, begin) for key, item in pairs}
         case {"$array": name}:
-            kind, shape = np.dtype(said["dtype"]), tuple(said["shape"])
+            kind, shape = np.dtype(node["dtype"]), tuple(node["shape"])
             offset = begin + int(header[name]["data_offsets"][0])
             array = np.fromfile(path, kind, math.prod(shape), offset=offset).reshape(shape)
-            return array[()] if said.get("scalar") else array
+            return array[()] if node.get("scalar") else array
         case dict():
-            return {key: _built(item, path, header, begin) for key, item in said.items()}
-    return said
+            return {key: _built(item, path, header, begin) for key, item in node.items()}
+    return node

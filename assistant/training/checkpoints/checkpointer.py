@@ -152,12 +152,12 @@ class AsyncCheckpointer:
         self._heartbeat.beat(step, "checkpoint" if wish else "training")
         blocked_s = 0.0
         if wish:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             self.save(step, state() if callable(state) else state)
             if wish >= Wish.FLUSH:
                 self.flush()
             self._controls.obeyed(wish, step)
-            blocked_s = time.perf_counter() - begun
+            blocked_s = time.perf_counter() - start
             self._heartbeat.beat(step, "training")
         elif self._ranks.world == 1:
             self._saver.look()
@@ -261,10 +261,10 @@ class Controls:
         if not self._leads or now < self._next:
             return wish
         self._next = now + LOOK_S
-        for name, meant in ((SAVE_NOW, Wish.SAVE), (STOP, Wish.STOP)):
+        for name, file_wish in ((SAVE_NOW, Wish.SAVE), (STOP, Wish.STOP)):
             at = _step_in(self._root / name)
             if at is not None and step >= at:
-                wish = max(wish, meant)
+                wish = max(wish, file_wish)
             elif at is not None:
                 self._next = now  # its step comes soon, and must not be missed
         return wish
@@ -280,13 +280,13 @@ class Controls:
 class Signals:
     """Hears the signals of schedulers; puts back what was there before."""
 
-    def __init__(self, heard: Callable[[int], bool]) -> None:
+    def __init__(self, on_signal: Callable[[int], bool]) -> None:
         """Listen; nothing is heard outside the main thread.
 
         Args:
-            heard: Called with the signal's number, in the main thread between two lines of Python; False: end as without us.
+            on_signal: Called with the signal's number, in the main thread between two lines of Python; False: end as without us.
         """
-        self._heard = heard
+        self._heard = on_signal
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
@@ -345,14 +345,14 @@ class Metrics:
         spent, self._last = now - self._last, now
         if self.path is None:
             return
-        said: dict[str, Any] = {"step": step}
+        record: dict[str, Any] = {"step": step}
         if loss is not None:
-            said["loss"] = loss
+            record["loss"] = loss
         if tokens is not None and spent > 0:
-            said["tokens_per_s"] = round(tokens / spent, 1)
-        said |= {**more, "save_s": round(save_s, 4), "at": datetime.now(UTC).isoformat()}
+            record["tokens_per_s"] = round(tokens / spent, 1)
+        record |= {**more, "save_s": round(save_s, 4), "at": datetime.now(UTC).isoformat()}
         try:
             with self.path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(said) + "\n")
+                stream.write(json.dumps(record) + "\n")
         except OSError:
             return

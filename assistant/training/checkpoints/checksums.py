@@ -12,7 +12,7 @@ CRC32 = "crc32"
 XXH3 = "xxh3_64"
 
 
-class Running(Protocol):
+class RunningChecksum(Protocol):
     """A checksum that grows with what it is given."""
 
     def update(self, block: bytes | memoryview, /) -> None:
@@ -45,7 +45,7 @@ class Crc32:
         return self._value
 
 
-def _xxh3() -> Callable[[], Running] | None:
+def _xxh3() -> Callable[[], RunningChecksum] | None:
     try:
         import xxhash
     except ImportError:
@@ -58,12 +58,12 @@ def best() -> str:
     return XXH3 if _xxh3() else CRC32
 
 
-def running(name: str) -> Running | None:
+def running(name: str) -> RunningChecksum | None:
     """Return an empty checksum, or None when this installation cannot compute it."""
     if name == CRC32:
         return Crc32()
-    made = _xxh3() if name == XXH3 else None
-    return made() if made else None
+    factory = _xxh3() if name == XXH3 else None
+    return factory() if factory else None
 
 
 def of_file(path: Path, name: str) -> int | None:

@@ -32,11 +32,11 @@ class ByTorch:
         """Return the name that rank 0 has made up."""
         import torch.distributed as dist
 
-        said = [(secrets.token_hex(5), error)]
-        dist.broadcast_object_list(said, src=0, group=self.group)
-        if said[0][1] and self.rank:
-            raise CheckpointError(said[0][1])
-        return said[0][0]
+        lead_answer = [(secrets.token_hex(5), error)]
+        dist.broadcast_object_list(lead_answer, src=0, group=self.group)
+        if lead_answer[0][1] and self.rank:
+            raise CheckpointError(lead_answer[0][1])
+        return lead_answer[0][0]
 
     def highest(self, number: int) -> int:
         """Return the highest number of all ranks."""
@@ -47,18 +47,18 @@ class ByTorch:
         dist.all_reduce(highest, op=dist.ReduceOp.MAX, group=self.group)
         return int(highest[0])
 
-    def gather(self, said: object) -> list[Any]:
+    def gather(self, value: object) -> list[Any]:
         """Return what every rank says, on rank 0; elsewhere an empty list."""
         import torch.distributed as dist
 
-        heard: list[Any] | None = [None] * self.world if self.rank == 0 else None
-        dist.gather_object(said, heard, dst=0, group=self.group)
-        return heard or []
+        gathered: list[Any] | None = [None] * self.world if self.rank == 0 else None
+        dist.gather_object(value, gathered, dst=0, group=self.group)
+        return gathered or []
 
-    def scatter(self, said: Sequence[object]) -> Any:
+    def scatter(self, values: Sequence[object]) -> Any:
         """Return our part of what rank 0 says."""
         import torch.distributed as dist
 
         part: list[Any] = [None]
-        dist.scatter_object_list(part, list(said) if self.rank == 0 else None, src=0, group=self.group)
+        dist.scatter_object_list(part, list(values) if self.rank == 0 else None, src=0, group=self.group)
         return part[0]

@@ -52,9 +52,9 @@ def load_newest(root: Path, ranks: Ranks, state: Any = None, before: int | None 
             continue
         folder = manifest.folder_of(root, step)
         try:
-            found = manifest.read(folder)
-            _verify(folder, found, ranks)
-            return Loaded(step, _state(folder, found, ranks, state), folder, tuple(refused))
+            step_manifest = manifest.read(folder)
+            _verify(folder, step_manifest, ranks)
+            return Loaded(step, _state(folder, step_manifest, ranks, state), folder, tuple(refused))
         except Damaged as error:
             logger.warning("checkpoint of step %d is passed over: %s", step, error)
             refused.append(Refusal(step, str(error)))
@@ -74,27 +74,28 @@ def _steps(root: Path) -> list[int]:
         raise CheckpointError(f"{root} cannot be read: {error.strerror or error}") from error
 
 
-def _verify(folder: Path, found: Manifest, ranks: Ranks) -> None:
+def _verify(folder: Path, step_manifest: Manifest, ranks: Ranks) -> None:
     """Read the files through; ranks that can agree share the work."""
-    names = sorted(found.files)
-    problems = manifest.problems(folder, found, names[ranks.rank :: ranks.world] if ranks.agrees else names)
+    names = sorted(step_manifest.files)
+    problems = manifest.problems(folder, step_manifest, names[ranks.rank :: ranks.world] if ranks.agrees else names)
     if ranks.highest(len(problems)):
         raise Damaged("; ".join(problems) or "another rank found a damaged file")
 
 
-def _state(folder: Path, found: Manifest, ranks: Ranks, state: Any) -> Any:
-    shards = folder / found.shards
-    if found.layout == "arrays":
-        if found.world != ranks.world:
+def _state(folder: Path, step_manifest: Manifest, ranks: Ranks, state: Any) -> Any:
+    shards = folder / step_manifest.shards
+    if step_manifest.layout == "arrays":
+        if step_manifest.world != ranks.world:
             raise OtherLayout(
-                f"{folder} was saved by {found.world} ranks and this job has {ranks.world}: each rank saved its own arrays, "
+                f"{folder} was saved by {step_manifest.world} ranks and this job has {ranks.world}: "
+                f"each rank saved its own arrays, "
                 "which cannot be cut anew"
             )
         from assistant.training.checkpoints.arrays import read_state
 
-        return read_state(shards, ranks.rank, found.attempt)
-    if found.layout != "dcp":
-        raise OtherLayout(f"{folder} has the layout {found.layout!r}; known are arrays and dcp")
+        return read_state(shards, ranks.rank, step_manifest.attempt)
+    if step_manifest.layout != "dcp":
+        raise OtherLayout(f"{folder} has the layout {step_manifest.layout!r}; known are arrays and dcp")
     try:
         from assistant.training.checkpoints.tensors_load import load_state
     except ImportError as error:

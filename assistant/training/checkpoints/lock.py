@@ -20,7 +20,7 @@ from typing import Any
 from assistant.training.checkpoints.errors import FolderInUse
 
 NAME = ".writer.lock"
-WANTED = ".writer.wanted"
+REQUEST_NAME = ".writer.wanted"
 """Lies in the folder while another run waits for it: an orphaned writer then gives up waiting for ranks that are gone."""
 BEAT_S = 1.0
 SILENT_S = 5.0
@@ -32,7 +32,7 @@ class FolderLock:
 
     def __init__(self, root: Path) -> None:
         """Name the folder; nothing is done yet."""
-        self.path, self.wanted = root / NAME, root / WANTED
+        self.path, self.wanted = root / NAME, root / REQUEST_NAME
         self._descriptor = -1
         self._over = threading.Event()
 
@@ -65,8 +65,8 @@ class FolderLock:
         Raises:
             FileNotFoundError: The file is gone or another one lies there: the file system vanished, or was replaced.
         """
-        mine, there = os.fstat(self._descriptor), self.path.stat()
-        if (mine.st_ino, mine.st_dev) != (there.st_ino, there.st_dev):
+        own_stat, path_stat = os.fstat(self._descriptor), self.path.stat()
+        if (own_stat.st_ino, own_stat.st_dev) != (path_stat.st_ino, path_stat.st_dev):
             raise FileNotFoundError(
                 errno.ENOENT, "another folder has come in its place; is the file system mounted?", str(self.path)
             )
@@ -111,15 +111,15 @@ class FolderLock:
 
     def _who(self) -> str:
         holder = self._read()
-        where = f"pid {holder.get('pid', '?')} on {holder.get('host', '?')}" if holder else "another process"
-        return f"{self.path.parent} is written by {where}: two runs must not save into one folder; name another, or end that one"
+        writer = f"pid {holder.get('pid', '?')} on {holder.get('host', '?')}" if holder else "another process"
+        return f"{self.path.parent} is written by {writer}: two runs must not save into one folder; name another, or end that one"
 
     def _read(self) -> dict[str, Any]:
         try:
-            said = json.loads(os.pread(self._descriptor, 4096, 0))
+            holder = json.loads(os.pread(self._descriptor, 4096, 0))
         except ValueError:
             return {}
-        return said if isinstance(said, dict) else {}
+        return holder if isinstance(holder, dict) else {}
 
     def _write(self, holder: dict[str, Any]) -> None:
         text = json.dumps(holder).encode()

@@ -70,16 +70,16 @@ def read(folder: Path) -> Manifest:
     """
     path = folder / NAME
     try:
-        said = json.loads(path.read_bytes())
-        version = int(said["version"])
+        document = json.loads(path.read_bytes())
+        version = int(document["version"])
         if version > VERSION:
             raise NewerManifest(f"{path} is of version {version}, this program knows {VERSION}: update assistant.training")
-        if "layout" not in said:
+        if "layout" not in document:
             raise OtherLayout(f"{path} was not written by AsyncCheckpointer: load it with the program that saved it")
-        checksum = next((name for about in said["files"].values() for name in (XXH3, CRC32) if name in about), CRC32)
-        files = {str(name): Written(int(about["size"]), int(about[checksum])) for name, about in said["files"].items()}
-        identity = int(said["step"]), int(said["world"]), str(said["layout"]), str(said["attempt"])
-        return Manifest(*identity, checksum, files, dict(said.get("save", {})))
+        checksum = next((name for about in document["files"].values() for name in (XXH3, CRC32) if name in about), CRC32)
+        files = {str(name): Written(int(about["size"]), int(about[checksum])) for name, about in document["files"].items()}
+        identity = int(document["step"]), int(document["world"]), str(document["layout"]), str(document["attempt"])
+        return Manifest(*identity, checksum, files, dict(document.get("save", {})))
     except FileNotFoundError:
         raise Damaged(f"{folder} has no {NAME}: the save did not finish") from None
     except LoadRefused:
@@ -94,8 +94,8 @@ def committed(root: Path) -> list[int]:
     Raises:
         OSError: The folder cannot be read.
     """
-    found = (STEP_FOLDER.fullmatch(entry.name) for entry in root.iterdir())
-    folders = [(int(match.group(1)), root / match.group(0)) for match in found if match]
+    matches = (STEP_FOLDER.fullmatch(entry.name) for entry in root.iterdir())
+    folders = [(int(match.group(1)), root / match.group(0)) for match in matches if match]
     return sorted(step for step, folder in folders if (folder / NAME).exists() and any(folder.glob(f"{ATTEMPT}*")))
 
 
@@ -108,22 +108,22 @@ def problems(folder: Path, manifest: Manifest, names: Iterable[str] | None = Non
         names: Files to look at; None: all.
         contents: Whether the files are read through and their checksums compared, too.
     """
-    found = []
+    faults = []
     for name in manifest.files if names is None else names:
         path, expected = folder / name, manifest.files[name]
         try:
             size = path.stat().st_size
             value = of_file(path, manifest.checksum) if contents and size == expected.size else expected.checksum
         except FileNotFoundError:
-            found.append(f"{name} is missing")
+            faults.append(f"{name} is missing")
             continue
         except OSError as error:
-            found.append(f"{name} cannot be read: {error.strerror or error}")
+            faults.append(f"{name} cannot be read: {error.strerror or error}")
             continue
         if size != expected.size:
-            found.append(f"{name} has {size:,} bytes, its manifest says {expected.size:,}")
+            faults.append(f"{name} has {size:,} bytes, its manifest says {expected.size:,}")
         elif value is None:
-            found.append(f"{name} cannot be compared: its checksum is {manifest.checksum}; pip install xxhash")
+            faults.append(f"{name} cannot be compared: its checksum is {manifest.checksum}; pip install xxhash")
         elif value != expected.checksum:
-            found.append(f"{name} is damaged: its {manifest.checksum} is not the one in the manifest")
-    return found
+            faults.append(f"{name} is damaged: its {manifest.checksum} is not the one in the manifest")
+    return faults

@@ -21,7 +21,7 @@ from assistant.training.checkpoints.errors import UnsupportedState
 PLAIN = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, datetime.timedelta}
 DICTIONARIES = {dict, collections.OrderedDict, collections.Counter}
 SEQUENCES = {list, tuple, set, frozenset}
-SHOWN = "tensors, numbers, strings, bytes, arrays of NumPy, and lists, tuples, sets and dictionaries of them"
+HELD_TYPES = "tensors, numbers, strings, bytes, arrays of NumPy, and lists, tuples, sets and dictionaries of them"
 
 
 @cache
@@ -32,14 +32,14 @@ def loadable() -> tuple[Any, ...]:
         Classes and functions, or pairs of one and the name that another version of NumPy wrote it under. None of them runs code
         that a file could choose.
     """
-    known: list[Any] = [frozenset, datetime.timedelta]
+    allowed: list[Any] = [frozenset, datetime.timedelta]
     if (numpy := _numpy()) is None:
-        return tuple(known)
-    known += [numpy.ndarray, numpy.dtype]
+        return tuple(allowed)
+    allowed += [numpy.ndarray, numpy.dtype]
     for function in (numpy.zeros(0).__reduce__()[0], numpy.float32(0).__reduce__()[0]):
-        known += [(function, f"numpy.{core}.multiarray.{function.__name__}") for core in ("core", "_core")]
+        allowed += [(function, f"numpy.{core}.multiarray.{function.__name__}") for core in ("core", "_core")]
     kinds = "?bhilqBHILQefdgFDGSUVMm"  # of dtype.char: all but O, whose elements are objects of any class
-    return (*known, *{type(numpy.dtype(kind)) for kind in kinds})
+    return (*allowed, *{type(numpy.dtype(kind)) for kind in kinds})
 
 
 def _numpy() -> Any:
@@ -73,8 +73,8 @@ def check_value(name: str, value: object) -> tuple[object, ...]:
     Raises:
         UnsupportedState: It cannot be saved.
     """
-    if (found := _foreign(value, name)) is not None:
-        raise UnsupportedState(f"{found}: a checkpoint holds {SHOWN}")
+    if (foreign := _foreign(value, name)) is not None:
+        raise UnsupportedState(f"{foreign}: a checkpoint holds {HELD_TYPES}")
     return (name,)
 
 
@@ -100,7 +100,7 @@ def _foreign(value: object, place: str) -> str | None:
         return None
     else:
         return f"{place} is a {kind.__module__}.{kind.__qualname__}"
-    return next((found for item, where in inner if (found := _foreign(item, where)) is not None), None)
+    return next((foreign for item, inner_name in inner if (foreign := _foreign(item, inner_name)) is not None), None)
 
 
 def _is_array(value: Any) -> bool:

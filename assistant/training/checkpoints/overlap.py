@@ -21,8 +21,10 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 def storages_of(optimizers: Sequence[torch.optim.Optimizer]) -> set[int]:
     """Return the addresses of the memory that only these optimisers' steps change."""
-    tensors = [parameter for one in optimizers for group in one.param_groups for parameter in group["params"]]
-    tensors += [value for one in optimizers for own in one.state.values() for value in own.values() if torch.is_tensor(value)]
+    tensors = [parameter for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]]
+    tensors += [
+        value for optimizer in optimizers for own in optimizer.state.values() for value in own.values() if torch.is_tensor(value)
+    ]
     return {_local(tensor).untyped_storage().data_ptr() for tensor in tensors}
 
 
@@ -45,18 +47,18 @@ class BackgroundCopy:
 
     def hook(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Let their steps wait from now on."""
-        for one in optimizers:
-            if one not in self._hooked:
-                self._hooked.add(one)
-                one.register_step_pre_hook(lambda *_: self.wait())
+        for optimizer in optimizers:
+            if optimizer not in self._hooked:
+                self._hooked.add(optimizer)
+                optimizer.register_step_pre_hook(lambda *_: self.wait())
 
-    def start(self, step: int, pairs: Sequence[Pair], then: Callable[[float], None]) -> None:
+    def start(self, step: int, pairs: Sequence[Pair], on_end: Callable[[float], None]) -> None:
         """Copy in a thread.
 
         Args:
             step: Of the snapshot.
             pairs: Where to, and what.
-            then: Called in the thread with the seconds that a step of an optimiser has waited for it.
+            on_end: Called in the thread with the seconds that a step of an optimiser has waited for it.
         """
         versions = [data._version for _, data in pairs]
         streams = {data.device: torch.cuda.current_stream(data.device) for _, data in pairs if data.is_cuda}
@@ -69,8 +71,8 @@ class BackgroundCopy:
                     raise SaveFailed(
                         step, f"{changed} tensors were changed by something else than an optimiser's step: save with overlap=False"
                     )
-                begun = self._waits_since
-                then(time.perf_counter() - begun if begun is not None else 0.0)
+                start = self._waits_since
+                on_end(time.perf_counter() - start if start is not None else 0.0)
             except Exception as error:  # noqa: BLE001 - raised by the next call of the trainer
                 self._problem = error
 
@@ -81,10 +83,10 @@ class BackgroundCopy:
         """Wait until nothing is copied."""
         if self._thread is None:
             return
-        self._waits_since = begun = time.perf_counter()
+        self._waits_since = start = time.perf_counter()
         self._thread.join()
         self._thread, self._waits_since = None, None
-        self.waited_s += time.perf_counter() - begun
+        self.waited_s += time.perf_counter() - start
 
     def take_problem(self) -> Exception | None:
         """Return what went wrong since the last call."""

@@ -20,7 +20,7 @@ from assistant.training.checkpoints import manifest as manifests
 from assistant.training.checkpoints.errors import LoadRefused
 from assistant.training.checkpoints.lock import FolderLock
 from assistant.training.checkpoints.manifest import ATTEMPT, NAME, STEP_FOLDER
-from assistant.training.checkpoints.protocol import Done, Layout, Order, Setup
+from assistant.training.checkpoints.protocol import Layout, Order, SaveSummary, Setup
 from assistant.training.checkpoints.segments import Written, replace_file, sync_folder, write_file
 
 POLL_S = 0.02
@@ -29,7 +29,7 @@ ORPHAN_S = 5.0
 SLACK_BYTES = 1 << 20
 
 
-class Refused(Exception):
+class RankRefused(Exception):
     """The save cannot be committed; says why."""
 
 
@@ -60,23 +60,23 @@ class Persister:
             self.lock.claim(self.setup.patience_s)
             remove_unfinished(self.root)
 
-    def persist(self, order: Order) -> Done:
+    def persist(self, order: Order) -> SaveSummary:
         """Write and commit; never raises for what a file system does."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         folder = manifests.folder_of(self.root, order.step)
         shards = folder / (manifests.ATTEMPT + order.attempt)
         try:
-            written = self._write_shards(shards, order)
+            files = self._write_shards(shards, order)
             if self.setup.rank == 0:
-                self._commit(folder, shards, order, written, begun)
+                self._commit(folder, shards, order, files, start)
             else:
-                self._acknowledge(shards, {"files": written})
+                self._acknowledge(shards, {"files": files})
                 self._await_commit(folder, shards, order)
-        except (OSError, Refused) as error:
-            reason = str(error) if isinstance(error, Refused) else _in_words(error, self.root)
+        except (OSError, RankRefused) as error:
+            reason = str(error) if isinstance(error, RankRefused) else _in_words(error, self.root)
             self._give_up(shards, reason)
-            return Done(order.step, reason)
-        return Done(order.step, "", False, time.perf_counter() - begun, sum(size for size, _ in written.values()))
+            return SaveSummary(order.step, reason)
+        return SaveSummary(order.step, "", False, time.perf_counter() - start, sum(size for size, _ in files.values()))
 
     def _write_shards(self, shards: Path, order: Order) -> dict[str, Written]:
         assert self.layout is not None
@@ -89,30 +89,30 @@ class Persister:
         need = self.layout.size_bytes + sum(map(len, order.fresh.values())) + SLACK_BYTES
         state = os.statvfs(shards)
         if (free := state.f_bavail * state.f_frsize) < need:
-            raise Refused(f"the disk is full: it takes {need:,} bytes, {self.root} has {free:,}; older checkpoints were kept")
+            raise RankRefused(f"the disk is full: it takes {need:,} bytes, {self.root} has {free:,}; older checkpoints were kept")
         if self.setup.rank:
             (shards / f"{self.setup.rank}.begun").touch()
         files = {**self.layout.files, **{name: [content] for name, content in order.fresh.items()}}
-        written = {
+        written_files = {
             f"{shards.name}/{name}": write_file(shards / name, segments, self.buffer, self.setup.checksum)
             for name, segments in files.items()
         }
         sync_folder(shards)
-        return written
+        return written_files
 
-    def _commit(self, folder: Path, shards: Path, order: Order, written: dict[str, Written], begun: float) -> None:
+    def _commit(self, folder: Path, shards: Path, order: Order, own_files: dict[str, Written], start: float) -> None:
         assert self.layout is not None
-        everything = dict(written)
+        all_files = dict(own_files)
         for rank in range(1, self.setup.world):
-            everything |= self._acknowledged(shards, rank)
+            all_files |= self._acknowledged(shards, rank)
         sync_folder(folder)
         sync_folder(self.root)
-        cost = {"persist_s": round(time.perf_counter() - begun, 4), "bytes": sum(size for size, _ in everything.values())}
+        cost = {"persist_s": round(time.perf_counter() - start, 4), "bytes": sum(size for size, _ in all_files.values())}
         self.lock.check()
         manifests.write(
             folder,
             manifests.Manifest(
-                *(order.step, self.setup.world, self.layout.kind, order.attempt, self.setup.checksum, everything),
+                *(order.step, self.setup.world, self.layout.kind, order.attempt, self.setup.checksum, all_files),
                 {**order.save, **cost, "saved_at": round(time.time(), 3)},
             ),
         )
@@ -121,13 +121,13 @@ class Persister:
     def _acknowledged(self, shards: Path, rank: int) -> dict[str, Written]:
         path = shards / f"{rank}.ack"
         self._wait(path.exists, f"rank {rank} did not finish its part", (shards / f"{rank}.begun").exists)
-        said = json.loads(path.read_bytes())
-        if "error" in said:
-            raise Refused(f"rank {rank}: {said['error']}")
-        return {name: Written(*about) for name, about in said["files"].items()}
+        acknowledgement = json.loads(path.read_bytes())
+        if "error" in acknowledgement:
+            raise RankRefused(f"rank {rank}: {acknowledgement['error']}")
+        return {name: Written(*about) for name, about in acknowledgement["files"].items()}
 
-    def _acknowledge(self, shards: Path, said: object) -> None:
-        replace_file(shards / f"{self.setup.rank}.ack", json.dumps(said).encode())
+    def _acknowledge(self, shards: Path, acknowledgement: object) -> None:
+        replace_file(shards / f"{self.setup.rank}.ack", json.dumps(acknowledgement).encode())
 
     def _await_commit(self, folder: Path, shards: Path, order: Order) -> None:
         def over() -> bool:
@@ -135,15 +135,15 @@ class Persister:
 
         self._wait(over, "rank 0 did not commit")
         if not shards.exists() and not _is_committed(folder, order):
-            raise Refused("rank 0 gave it up; its log says why")
+            raise RankRefused("rank 0 gave it up; its log says why")
 
     def _wait(self, over: Callable[[], bool], otherwise: str, comes: Callable[[], bool] = lambda: True) -> None:
-        begun, pause = time.monotonic(), POLL_S / 4
+        start, pause = time.monotonic(), POLL_S / 4
         while not over():
-            spent = time.monotonic() - begun
+            spent = time.monotonic() - start
             hopeless = self.orphaned() and (not comes() or self.lock.is_wanted())
             if spent > (ORPHAN_S if hopeless else self.setup.patience_s):
-                raise Refused(f"{otherwise} within {spent:.0f} seconds")
+                raise RankRefused(f"{otherwise} within {spent:.0f} seconds")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.2)
 
@@ -159,8 +159,8 @@ class Persister:
 
     def _tidy(self, folder: Path, shards: Path) -> None:
         """Remove what the new checkpoint makes needless; what cannot be removed stays for the next time."""
-        for left in (*shards.glob("*.ack"), *shards.glob("*.begun")):
-            left.unlink(missing_ok=True)
+        for leftover in (*shards.glob("*.ack"), *shards.glob("*.begun")):
+            leftover.unlink(missing_ok=True)
         remove_attempts(folder, shards.name.removeprefix(manifests.ATTEMPT))
         for step in to_delete(
             manifests.committed(self.root), keep=self.setup.keep, keep_every=self.setup.keep_every, healthy=self._healthy
@@ -183,12 +183,12 @@ def _is_committed(folder: Path, order: Order) -> bool:
 
 
 def _in_words(error: OSError, root: Path) -> str:
-    where = error.filename or root
+    path = error.filename or root
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full ({error.strerror}, {where}); older checkpoints were kept"
+        return f"the disk is full ({error.strerror}, {path}); older checkpoints were kept"
     if error.errno == errno.ENOENT:
-        return f"{where} is gone ({error.strerror}): is the file system mounted?"
-    return f"{where}: {error.strerror or error}"
+        return f"{path} is gone ({error.strerror}): is the file system mounted?"
+    return f"{path}: {error.strerror or error}"
 
 
 # Which checkpoints stay: the last k, every n-th for ever, and always one that can be loaded.
@@ -210,8 +210,8 @@ def to_delete(
     if keep is None:
         return []
     going = [step for step in ordered[: max(0, len(ordered) - keep)] if not (keep_every and step % keep_every == 0)]
-    gone = set(going)
-    if going and not any(healthy(step) for step in reversed(ordered) if step not in gone):
+    deleted = set(going)
+    if going and not any(healthy(step) for step in reversed(ordered) if step not in deleted):
         spared = next((step for step in reversed(going) if healthy(step)), None)
         going = [step for step in going if step != spared]
     return going
@@ -235,27 +235,31 @@ def remove_unfinished(root: Path) -> None:
         if not STEP_FOLDER.fullmatch(folder.name) or not folder.is_dir():
             continue
         try:
-            kept = committed_attempt(folder)
+            kept_attempt = committed_attempt(folder)
         except (OSError, ValueError):
             continue  # a manifest that cannot be read now may still be right
-        if remove_attempts(folder, kept) and not any(folder.iterdir()):
+        if remove_attempts(folder, kept_attempt) and not any(folder.iterdir()):
             folder.rmdir()
 
 
-def remove_attempts(folder: Path, kept: str) -> int:
+def remove_attempts(folder: Path, kept_attempt: str) -> int:
     """Remove the shards of all attempts at one step but one.
 
     Args:
         folder: The checkpoint of the step.
-        kept: The attempt that stays; empty: none.
+        kept_attempt: The attempt that stays; empty: none.
 
     Returns:
         How many there were.
     """
-    others = [other for other in folder.glob(f"{ATTEMPT}*") if other.name != ATTEMPT + kept or not kept]
-    for other in others:
-        shutil.rmtree(other, ignore_errors=True)
-    return len(others)
+    other_attempts = [
+        attempt_folder
+        for attempt_folder in folder.glob(f"{ATTEMPT}*")
+        if attempt_folder.name != ATTEMPT + kept_attempt or not kept_attempt
+    ]
+    for attempt_folder in other_attempts:
+        shutil.rmtree(attempt_folder, ignore_errors=True)
+    return len(other_attempts)
 
 
 def committed_attempt(folder: Path) -> str:
@@ -266,10 +270,10 @@ def committed_attempt(folder: Path) -> str:
         ValueError: It cannot be understood.
     """
     try:
-        said = json.loads((folder / NAME).read_bytes())
+        document = json.loads((folder / NAME).read_bytes())
     except FileNotFoundError:
         return ""
-    attempt = said.get("attempt") if isinstance(said, dict) else None
+    attempt = document.get("attempt") if isinstance(document, dict) else None
     if not isinstance(attempt, str):
         raise ValueError(f"{folder / NAME} names no attempt")
     return attempt

@@ -58,7 +58,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Done:
+class SaveSummary:
     """How an order ended; also the writer's first word, with step -1."""
 
     step: int
@@ -71,7 +71,7 @@ class Done:
     """Bytes that this rank wrote."""
 
 
-Message = Setup | Layout | Order | Done
+Message = Setup | Layout | Order | SaveSummary
 
 
 def send(channel: socket.socket, message: Message, descriptor: int | None = None) -> None:

@@ -79,24 +79,24 @@ class ByFiles:
 
     def _lead(self, error: str, until: float) -> str:
         self._folder.mkdir(parents=True, exist_ok=True)
-        for left in self._folder.glob("*.json"):
-            left.unlink(missing_ok=True)
+        for leftover in self._folder.glob("*.json"):
+            leftover.unlink(missing_ok=True)
         run, words = secrets.token_hex(5), dict[str, Any]()
         while len(words) < self.world - 1:
             _pause(until, f"{self.world - 1 - len(words)} of {self.world} ranks did not come to {self._folder}")
             paths = {rank: self._folder / f"{rank}.json" for rank in range(1, self.world)}
-            words = {str(rank): said for rank, path in paths.items() if (said := _read(path))}
+            words = {str(rank): record for rank, path in paths.items() if (record := _read(path))}
         _put(self._folder / "run.json", {"run": run, "error": error, "words": words})
         return run
 
     def _follow(self, until: float) -> str:
         word, own = secrets.token_hex(8), self._folder / f"{self.rank}.json"
         while True:
-            said = _read(self._folder / "run.json")
-            if said and said["words"].get(str(self.rank), {}).get("word") == word:
-                if said["error"]:
-                    raise CheckpointError(said["error"])
-                return str(said["run"])
+            record = _read(self._folder / "run.json")
+            if record and record["words"].get(str(self.rank), {}).get("word") == word:
+                if record["error"]:
+                    raise CheckpointError(record["error"])
+                return str(record["run"])
             if self._folder.is_dir() and not own.exists():
                 _put(own, {"word": word})
             _pause(until, f"rank 0 did not come to {self._folder}")
@@ -128,15 +128,15 @@ def _pause(until: float, otherwise: str) -> None:
     time.sleep(POLL_S)
 
 
-def _put(path: Path, said: Mapping[str, Any]) -> None:
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    beside.write_text(json.dumps(said), encoding="utf-8")
-    beside.replace(path)
+def _put(path: Path, record: Mapping[str, Any]) -> None:
+    part_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    part_path.write_text(json.dumps(record), encoding="utf-8")
+    part_path.replace(path)
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        said = json.loads(path.read_bytes())
+        record = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return record if isinstance(record, dict) else {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import CheckpointError, SaveFailed
-from assistant.training.checkpoints.protocol import Done, Order, Setup
+from assistant.training.checkpoints.protocol import Order, SaveSummary, Setup
 from assistant.training.checkpoints.ranks import Ranks
 from assistant.training.checkpoints.writers import Hand
 
@@ -22,7 +22,7 @@ from typing import Protocol
 from assistant.training.checkpoints.errors import UnsupportedState
 from assistant.training.checkpoints.protocol import Layout
 
-SAME, CHANGED, UNSUPPORTED, FAILED = range(4)
+UNCHANGED, CHANGED, UNSUPPORTED, FAILED = range(4)
 """What the ranks find before a save; the worst counts for all."""
 
 
@@ -57,14 +57,14 @@ class Saver:
 
     def save(self, step: int, state: Any) -> float:
         """Take a snapshot; see `AsyncCheckpointer.save`."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self._busy = True
         try:
             problem, waited_s = self._settle()
-            found = FAILED if problem else SAME
+            finding = FAILED if problem else UNCHANGED
             if problem is None:
-                problem, found = self._inspect(state)
-            agreed = self._ranks.highest(found)
+                problem, finding = self._inspect(state)
+            agreed = self._ranks.highest(finding)
             if problem is not None:
                 raise problem
             if agreed > CHANGED:
@@ -74,13 +74,13 @@ class Saver:
             if agreed == CHANGED:
                 self._lay_out()
             fresh = self._sketch.copy(attempt)  # type: ignore[union-attr]
-            blocked_s = time.perf_counter() - begun
+            blocked_s = time.perf_counter() - start
             cost = {"blocked_s": round(blocked_s, 4), "wait_s": round(waited_s, 4)}
             self._hand_over(Order(step, attempt, fresh, cost))
             self._under_way = step
         finally:
             self._busy = False
-        blocked_s = time.perf_counter() - begun
+        blocked_s = time.perf_counter() - start
         self.saves.count += 1
         self.saves.blocked_s += blocked_s
         self.saves.last_blocked_s = blocked_s
@@ -175,31 +175,31 @@ class Saver:
         """Wait for the save under way; return its error, and how long that took."""
         if self._under_way is None:
             return None, 0.0
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             self._await_copy()
-            done = self._wait(0.0)
-            if done is None:
+            summary = self._wait(0.0)
+            if summary is None:
                 self.saves.waits += counts
-                done = self._wait(self._setup.patience_s)
-            self._take(done)
+                summary = self._wait(self._setup.patience_s)
+            self._take(summary)
         except CheckpointError as error:
-            return error, time.perf_counter() - begun
+            return error, time.perf_counter() - start
         finally:
-            waited_s = time.perf_counter() - begun
+            waited_s = time.perf_counter() - start
             self.saves.waited_s += waited_s if counts else 0.0
         return None, waited_s
 
-    def _wait(self, timeout_s: float) -> Done | None:
+    def _wait(self, timeout_s: float) -> SaveSummary | None:
         try:
             return self._writer().wait(timeout_s)
         except CheckpointError as error:
             step, self._under_way = self._under_way, None
             raise SaveFailed(step if step is not None else -1, str(error)) from error
 
-    def _take(self, done: Done | None, *, missing_is_fine: bool = False) -> None:
+    def _take(self, summary: SaveSummary | None, *, missing_is_fine: bool = False) -> None:
         step = self._under_way
-        if done is None:
+        if summary is None:
             if missing_is_fine:
                 return
             raise SaveFailed(
@@ -207,10 +207,10 @@ class Saver:
                 f"it is still being written after {self._setup.patience_s:.0f} seconds: the storage does not answer",
             )
         self._under_way = None
-        if done.error:
-            raise SaveFailed(done.step, done.error)
+        if summary.error:
+            raise SaveFailed(summary.step, summary.error)
         self.saves.committed += 1
-        self.saves.persist_s, self.saves.size_bytes = done.persist_s, done.size_bytes
+        self.saves.persist_s, self.saves.size_bytes = summary.persist_s, summary.size_bytes
 
     def _inspect(self, state: Any) -> tuple[CheckpointError | None, int]:
         try:
@@ -222,7 +222,7 @@ class Saver:
         if sketch is not self._sketch and self._sketch is not None:
             self._sketch.release()
         self._sketch = sketch
-        return None, CHANGED if changed else SAME
+        return None, CHANGED if changed else UNCHANGED
 
     def _lay_out(self) -> None:
         assert self._sketch is not None

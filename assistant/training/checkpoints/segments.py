@@ -17,7 +17,7 @@ from assistant.training.checkpoints.checksums import CHUNK_BYTES, running
 HAND_OVER_BYTES = 32 << 20
 
 
-class Span(NamedTuple):
+class ByteSpan(NamedTuple):
     """A piece of the host buffer."""
 
     offset: int
@@ -31,12 +31,12 @@ class Written(NamedTuple):
     checksum: int
 
 
-Segments = Sequence["bytes | Span"]
+Segments = Sequence["bytes | ByteSpan"]
 
 
 def size_of(segments: Segments) -> int:
     """Return how many bytes a file will have."""
-    return sum(piece.length if isinstance(piece, Span) else len(piece) for piece in segments)
+    return sum(piece.length if isinstance(piece, ByteSpan) else len(piece) for piece in segments)
 
 
 def write_file(path: Path, segments: Segments, buffer: memoryview, checksum: str) -> Written:
@@ -76,38 +76,38 @@ def sync_folder(folder: Path) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Put a file in the place of another at one stroke, on the disk when this returns."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    part_path = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with beside.open("wb") as stream:
+        with part_path.open("wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        beside.replace(path)
+        part_path.replace(path)
     except OSError:
-        beside.unlink(missing_ok=True)
+        part_path.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 
 
 def _blocks(segments: Segments, buffer: memoryview) -> Iterator[memoryview]:
     for piece in segments:
-        whole = buffer[piece.offset : piece.offset + piece.length] if isinstance(piece, Span) else memoryview(piece)
+        whole = buffer[piece.offset : piece.offset + piece.length] if isinstance(piece, ByteSpan) else memoryview(piece)
         for begin in range(0, len(whole), CHUNK_BYTES):
             yield whole[begin : begin + CHUNK_BYTES]
 
 
 def _write(descriptor: int, segments: Segments, buffer: memoryview) -> int:
-    written = handed = 0
+    written_bytes = handed = 0
     waiting: list[memoryview] = []
     for block in _blocks(segments, buffer):
         waiting.append(block)
         if len(waiting) >= 64 or len(block) >= CHUNK_BYTES // 2:
-            written += _write_all(descriptor, waiting)
+            written_bytes += _write_all(descriptor, waiting)
             waiting = []
-        if written - handed >= HAND_OVER_BYTES:
-            _hand_over(descriptor, handed, written - handed)
-            handed = written
-    return written + _write_all(descriptor, waiting)
+        if written_bytes - handed >= HAND_OVER_BYTES:
+            _hand_over(descriptor, handed, written_bytes - handed)
+            handed = written_bytes
+    return written_bytes + _write_all(descriptor, waiting)
 
 
 def _write_all(descriptor: int, blocks: list[memoryview]) -> int:

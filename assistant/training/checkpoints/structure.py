@@ -22,8 +22,8 @@ def described(state: dict[str, Any]) -> str:
     Raises:
         UnsupportedState: A key is neither text nor a number.
     """
-    found = list(_found(state, []))
-    return json.dumps(found) if found else ""
+    entries = list(_found(state, []))
+    return json.dumps(entries) if entries else ""
 
 
 def restore(loaded: dict[str, Any], text: str) -> None:
@@ -31,12 +31,12 @@ def restore(loaded: dict[str, Any], text: str) -> None:
 
     DCP keeps some lists and tuples whole, as one value; of these nothing was forgotten.
     """
-    said = json.loads(text)
-    numbered = [path for kind, path, *_ in said if kind == NUMBERED]
-    for kind, path, *more in said:
+    entries = json.loads(text)
+    numbered = [path for kind, path, *_ in entries if kind == NUMBERED]
+    for kind, path, *more in entries:
         if kind == EMPTY:
             _put(loaded, path, {"dict": dict, "list": list, "tuple": tuple}[more[0]](), numbered)
-    for kind, path, *_ in said:  # inner ones stand before the outer ones
+    for kind, path, *_ in entries:  # inner ones stand before the outer ones
         if kind == NUMBERED:
             _put(loaded, path, {int(key): value for key, value in _at(loaded, path).items()})
         elif kind == TUPLE and not isinstance(content := _at(loaded, path), tuple):
@@ -46,20 +46,20 @@ def restore(loaded: dict[str, Any], text: str) -> None:
 def _found(value: object, path: list[object]) -> Iterator[list[object]]:
     if not isinstance(value, (dict, list, tuple)):
         return
-    where = ".".join(map(str, path))
+    place = ".".join(map(str, path))
     if not value and path:
         yield [EMPTY, path, next(kind.__name__ for kind in (dict, list, tuple) if isinstance(value, kind))]
         return
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
         if type(key) not in (str, int):
-            raise UnsupportedState(f"{where} has the key {key!r}: keys of a PyTorch state are text or numbers")
+            raise UnsupportedState(f"{place} has the key {key!r}: keys of a PyTorch state are text or numbers")
         yield from _found(item, [*path, key])
     if isinstance(value, tuple):
         yield [TUPLE, path]
     elif isinstance(value, dict) and any(type(key) is int for key in value):
         if not all(type(key) is int for key in value):
-            raise UnsupportedState(f"{where} has keys of text and numbers at once")
+            raise UnsupportedState(f"{place} has keys of text and numbers at once")
         yield [NUMBERED, path]
 
 
@@ -74,13 +74,13 @@ def _put(place: Any, path: list[Any], value: Any, numbered: Sequence[list[Any]] 
     for depth in range(1, len(path)):
         if isinstance(place, tuple):
             return  # kept whole by DCP
-        made: Any = [] if isinstance(path[depth], int) and path[:depth] not in numbered else {}
+        container: Any = [] if isinstance(path[depth], int) and path[:depth] not in numbered else {}
         key = _key(place, path[depth - 1])
         if isinstance(place, dict):
-            place.setdefault(key, made)
+            place.setdefault(key, container)
         else:
             place.extend([None] * (key + 1 - len(place)))
-            place[key] = made if place[key] is None else place[key]
+            place[key] = container if place[key] is None else place[key]
         place = place[key]
     last = path[-1]
     if isinstance(place, tuple):

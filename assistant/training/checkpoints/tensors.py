@@ -24,7 +24,7 @@ from assistant.training.checkpoints.errors import UnsupportedState
 from assistant.training.checkpoints.nontensor import check_tensor, check_value, pickled
 from assistant.training.checkpoints.overlap import storages_of
 from assistant.training.checkpoints.protocol import Layout
-from assistant.training.checkpoints.segments import Span
+from assistant.training.checkpoints.segments import ByteSpan
 from assistant.training.checkpoints.structure import KEY, described
 from assistant.training.checkpoints.wrappings import wrapping
 
@@ -100,11 +100,11 @@ class TensorSketch:
         """
         plans, metadata = self._planned()
         self._items = [item for item in plans[self._rank].items if item.type != WriteItemType.BYTE_IO]
-        segments: list[bytes | Span] = []
+        segments: list[bytes | ByteSpan] = []
         self._offsets, offset = [], 0
         for item in self._items:
             before, length, after = wrapping(item)
-            segments += [before, Span(offset, length), after]
+            segments += [before, ByteSpan(offset, length), after]
             self._offsets.append(offset)
             offset += length + -length % ALIGNED
         self.size_bytes, self._metadata, self._lengths = offset, metadata, []
@@ -156,11 +156,11 @@ class TensorSketch:
     def _planned(self) -> tuple[list[SavePlan], Metadata | None]:
         """Return the plans of all ranks; the metadata on rank 0 only."""
         own = self._planner.create_local_plan()
-        heard = self._ranks.gather(own) if self._ranks else [own]
+        gathered = self._ranks.gather(own) if self._ranks else [own]
         answer: tuple[list[SavePlan], str] = ([], "")
         if self._rank == 0:
             try:
-                plans, metadata = self._planner.create_global_plan(heard)
+                plans, metadata = self._planner.create_global_plan(gathered)
                 answer = (plans, "")
                 self._describe(plans, metadata)
             except (ValueError, AssertionError, UnsupportedState) as error:
@@ -176,7 +176,7 @@ class TensorSketch:
 
     def _describe(self, plans: list[SavePlan], metadata: Metadata) -> None:
         """Write down in the metadata where each tensor will lie."""
-        where: dict[Any, Any] = {}
+        storage_by_index: dict[Any, Any] = {}
         self._values = []
         for rank, plan in enumerate(plans):
             offset = 0
@@ -187,9 +187,9 @@ class TensorSketch:
                     self._values.append(item)
                     continue
                 length = wrapping(item).size
-                where[item.index] = _StorageInfo(shards_of(rank), offset, length)
+                storage_by_index[item.index] = _StorageInfo(shards_of(rank), offset, length)
                 offset += length
-        metadata.storage_data, metadata.version = where, CURRENT_DCP_VERSION
+        metadata.storage_data, metadata.version = storage_by_index, CURRENT_DCP_VERSION
 
     def _beside(self, attempt: str) -> dict[str, bytes]:
         assert self._metadata is not None

@@ -19,11 +19,10 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from assistant.training.checkpoints import structure
 from assistant.training.checkpoints.errors import OtherLayout
-from assistant.training.checkpoints.nontensor import SHOWN as HELD
-from assistant.training.checkpoints.nontensor import loadable
+from assistant.training.checkpoints.nontensor import HELD_TYPES, loadable
 from assistant.training.checkpoints.tensors import METADATA, plain_state
 
-SHOWN = 3
+MOST_SHOWN = 3
 UNKNOWN_CLASS = re.compile(r"GLOBAL ([\w.]+)")
 METADATA_MODULES = (
     "torch.distributed.checkpoint.metadata",
@@ -39,7 +38,7 @@ METADATA_CLASSES = {
     ("collections", "OrderedDict"),
     ("pathlib", "PosixPath"),
 }
-BROKEN = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, KeyError, TypeError, ValueError)
+READ_ERRORS = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, KeyError, TypeError, ValueError)
 """What unpickling bytes that are no pickle of allowed classes ends with."""
 
 
@@ -58,13 +57,13 @@ def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[s
     metadata = reader.read_metadata()
     have = flatten_state_dict(plain_state(state))[0] if state is not None else {}
     _check(shards, have, metadata)
-    wanted = {name: _place(have.get(name), about) for name, about in metadata.state_dict_metadata.items()}
+    targets = {name: _place(have.get(name), about) for name, about in metadata.state_dict_metadata.items()}
     planner = _Planner()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             dcp.load(
-                wanted,
+                targets,
                 storage_reader=reader,
                 planner=planner,
                 **({"no_dist": True} if group is None else {"process_group": group}),
@@ -74,7 +73,7 @@ def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[s
             raise causes[0] if causes else error from error
     loaded: dict[str, Any] = {}
     for name, path in metadata.planner_data.items():
-        set_element(loaded, path, planner.values.get(name, wanted[name]))
+        set_element(loaded, path, planner.values.get(name, targets[name]))
     if text := loaded.pop(structure.KEY, ""):
         structure.restore(loaded, text)
     for key, value in (state or {}).items():
@@ -94,14 +93,15 @@ class _Planner(DefaultLoadPlanner):  # type: ignore[misc]
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         name = read_item.dest_index.fqn
         try:
-            known = torch.serialization.get_safe_globals()
-            with torch.serialization.safe_globals([added for added in loadable() if added not in known]):
+            allowed = torch.serialization.get_safe_globals()
+            with torch.serialization.safe_globals([added for added in loadable() if added not in allowed]):
                 self.values[name] = torch.load(value, weights_only=True)
         except pickle.UnpicklingError as error:
             kind = UNKNOWN_CLASS.search(str(error))
-            found = f"an object of {kind.group(1)}" if kind else "an object of an unknown class"
+            description = f"an object of {kind.group(1)}" if kind else "an object of an unknown class"
             raise OtherLayout(
-                f"{name} holds {found}, which only running code could bring back: wanted are {HELD}. If you trust who wrote this "
+                f"{name} holds {description}, which only running code could bring back: "
+                f"wanted are {HELD_TYPES}. If you trust who wrote this "
                 "checkpoint, call torch.serialization.add_safe_globals([CLASS]) before loading"
             ) from error
 
@@ -114,7 +114,7 @@ class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
         try:
             with path.open("rb") as stream:
                 metadata: Metadata = _MetadataUnpickler(stream).load()
-        except BROKEN as error:
+        except READ_ERRORS as error:
             raise OtherLayout(f"{path}: {error}; wanted is the metadata of torch.distributed.checkpoint") from error
         metadata.storage_meta = metadata.storage_meta or StorageMeta()
         metadata.storage_meta.load_id = self.load_id
@@ -125,11 +125,11 @@ class _MetadataUnpickler(pickle.Unpickler):
     """Knows the classes that DCP's metadata is made of, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name) if "." not in name and module in METADATA_MODULES else None
-        dtype = isinstance(found, torch.dtype) or found is torch.Size
-        own = module == METADATA_MODULES[0] and getattr(found, "__module__", "") == module and isinstance(found, type)
-        if dtype or own or (found is not None and (module, name) in METADATA_CLASSES):
-            return found
+        loaded = super().find_class(module, name) if "." not in name and module in METADATA_MODULES else None
+        dtype = isinstance(loaded, torch.dtype) or loaded is torch.Size
+        own = module == METADATA_MODULES[0] and getattr(loaded, "__module__", "") == module and isinstance(loaded, type)
+        if dtype or own or (loaded is not None and (module, name) in METADATA_CLASSES):
+            return loaded
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a checkpoint's metadata")
 
 
@@ -157,5 +157,5 @@ def _check(shards: Path, have: dict[str, Any], metadata: Metadata) -> None:
         elif tuple(about.size) != tuple(value.shape):
             problems.append(f"has {name} of shape {tuple(about.size)}, this program of {tuple(value.shape)}")
     if problems:
-        more = f" and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        raise OtherLayout(f"{shards} is of another model: it {'; it '.join(problems[:SHOWN])}{more}")
+        more = f" and {len(problems) - MOST_SHOWN} more" if len(problems) > MOST_SHOWN else ""
+        raise OtherLayout(f"{shards} is of another model: it {'; it '.join(problems[:MOST_SHOWN])}{more}")

@@ -16,7 +16,7 @@ import sys
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import FolderInUse
 from assistant.training.checkpoints.persist import Persister
-from assistant.training.checkpoints.protocol import Done, Layout, Order, Setup, receive, send
+from assistant.training.checkpoints.protocol import Layout, Order, SaveSummary, Setup, receive, send
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -32,9 +32,9 @@ def main(descriptor: int) -> None:
     try:
         persister.open()
     except (FolderInUse, OSError) as error:
-        _answer(channel, Done(-1, str(error), in_use=isinstance(error, FolderInUse)))
+        _answer(channel, SaveSummary(-1, str(error), in_use=isinstance(error, FolderInUse)))
         return
-    _answer(channel, Done(-1))
+    _answer(channel, SaveSummary(-1))
     try:
         _serve(channel, persister)
     finally:
@@ -56,12 +56,12 @@ def _serve(channel: socket.socket, persister: Persister) -> None:
             _answer(channel, persister.persist(message))
 
 
-def _answer(channel: socket.socket, done: Done) -> None:
+def _answer(channel: socket.socket, summary: SaveSummary) -> None:
     try:
-        send(channel, done)
+        send(channel, summary)
     except OSError:
-        if done.error:  # nobody is left to raise it
-            sys.stderr.write(f"checkpoint writer (pid {os.getpid()}): step {done.step}: {done.error}\n")
+        if summary.error:  # nobody is left to raise it
+            sys.stderr.write(f"checkpoint writer (pid {os.getpid()}): step {summary.step}: {summary.error}\n")
 
 
 def _is_gone(channel: socket.socket) -> bool:

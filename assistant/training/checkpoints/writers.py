@@ -15,7 +15,7 @@ from assistant import processes
 from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import CheckpointError, FolderInUse
 from assistant.training.checkpoints.persist import Persister
-from assistant.training.checkpoints.protocol import Done, Layout, Order, Setup, receive, send
+from assistant.training.checkpoints.protocol import Layout, Order, SaveSummary, Setup, receive, send
 
 PACKAGE = Path(__file__).resolve().parents[3]
 START_S = 60.0
@@ -30,7 +30,7 @@ class Hand(Protocol):
     def submit(self, order: Order) -> None:
         """Persist what lies in the buffer; it must not change until `wait` has returned what came of it."""
 
-    def wait(self, timeout_s: float) -> Done | None:
+    def wait(self, timeout_s: float) -> SaveSummary | None:
         """Return how the order ended; None when it has not within the time."""
 
     def close(self) -> None:
@@ -47,20 +47,20 @@ class ProcessHand:
             FolderInUse: Another run writes into it.
             CheckpointError: It cannot be written, or the process did not start.
         """
-        ours, theirs = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH", ""))))
         self._process = processes.start(
-            [sys.executable, "-m", "assistant.training.checkpoints.writer", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
+            [sys.executable, "-m", "assistant.training.checkpoints.writer", str(child_end.fileno())],
+            pass_fds=[child_end.fileno()],
             start_new_session=True,
             environment={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
-        theirs.close()
-        self._channel = ours
+        child_end.close()
+        self._channel = own_end
         try:
-            send(ours, setup)
+            send(own_end, setup)
             ready = self.wait(setup.patience_s + START_S)
         except CheckpointError:
             self.close()
@@ -82,7 +82,7 @@ class ProcessHand:
         """Persist what lies in the buffer."""
         self._send(order)
 
-    def wait(self, timeout_s: float) -> Done | None:
+    def wait(self, timeout_s: float) -> SaveSummary | None:
         """Return how the order ended.
 
         Raises:
@@ -90,15 +90,15 @@ class ProcessHand:
         """
         self._channel.settimeout(max(timeout_s, 1e-6))
         try:
-            done, _ = receive(self._channel)
+            summary, _ = receive(self._channel)
         except (TimeoutError, BlockingIOError):
             return None
         except (EOFError, OSError) as error:
             raise self._gone() from error
         finally:
             self._channel.settimeout(None)
-        assert isinstance(done, Done)
-        return done
+        assert isinstance(summary, SaveSummary)
+        return summary
 
     def close(self) -> None:
         """End it after what is under way; it needs nobody to wait for it."""
@@ -135,7 +135,7 @@ class ThreadHand:
         except OSError as error:
             raise CheckpointError(str(error)) from error
         self._orders: queue.Queue[Order | None] = queue.Queue()
-        self._done: queue.Queue[Done] = queue.Queue()
+        self._done: queue.Queue[SaveSummary] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="checkpoint-writer", daemon=True)
         self._thread.start()
 
@@ -147,7 +147,7 @@ class ThreadHand:
         """Persist what lies in the buffer."""
         self._orders.put(order)
 
-    def wait(self, timeout_s: float) -> Done | None:
+    def wait(self, timeout_s: float) -> SaveSummary | None:
         """Return how the order ended; None when it has not within the time."""
         try:
             return self._done.get(timeout=max(timeout_s, 1e-6))
@@ -165,7 +165,7 @@ class ThreadHand:
             self._done.put(self._persister.persist(order))
 
 
-def _refusal(ready: Done | None) -> CheckpointError:
+def _refusal(ready: SaveSummary | None) -> CheckpointError:
     if ready is None:
         return CheckpointError("the writer process did not start: the storage does not answer")
     return FolderInUse(ready.error) if ready.in_use else CheckpointError(ready.error)

@@ -12,7 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from assistant.display import line
-from assistant.logs.merged import Place
+from assistant.logs.merged import LinePlace
 from assistant.tui.log_pattern import Highlighter
 from assistant.tui.log_rows import Cited, LogRow
 
@@ -157,7 +157,7 @@ KEPT = 500
 class LogStrips:
     """Rows by number, and their lines of the screen."""
 
-    def __init__(self, look: Callable[[], Look], cited: dict[Place, Cited]) -> None:
+    def __init__(self, look: Callable[[], Look], cited: dict[LinePlace, Cited]) -> None:
         """Begin with no rows.
 
         Args:
