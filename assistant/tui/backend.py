@@ -39,7 +39,7 @@ from assistant.tui.words import hindrance
 if TYPE_CHECKING:
     from textual.message import Message
 
-    from assistant.agent.answer import Source
+    from assistant.agent.answer import AnswerSource
     from assistant.content.playbooks import Playbook
     from assistant.engine import Engine
     from assistant.policy import Mode
@@ -156,7 +156,7 @@ class Desk:
         """Let the agent answer a question, and tell what it looks at and what it says meanwhile."""
         mark = time.monotonic()
 
-        def heard(what: Source | str) -> None:
+        def listener(what: AnswerSource | str) -> None:
             nonlocal mark
             self._wanted(number)
             took_s, mark = time.monotonic() - mark, time.monotonic()
@@ -170,7 +170,7 @@ class Desk:
             try:
                 agent, mark = self._ready(), time.monotonic()
                 self._wanted(number)
-                told: Message = Answered(number, agent.ask(question, heard=heard))
+                told: Message = Answered(number, agent.ask(question, listener=listener))
             except Exception as error:
                 if number not in self._unwanted:
                     self._tell(NotAnswered(number, str(error) or type(error).__name__))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from textual.message_pump import MessagePump
     from textual.screen import Screen
 
-    from assistant.agent.answer import Answer, Source
+    from assistant.agent.answer import Answer, AnswerSource
     from assistant.tui.about_recovery import RecoverySeen
     from assistant.tui.about_undo import SeenUndo
     from assistant.tui.sessions import Entry
@@ -86,7 +86,7 @@ class AgentReady(Message):
 class Looked(Message):
     """The agent made a reading call for a question."""
 
-    def __init__(self, question: int, source: Source, took_s: float | None = None) -> None:
+    def __init__(self, question: int, source: AnswerSource, took_s: float | None = None) -> None:
         super().__init__()
         self.question, self.source, self.took_s = question, source, took_s
 

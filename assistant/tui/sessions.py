@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assistant.agent.answer import Answer, Kind, Proposal, Source
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.agent.wording import cut
 from assistant.errors import InputError, UsageError
 from assistant.private_files import open_private, private_folder
@@ -226,12 +226,12 @@ def _from_line(line: bytes) -> Entry | None:
 def _answer(found: Mapping[str, Any]) -> Answer:
     return Answer(
         str(found["text"]),
-        Kind(found["kind"]),
+        AnswerKind(found["kind"]),
         str(found["mode"]),
         str(found.get("intent", "")),
         float(found.get("confidence", 1.0)),
         tuple(
-            Source(int(one["number"]), str(one["tool"]), dict(one["arguments"]), one.get("value"), str(one.get("error", "")))
+            AnswerSource(int(one["number"]), str(one["tool"]), dict(one["arguments"]), one.get("value"), str(one.get("error", "")))
             for one in found.get("sources", ())
         ),
         tuple(int(number) for number in found.get("evidence", ())),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.agent.answer import Answer, Kind, Proposal, Source
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.errors import UsageError
 from assistant.tui.export import exported
 from assistant.tui.sessions import KEPT, MOST_TYPED, MOST_VALUE, TYPED_KEPT, Entry, Talks, What
@@ -23,11 +23,11 @@ from tests.tui.waiting import until
 SECRET = "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 ANSWER = Answer(
     "Job 1: ecc_error [1].\nWhat shows it:\n  ```[red]*bold*</b>\n  1. loss ![x](http://evil)",
-    Kind.PROPOSAL,
+    AnswerKind.PROPOSAL,
     "semantic",
     "explain_job",
     0.99,
-    (Source(1, "show_job", {"job": "1"}, {"state": "failed"}), Source(2, "tail_log", {"job": "1"}, None, "no log yet")),
+    (AnswerSource(1, "show_job", {"job": "1"}, {"state": "failed"}), AnswerSource(2, "tail_log", {"job": "1"}, None, "no log yet")),
     (3, 4),
     (1,),
     (Proposal("cordon_node", {"node": "node02"}, "scontrol update NodeName=node02 State=DRAIN", 7),),
@@ -86,7 +86,7 @@ def test_rubbish_between_lines_is_left_out(talks: Talks, rubbish: bytes) -> None
 
 
 def test_no_secret_gets_into_a_file(talks: Talks) -> None:
-    source = Source(1, "tail_log", {"job": "1"}, f"env: {SECRET}")
+    source = AnswerSource(1, "tail_log", {"job": "1"}, f"env: {SECRET}")
     talks.add("night", Entry(START, What.SAID, 1, f"I set {SECRET}, why does it fail?"))
     talks.add("night", Entry(START, What.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
     talks.add_typed(f"why {SECRET}")
@@ -96,7 +96,7 @@ def test_no_secret_gets_into_a_file(talks: Talks) -> None:
 
 
 def test_a_long_source_is_cut(talks: Talks) -> None:
-    source = Source(1, "tail_log", {"job": "1"}, "line\n" * 100_000)
+    source = AnswerSource(1, "tail_log", {"job": "1"}, "line\n" * 100_000)
     talks.add("night", Entry(START, What.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
     (kept,) = talks.entries("night")
     assert kept.answer is not None

@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
 
-from assistant.agent.answer import Answer, Source
+from assistant.agent.answer import Answer, AnswerSource
 from assistant.display import line
 from assistant.tui.sessions import Entry, What
 from assistant.tui.widgets.exchange import Exchange
@@ -72,7 +72,7 @@ class Conversation(VerticalScroll):
         # whoever says something wants to see what comes of it, wherever they had scrolled to
         self.anchor()
 
-    async def looked(self, question: int, source: Source, took_s: float | None = None) -> None:
+    async def looked(self, question: int, source: AnswerSource, took_s: float | None = None) -> None:
         """Show a reading call of the agent."""
         if question in self._shown:
             await self._shown[question].looked(source, took_s)

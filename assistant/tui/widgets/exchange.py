@@ -12,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
-from assistant.agent.answer import Answer, Kind, Source
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource
 from assistant.display import block, line
 from assistant.tui.messages import OpenIncident
 from assistant.tui.widgets.looked import Looked
@@ -60,7 +60,7 @@ class Exchange(Vertical):
         self.waits = False
         self._thinking.remove_class("-shown")
 
-    async def looked(self, source: Source, took_s: float | None = None) -> None:
+    async def looked(self, source: AnswerSource, took_s: float | None = None) -> None:
         """Show a reading call."""
         await self.mount(Looked(source, took_s), before=self._thinking)
 
@@ -164,7 +164,7 @@ def _parts(answer: Answer) -> list[Widget]:
     if answer.options:
         parts.append(Options(answer.options))
     parts += [ProposalCard(one) for one in answer.proposals]
-    if answer.kind is Kind.REFUSED and not answer.proposals:
+    if answer.kind is AnswerKind.REFUSED and not answer.proposals:
         parts.append(Static("Refused.", classes="note"))
     if answer.evidence or answer.incidents:
         parts.append(Rests(answer))
