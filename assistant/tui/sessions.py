@@ -34,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 _TYPED = ".typed"
 
 
-class What(StrEnum):
+class EntryKind(StrEnum):
     """What an entry is."""
 
     SAID = "said"
@@ -49,18 +49,18 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SessionEntry:
     """One thing that was said or came of it."""
 
     at: datetime
-    what: What
+    what: EntryKind
     question: int
     """Which exchange of the conversation it belongs to."""
     text: str = ""
     answer: Answer | None = None
 
 
-class Kept(NamedTuple):
+class SavedSession(NamedTuple):
     """A conversation that lies in the folder."""
 
     name: str
@@ -74,15 +74,15 @@ class Talks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def names(self) -> list[Kept]:
+    def names(self) -> list[SavedSession]:
         """Return what is kept, the newest first."""
-        found = []
+        sessions = []
         for path in self.folder.glob("*.jsonl") if self.folder.is_dir() else ():
             try:
-                found.append(Kept(path.stem, datetime.fromtimestamp(path.stat().st_mtime).astimezone()))
+                sessions.append(SavedSession(path.stem, datetime.fromtimestamp(path.stat().st_mtime).astimezone()))
             except OSError:  # another chat removed it meanwhile
                 continue
-        return sorted(found, key=lambda one: (one.at, one.name), reverse=True)
+        return sorted(sessions, key=lambda session: (session.at, session.name), reverse=True)
 
     def free_name(self, now: datetime) -> str:
         """Return a name that no conversation has, by the time."""
@@ -99,16 +99,16 @@ class Talks:
         Raises:
             UsageError: There is none of that name, or none at all.
         """
-        kept = [one.name for one in self.names()]
-        if name and checked(name) in kept:
+        names = [session.name for session in self.names()]
+        if name and checked(name) in names:
             return name
-        if not kept:
+        if not names:
             raise UsageError("there is no conversation to go on with yet")
         if name:
-            raise UsageError(f"there is no conversation {name!r}; the newest: {', '.join(kept[:5])}")
-        return kept[0]
+            raise UsageError(f"there is no conversation {name!r}; the newest: {', '.join(names[:5])}")
+        return names[0]
 
-    def add(self, name: str, entry: Entry) -> None:
+    def add(self, name: str, entry: SessionEntry) -> None:
         """Write an entry; with the first of a conversation the oldest ones beyond those kept are removed."""
         path = self._path(name)
         fresh = not path.exists()
@@ -117,7 +117,7 @@ class Talks:
             for old in self.names()[KEPT:]:
                 self._path(old.name).unlink(missing_ok=True)
 
-    def entries(self, name: str) -> list[Entry]:
+    def entries(self, name: str) -> list[SessionEntry]:
         """Return what a conversation holds, oldest first; lines that cannot be read are left out.
 
         Raises:
@@ -184,10 +184,10 @@ def _lines(path: Path) -> Iterator[bytes]:
     yield from found[int(size > MOST_READ) : -1]
 
 
-def _to_line(entry: Entry) -> bytes:
+def _to_line(entry: SessionEntry) -> bytes:
     answer = entry.answer
     if answer is not None:
-        answer = replace(answer, sources=tuple(replace(one, value=_capped(one.value)) for one in answer.sources))
+        answer = replace(answer, sources=tuple(replace(source, value=_capped(source.value)) for source in answer.sources))
     return _dumped(redact_value(to_json(replace(entry, answer=answer))))
 
 
@@ -208,13 +208,13 @@ def _loaded(line: bytes) -> Any:
         return None
 
 
-def _from_line(line: bytes) -> Entry | None:
+def _from_line(line: bytes) -> SessionEntry | None:
     try:
         found = json.loads(line)
         answer = found.get("answer")
-        return Entry(
+        return SessionEntry(
             datetime.fromisoformat(found["at"]),
-            What(found["what"]),
+            EntryKind(found["what"]),
             int(found["question"]),
             str(found["text"]),
             _answer(answer) if answer is not None else None,

@@ -86,8 +86,8 @@ class SeenApproval:
 
     def same_change(self, other: SeenApproval) -> bool:
         """Tell whether a yes to one is a yes to the other: the same call, commands, digest and rule."""
-        mine, its = self.approval, other.approval
-        return (mine.id, mine.call, mine.digest, self.command) == (its.id, its.call, its.digest, other.command)
+        own, its = self.approval, other.approval
+        return (own.id, own.call, own.digest, self.command) == (its.id, its.call, its.digest, other.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class StoreSeen:
     @property
     def unfinished(self) -> int:
         """How many incidents are not over."""
-        return sum(not one.incident.state.ended for one in self.incidents)
+        return sum(not incident.incident.state.ended for incident in self.incidents)
 
     @property
     def handed_over(self) -> int:

@@ -18,7 +18,7 @@ from assistant.policy import Mode
 from assistant.schedulers.simulated_run import Run
 from assistant.tui.messages import Drafted
 from assistant.tui.screens.approval import ApprovalScreen
-from assistant.tui.sessions import Entry, What
+from assistant.tui.sessions import EntryKind, SessionEntry
 from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier
 from assistant.tui.widgets.exchange import BEGUN, Exchange
 from assistant.tui.widgets.looked import Looked
@@ -373,7 +373,10 @@ async def test_a_long_conversation_lays_out_only_its_end_and_the_rest_when_asked
     )
     kept = []
     for number in range(1, 501):
-        kept += [Entry(START, What.SAID, number, f"question {number}"), Entry(START, What.ANSWERED, number, answer=told)]
+        kept += [
+            SessionEntry(START, EntryKind.SAID, number, f"question {number}"),
+            SessionEntry(START, EntryKind.ANSWERED, number, answer=told),
+        ]
     async with opened(broken) as (app, pilot):
         talk = conversation(app)
         await talk.replace(kept)
