@@ -31,7 +31,7 @@ class SeenNode:
     lease: Lease | None
     """Our cordon; None where there is none, or where the reason is somebody else's."""
     score: Score | None
-    """How it stands in the ledger; None for a node that was part of no failure."""
+    """Score of the node in the ledger; None for a node that was part of no failure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class SeenStep:
     verify: bool
     why: str
     found: str
-    """What came of it, in short."""
+    """Outcome of the step, in short."""
     expects: str = ""
     """What it waits to be told, and how long; empty for a step that is made once."""
     calls: tuple[int, ...] = ()
@@ -120,28 +120,28 @@ def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[SeenCall]) 
     from assistant.recover.playbook import play
 
     order = tuple(entry.name for entry in book.entries)
-    by_key = {one.call.step: one for one in calls if one.call.step}
-    made: dict[str, tuple[SeenCall, ...]] = {}
-    for one in calls:
-        if one.call.step:
-            name = _entry_of(one.call.step)
-            made[name] = (*made.get(name, ()), one)
+    by_key = {seen_call.call.step: seen_call for seen_call in calls if seen_call.call.step}
+    calls_by_entry: dict[str, tuple[SeenCall, ...]] = {}
+    for seen_call in calls:
+        if seen_call.call.step:
+            name = _entry_of(seen_call.call.step)
+            calls_by_entry[name] = (*calls_by_entry.get(name, ()), seen_call)
     running = play(book, values, look_s=0)
     try:
-        wanted = next(running)
+        step = next(running)
         for _ in range(MOST_CALLS):
-            known = by_key.get(wanted.key)
-            if known is None or known.outcome is None:
-                return Standing(made, _entry_of(wanted.key), "", order)
-            wanted = running.send(known.outcome)
+            recorded = by_key.get(step.key)
+            if recorded is None or recorded.outcome is None:
+                return Standing(calls_by_entry, _entry_of(step.key), "", order)
+            step = running.send(recorded.outcome)
     except StopIteration as stop:
-        return Standing(made, None, f"ended {stop.value.state}: {stop.value.note}", order)
+        return Standing(calls_by_entry, None, f"ended {stop.value.state}: {stop.value.note}", order)
     except NightshiftError:
         # the file is another one than the one that was played
-        return Standing(made, None, "", order)
+        return Standing(calls_by_entry, None, "", order)
     finally:
         running.close()
-    return Standing(made, None, "", order)
+    return Standing(calls_by_entry, None, "", order)
 
 
 def _entry_of(key: str) -> str:
@@ -160,7 +160,7 @@ def _seen(entry: Step | Verify, standing: Standing, values: Mapping[str, Any], *
         calls[-1].call.why if calls and not expects else foretold(entry.why, values),
         found_by(calls),
         expects,
-        tuple(one.call.id for one in calls),
+        tuple(seen_call.call.id for seen_call in calls),
     )
 
 
@@ -191,7 +191,7 @@ def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: Standing) -> 
         return At.NEXT if not standing.over and standing.now in standing.order and _after(entry.name, standing) else At.SKIPPED
     if entry.expect:
         return At.DONE if _status(calls[-1].outcome) == entry.expect else At.FAILED
-    return At.FAILED if turn or any(one.outcome is not None and not one.outcome.ok for one in calls) else At.DONE
+    return At.FAILED if turn or any(seen_call.outcome is not None and not seen_call.outcome.ok for seen_call in calls) else At.DONE
 
 
 def _after(name: str, standing: Standing) -> bool:
@@ -205,9 +205,11 @@ def _status(outcome: Outcome | None) -> str:
 
 def found_by(calls: Sequence[SeenCall]) -> str:
     """Return what calls found, in a few words: the last of a verify's looks, each of a step's items."""
-    told = [_short(one.outcome) for one in calls if one.outcome is not None]
-    looked = len({one.call.step.partition("#")[0] for one in calls if one.call.step}) == 1 and len(told) > 1
-    return f"{told[-1]} ({len(told)} looks)" if looked else "; ".join(dict.fromkeys(filter(None, told)))
+    findings = [_short(seen_call.outcome) for seen_call in calls if seen_call.outcome is not None]
+    is_looping = (
+        len({seen_call.call.step.partition("#")[0] for seen_call in calls if seen_call.call.step}) == 1 and len(findings) > 1
+    )
+    return f"{findings[-1]} ({len(findings)} looks)" if is_looping else "; ".join(dict.fromkeys(filter(None, findings)))
 
 
 def _short(outcome: Outcome) -> str:

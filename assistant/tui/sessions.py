@@ -123,8 +123,8 @@ class Talks:
         Raises:
             InputError: The file cannot be read.
         """
-        found = (_from_line(line) for line in _lines(self._path(name)))
-        return [entry for entry in found if entry is not None]
+        parsed = (_from_line(line) for line in _lines(self._path(name)))
+        return [entry for entry in parsed if entry is not None]
 
     def typed(self) -> list[str]:
         """Return what was typed in all conversations, oldest first."""
@@ -137,8 +137,8 @@ class Talks:
             shorter = path.with_suffix(f".{os.getpid()}")
             _append(shorter, b"\n".join(lines) + b"\n")
             shorter.replace(path)
-        found = (_loaded(line) for line in lines)
-        return [text for text in found if isinstance(text, str)]
+        parsed = (_loaded(line) for line in lines)
+        return [text for text in parsed if isinstance(text, str)]
 
     def add_typed(self, text: str) -> None:
         """Keep a line that was typed."""
@@ -177,11 +177,11 @@ def _lines(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - MOST_READ))
-            found = file.read(MOST_READ).split(b"\n")
+            lines = file.read(MOST_READ).split(b"\n")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     # what stands behind the last newline was cut short, what stands first in a part of a file as well
-    yield from found[int(size > MOST_READ) : -1]
+    yield from lines[int(size > MOST_READ) : -1]
 
 
 def _to_line(entry: SessionEntry) -> bytes:
@@ -210,44 +210,44 @@ def _loaded(line: bytes) -> Any:
 
 def _from_line(line: bytes) -> SessionEntry | None:
     try:
-        found = json.loads(line)
-        answer = found.get("answer")
+        record = json.loads(line)
+        answer = record.get("answer")
         return SessionEntry(
-            datetime.fromisoformat(found["at"]),
-            EntryKind(found["what"]),
-            int(found["question"]),
-            str(found["text"]),
+            datetime.fromisoformat(record["at"]),
+            EntryKind(record["what"]),
+            int(record["question"]),
+            str(record["text"]),
             _answer(answer) if answer is not None else None,
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _answer(found: Mapping[str, Any]) -> Answer:
+def _answer(record: Mapping[str, Any]) -> Answer:
     return Answer(
-        str(found["text"]),
-        AnswerKind(found["kind"]),
-        str(found["mode"]),
-        str(found.get("intent", "")),
-        float(found.get("confidence", 1.0)),
+        str(record["text"]),
+        AnswerKind(record["kind"]),
+        str(record["mode"]),
+        str(record.get("intent", "")),
+        float(record.get("confidence", 1.0)),
         tuple(
-            AnswerSource(int(one["number"]), str(one["tool"]), dict(one["arguments"]), one.get("value"), str(one.get("error", "")))
-            for one in found.get("sources", ())
+            AnswerSource(int(row["number"]), str(row["tool"]), dict(row["arguments"]), row.get("value"), str(row.get("error", "")))
+            for row in record.get("sources", ())
         ),
-        tuple(int(number) for number in found.get("evidence", ())),
-        tuple(int(number) for number in found.get("incidents", ())),
+        tuple(int(number) for number in record.get("evidence", ())),
+        tuple(int(number) for number in record.get("incidents", ())),
         tuple(
             Proposal(
-                str(one["tool"]),
-                dict(one["arguments"]),
-                str(one["preview"]),
-                one.get("approval"),
-                str(one.get("why_not", "")),
-                str(one.get("digest", "")),
+                str(row["tool"]),
+                dict(row["arguments"]),
+                str(row["preview"]),
+                row.get("approval"),
+                str(row.get("why_not", "")),
+                str(row.get("digest", "")),
             )
-            for one in found.get("proposals", ())
+            for row in record.get("proposals", ())
         ),
-        tuple(str(option) for option in found.get("options", ())),
-        tuple(str(note) for note in found.get("notes", ())),
-        begun=str(found.get("begun", "")),
+        tuple(str(option) for option in record.get("options", ())),
+        tuple(str(note) for note in record.get("notes", ())),
+        begun=str(record.get("begun", "")),
     )
