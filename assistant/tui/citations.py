@@ -22,7 +22,7 @@ _NAMED = re.compile(r"\b([\w-]{1,255}\.(?:log|jsonl)):(\d{1,12})(?:: ([^;]+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CitedPlace:
     """A file to be shown, at a line."""
 
     path: Path
@@ -35,7 +35,7 @@ class Place:
     """With whose rights it is read; empty: with our own."""
 
 
-def place_of(snapshot: IncidentSeen, citation: Citation, folder: Path) -> Place:
+def place_of(snapshot: IncidentSeen, citation: Citation, folder: Path) -> CitedPlace:
     """Return where a cited line is read.
 
     Args:
@@ -49,9 +49,9 @@ def place_of(snapshot: IncidentSeen, citation: Citation, folder: Path) -> Place:
     cited = _cited(snapshot, citation.file)
     if citation.file == "metrics.jsonl":
         path = snapshot.job.work_dir / "metrics.jsonl" if snapshot.job is not None and snapshot.job.work_dir is not None else None
-        return Place(_there(path, citation.file), citation.file, citation.line, cited, snapshot.account)
+        return CitedPlace(_there(path, citation.file), citation.file, citation.line, cited, snapshot.account)
     if (noted := _noted(snapshot, citation.file)) is not None:
-        return Place(_there(noted, citation.file), citation.file, citation.line, cited, snapshot.account)
+        return CitedPlace(_there(noted, citation.file), citation.file, citation.line, cited, snapshot.account)
     text = _kept(snapshot, citation.file)
     if text is None:
         return log_of(snapshot, citation.line)
@@ -60,16 +60,16 @@ def place_of(snapshot: IncidentSeen, citation: Citation, folder: Path) -> Place:
     marks = tuple(
         replace(mark, line=_number(lines, cited_line)) for mark, cited_line in zip(cited, _of(snapshot, citation.file), strict=True)
     )
-    return Place(written(folder, f"incident-{snapshot.incident.id}-{citation.file}", text), citation.file, line, marks)
+    return CitedPlace(written(folder, f"incident-{snapshot.incident.id}-{citation.file}", text), citation.file, line, marks)
 
 
-def log_of(snapshot: IncidentSeen, line: int | None = None) -> Place:
+def log_of(snapshot: IncidentSeen, line: int | None = None) -> CitedPlace:
     """Return where the job's log is read.
 
     Raises:
         InputError: It is not known, or no longer there.
     """
-    return Place(
+    return CitedPlace(
         _there(snapshot.log, "the job's log"),
         f"log of job {snapshot.incident.job}",
         line,
@@ -78,10 +78,10 @@ def log_of(snapshot: IncidentSeen, line: int | None = None) -> Place:
     )
 
 
-def text_place(folder: Path, name: str, text: str) -> Place:
+def text_place(folder: Path, name: str, text: str) -> CitedPlace:
     """Return where a text can be read whole."""
     safe = re.sub(r"[^\w.-]+", "_", name)[:80]
-    return Place(written(folder, safe, text or "(empty)\n"), name)
+    return CitedPlace(written(folder, safe, text or "(empty)\n"), name)
 
 
 def first_place(snapshot: IncidentSeen) -> Citation | None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PANELS = {"incidents": "incidents", "waiting": "approvals", "happened": "happened", "jobs": "jobs", "nodes": "nodes"}
 
 
-class Commands:
+class SlashCommands:
     """Does what is typed; nothing here blocks."""
 
     def __init__(self, app: ChatApp, talk: Talk) -> None:

@@ -25,7 +25,7 @@ TITLES = {"loss": "loss", "grad_norm": "gradient norm", "seconds": "seconds per 
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MetricRun:
     """The steps of one job."""
 
     name: str
@@ -42,7 +42,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CurveMark:
     """Something that happened at a step."""
 
     step: int
@@ -60,9 +60,9 @@ class Mark:
 class CurvesSeen:
     """All that the curves of a job or an incident show."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[MetricRun, ...]
     """Oldest first: the job, then those that it was restarted as."""
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[CurveMark, ...] = ()
 
     def has(self, metric: str) -> bool:
         """Tell whether any point has a metric."""
@@ -93,11 +93,11 @@ def incident_curves(snapshot: IncidentSeen, previous: CurvesSeen | None = None) 
 def job_curves(job: Job, checkpoint: int | None = None, previous: CurvesSeen | None = None) -> CurvesSeen:
     """Return the curves of a job; `checkpoint` is the step of its newest healthy one."""
     run = job_run(job, {run_before.path: run_before for run_before in previous.runs} if previous is not None else {})
-    marks = [Mark(checkpoint, "last checkpoint", "success")] if checkpoint is not None else []
+    marks = [CurveMark(checkpoint, "last checkpoint", "success")] if checkpoint is not None else []
     return CurvesSeen((run,), (*_spike_mark(run.points, None), *marks))
 
 
-def job_run(job: Job, runs_by_path: dict[Path | None, Run]) -> Run:
+def job_run(job: Job, runs_by_path: dict[Path | None, MetricRun]) -> MetricRun:
     """Return the steps of a job, of its log or else of the metrics.jsonl in its folder."""
     metrics = [job.work_dir / "metrics.jsonl"] if job.work_dir is not None else []
     with reading_as(job.account):
@@ -105,9 +105,9 @@ def job_run(job: Job, runs_by_path: dict[Path | None, Run]) -> Run:
     return replace(run, account=job.account)
 
 
-def _run(name: str, paths: Sequence[Path], runs_by_path: dict[Path | None, Run]) -> Run:
+def _run(name: str, paths: Sequence[Path], runs_by_path: dict[Path | None, MetricRun]) -> MetricRun:
     if not paths:
-        return Run(name, None, note="where it logs is not known")
+        return MetricRun(name, None, note="where it logs is not known")
     tried = []
     for path in paths:
         run = runs_by_path.get(path)
@@ -117,7 +117,7 @@ def _run(name: str, paths: Sequence[Path], runs_by_path: dict[Path | None, Run])
     return tried[0]
 
 
-def read_run(name: str, path: Path) -> Run:
+def read_run(name: str, path: Path) -> MetricRun:
     """Return the steps that a log or a metrics.jsonl shows; a file that cannot be read is a run without points that says why."""
     from assistant.logs.lines import Lines
     from assistant.logs.metrics import metric_points
@@ -126,13 +126,13 @@ def read_run(name: str, path: Path) -> Run:
     try:
         raw, begin, grows = _end_of(path)
     except (OSError, InputError) as error:
-        return Run(name, path, note=getattr(error, "strerror", None) or str(error), stamp=stamp)
+        return MetricRun(name, path, note=getattr(error, "strerror", None) or str(error), stamp=stamp)
     points = tuple(metric_points(Lines([(1, raw)])))
     cut = f"the last {MOST_BYTES >> 20} MiB of {path.name}" if begin else ""
-    return Run(name, path, points, cut if points else NO_STEPS, stamp, begin + len(raw) if grows else 0)
+    return MetricRun(name, path, points, cut if points else NO_STEPS, stamp, begin + len(raw) if grows else 0)
 
 
-def read_on(run: Run, path: Path) -> Run:
+def read_on(run: MetricRun, path: Path) -> MetricRun:
     """Return a run with the steps that its file got since; as it is when nothing came, read anew when the file is another one."""
     from assistant.logs.lines import Lines
     from assistant.logs.metrics import metric_points
@@ -188,18 +188,18 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _incident_marks(snapshot: IncidentSeen, points: Sequence[MetricPoint]) -> Iterator[Mark]:
+def _incident_marks(snapshot: IncidentSeen, points: Sequence[MetricPoint]) -> Iterator[CurveMark]:
     diagnosis = snapshot.diagnosis
     yield from _spike_mark(points, diagnosis.spike_step if diagnosis is not None else None)
     last = points[-1].step if points else None
     failed = diagnosis.step if diagnosis is not None and diagnosis.step is not None else last
     if failed is not None:
         word = "failed" if snapshot.incident.kind in (EventKind.JOB_ENDED, EventKind.NODE_DOWN) else "last step seen"
-        yield Mark(failed, "hang" if snapshot.hung else word, "error")
+        yield CurveMark(failed, "hang" if snapshot.hung else word, "error")
     if snapshot.times.restart_step is not None:
-        yield Mark(snapshot.times.restart_step, "restarted from", "success")
+        yield CurveMark(snapshot.times.restart_step, "restarted from", "success")
     elif (step := _checkpoint_step(snapshot)) is not None:
-        yield Mark(step, "last checkpoint", "success")
+        yield CurveMark(step, "last checkpoint", "success")
 
 
 def _checkpoint_step(snapshot: IncidentSeen) -> int | None:
@@ -211,13 +211,13 @@ def _checkpoint_step(snapshot: IncidentSeen) -> int | None:
     return None
 
 
-def _spike_mark(points: Sequence[MetricPoint], step: int | None) -> list[Mark]:
+def _spike_mark(points: Sequence[MetricPoint], step: int | None) -> list[CurveMark]:
     from assistant.logs.spikes import find_spike
 
     if step is None:
         spike = find_spike(points)
         step = spike.step if spike is not None else None
-    return [Mark(step, "spike", "warning")] if step is not None else []
+    return [CurveMark(step, "spike", "warning")] if step is not None else []
 
 
 def runs_of(points: Sequence[MetricPoint]) -> list[Sequence[MetricPoint]]:

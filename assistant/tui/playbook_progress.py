@@ -84,7 +84,7 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
         "The file has changed since it was chosen: steps may differ." if begun and book.digest != incident.playbook_digest else ""
     )
     values = _values(incident, diagnosis, job)
-    standing = Standing({}, None, "")
+    standing = PlaybookStanding({}, None, "")
     if begun:
         standing = replace(stand(book, values, calls), over=incident.state.ended)
     steps = tuple(_seen(entry, standing, values, begun=begun) for entry in book.entries)
@@ -100,8 +100,8 @@ def _values(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Mappin
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a playbook came."""
+class PlaybookStanding:
+    """Progress of a playbook: the calls made, the entry whose turn it is, and how it ended."""
 
     made: Mapping[str, tuple[SeenCall, ...]]
     """Calls of each entry, by its name."""
@@ -115,7 +115,7 @@ class Standing:
     """Whether nobody goes on with it."""
 
 
-def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[SeenCall]) -> Standing:
+def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[SeenCall]) -> PlaybookStanding:
     """Return how far a playbook came, by playing it with the outcomes of the calls that were made."""
     from assistant.recover.playbook import play
 
@@ -132,16 +132,16 @@ def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[SeenCall]) 
         for _ in range(MOST_CALLS):
             recorded = by_key.get(step.key)
             if recorded is None or recorded.outcome is None:
-                return Standing(calls_by_entry, _entry_of(step.key), "", order)
+                return PlaybookStanding(calls_by_entry, _entry_of(step.key), "", order)
             step = running.send(recorded.outcome)
     except StopIteration as stop:
-        return Standing(calls_by_entry, None, f"ended {stop.value.state}: {stop.value.note}", order)
+        return PlaybookStanding(calls_by_entry, None, f"ended {stop.value.state}: {stop.value.note}", order)
     except NightshiftError:
         # the file is another one than the one that was played
-        return Standing(calls_by_entry, None, "", order)
+        return PlaybookStanding(calls_by_entry, None, "", order)
     finally:
         running.close()
-    return Standing(calls_by_entry, None, "", order)
+    return PlaybookStanding(calls_by_entry, None, "", order)
 
 
 def _entry_of(key: str) -> str:
@@ -149,7 +149,7 @@ def _entry_of(key: str) -> str:
     return key.partition("[")[0].partition("#")[0]
 
 
-def _seen(entry: Step | Verify, standing: Standing, values: Mapping[str, Any], *, begun: bool) -> SeenStep:
+def _seen(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, begun: bool) -> SeenStep:
     calls = standing.made.get(entry.name, ())
     expects = f"until it says {entry.expect}, within {entry.within_min:g} min" if entry.expect else ""
     return SeenStep(
@@ -180,7 +180,7 @@ def foretold(why: str, values: Mapping[str, Any]) -> str:
     return REFERENCE.sub(known, why)
 
 
-def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: Standing) -> At:
+def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: PlaybookStanding) -> At:
     status = calls[-1].call.status if calls else None
     if status is CallStatus.DENIED:
         return At.FAILED
@@ -194,7 +194,7 @@ def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: Standing) -> 
     return At.FAILED if turn or any(seen_call.outcome is not None and not seen_call.outcome.ok for seen_call in calls) else At.DONE
 
 
-def _after(name: str, standing: Standing) -> bool:
+def _after(name: str, standing: PlaybookStanding) -> bool:
     return standing.now is not None and standing.order.index(name) > standing.order.index(standing.now)
 
 

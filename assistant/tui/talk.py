@@ -11,7 +11,7 @@ from assistant.agent.answer import Answer
 from assistant.display import line
 from assistant.errors import UsageError
 from assistant.tui.coalescing_worker import Lane
-from assistant.tui.commands import Commands
+from assistant.tui.commands import SlashCommands
 from assistant.tui.export import code, exported
 from assistant.tui.messages import Looked, NotAnswered, Noted, Resumed, Trouble, Typed
 from assistant.tui.sessions import EntryKind, SavedSession, SessionEntry, Talks, checked
@@ -50,7 +50,7 @@ class Talk:
             talks: Where it is kept; None keeps nothing.
         """
         self._app, self.name, self._talks = app, name, talks
-        self._commands = Commands(app, self)
+        self._commands = SlashCommands(app, self)
         self._lane = Lane("conversations", self._failed)
         self._number, self._written = 0, 0
         self._said = ""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 from textual.message import Message
 
 from assistant.tui.about_recovery import RecoverySeen
-from assistant.tui.citations import Place
+from assistant.tui.citations import CitedPlace
 from assistant.tui.messages import Latest
 
 
@@ -373,7 +373,7 @@ class CurvesRead(Latest):
 class PlaceFound(Message):
     """What the person wants to read lies there."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CitedPlace) -> None:
         super().__init__()
         self.place = place
 

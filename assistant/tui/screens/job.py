@@ -13,7 +13,7 @@ from assistant.display import line
 from assistant.nodeset import fold
 from assistant.records import Job
 from assistant.tui.about_incident import CheckpointsSeen, JobSeen, read_checkpoints, read_job
-from assistant.tui.citations import Place
+from assistant.tui.citations import CitedPlace
 from assistant.tui.curves import CurvesSeen, job_curves
 from assistant.tui.messages import Latest, OpenIncident, OpenNodes
 from assistant.tui.screens.tabbed import NotThere, Tabbed
@@ -148,7 +148,7 @@ class JobScreen(Tabbed):
         elif not job.log.is_file():
             self.notify(line(f"The log is not there: {job.log}"), severity="warning", markup=False)
         else:
-            self.show_place(Place(job.log, f"log of job {self.job}", account=job.account))
+            self.show_place(CitedPlace(job.log, f"log of job {self.job}", account=job.account))
 
     def action_why(self) -> None:
         """Ask the agent."""

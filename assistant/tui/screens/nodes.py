@@ -15,7 +15,7 @@ from textual.widgets import DataTable
 from assistant.display import line
 from assistant.nodeset import expand, fold
 from assistant.tui.about_nodes import HealthSeen, KernelSeen, NodesSeen, read_health, read_kernel, read_nodes
-from assistant.tui.citations import Place, text_place
+from assistant.tui.citations import CitedPlace, text_place
 from assistant.tui.messages import Latest, OpenIncident, OpenNodes
 from assistant.tui.screens.tabbed import Tabbed
 from assistant.tui.snapshot import ClusterSeen
@@ -48,7 +48,7 @@ class HealthRead(Message):
 class KernelRead(Message):
     """The kernel logs were read."""
 
-    def __init__(self, snapshot: KernelSeen, place: Place | None) -> None:
+    def __init__(self, snapshot: KernelSeen, place: CitedPlace | None) -> None:
         super().__init__()
         self.snapshot, self.place = snapshot, place
 
