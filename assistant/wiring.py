@@ -34,7 +34,7 @@ from assistant.watch.saves import SaveLimits
 from assistant.watch.watcher import Watcher
 
 if TYPE_CHECKING:
-    from assistant.agent.answer import Answer, Heard
+    from assistant.agent.answer import Answer, Listener
     from assistant.agent.chooser import ToolChooser
 
 
@@ -216,7 +216,7 @@ def chooser_for(site: Path | None = None) -> ToolChooser:
 class Agent(Protocol):
     """Answers questions one after the other."""
 
-    def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
+    def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
         """Answer one."""
         ...
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
-from assistant.agent.chooser import BlendedChooser, Choice, Intent, WordChooser, concepts, intents
+from assistant.agent.chooser import BlendedChooser, IntentChoice, QuestionIntent, WordChooser, concepts, intents
 from assistant.agent.reader import reader
 from assistant.agent.semantic import SemanticAgent
 from assistant.cli.agent_bench import load_cases
@@ -33,7 +33,7 @@ TOOLS = 60
 WARM_S, COLD_S, MORE_MS = 0.3, 1.5, 20.0
 
 
-def many(known: Mapping[str, Intent], wanted: int) -> dict[str, Intent]:
+def many(known: Mapping[str, QuestionIntent], wanted: int) -> dict[str, QuestionIntent]:
     """Return as many intents as wanted: the real ones, then others made from them, with words of their own."""
     found = dict(known)
     for number, intent in enumerate(cycle(known.values())):
@@ -45,7 +45,7 @@ def many(known: Mapping[str, Intent], wanted: int) -> dict[str, Intent]:
     return found
 
 
-def blended(words: WordChooser) -> Callable[[str], Sequence[Choice]]:
+def blended(words: WordChooser) -> Callable[[str], Sequence[IntentChoice]]:
     """Return the choice by words and, where the encoder works, by what was learnt from sentences."""
     learnt = reader(words)
     return words.choose if learnt is None else BlendedChooser(words, learnt.choose, name=learnt.name).choose

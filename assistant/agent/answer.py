@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Kind(StrEnum):
+class AnswerKind(StrEnum):
     """What sort of answer it is."""
 
     ANSWER = "answer"
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AnswerSource:
     """What an answer rests on: one reading call."""
 
     number: int
@@ -40,7 +40,7 @@ class Source:
         return f"{self.tool}({', '.join(f'{name}={_short(value)}' for name, value in self.arguments.items())})"
 
 
-Heard = Callable[[Source | str], None]
+Listener = Callable[[AnswerSource | str], None]
 """Is told of each reading call when it was made, and of text as a model says it, before it is held against the evidence; an empty
 text is a sign of life. What it raises ends the answer."""
 
@@ -66,14 +66,14 @@ class Answer:
     """An answer."""
 
     text: str
-    kind: Kind
+    kind: AnswerKind
     mode: str
     """`semantic`, or `model:<name>`."""
     intent: str = ""
     """What the question was taken for; empty with a model."""
     confidence: float = 1.0
     """0..1: of that reading."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[AnswerSource, ...] = ()
     evidence: tuple[int, ...] = ()
     """Ids of evidence in the store."""
     incidents: tuple[int, ...] = ()
@@ -88,5 +88,5 @@ class Answer:
 
 
 def _short(value: Any) -> str:
-    text = ",".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
+    text = ",".join(str(element) for element in value) if isinstance(value, (list, tuple)) else str(value)
     return text if len(text) <= 60 else f"{text[:59]}…"

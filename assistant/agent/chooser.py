@@ -50,7 +50,7 @@ _POINTING = {
 """Words that point to something said before."""
 
 
-class Choice(NamedTuple):
+class IntentChoice(NamedTuple):
     """One reading of a sentence."""
 
     intent: str
@@ -63,7 +63,7 @@ class ToolChooser(Protocol):
 
     name: str
 
-    def choose(self, sentence: str) -> Sequence[Choice]:
+    def choose(self, sentence: str) -> Sequence[IntentChoice]:
         """Return the readings, likeliest first.
 
         Args:
@@ -73,7 +73,7 @@ class ToolChooser(Protocol):
 
 
 @dataclass(frozen=True)
-class Intent:
+class QuestionIntent:
     """Something that may be asked for."""
 
     name: str
@@ -90,7 +90,7 @@ class Intent:
 
 @dataclass(frozen=True)
 class _IntentFile:
-    intent: tuple[Intent, ...]
+    intent: tuple[QuestionIntent, ...]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class _ConceptFile:
 
 
 @cache
-def intents(site: Path | None = None) -> Mapping[str, Intent]:
+def intents(site: Path | None = None) -> Mapping[str, QuestionIntent]:
     """Return every intent by name."""
     path = _file("questions.toml", site)
     more = _sentences(site)
@@ -117,7 +117,7 @@ def concepts(site: Path | None = None) -> Mapping[str, tuple[str, ...]]:
     for concept, words in build(_ConceptFile, read_toml(path), path).concept.items():
         for word in words.split():
             of[word if "-" in word else stem(word)].append(concept)
-    return {word: tuple(dict.fromkeys(found)) for word, found in of.items()}
+    return {word: tuple(dict.fromkeys(meanings)) for word, meanings in of.items()}
 
 
 @cache
@@ -125,8 +125,8 @@ def spelling(site: Path | None = None) -> Spelling:
     """Return what mends slips, by the words of the known sentences and of the concepts."""
     path = _file("concepts.toml", site)
     words = (*build(_ConceptFile, read_toml(path), path).concept.values(), _learned_words())
-    said = (says for intent in intents(site).values() for says in intent.says)
-    return Spelling(word for text in (*said, *words) for word in re.findall(r"(?<![{\w])[a-z]+(?![}\w])", text.lower()))
+    sentences = (says for intent in intents(site).values() for says in intent.says)
+    return Spelling(word for text in (*sentences, *words) for word in re.findall(r"(?<![{\w])[a-z]+(?![}\w])", text.lower()))
 
 
 class WordChooser:
@@ -134,23 +134,23 @@ class WordChooser:
 
     name = "words-1"
 
-    def __init__(self, known: Mapping[str, Intent], meant: Mapping[str, tuple[str, ...]]) -> None:
-        self._known, self._concepts = known, meant
-        bags = [(intent.name, self.bag(says)) for intent in known.values() for says in intent.says]
+    def __init__(self, intents_by_name: Mapping[str, QuestionIntent], concepts_by_word: Mapping[str, tuple[str, ...]]) -> None:
+        self._intents, self._concepts = intents_by_name, concepts_by_word
+        bags = [(intent.name, self.bag(says)) for intent in intents_by_name.values() for says in intent.says]
         spread: dict[str, set[str]] = defaultdict(set)
         for name, bag in bags:
             for feature in bag:
                 spread[feature].add(name)
         # a feature that many intents share says little about which one is meant
-        self._weight = {feature: math.log((1 + len(known)) / len(names)) for feature, names in spread.items()}
+        self._weight = {feature: math.log((1 + len(intents_by_name)) / len(names)) for feature, names in spread.items()}
         self._examples = [(name, self._scaled(bag)) for name, bag in bags]
         self._holding: dict[str, list[int]] = defaultdict(list)
         for number, (_, vector) in enumerate(self._examples):
             for feature in vector:
                 self._holding[feature].append(number)
-        names = {concept for found in meant.values() for concept in found}
-        self._cues = {name: [parsed(cue, names) for cue in intent.cues] for name, intent in known.items()}
-        most = math.log(1 + len(known))
+        names = {concept for group in concepts_by_word.values() for concept in group}
+        self._cues = {name: [parsed(cue, names) for cue in intent.cues] for name, intent in intents_by_name.items()}
+        most = math.log(1 + len(intents_by_name))
         self._telling = {
             feature[2:]: 0.3 + weight / most for feature, weight in self._weight.items() if feature[:2] in ("w ", "c ")
         }
@@ -160,7 +160,7 @@ class WordChooser:
         """Return the chooser of the shipped sentences, or the site's."""
         return cls(intents(site), concepts(site))
 
-    def choose(self, sentence: str) -> Sequence[Choice]:
+    def choose(self, sentence: str) -> Sequence[IntentChoice]:
         """Return the readings, likeliest first."""
         bag = self.bag(sentence)
         nearness, present = self._nearness(bag), self.present(sentence, bag)
@@ -168,7 +168,7 @@ class WordChooser:
             name: SHARPNESS * nearness.get(name, 0.0)
             + CUED * strength(self._cues[name], present, self._telling)
             - _misfit(intent, present)
-            for name, intent in self._known.items()
+            for name, intent in self._intents.items()
         }
         # a sentence that is like none of them must not be sure of the least unlike one
         return ranked(scores, doubt=DOUBT)
@@ -203,21 +203,21 @@ class WordChooser:
         sense: list[tuple[str, ...]] = []
         for word in words:
             root = word if word.startswith("{") else stem(word)
-            found = self._concepts.get(root, ())
+            meanings = self._concepts.get(root, ())
             little = 0.25 if word in _FILLERS else 1.0
             bag[f"w {root}"] = max(bag.get(f"w {root}", 0.0), little if not word.startswith("{") else 0.9)
-            for concept in found:
-                bag[f"c {concept}"] = 1.3 if len(found) == 1 else 0.9
-            if little == 1.0 or found:
-                sense.append(found or (root,))
-        for phrase, found in self._concepts.items():
+            for concept in meanings:
+                bag[f"c {concept}"] = 1.3 if len(meanings) == 1 else 0.9
+            if little == 1.0 or meanings:
+                sense.append(meanings or (root,))
+        for phrase, meanings in self._concepts.items():
             if "-" in phrase and f"-{phrase}-" in f"-{joined}-":
-                for concept in found:
+                for concept in meanings:
                     bag[f"c {concept}"] = 1.3
         for first, second in pairwise(sense):
-            for one in first:
-                for other in second:
-                    bag[f"b {one} {other}"] = 0.7
+            for earlier in first:
+                for later in second:
+                    bag[f"b {earlier} {later}"] = 0.7
         if words:
             bag[f"s {stem(words[0])}"] = 0.5
         for word in words:
@@ -237,30 +237,31 @@ class BlendedChooser:
     """Lets cues and a reader vote: the first know what needs a name, the other what words mean that nobody wrote down."""
 
     def __init__(
-        self, words: ToolChooser, meaning: Callable[[str], Sequence[Choice]], *, name: str, share: float = MEANING
+        self, words: ToolChooser, meaning: Callable[[str], Sequence[IntentChoice]], *, name: str, share: float = MEANING
     ) -> None:
         self._words, self._meaning, self._share = words, meaning, share
         self.name = f"{words.name}+{name}"
 
-    def choose(self, sentence: str) -> Sequence[Choice]:
+    def choose(self, sentence: str) -> Sequence[IntentChoice]:
         """Return the readings, likeliest first."""
         words = {choice.intent: choice.probability for choice in self._words.choose(sentence)}
-        meant = {choice.intent: choice.probability for choice in self._meaning(sentence)}
-        if not meant:
-            return [Choice(name, words[name]) for name in words]
+        meanings = {choice.intent: choice.probability for choice in self._meaning(sentence)}
+        if not meanings:
+            return [IntentChoice(name, words[name]) for name in words]
         scores = {
-            name: (1 - self._share) * math.log(max(probability, _FLOOR)) + self._share * math.log(max(meant.get(name, 0.0), _FLOOR))
+            name: (1 - self._share) * math.log(max(probability, _FLOOR))
+            + self._share * math.log(max(meanings.get(name, 0.0), _FLOOR))
             for name, probability in words.items()
         }
         return ranked(scores, doubt=DOUBTED)
 
 
-def ranked(scores: Mapping[str, float], *, doubt: float = -math.inf) -> Sequence[Choice]:
+def ranked(scores: Mapping[str, float], *, doubt: float = -math.inf) -> Sequence[IntentChoice]:
     """Return readings of logits, likeliest first; what `doubt` takes is lost to all of them."""
     top = max(*scores.values(), doubt)
     powers = {name: math.exp(score - top) for name, score in scores.items()}
     total = sum(powers.values()) + math.exp(doubt - top)
-    return [Choice(name, powers[name] / total) for name in sorted(powers, key=lambda name: -powers[name])]
+    return [IntentChoice(name, powers[name] / total) for name in sorted(powers, key=lambda name: -powers[name])]
 
 
 def _nearest(near: Sequence[float]) -> float:
@@ -268,14 +269,14 @@ def _nearest(near: Sequence[float]) -> float:
     return 0.7 * top[0] + 0.3 * sum(top) / NEAREST
 
 
-def _misfit(intent: Intent, present: Set[str]) -> float:
+def _misfit(intent: QuestionIntent, present: Set[str]) -> float:
     """Return what speaks against an intent: names that it has no use for, or names that it needs and that are missing."""
     against = 0.0
     for slot in ("job", "node", "incident"):
-        there, needed = f"{{{slot}}}" in present, intent.needs.count(slot)
-        if there and not needed and slot not in intent.takes:
+        is_present, needed = f"{{{slot}}}" in present, intent.needs.count(slot)
+        if is_present and not needed and slot not in intent.takes:
             against += FOREIGN
-        if needed and not there:
+        if needed and not is_present:
             against += MISSING
     if intent.needs.count("job") > 1 and "{job}2" not in present:
         against += FOREIGN
@@ -301,8 +302,8 @@ def _learned_words() -> str:
 
 
 def _slotted(line: str) -> str:
-    for theirs, ours in (("{job2}", "{job}"), ("{node2}", "{node}"), ("{nodes}", "{node}"), ("{word}", "{text}")):
-        line = line.replace(theirs, ours)
+    for slot, replacement in (("{job2}", "{job}"), ("{node2}", "{node}"), ("{nodes}", "{node}"), ("{word}", "{text}")):
+        line = line.replace(slot, replacement)
     return re.sub(r"\{(?!job|node|incident|text)\w+\}", "50", line)
 
 

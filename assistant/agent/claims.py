@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assistant.agent.answer import Source
+from assistant.agent.answer import AnswerSource
 
 _STATES = {
     "running": ("running",),
@@ -50,27 +50,27 @@ RIVALS = ("rivals", "seen_before")
 """Parts of a diagnosis that hold other reasons than its own."""
 
 
-class Records:
+class SourceRecords:
     """What the tools returned, by the names in it."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[AnswerSource]) -> None:
         self._by_source = [(source, list(_records(source))) for source in sources if not source.error and source.value is not None]
 
     def about(self, names: Sequence[str], cited: frozenset[int]) -> list[str]:
         """Return the texts of the records that name one of these; of the cited sources alone where there are some."""
-        chosen = [pair for pair in self._by_source if pair[0].number in cited] or self._by_source
-        found = [text for _, records in chosen for record_names, text in records if record_names & set(names)]
-        return found or [text for source, _ in chosen for text in [_told(source.value)]]
+        pairs = [pair for pair in self._by_source if pair[0].number in cited] or self._by_source
+        texts = [text for _, records in pairs for record_names, text in records if record_names & set(names)]
+        return texts or [text for source, _ in pairs for text in [_as_text(source.value)]]
 
 
-def faults(sentence: str, cited: frozenset[int], records: Records, said: str) -> Iterator[str]:
+def faults(sentence: str, cited: frozenset[int], records: SourceRecords, question: str) -> Iterator[str]:
     """Yield what a sentence says of the state or the reason of something that its records do not say.
 
     Args:
         sentence: Without its citations and quotes.
         cited: Numbers of the sources that it cites.
         records: What the tools returned.
-        said: The question, small letters: what stands there may be repeated.
+        question: The question, small letters: what stands there may be repeated.
     """
     subjects = _NAME.findall(sentence)
     about: list[str] | None = None
@@ -84,25 +84,25 @@ def faults(sentence: str, cited: frozenset[int], records: Records, said: str) ->
             yield f"state {match[0]!r}"
     for name in _REASON.findall(sentence):
         about = records.about(subjects, cited) if about is None else about
-        if about and name not in said and not any(_has(text, name) for text in about) and not _WEIGHED.search(sentence):
+        if about and name not in question and not any(_has(text, name) for text in about) and not _WEIGHED.search(sentence):
             yield f"reason {name!r}"
 
 
 def _stands(text: str, word: str) -> bool:
     if word == "failed" and _DIAGNOSED.search(text):
         return True
-    return any(_has(text, one) for one in _STATES[word])
+    return any(_has(text, form) for form in _STATES[word])
 
 
 def _has(text: str, word: str) -> bool:
     return re.search(rf"(?<![a-z0-9_]){re.escape(word)}(?![a-z0-9_])", text) is not None
 
 
-def _records(source: Source) -> Iterator[tuple[set[str], str]]:
+def _records(source: AnswerSource) -> Iterator[tuple[set[str], str]]:
     """Yield each object of what a tool returned, with the names that it holds itself; a call's arguments name the whole."""
-    asked = set(_names(list(source.arguments.values())))
-    if asked:
-        yield asked, _told(source.value)
+    argument_names = set(_names(list(source.arguments.values())))
+    if argument_names:
+        yield argument_names, _as_text(source.value)
     yield from _objects(source.value)
 
 
@@ -110,9 +110,9 @@ def _objects(value: Any) -> Iterator[tuple[set[str], str]]:
     if isinstance(value, Mapping):
         own = [item for key, item in value.items() if key not in RIVALS and not isinstance(item, Mapping)]
         names = set(
-            _names([item for item in own if not (isinstance(item, list) and any(isinstance(one, Mapping) for one in item))])
+            _names([item for item in own if not (isinstance(item, list) and any(isinstance(element, Mapping) for element in item))])
         )
-        yield names, _told(value)
+        yield names, _as_text(value)
         for key, item in value.items():
             if key not in RIVALS:
                 yield from _objects(item)
@@ -129,7 +129,7 @@ def _names(values: Sequence[Any]) -> Iterator[str]:
             yield str(value)
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """Return a value as text, without the reasons that were weighed and not chosen."""
     return json.dumps(_without(value), ensure_ascii=False, default=str).lower()
 

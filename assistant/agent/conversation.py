@@ -21,16 +21,16 @@ from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from assistant.agent.answer import Answer, Heard, Kind, Proposal, Source
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener, Proposal
 from assistant.agent.dialogue import shown_source
 from assistant.agent.entities import Names, read_names
-from assistant.agent.grounding import Evidence, cited_in, held
-from assistant.agent.inventory import Inventory, inventory
+from assistant.agent.grounding import AnswerEvidence, check_answer, cited_in
+from assistant.agent.inventory import NameInventory, read_inventory
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.shortening import CHARACTERS_A_TOKEN, Shortener
 from assistant.agent.taint import Origins
-from assistant.agent.toolbox import MOST_CHARACTERS, Offer, Toolbox, offers
-from assistant.agent.turn import Asked, Turn
+from assistant.agent.toolbox import MOST_CHARACTERS, Toolbox, ToolOffer, offers
+from assistant.agent.turn import QuestionRequest, QuestionTurn
 from assistant.agent.wording import exact, harmless, one_line, question_of
 from assistant.content.reading import shipped
 from assistant.display import removed
@@ -65,7 +65,7 @@ FAILURES = (NightshiftError, ValueError, TypeError, KeyError, RuntimeError, OSEr
 _CUT = re.compile(r"\n\[cut here: [^\n]*\]\s*$")
 
 
-class _Said(NamedTuple):
+class _LastReply(NamedTuple):
     """The last words of a model in a run."""
 
     text: str
@@ -147,66 +147,74 @@ class ModelAgent:
         self._thread, self._talks = thread, talks
         self._semantic = without or SemanticAgent(gate, clock)
         self._room = ((room or ROOM) - ANSWER) * CHARACTERS_A_TOKEN
-        self._known = Inventory()
-        self._said, self._sources = recalled(talks, thread) if talks is not None else ([], [])
+        self._inventory = NameInventory()
+        self._questions, self._sources = recalled(talks, thread) if talks is not None else ([], [])
         self._proposed: list[Proposal] = []
         """For the question being answered."""
         self._memory = InMemorySaver()
         """Of a conversation that is not kept."""
-        self._shown: tuple[Source, ...] = ()
+        self._shown: tuple[AnswerSource, ...] = ()
         """Of an answer without the model."""
         if isinstance(model, ToolChat):
-            model.inventory = lambda: names_of(self._known)
+            model.inventory = lambda: names_of(self._inventory)
 
-    def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
+    def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
         """Answer a question; by the semantic agent where the model does not.
 
         Args:
             question: As somebody wrote it.
             trusted: Whether a person typed it; for piped text nothing is proposed.
-            heard: Is told of each reading call when it was made, and of text as the model says it.
+            listener: Is told of each reading call when it was made, and of text as the model says it.
 
         Raises:
             InputError: The question is empty or too long.
         """
         words, self._proposed = question_of(question), []
-        wanted = shown_source(words)
-        if wanted is not None and (self._sources or self._shown):
-            return self._show(question, wanted)
-        begun: list[str] = []
+        number = shown_source(words)
+        if number is not None and (self._sources or self._shown):
+            return self._show(question, number)
+        pieces: list[str] = []
         try:
-            answer = self._asked(words, trusted=trusted, heard=_keeping(begun, heard) if heard is not None else None)
+            answer = self._ask_model(words, trusted=trusted, listener=_keeping(pieces, listener) if listener is not None else None)
         except FAILURES as error:
             logger.info("the model did not answer: %s", error)
-            answer = self._semantic.ask(question, trusted=trusted, heard=heard)
+            answer = self._semantic.ask(question, trusted=trusted, listener=listener)
             self._shown = answer.sources
             answer = _with_proposals(answer, self._proposed)
             if isinstance(error, Unavailable):  # else it was whole, and did not stand
-                answer = replace(answer, begun=harmless("".join(begun)).strip())
+                answer = replace(answer, begun=harmless("".join(pieces)).strip())
             why = one_line(error).rstrip(".")
             return _noted(answer, f"{self.mode} did not answer ({why}); this is the answer without a model")
         self._shown = ()
         return answer
 
-    def _show(self, question: str, wanted: int) -> Answer:
+    def _show(self, question: str, number: int) -> Answer:
         sources = {source.number: source for source in (*self._sources, *self._shown)}
-        newest = tuple(sources.values()) if wanted in sources else tuple(self._shown or self._sources[-5:])
+        newest = tuple(sources.values()) if number in sources else tuple(self._shown or self._sources[-5:])
         self._semantic.state = replace(self._semantic.state, sources=newest)
         return self._semantic.ask(question)
 
-    def _asked(self, words: str, *, trusted: bool, heard: Heard | None) -> Answer:
-        self._known = known = inventory(self._gate)
-        names = read_names(words, known)
-        before = max((source.number for source in self._sources), default=0)
-        turn = Turn(self._gate, known, Asked("", words, names), self._clock.now(), trusted, before=before, heard=heard)
+    def _ask_model(self, words: str, *, trusted: bool, listener: Listener | None) -> Answer:
+        self._inventory = inventory = read_inventory(self._gate)
+        names = read_names(words, inventory)
+        sources_before = max((source.number for source in self._sources), default=0)
+        turn = QuestionTurn(
+            self._gate,
+            inventory,
+            QuestionRequest("", words, names),
+            self._clock.now(),
+            trusted,
+            sources_before=sources_before,
+            listener=listener,
+        )
         self._proposed = turn.proposals
         toolbox = Toolbox(turn, self._origins(turn, names), TOOL_CALLS, max(1_000, min(MOST_CHARACTERS, self._room // 4)))
-        self._said.append(words)
+        self._questions.append(words)
         try:
-            said = self._run(words, turn, toolbox)
+            reply = self._run(words, turn, toolbox)
         finally:
             self._sources = [*self._sources, *turn.sources][-KEPT_SOURCES:]
-        checked = held(harmless(removed(said.text)), Evidence(self._sources, self._said))
+        checked = check_answer(harmless(removed(reply.text)), AnswerEvidence(self._sources, self._questions))
         if not re.search(r"[^\W\d]", checked.text):
             raise ModelError(f"it said nothing{f', {toolbox.ended}' if toolbox.ended else ''}")
         if checked.nothing_stands:
@@ -214,33 +222,33 @@ class ModelAgent:
         if not checked.cites and not turn.proposals:
             raise ModelError("it names no source for what it said")
         cited = set(cited_in(checked.text))
-        sources = tuple(one for one in self._sources if one in turn.sources or one.number in cited)
-        notes = [*known.unknown, *checked.unsupported]
+        sources = tuple(source for source in self._sources if source in turn.sources or source.number in cited)
+        notes = [*inventory.unknown, *checked.unsupported]
         notes += [f"stopped: {toolbox.ended}"] if toolbox.ended else []
-        notes += ["the answer was cut: the model reached its limit of tokens"] if said.cut else []
+        notes += ["the answer was cut: the model reached its limit of tokens"] if reply.cut else []
         return Answer(
-            f"{checked.text} [cut here]" if said.cut else checked.text,
+            f"{checked.text} [cut here]" if reply.cut else checked.text,
             _kind(turn),
             self.mode,
             sources=sources,
-            evidence=tuple(dict.fromkeys(number for one in sources for number in _ids(one, "evidence"))),
-            incidents=tuple(dict.fromkeys(number for one in sources for number in _ids(one, "incident"))),
+            evidence=tuple(dict.fromkeys(number for source in sources for number in _ids(source, "evidence"))),
+            incidents=tuple(dict.fromkeys(number for source in sources for number in _ids(source, "incident"))),
             proposals=tuple(turn.proposals),
             notes=tuple(notes),
         )
 
-    def _origins(self, turn: Turn, names: Names) -> Origins:
-        numbers = set(re.findall(r"\d+(?:\.\d+)?", turn.asked.question)) if turn.trusted else set()
-        jobs = {*names.jobs, *(number for number in names.numbers if number in turn.known.jobs)}
-        return Origins(turn.known, jobs, set(names.nodes), numbers)
+    def _origins(self, turn: QuestionTurn, names: Names) -> Origins:
+        numbers = set(re.findall(r"\d+(?:\.\d+)?", turn.request.question)) if turn.trusted else set()
+        jobs = {*names.jobs, *(number for number in names.numbers if number in turn.inventory.jobs)}
+        return Origins(turn.inventory, jobs, set(names.nodes), numbers)
 
-    def _run(self, words: str, turn: Turn, toolbox: Toolbox) -> _Said:
-        ordered = self._semantic.orders(turn.asked.names)
+    def _run(self, words: str, turn: QuestionTurn, toolbox: Toolbox) -> _LastReply:
+        ordered = self._semantic.orders(turn.request.names)
         offered = list(offers(turn, ordered=ordered))
-        told = len(_prompt()) + sum(len(one.name) + len(one.description) + len(str(one.schema)) for one in offered)
+        characters = len(_prompt()) + sum(len(offer.name) + len(offer.description) + len(str(offer.schema)) for offer in offered)
         middleware: list[AgentMiddleware[Any, Any]] = [
             Ender(toolbox, MODEL_CALLS),
-            Shortener(self._room - told),
+            Shortener(self._room - characters),
             ReplyRedactor(),
             ToolErrorMiddleware(on_error=lambda error, _: f"The tool failed: {type(error).__name__}"),
         ]
@@ -254,8 +262,8 @@ class ModelAgent:
                 checkpointer=saver,
             )
             settings: Any = {"configurable": {"thread_id": self._thread}, "recursion_limit": 4 * (MODEL_CALLS + TOOL_CALLS)}
-            if turn.heard is not None:
-                settings["callbacks"] = [Ears(turn.heard)]
+            if turn.listener is not None:
+                settings["callbacks"] = [Ears(turn.listener)]
             state = agent.invoke({"messages": [HumanMessage(words)]}, settings)
         finally:
             if isinstance(saver, SqliteSaver):
@@ -263,34 +271,34 @@ class ModelAgent:
         return _last_words(state["messages"])
 
 
-def _keeping(begun: list[str], heard: Heard) -> Heard:
+def _keeping(pieces: list[str], listener: Listener) -> Listener:
     """Return what hears and keeps the text of the turn that is not over yet."""
 
-    def listening(what: Source | str) -> None:
-        if isinstance(what, str):
-            begun[:] = [*begun, what] if what else []
-        heard(what)
+    def listening(piece: AnswerSource | str) -> None:
+        if isinstance(piece, str):
+            pieces[:] = [*pieces, piece] if piece else []
+        listener(piece)
 
     return listening
 
 
-def _last_words(messages: Sequence[Any]) -> _Said:
+def _last_words(messages: Sequence[Any]) -> _LastReply:
     """Return what the model said to the newest question; nothing where it ended with a call, or with one that was cut short."""
     last = messages[-1]
     if not isinstance(last, AIMessage) or last.tool_calls:
-        return _Said("", False)
+        return _LastReply("", False)
     cut = last.response_metadata.get("finish_reason") == "length"
-    return _Said(_CUT.sub("", str(last.text)).strip(), cut)
+    return _LastReply(_CUT.sub("", str(last.text)).strip(), cut)
 
 
 def names_for_model(gate: Gate) -> dict[str, list[str]]:
     """Return what exists now, by name of an argument."""
-    return names_of(inventory(gate))
+    return names_of(read_inventory(gate))
 
 
-def names_of(known: Inventory) -> dict[str, list[str]]:
+def names_of(inventory: NameInventory) -> dict[str, list[str]]:
     """Return what exists, by name of an argument, the newest first: a model can name nothing else."""
-    jobs, nodes = list(reversed(list(known.jobs))), list(known.nodes)
+    jobs, nodes = list(reversed(list(inventory.jobs))), list(inventory.nodes)
     return {
         "job": jobs,
         "before_job": jobs,
@@ -298,22 +306,22 @@ def names_of(known: Inventory) -> dict[str, list[str]]:
         "nodes": nodes,
         "exclude": nodes,
         "blamed": nodes,
-        "user": sorted(known.users),
+        "user": sorted(inventory.users),
         "state": [str(state) for state in JobState],
-        "incident": [str(number) for number in sorted(known.incidents, reverse=True)],
+        "incident": [str(number) for number in sorted(inventory.incidents, reverse=True)],
     }
 
 
-def _ids(source: Source, key: str) -> list[int]:
+def _ids(source: AnswerSource, key: str) -> list[int]:
     """Return the ids that a tool's value names as its own."""
     values = source.value if isinstance(source.value, list) else [source.value]
-    found = [one.get(key) for one in values if isinstance(one, dict)]
-    rows = [row for one in found for row in (one if isinstance(one, list) else [one])]
+    entries = [element.get(key) for element in values if isinstance(element, dict)]
+    rows = [row for element in entries for row in (element if isinstance(element, list) else [element])]
     numbers = [row.get("id") if isinstance(row, dict) else row for row in rows]
     return [number for number in numbers if isinstance(number, int) and not isinstance(number, bool)]
 
 
-def _structured(offer: Offer, call: Callable[[Offer, dict[str, Any]], str]) -> StructuredTool:
+def _structured(offer: ToolOffer, call: Callable[[ToolOffer, dict[str, Any]], str]) -> StructuredTool:
     def run(**arguments: Any) -> str:
         return call(offer, arguments)
 
@@ -324,21 +332,24 @@ def _prompt() -> str:
     return (shipped("knowledge") / "prompts" / "agent.md").read_text(encoding="utf-8")
 
 
-def _kind(turn: Turn) -> Kind:
-    made: Sequence[Any] = turn.proposals
-    if any(one.approval is not None for one in made):
-        return Kind.PROPOSAL
-    return Kind.REFUSED if made else Kind.ANSWER
+def _kind(turn: QuestionTurn) -> AnswerKind:
+    proposals: Sequence[Any] = turn.proposals
+    if any(proposal.approval is not None for proposal in proposals):
+        return AnswerKind.PROPOSAL
+    return AnswerKind.REFUSED if proposals else AnswerKind.ANSWER
 
 
 def _with_proposals(answer: Answer, proposed: Sequence[Proposal]) -> Answer:
     """Return the answer with what a model had put before a person already when it failed: it waits, so it is told."""
-    told = {one.approval for one in answer.proposals}
-    more = tuple(one for one in proposed if one.approval is not None and one.approval not in told)
+    approvals = {proposal.approval for proposal in answer.proposals}
+    more = tuple(proposal for proposal in proposed if proposal.approval is not None and proposal.approval not in approvals)
     if not more:
         return answer
-    lines = [f"Waiting for a yes or no as approval {one.approval}, digest {one.digest}: {exact(one.preview)}" for one in more]
-    return replace(answer, text="\n".join([answer.text, *lines]), kind=Kind.PROPOSAL, proposals=(*answer.proposals, *more))
+    lines = [
+        f"Waiting for a yes or no as approval {proposal.approval}, digest {proposal.digest}: {exact(proposal.preview)}"
+        for proposal in more
+    ]
+    return replace(answer, text="\n".join([answer.text, *lines]), kind=AnswerKind.PROPOSAL, proposals=(*answer.proposals, *more))
 
 
 def _noted(answer: Answer, note: str) -> Answer:
@@ -353,17 +364,17 @@ class Ears(BaseCallbackHandler):
 
     raise_error = True
 
-    def __init__(self, heard: Heard) -> None:
-        self._heard = heard
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
 
     def on_llm_new_token(self, token: str | list[str | dict[str, Any]], **_: Any) -> None:
         """Tell a piece."""
         if token and isinstance(token, str):
-            self._heard(token)
+            self._listener(token)
 
     def on_llm_end(self, *_: Any, **__: Any) -> None:
         """Tell that a turn of the model is over, and that a call may come."""
-        self._heard("")
+        self._listener("")
 
 
 # Conversations with a language model that outlive the process: one SQLite file beside the store, the newest of them kept.
@@ -388,24 +399,26 @@ def open_talks(path: Path) -> SqliteSaver:
     return saver
 
 
-def recalled(path: Path, thread: str) -> tuple[list[str], list[Source]]:
+def recalled(path: Path, thread: str) -> tuple[list[str], list[AnswerSource]]:
     """Return what was asked in a conversation so far, and what the tools returned, as far as the model was given it."""
     if not path.exists():
         return [], []
     saver = open_talks(path)
     try:
-        kept = saver.get_tuple({"configurable": {"thread_id": thread}})
+        checkpoint = saver.get_tuple({"configurable": {"thread_id": thread}})
     finally:
         saver.conn.close()
-    messages: Sequence[BaseMessage] = kept.checkpoint["channel_values"].get("messages", []) if kept is not None else []
-    asked = [str(one.text) for one in messages if isinstance(one, HumanMessage)]
+    messages: Sequence[BaseMessage] = checkpoint.checkpoint["channel_values"].get("messages", []) if checkpoint is not None else []
+    questions = [str(message.text) for message in messages if isinstance(message, HumanMessage)]
     arguments: dict[str, dict[str, Any]] = {}
-    sources: dict[int, Source] = {}
-    for one in messages:
-        if isinstance(one, AIMessage):
-            arguments |= {str(call["id"]): call["args"] for call in one.tool_calls}
-        elif isinstance(one, ToolMessage) and (found := _RESULT.search(str(one.text))):
-            number, failed, text = int(found[1]), bool(found[2]), found[3]
-            given = arguments.get(one.tool_call_id, {})
-            sources[number] = Source(number, one.name or "", given, None if failed else text, text if failed else "")
-    return asked, list(sources.values())
+    sources: dict[int, AnswerSource] = {}
+    for message in messages:
+        if isinstance(message, AIMessage):
+            arguments |= {str(call["id"]): call["args"] for call in message.tool_calls}
+        elif isinstance(message, ToolMessage) and (match := _RESULT.search(str(message.text))):
+            number, failed, text = int(match[1]), bool(match[2]), match[3]
+            call_arguments = arguments.get(message.tool_call_id, {})
+            sources[number] = AnswerSource(
+                number, message.name or "", call_arguments, None if failed else text, text if failed else ""
+            )
+    return questions, list(sources.values())

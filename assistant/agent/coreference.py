@@ -8,20 +8,20 @@ from dataclasses import replace
 
 from assistant.agent.dialogue import Dialogue
 from assistant.agent.entities import Names
-from assistant.agent.inventory import Inventory
+from assistant.agent.inventory import NameInventory
 
 SHORT = 6
 """Words of a question that may leave out what it is about."""
 LEFT_OUT = 0.85
 """How a reading counts where no word points back."""
-OTHER = 0.6
+OTHER_WEIGHT = 0.6
 """How one counts that takes `it` for something else than what was spoken of last."""
 _KINDS = {
     "job": r"job|run|training|task",
     "node": r"node|machine|host|server",
     "incident": r"incident|case|ticket",
 }
-_IT = re.compile(
+_PRONOUN = re.compile(
     r"\b(?:(its|their|his)|(?:the|this|that) (job|run|training|task|node|machine|host|server|incident|case|ticket)(?!s)"
     r"|this one|that one|it|that|this|them|they|those|these|there|he|she)\b",
     re.IGNORECASE,
@@ -34,86 +34,86 @@ _NTH = re.compile(
 )
 _PLACES = {"first": 0, "1st": 0, "top": 0, "newest": 0, "second": 1, "2nd": 1, "other": 1, "third": 2, "3rd": 2, "fourth": 3}
 _PLACES |= {"4th": 3, "fifth": 4, "5th": 4, "last": -1, "oldest": -1}
-_BEFORE = re.compile(
+_PRECEDING = re.compile(
     r"\b(?:the )?(?:one|job|run|incident|case|attempt) (?:right |just )?(?:before|prior|preceding)"
     r"(?: (?:it|that|this|to it|to that))?\b"
     r"|\bthe (?:previous|preceding|prior|former) (?:one|job|run|incident|case|attempt)\b|\bprevious one\b",
     re.IGNORECASE,
 )
-_AFTER = re.compile(
+_FOLLOWING = re.compile(
     r"\b(?:the )?(?:one|job|run|incident|case) after(?: (?:it|that|this))?\b|\bthe next (?:one|job|run|incident)\b", re.I
 )
 
 
-def pointed(names: Names, before: Dialogue, known: Inventory) -> Names:
+def pointed(names: Names, dialogue: Dialogue, inventory: NameInventory) -> Names:
     """Return the names with what `the second one` and `the one before` stand for.
 
     Args:
         names: Of the question.
-        before: What was said.
-        known: What exists.
+        dialogue: What was said.
+        inventory: What exists.
     """
-    if _named(names):
+    if _has_names(names):
         return names
-    for pattern, step in ((_NTH, 0), (_BEFORE, -1), (_AFTER, 1)):
-        found = pattern.search(names.masked)
-        if found is None:
+    for pattern, step in ((_NTH, 0), (_PRECEDING, -1), (_FOLLOWING, 1)):
+        match = pattern.search(names.masked)
+        if match is None:
             continue
-        kind, name = _neighbour(step, before, known) if step else _nth(found, before)
+        kind, name = _neighbour(step, dialogue, inventory) if step else _nth(match, dialogue)
         if name:
-            masked = f"{names.masked[: found.start()]}{{{kind}}}{names.masked[found.end() :]}"
+            masked = f"{names.masked[: match.start()]}{{{kind}}}{names.masked[match.end() :]}"
             return _with(names, kind, name, masked)
     return names
 
 
-def variants(names: Names, before: Dialogue) -> Iterator[tuple[str, float]]:
+def variants(names: Names, dialogue: Dialogue) -> Iterator[tuple[str, float]]:
     """Yield the question with what was spoken of in the place of what points back, and how much each reading counts."""
-    if _named(names) or names.strangers:
+    if _has_names(names) or names.strangers:
         return
-    found = _IT.search(names.masked)
-    for number, kind in enumerate(_spoken_of(before)):
-        counts = 1.0 if number == 0 else OTHER
-        if found is None:
+    match = _PRONOUN.search(names.masked)
+    for number, kind in enumerate(_spoken_of(dialogue)):
+        counts = 1.0 if number == 0 else OTHER_WEIGHT
+        if match is None:
             if len(names.masked.split()) <= SHORT:
                 yield f"{names.masked.rstrip('?!. ')} {{{kind}}}{'?' if '?' in names.masked else ''}", counts * LEFT_OUT
             continue
-        noun = found.group(2)
+        noun = match.group(2)
         if noun and not re.fullmatch(_KINDS[kind], noun, re.IGNORECASE):
             continue
-        slot = f"{{{kind}}}" + ("'s" if found.group(1) else "")
-        yield f"{names.masked[: found.start()]}{slot}{names.masked[found.end() :]}", counts
+        slot = f"{{{kind}}}" + ("'s" if match.group(1) else "")
+        yield f"{names.masked[: match.start()]}{slot}{names.masked[match.end() :]}", counts
 
 
-def _named(names: Names) -> bool:
+def _has_names(names: Names) -> bool:
     return bool(names.jobs or names.nodes or names.incidents or names.numbers)
 
 
-def _spoken_of(before: Dialogue) -> list[str]:
+def _spoken_of(dialogue: Dialogue) -> list[str]:
     """Return the kinds of things that were spoken of, the last first."""
-    there = {"job": bool(before.jobs), "node": bool(before.nodes), "incident": before.incident is not None}
-    return sorted((kind for kind, is_there in there.items() if is_there), key=lambda kind: kind != before.subject)
+    presence = {"job": bool(dialogue.jobs), "node": bool(dialogue.nodes), "incident": dialogue.incident is not None}
+    return sorted((kind for kind, is_there in presence.items() if is_there), key=lambda kind: kind != dialogue.subject)
 
 
-def _nth(found: re.Match[str], before: Dialogue) -> tuple[str, str]:
-    place = _PLACES[(found.group(1) or found.group(2)).lower()]
-    rows = before.listed
-    return before.listed_kind, rows[place] if rows and -len(rows) <= place < len(rows) else ""
+def _nth(match: re.Match[str], dialogue: Dialogue) -> tuple[str, str]:
+    place = _PLACES[(match.group(1) or match.group(2)).lower()]
+    rows = dialogue.listed
+    return dialogue.listed_kind, rows[place] if rows and -len(rows) <= place < len(rows) else ""
 
 
-def _neighbour(step: int, before: Dialogue, known: Inventory) -> tuple[str, str]:
+def _neighbour(step: int, dialogue: Dialogue, inventory: NameInventory) -> tuple[str, str]:
     """Return what comes before or after what was spoken of: of jobs one with the same name, where there is one."""
-    if before.subject == "incident" and before.incident is not None:
-        return "incident", _beside([str(number) for number in sorted(known.incidents)], str(before.incident), step)
-    if before.subject == "node" and before.nodes:
-        return "node", _beside(list(known.nodes), before.nodes[0], step)
-    if not before.jobs:
+    if dialogue.subject == "incident" and dialogue.incident is not None:
+        return "incident", _at_step([str(number) for number in sorted(inventory.incidents)], str(dialogue.incident), step)
+    if dialogue.subject == "node" and dialogue.nodes:
+        return "node", _at_step(list(inventory.nodes), dialogue.nodes[0], step)
+    if not dialogue.jobs:
         return "", ""
-    job = before.jobs[0]
-    same = [one for one, name in known.jobs.items() if name == known.jobs.get(job)]
-    return "job", _beside(same, job, step) or _beside(list(known.jobs), job, step)
+    job = dialogue.jobs[0]
+    namesakes = [candidate for candidate, name in inventory.jobs.items() if name == inventory.jobs.get(job)]
+    return "job", _at_step(namesakes, job, step) or _at_step(list(inventory.jobs), job, step)
 
 
-def _beside(rows: list[str], name: str, step: int) -> str:
+def _at_step(rows: list[str], name: str, step: int) -> str:
     place = rows.index(name) + step if name in rows else -1
     return rows[place] if 0 <= place < len(rows) else ""
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from assistant.agent.inventory import Inventory
+from assistant.agent.inventory import NameInventory
 from assistant.content.reasons import reasons
 from assistant.errors import UsageError
 from assistant.nodeset import expand
@@ -90,22 +90,22 @@ class _Reading:
 
     def take(self, pattern: re.Pattern[str], mask: str) -> list[str]:
         """Return what a pattern finds and put a mask in its place."""
-        found: list[str] = []
+        matches: list[str] = []
 
-        def taken(match: re.Match[str]) -> str:
-            found.append(next((group for group in match.groups() if group), match.group()))
+        def mask_match(match: re.Match[str]) -> str:
+            matches.append(next((group for group in match.groups() if group), match.group()))
             return f" {mask} "
 
-        self.text = pattern.sub(taken, self.text)
-        return found
+        self.text = pattern.sub(mask_match, self.text)
+        return matches
 
 
-def read_names(question: str, known: Inventory) -> Names:
+def read_names(question: str, inventory: NameInventory) -> Names:
     """Return what a question names.
 
     Args:
         question: As from `question_of`.
-        known: What exists.
+        inventory: What exists.
     """
     reading = _Reading(question)
     lines = _LINES.search(question)
@@ -117,13 +117,13 @@ def read_names(question: str, known: Inventory) -> Names:
         reading.text = _LINES.sub(" {n} lines ", reading.text)
     reading.texts += [text for text in reading.take(_QUOTED, "{text}") if text]
     reading.texts += reading.take(_XID, "{text}")
-    _jobs_by_word(reading, known)
+    _jobs_by_word(reading, inventory)
     for number in reading.take(_INCIDENT, "{incident}"):
-        _incident(reading, int(number), known)
+        _incident(reading, int(number), inventory)
     for number in reading.take(_APPROVAL, "approve request"):
         reading.approvals.append(int(number))
-    _nodes_by_number(reading, known)
-    reading.text = _TOKEN.sub(lambda match: _token(match.group(), reading, known), reading.text)
+    _nodes_by_number(reading, inventory)
+    reading.text = _TOKEN.sub(lambda match: _token(match.group(), reading, inventory), reading.text)
     masked = _searched(reading)
     return Names(
         jobs=_once(reading.jobs),
@@ -142,90 +142,92 @@ def read_names(question: str, known: Inventory) -> Names:
     )
 
 
-def _incident(reading: _Reading, number: int, known: Inventory) -> None:
-    if number in known.incidents:
+def _incident(reading: _Reading, number: int, inventory: NameInventory) -> None:
+    if number in inventory.incidents:
         reading.incidents.append(number)
     else:
-        newest = f"; the newest is {max(known.incidents)}" if known.incidents else "; there are none yet"
+        newest = f"; the newest is {max(inventory.incidents)}" if inventory.incidents else "; there are none yet"
         reading.strangers.append(f"incident {number} is not known{newest}")
 
 
-def _jobs_by_word(reading: _Reading, known: Inventory) -> None:
+def _jobs_by_word(reading: _Reading, inventory: NameInventory) -> None:
     """Take numbers behind the word job: also those that are no job, so that it can be said."""
 
-    def taken(match: re.Match[str]) -> str:
+    def mask_match(match: re.Match[str]) -> str:
         job = match.group(1).rstrip(".")
-        if job in known.jobs:
+        if job in inventory.jobs:
             reading.jobs.append(job)
         else:
-            reading.strangers.append(_no_job(job, known))
+            reading.strangers.append(_no_job(job, inventory))
         return " job {job} "
 
-    reading.text = _JOB.sub(taken, reading.text)
+    reading.text = _JOB.sub(mask_match, reading.text)
 
 
-def _no_job(job: str, known: Inventory) -> str:
+def _no_job(job: str, inventory: NameInventory) -> str:
     """Return how it is told that a number is no job; a scheduler that does not answer has not said so."""
-    if known.unknown and not known.jobs:
-        return f"whether there is a job {job} is not known now: {known.unknown[0]}"
-    near = difflib.get_close_matches(job, known.jobs, n=2, cutoff=0.6)
+    if inventory.unknown and not inventory.jobs:
+        return f"whether there is a job {job} is not known now: {inventory.unknown[0]}"
+    near = difflib.get_close_matches(job, inventory.jobs, n=2, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"job {job} is unknown to the scheduler{hint}"
 
 
-def _no_node(node: str, known: Inventory) -> str:
-    if known.unknown and not known.nodes:
-        return f"whether there is a node {node} is not known now: {known.unknown[-1]}"
-    near = difflib.get_close_matches(node, known.nodes, n=1, cutoff=0.5)
+def _no_node(node: str, inventory: NameInventory) -> str:
+    if inventory.unknown and not inventory.nodes:
+        return f"whether there is a node {node} is not known now: {inventory.unknown[-1]}"
+    near = difflib.get_close_matches(node, inventory.nodes, n=1, cutoff=0.5)
     return f"node {node} is unknown to the scheduler" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def _nodes_by_number(reading: _Reading, known: Inventory) -> None:
-    def taken(match: re.Match[str]) -> str:
+def _nodes_by_number(reading: _Reading, inventory: NameInventory) -> None:
+    def mask_match(match: re.Match[str]) -> str:
         number = int(match.group(1))
-        found = [node for node in known.nodes if (tail := re.search(r"(?<!\d)(\d+)$", node)) and int(tail.group(1)) == number]
-        if len(found) != 1:
+        matching = [
+            node for node in inventory.nodes if (tail := re.search(r"(?<!\d)(\d+)$", node)) and int(tail.group(1)) == number
+        ]
+        if len(matching) != 1:
             reading.strangers.append(f"node {match.group(1)} is no node that the scheduler knows")
             return " {node} "
-        reading.nodes.append(found[0])
+        reading.nodes.append(matching[0])
         return " {node} "
 
-    reading.text = _NODE.sub(taken, reading.text)
+    reading.text = _NODE.sub(mask_match, reading.text)
 
 
-def _token(word: str, reading: _Reading, known: Inventory) -> str:
+def _token(word: str, reading: _Reading, inventory: NameInventory) -> str:
     bare = word.rstrip(".-+")
-    low = {node.lower(): node for node in known.nodes}
-    if bare in known.jobs and bare.isdecimal() and int(bare) in known.incidents:
+    low = {node.lower(): node for node in inventory.nodes}
+    if bare in inventory.jobs and bare.isdecimal() and int(bare) in inventory.incidents:
         reading.numbers.append(bare)
         return "{number}"
-    if bare in known.jobs:
+    if bare in inventory.jobs:
         reading.jobs.append(bare)
         return "{job}"
     if bare.lower() in low:
         reading.nodes.append(low[bare.lower()])
         return "{node}"
     if "[" in bare or "," in bare:
-        return _node_set(bare, reading, known)
-    named = known.job_named(bare) if len(bare) > 2 else None
-    if named is not None:
-        reading.jobs.append(named)
+        return _node_set(bare, reading, inventory)
+    job = inventory.job_named(bare) if len(bare) > 2 else None
+    if job is not None:
+        reading.jobs.append(job)
         return "{job}"
-    if bare.lower() in {user.lower() for user in known.users}:
-        reading.users.append(next(user for user in known.users if user.lower() == bare.lower()))
+    if bare.lower() in {user.lower() for user in inventory.users}:
+        reading.users.append(next(user for user in inventory.users if user.lower() == bare.lower()))
         return "user"
     if bare.lower() in reasons():
         reading.texts.append(bare.lower())
         return "{text}"
     if bare.isdecimal():
-        if int(bare) in known.incidents:
+        if int(bare) in inventory.incidents:
             reading.numbers.append(bare)
             return "{number}"
         if len(bare) >= 3:
-            reading.strangers.append(_no_job(bare, known))
+            reading.strangers.append(_no_job(bare, inventory))
             return "{job}"
-    elif _STRANGE_NODE.match(bare) and _like_a_node(bare, known.nodes):
-        reading.strangers.append(_no_node(bare, known))
+    elif _STRANGE_NODE.match(bare) and _like_a_node(bare, inventory.nodes):
+        reading.strangers.append(_no_node(bare, inventory))
         return "{node}"
     return word
 
@@ -241,14 +243,14 @@ def _like_a_node(word: str, nodes: Sequence[str]) -> bool:
     )
 
 
-def _node_set(word: str, reading: _Reading, known: Inventory) -> str:
+def _node_set(word: str, reading: _Reading, inventory: NameInventory) -> str:
     try:
         names = expand(word)
     except UsageError:
         return word
-    there = [name for name in names if name in known.nodes]
-    missing = [name for name in names if name not in known.nodes]
-    reading.nodes += there
+    existing = [name for name in names if name in inventory.nodes]
+    missing = [name for name in names if name not in inventory.nodes]
+    reading.nodes += existing
     if missing:
         reading.strangers.append(f"{len(missing)} of {len(names)} nodes of {word} are unknown, for instance {missing[0]}")
     return "{node}"
@@ -257,19 +259,19 @@ def _node_set(word: str, reading: _Reading, known: Inventory) -> str:
 def _searched(reading: _Reading) -> str:
     if reading.texts or "{text}" in reading.text:
         return reading.text
-    found = _SEARCHED.search(reading.text)
-    if found and found.group(1).lower() not in _NEVER_SEARCHED and "{" not in found.group(1):
-        reading.texts.append(found.group(1))
-        return reading.text[: found.start(1)] + "{text}" + reading.text[found.end(1) :]
+    match = _SEARCHED.search(reading.text)
+    if match and match.group(1).lower() not in _NEVER_SEARCHED and "{" not in match.group(1):
+        reading.texts.append(match.group(1))
+        return reading.text[: match.start(1)] + "{text}" + reading.text[match.end(1) :]
     return reading.text
 
 
 def _time(question: str) -> tuple[float | None, str]:
-    found = _SPAN.search(question)
-    if found:
-        hours = int(found.group(1)) * _HOURS[found.group(2)[0].lower()]
-        return hours, f"the last {found.group(1)} {found.group(2)}"
-    return next(((hours, told) for pattern, hours, told in _TIMES if pattern.search(question)), (None, ""))
+    match = _SPAN.search(question)
+    if match:
+        hours = int(match.group(1)) * _HOURS[match.group(2)[0].lower()]
+        return hours, f"the last {match.group(1)} {match.group(2)}"
+    return next(((hours, phrase) for pattern, hours, phrase in _TIMES if pattern.search(question)), (None, ""))
 
 
 def _once(values: Sequence[str]) -> tuple[str, ...]:

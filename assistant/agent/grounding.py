@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from assistant.agent import claims
-from assistant.agent.answer import Source
+from assistant.agent.answer import AnswerSource
 
 MARK = "[not supported by evidence]"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`\[(])|\n+")
@@ -34,7 +34,7 @@ def cited_in(text: str) -> list[int]:
     return [int(number) for group in _CITED.findall(text) for number in group.split(",")]
 
 
-class Held(NamedTuple):
+class CheckedAnswer(NamedTuple):
     """An answer that was checked."""
 
     text: str
@@ -46,50 +46,52 @@ class Held(NamedTuple):
     """Whether a sentence that stands names its source, or says that something is not known, or asks."""
 
 
-class Evidence:
+class AnswerEvidence:
     """What may be said: all that the tools returned in this conversation, and the question itself."""
 
-    def __init__(self, sources: Sequence[Source], said: Sequence[str] = ()) -> None:
+    def __init__(self, sources: Sequence[AnswerSource], questions: Sequence[str] = ()) -> None:
         good = [f"{_text(source.value)} {_text(source.arguments)}" for source in sources if not source.error]
-        self._text = _plain(" ".join([*good, *said]))
+        self._text = _plain(" ".join([*good, *questions]))
         # what a model asked for in vain is no fact; of it can only be said that it is not known
-        self._asked = _plain(" ".join(f"{_text(source.arguments)} {source.error}" for source in sources if source.error))
+        self._failed_calls = _plain(" ".join(f"{_text(source.arguments)} {source.error}" for source in sources if source.error))
         self._numbers = {number for match in _NUMBER.finditer(self._text) for number in _forms(match.group())}
         self._numbers |= {str(size) for source in sources for size in _sizes(source.value)}
         self._cited = {source.number for source in sources}
-        self._records, self._said = claims.Records(sources), _plain(" ".join(said))
-        self._of = {one.number: _plain(f"{one.call} {_text(one.value)} {one.error}") for one in sources}
+        self._records, self._questions = claims.SourceRecords(sources), _plain(" ".join(questions))
+        self._of = {source.number: _plain(f"{source.call} {_text(source.value)} {source.error}") for source in sources}
 
     def faults(self, sentence: str) -> Iterator[str]:
         """Yield what a sentence says that stands nowhere."""
         for number in cited_in(sentence):
             if number not in self._cited:
                 yield f"there is no source {number}"
-        rest = _CITED.sub(" ", _LIST_NUMBER.sub("", sentence))
-        for groups in _QUOTED.findall(rest):
+        remainder = _CITED.sub(" ", _LIST_NUMBER.sub("", sentence))
+        for groups in _QUOTED.findall(remainder):
             quote = next(group for group in groups if group)
-            if _plain(quote) not in self._text and not (_plain(quote) in self._asked and _DENIES.search(rest)):
+            if _plain(quote) not in self._text and not (_plain(quote) in self._failed_calls and _DENIES.search(remainder)):
                 yield f"quote {quote!r}"
-        rest = _QUOTED.sub(" ", rest)
-        yield from claims.faults(rest, frozenset(cited_in(sentence)), self._records, self._said)
-        for name in _NAME.findall(rest):
+        remainder = _QUOTED.sub(" ", remainder)
+        yield from claims.faults(remainder, frozenset(cited_in(sentence)), self._records, self._questions)
+        for name in _NAME.findall(remainder):
             plain = _plain(name.rstrip(".-"))
-            if plain not in self._text and not (plain in self._asked and _DENIES.search(rest)):
+            if plain not in self._text and not (plain in self._failed_calls and _DENIES.search(remainder)):
                 yield f"name {name!r}"
-        for match in _NUMBER.finditer(_NAME.sub(" ", rest)):
-            if not _forms(match.group()) & self._numbers and not (match.group() in self._asked and _DENIES.search(rest)):
+        for match in _NUMBER.finditer(_NAME.sub(" ", remainder)):
+            if not _forms(match.group()) & self._numbers and not (
+                match.group() in self._failed_calls and _DENIES.search(remainder)
+            ):
                 yield f"number {match.group()}"
 
     def elsewhere(self, sentence: str) -> Iterator[str]:
         """Yield a fault where a sentence shares not one word with what it cites."""
-        rest = _CITED.sub(" ", _LIST_NUMBER.sub("", sentence))
+        remainder = _CITED.sub(" ", _LIST_NUMBER.sub("", sentence))
         cited = [self._of[number] for number in cited_in(sentence) if number in self._of]
-        words = [word for word in _WORD.findall(rest.lower()) if word not in _GLUE]
-        if cited and words and not any(word in text for text in (*cited, self._said) for word in words):
+        words = [word for word in _WORD.findall(remainder.lower()) if word not in _GLUE]
+        if cited and words and not any(word in text for text in (*cited, self._questions) for word in words):
             yield f"nothing of it stands in source {cited_in(sentence)[0]}"
 
 
-def held(text: str, evidence: Evidence) -> Held:
+def check_answer(text: str, evidence: AnswerEvidence) -> CheckedAnswer:
     """Return an answer with its unsupported sentences marked."""
     parts: list[str] = []
     wrong: list[str] = []
@@ -106,7 +108,7 @@ def held(text: str, evidence: Evidence) -> Held:
             position = match.end()
     # whoever does not know, or asks, has no source to name
     plain = not wrong and bool(_DENIES.search(text) or text.rstrip().endswith("?"))
-    return Held("".join(parts), tuple(wrong), bool(wrong) and not stands, cites or plain)
+    return CheckedAnswer("".join(parts), tuple(wrong), bool(wrong) and not stands, cites or plain)
 
 
 def _forms(number: str) -> set[str]:

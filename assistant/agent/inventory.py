@@ -12,7 +12,7 @@ MOST_INCIDENTS = 400
 
 
 @dataclass(frozen=True)
-class Inventory:
+class NameInventory:
     """Everything that a question may name."""
 
     jobs: Mapping[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Inventory:
         return next((job for job, called in reversed(list(self.jobs.items())) if called == name), None)
 
 
-def inventory(gate: Gate, *, by: str = "agent") -> Inventory:
+def read_inventory(gate: Gate, *, by: str = "agent") -> NameInventory:
     """Return what exists now; what does not answer is left out, and said."""
     missing: list[str] = []
 
@@ -46,11 +46,11 @@ def inventory(gate: Gate, *, by: str = "agent") -> Inventory:
 
     jobs = ask("list_jobs", limit=100_000)
     incidents = ask("list_incidents", limit=MOST_INCIDENTS)
-    return Inventory(
+    return NameInventory(
         jobs={str(job["job"]): str(job["name"]) for job in reversed(jobs)},
         users=frozenset(str(job["user"]) for job in jobs if job["user"]),
         nodes=tuple(str(node["node"]) for node in ask("node_states")),
-        incidents={int(str(one["incident"])): str(one["job"] or "") for one in incidents},
-        approvals=tuple(int(str(one["approval"])) for one in ask("list_approvals")),
+        incidents={int(str(row["incident"])): str(row["job"] or "") for row in incidents},
+        approvals=tuple(int(str(row["approval"])) for row in ask("list_approvals")),
         unknown=tuple(missing),
     )

@@ -10,7 +10,7 @@ class Term(NamedTuple):
     """One part of a cue."""
 
     any_of: frozenset[str]
-    wanted: bool
+    is_wanted: bool
     """False: none of them may be there."""
 
 
@@ -28,10 +28,10 @@ def parsed(cue: str, concepts: Set[str]) -> Cue:
     """
     terms = []
     for part in cue.split():
-        wanted = not part.startswith("-")
+        is_wanted = not part.startswith("-")
         words = part.lstrip("-").split("|")
-        held = {word if word.startswith("{") else stem(word) for word in words} | {word for word in words if word in concepts}
-        terms.append(Term(frozenset(held), wanted))
+        forms = {word if word.startswith("{") else stem(word) for word in words} | {word for word in words if word in concepts}
+        terms.append(Term(frozenset(forms), is_wanted))
     return tuple(terms)
 
 
@@ -48,10 +48,10 @@ def strength(cues: Sequence[Cue], present: Set[str], weight: Mapping[str, float]
         value = 0.0
         for term in cue:
             met = term.any_of & present
-            if bool(met) is not term.wanted:
+            if bool(met) is not term.is_wanted:
                 break
-            if term.wanted:
-                value += 0.35 if any(one.startswith("{") for one in met) else max(weight.get(one, 0.5) for one in met)
+            if term.is_wanted:
+                value += 0.35 if any(word.startswith("{") for word in met) else max(weight.get(word, 0.5) for word in met)
         else:
             best = max(best, value)
     return best

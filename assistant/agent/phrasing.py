@@ -24,10 +24,10 @@ def _distance(seconds: float) -> str:
     size = abs(seconds)
     if size < 60:
         return "just now"
-    name, one = next((name, one) for name, one in _SPANS if size >= one)
-    count = round(size / one)
-    told = f"{count} {name}{'s' if name == 'day' and count > 1 else ''}"
-    return f"{told} ago" if seconds > 0 else f"in {told}"
+    name, length = next((name, length) for name, length in _SPANS if size >= length)
+    count = round(size / length)
+    phrase = f"{count} {name}{'s' if name == 'day' and count > 1 else ''}"
+    return f"{phrase} ago" if seconds > 0 else f"in {phrase}"
 
 
 def counted(number: int, name: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from assistant.agent.chooser import Choice, WordChooser
+from assistant.agent.chooser import IntentChoice, WordChooser
 from assistant.errors import ContentError
 from assistant.llm import embedded, text_preparation
 from assistant.llm.encoder import FOLDER
@@ -38,7 +38,7 @@ SCALE = 10.0
 LARGEST_BYTES = 4 << 20
 TABLES = ("meaning", "marks", "hidden", "out", "bias")
 _SIGN = 1 << 19
-_PAIR, _PART, _NAMED = 0.7, 0.3, 1.0
+_PAIR, _PART, _NAME = 0.7, 0.3, 1.0
 _WEIGHT = {"w": 1.0, "c": 1.0, "b": 0.7, "s": 0.5}
 _TOKEN = re.compile(r"\{\w+\}|[a-z0-9_]+|\?")
 
@@ -51,20 +51,20 @@ def marks_of(sentence: str, words: WordChooser) -> dict[int, float]:
         words: Knows stems and concepts.
     """
     bag, tokens = words.bag(sentence), _TOKEN.findall(sentence.lower())
-    said = {mark: _WEIGHT[mark[0]] for mark in bag if mark[0] in _WEIGHT}
-    said.update((f"t {one} {other}", _PAIR) for one, other in pairwise(["^", *tokens, "$"]))
-    said.update((f"m {mark}", _NAMED) for mark in words.present(sentence, bag) if mark.startswith("{"))
+    weights = {mark: _WEIGHT[mark[0]] for mark in bag if mark[0] in _WEIGHT}
+    weights.update((f"t {earlier} {later}", _PAIR) for earlier, later in pairwise(["^", *tokens, "$"]))
+    weights.update((f"m {mark}", _NAME) for mark in words.present(sentence, bag) if mark.startswith("{"))
     for token in tokens:
         if token[0] != "{" and len(token) > 3:
             edged = f"<{token}>"
             for start in range(len(edged) - 3):
-                said.setdefault(f"p {edged[start : start + 4]}", _PART)
-    found: dict[int, float] = {}
-    for mark, value in sorted(said.items()):
+                weights.setdefault(f"p {edged[start : start + 4]}", _PART)
+    vector: dict[int, float] = {}
+    for mark, value in sorted(weights.items()):
         number = crc32(mark.encode())
-        found[number % MARKS] = found.get(number % MARKS, 0.0) + (value if number & _SIGN else -value)
-    length = sum(value * value for value in found.values()) ** 0.5 or 1.0
-    return {place: SCALE * value / length for place, value in found.items()}
+        vector[number % MARKS] = vector.get(number % MARKS, 0.0) + (value if number & _SIGN else -value)
+    length = sum(value * value for value in vector.values()) ** 0.5 or 1.0
+    return {place: SCALE * value / length for place, value in vector.items()}
 
 
 @dataclass(frozen=True)
@@ -96,28 +96,28 @@ def load(folder: Path, encoder: str) -> Learnt:
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise ContentError(f"{path}: is larger than {LARGEST_BYTES >> 20} MiB; install again")
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-            about = json.loads(str(kept["about"]))
-            tables = {name: kept[name].astype(np.float32) for name in TABLES}
-        found = Learnt(tuple(about["classes"]), tables, about)
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            about = json.loads(str(archive["about"]))
+            tables = {name: archive[name].astype(np.float32) for name in TABLES}
+        learnt = Learnt(tuple(about["classes"]), tables, about)
     except OSError as error:
         raise ContentError(f"{path}: cannot be read: {error.strerror or error}; install again") from error
     except (KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ContentError(f"{path}: is broken ({error}); install again") from error
     if about.get("encoder") != encoder:
         raise ContentError(f"{path}: belongs to another encoder; fit it with: make model-heads")
-    _check(found, path)
-    return found
+    _check(learnt, path)
+    return learnt
 
 
-def _check(found: Learnt, path: Path) -> None:
+def _check(learnt: Learnt, path: Path) -> None:
     import numpy as np
 
-    shapes = {name: table.shape for name, table in found.tables.items()}
-    width, classes = shapes["out"][0] if shapes["out"] else 0, len(found.classes)
-    wanted = {"marks": (MARKS, width), "hidden": (width,), "out": (width, classes), "bias": (classes,)}
-    wrong = [name for name, shape in wanted.items() if shapes[name] != shape]
-    if wrong or shapes["meaning"][1:] != (width,) or not all(np.isfinite(table).all() for table in found.tables.values()):
+    shapes = {name: table.shape for name, table in learnt.tables.items()}
+    width, classes = shapes["out"][0] if shapes["out"] else 0, len(learnt.classes)
+    expected = {"marks": (MARKS, width), "hidden": (width,), "out": (width, classes), "bias": (classes,)}
+    wrong = [name for name, shape in expected.items() if shapes[name] != shape]
+    if wrong or shapes["meaning"][1:] != (width,) or not all(np.isfinite(table).all() for table in learnt.tables.values()):
         raise ContentError(f"{path}: its tables do not fit one another; install again")
 
 
@@ -128,21 +128,21 @@ class Reader:
         self._encoder, self._learnt, self._words = encoder, learnt, words
         self.name = encoder.name
 
-    def choose(self, sentence: str) -> Sequence[Choice]:
+    def choose(self, sentence: str) -> Sequence[IntentChoice]:
         """Return the readings, likeliest first; none where there are no words."""
         import numpy as np
 
-        seen = text_preparation.sentence(sentence)
-        if not seen:
+        prepared = text_preparation.sentence(sentence)
+        if not prepared:
             return []
         tables, marks = self._learnt.tables, marks_of(sentence, self._words)
-        inner = SCALE * self._encoder.vectors([seen])[0] @ tables["meaning"] + tables["hidden"]
+        inner = SCALE * self._encoder.vectors([prepared])[0] @ tables["meaning"] + tables["hidden"]
         inner = inner + np.array(list(marks.values()), np.float32) @ tables["marks"][list(marks)]
         scores = np.maximum(inner, 0.0) @ tables["out"] + tables["bias"]
         shares = np.exp(scores - scores.max())
         shares /= shares.sum()
         order = np.argsort(-shares, kind="stable")
-        return [Choice(self._learnt.classes[place], float(shares[place])) for place in order]
+        return [IntentChoice(self._learnt.classes[place], float(shares[place])) for place in order]
 
 
 def reader(words: WordChooser, folder: Path = FOLDER) -> Reader | None:

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from assistant.agent import tell_about
-from assistant.agent.answer import Answer, Heard, Kind, Source
-from assistant.agent.chooser import Choice, Intent, ToolChooser, WordChooser, intents, spelling
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener
+from assistant.agent.chooser import IntentChoice, QuestionIntent, ToolChooser, WordChooser, intents, spelling
 from assistant.agent.coreference import pointed, variants
-from assistant.agent.dialogue import Dialogue, chosen, completed, follow_up, shown_source
+from assistant.agent.dialogue import Dialogue, choose_option, completed, follow_up, shown_source
 from assistant.agent.entities import Names, read_names
-from assistant.agent.inventory import Inventory, inventory
+from assistant.agent.inventory import NameInventory, read_inventory
 from assistant.agent.speech_act import CHANGING, barred, lifting
 from assistant.agent.tell_changes import RecoveringTurn, Recovery
 from assistant.agent.tellers import READINGS, TELLERS
-from assistant.agent.turn import Asked, Turn
+from assistant.agent.turn import QuestionRequest, QuestionTurn
 from assistant.agent.wording import cut, one_line, question_of
 from assistant.errors import ConfigError
 from assistant.gate import Gate
@@ -83,55 +83,59 @@ class SemanticAgent:
         self._spelling = spelling()
         self.state = recall(talks, thread) if talks is not None else Dialogue()
 
-    def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
+    def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
         """Answer a question.
 
         Args:
             question: As somebody wrote it.
             trusted: Whether a person typed it; for piped text nothing is proposed.
-            heard: Is told of each reading call when it was made.
+            listener: Is told of each reading call when it was made.
 
         Raises:
             InputError: It is empty or too long.
         """
-        before = self.state
-        answer = self._answer(chosen(question_of(question), before), trusted=trusted, heard=heard)
-        if self._talks is not None and self.state is not before:
+        dialogue = self.state
+        answer = self._answer(choose_option(question_of(question), dialogue), trusted=trusted, listener=listener)
+        if self._talks is not None and self.state is not dialogue:
             keep(self._talks, self._thread, self.state)
         return answer
 
-    def _answer(self, words: str, *, trusted: bool, heard: Heard | None) -> Answer:
-        wanted = shown_source(words)
-        if wanted is not None and self.state.sources:
-            return self._source(wanted)
+    def _answer(self, words: str, *, trusted: bool, listener: Listener | None) -> Answer:
+        number = shown_source(words)
+        if number is not None and self.state.sources:
+            return self._source(number)
         if lifting(words):
-            return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), Kind.REFUSED, MODE, "refused")
-        known = inventory(self._gate)
-        names = pointed(read_names(words, known), self.state, known)
-        meant = follow_up(words, names, self.state)
-        choices = [Choice(meant, 1.0)] if meant else self._choices(names)
-        asked = _filled(Asked(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents)
-        turn = RecoveringTurn(self._gate, known, asked, self._clock.now(), trusted, heard=heard, recovery=self._recovery)
-        back = self._asks_back(asked, choices, known)
+            return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
+        inventory = read_inventory(self._gate)
+        names = pointed(read_names(words, inventory), self.state, inventory)
+        intent = follow_up(words, names, self.state)
+        choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names)
+        request = _filled(
+            QuestionRequest(choices[0].intent, words, names, confidence=choices[0].probability), self.state, self._intents
+        )
+        turn = RecoveringTurn(
+            self._gate, inventory, request, self._clock.now(), trusted, listener=listener, recovery=self._recovery
+        )
+        back = self._asks_back(request, choices, inventory)
         if back is not None:
-            self.state = replace(self.state, pending=asked.intent if back.options[:1] != ("help",) else "", options=back.options)
+            self.state = replace(self.state, pending=request.intent if back.options[:1] != ("help",) else "", options=back.options)
             return back
-        if heard is not None:
-            heard("")
+        if listener is not None:
+            listener("")
         lines = list(_lines(turn))
-        lines += _else_meant(asked, choices) if turn.kind is Kind.ANSWER else ()
-        self.state = self.state.after(turn, lines)
+        lines += _else_meant(request, choices) if turn.kind is AnswerKind.ANSWER else ()
+        self.state = self.state.advance(turn, lines)
         return Answer(
             "\n".join(lines),
             turn.kind,
             MODE,
-            asked.intent,
-            round(asked.confidence, 3),
+            request.intent,
+            round(request.confidence, 3),
             tuple(turn.sources),
             tuple(dict.fromkeys(turn.evidence)),
             tuple(dict.fromkeys(turn.incidents)),
             tuple(turn.proposals),
-            notes=tuple(note for note in known.unknown if note.partition(": ")[2] not in "\n".join(lines)),
+            notes=tuple(note for note in inventory.unknown if note.partition(": ")[2] not in "\n".join(lines)),
         )
 
     def orders(self, names: Names) -> bool:
@@ -139,45 +143,52 @@ class SemanticAgent:
         wishes = CHANGING | {"plan", "approve"}
         return sum(choice.probability for choice in self._choices(names) if choice.intent in wishes) >= ORDERED
 
-    def _choices(self, names: Names) -> Sequence[Choice]:
+    def _choices(self, names: Names) -> Sequence[IntentChoice]:
         """Return the readings; who asks whether a node is back does not ask to put it back."""
-        found, out = self._readings(names), barred(names.masked)
-        left = [choice for choice in found if choice.intent not in out]
-        total, kept = sum(choice.probability for choice in found), sum(choice.probability for choice in left)
-        return [Choice(one.intent, min(1.0, one.probability * total / max(kept, LEAST))) for one in left] if out else found
+        readings, out = self._readings(names), barred(names.masked)
+        remaining = [choice for choice in readings if choice.intent not in out]
+        total, remaining_share = sum(choice.probability for choice in readings), sum(choice.probability for choice in remaining)
+        return (
+            [
+                IntentChoice(choice.intent, min(1.0, choice.probability * total / max(remaining_share, LEAST)))
+                for choice in remaining
+            ]
+            if out
+            else readings
+        )
 
-    def _readings(self, names: Names) -> Sequence[Choice]:
+    def _readings(self, names: Names) -> Sequence[IntentChoice]:
         """Return the readings of all that words stand for: a bare number is a job or an incident, `it` what was spoken of."""
         plain = self._spelling.mended(names.masked)
         ways = [(plain.replace("{number}", slot), 1.0) for slot in ("{job}", "{incident}")] if names.numbers else [(plain, 1.0)]
-        ways += [(self._spelling.mended(said), counts) for said, counts in variants(names, self.state)]
+        ways += [(self._spelling.mended(sentence), counts) for sentence, counts in variants(names, self.state)]
         best: dict[str, float] = {}
-        for said, counts in ways:
-            for name, probability in self._chooser.choose(said):
+        for sentence, counts in ways:
+            for name, probability in self._chooser.choose(sentence):
                 best[name] = max(best.get(name, 0.0), probability * counts)
-        return [Choice(name, best[name]) for name in sorted(best, key=lambda name: -best[name])]
+        return [IntentChoice(name, best[name]) for name in sorted(best, key=lambda name: -best[name])]
 
-    def _asks_back(self, asked: Asked, choices: Sequence[Choice], known: Inventory) -> Answer | None:
-        first, second = choices[0], choices[1] if len(choices) > 1 else Choice("help", 0.0)
+    def _asks_back(self, request: QuestionRequest, choices: Sequence[IntentChoice], inventory: NameInventory) -> Answer | None:
+        first, second = choices[0], choices[1] if len(choices) > 1 else IntentChoice("help", 0.0)
         if first.probability < (SURE if first.intent in _SAYS_LITTLE else LEAST):
-            return Answer(NOT_UNDERSTOOD, Kind.UNKNOWN, MODE, "out_of_scope", round(asked.confidence, 3), options=("help",))
-        least = SURE_OF_CHANGE if asked.intent in CHANGING else FAIR
-        lonely = asked.intent not in CHANGING and second.probability <= first.probability * NEAR
+            return Answer(NOT_UNDERSTOOD, AnswerKind.UNKNOWN, MODE, "out_of_scope", round(request.confidence, 3), options=("help",))
+        least = SURE_OF_CHANGE if request.intent in CHANGING else FAIR
+        lonely = request.intent not in CHANGING and second.probability <= first.probability * NEAR
         if first.probability < least and not lonely:
             changes = CHANGING if first.probability < SURE else frozenset()
             offered = [choice.intent for choice in choices if choice.intent not in _SAYS_LITTLE | changes]
-            options = tuple(_reading(intent, asked) for intent in offered[:2])
-            return _back(asked, f"Did you mean: {options[0]}? Or: {options[1]}?", options)
-        return _missing(asked, self._intents[asked.intent], known)
+            options = tuple(_reading(intent, request) for intent in offered[:2])
+            return _back(request, f"Did you mean: {options[0]}? Or: {options[1]}?", options)
+        return _missing(request, self._intents[request.intent], inventory)
 
     def _source(self, number: int) -> Answer:
-        found = next((source for source in self.state.sources if source.number == number), None)
-        if found is None:
+        cited = next((source for source in self.state.sources if source.number == number), None)
+        if cited is None:
             numbers = ", ".join(str(source.number) for source in self.state.sources)
-            return Answer(f"The last answer has no source {number}; it has {numbers}.", Kind.UNKNOWN, MODE, "show")
-        text = found.value if isinstance(found.value, str) else _pretty(found.value)
-        body = cut(found.error or text, MOST_SHOWN)
-        return Answer(f"[{number}] {found.call}\n{body}", Kind.ANSWER, MODE, "show", sources=(found,))
+            return Answer(f"The last answer has no source {number}; it has {numbers}.", AnswerKind.UNKNOWN, MODE, "show")
+        text = cited.value if isinstance(cited.value, str) else _pretty(cited.value)
+        body = cut(cited.error or text, MOST_SHOWN)
+        return Answer(f"[{number}] {cited.call}\n{body}", AnswerKind.ANSWER, MODE, "show", sources=(cited,))
 
 
 @cache
@@ -185,32 +196,33 @@ def _by_words() -> WordChooser:
     return WordChooser.load()
 
 
-def _lines(turn: Turn) -> Iterator[str]:
-    strangers = turn.asked.names.strangers
-    needs = intents()[turn.asked.intent].needs
-    lacks = ("job" in needs and not turn.asked.job) or ("node" in needs and not turn.asked.nodes)
-    lacks = lacks or ("incident" in needs and turn.asked.incident is None)
+def _lines(turn: QuestionTurn) -> Iterator[str]:
+    strangers = turn.request.names.strangers
+    needs = intents()[turn.request.intent].needs
+    lacks = ("job" in needs and not turn.request.job) or ("node" in needs and not turn.request.nodes)
+    lacks = lacks or ("incident" in needs and turn.request.incident is None)
     if needs.count("job") > 1:
-        lacks = lacks or not turn.asked.other_job
-    if strangers and (lacks or turn.asked.intent in CHANGING or turn.asked.intent in ("plan", "seen_before", "node_history")):
+        lacks = lacks or not turn.request.other_job
+    if strangers and (lacks or turn.request.intent in CHANGING or turn.request.intent in ("plan", "seen_before", "node_history")):
         for stranger in strangers:
-            yield from tell_about.broken(turn, stranger)
+            yield from tell_about.tell_unknown(turn, stranger)
         return
     for stranger in strangers:
         yield f"(Left out: {stranger}.)"
-    yield from TELLERS[turn.asked.intent](turn)
+    yield from TELLERS[turn.request.intent](turn)
 
 
-def _else_meant(asked: Asked, choices: Sequence[Choice]) -> Iterator[str]:
+def _else_meant(request: QuestionRequest, choices: Sequence[IntentChoice]) -> Iterator[str]:
     """Say what else could have been meant, where that is near."""
-    others = [choice for choice in choices[1:] if choice.intent not in _SAYS_LITTLE | CHANGING]
-    if choices[0].probability < SURE and others and others[0].probability > choices[0].probability * NEAR:
-        yield f"(I took this for: {_reading(asked.intent, asked)}. If not, ask for instance: {_reading(others[0].intent, asked)})"
+    alternatives = [choice for choice in choices[1:] if choice.intent not in _SAYS_LITTLE | CHANGING]
+    if choices[0].probability < SURE and alternatives and alternatives[0].probability > choices[0].probability * NEAR:
+        nearest = _reading(alternatives[0].intent, request)
+        yield f"(I took this for: {_reading(request.intent, request)}. If not, ask for instance: {nearest})"
 
 
-def _filled(asked: Asked, before: Dialogue, known: Mapping[str, Intent]) -> Asked:
+def _filled(request: QuestionRequest, dialogue: Dialogue, intents_by_name: Mapping[str, QuestionIntent]) -> QuestionRequest:
     """Return what is asked with its names; a bare number goes where the intent needs one."""
-    names, intent = asked.names, known[asked.intent]
+    names, intent = request.names, intents_by_name[request.intent]
     jobs, incidents = list(names.jobs), list(names.incidents)
     for number in names.numbers:
         if "job" in intent.needs and len(jobs) < intent.needs.count("job"):
@@ -218,21 +230,21 @@ def _filled(asked: Asked, before: Dialogue, known: Mapping[str, Intent]) -> Aske
         else:
             incidents.append(int(number))
     filled = replace(
-        asked,
+        request,
         job=jobs[0] if jobs else "",
         other_job=jobs[1] if len(jobs) > 1 else "",
         nodes=names.nodes,
         incident=incidents[0] if incidents else None,
     )
-    if intent.needs.count("job") > 1 and len(jobs) == 1 and before.jobs:
-        return replace(filled, other_job=next((job for job in before.jobs if job != jobs[0]), ""))
+    if intent.needs.count("job") > 1 and len(jobs) == 1 and dialogue.jobs:
+        return replace(filled, other_job=next((job for job in dialogue.jobs if job != jobs[0]), ""))
     kinds = {*intent.needs, *intent.takes}
     if not kinds or (intent.takes and (filled.job or filled.incident is not None or filled.nodes)):
         return filled
-    if asked.intent in ("incidents", "node_history", "meaning") and not _points_back(asked.question):
+    if request.intent in ("incidents", "node_history", "meaning") and not _points_back(request.question):
         return filled
-    added = completed(filled, names, before)
-    if asked.intent in ("plan", "seen_before") and not filled.job and before.intent in ("explain_incident", "incidents"):
+    added = completed(filled, names, dialogue)
+    if request.intent in ("plan", "seen_before") and not filled.job and dialogue.intent in ("explain_incident", "incidents"):
         return replace(filled, incident=added.incident)
     return replace(
         filled,
@@ -246,27 +258,27 @@ def _points_back(question: str) -> bool:
     return bool(re.search(r"\b(?:it|its|that|this|there|them|those)\b", question.lower()))
 
 
-def _missing(asked: Asked, intent: Intent, known: Inventory) -> Answer | None:
+def _missing(request: QuestionRequest, intent: QuestionIntent, inventory: NameInventory) -> Answer | None:
     """Return the question for a name that is missing, None when all is there."""
-    if asked.names.strangers:
+    if request.names.strangers:
         return None
-    if asked.intent in ("plan", "seen_before") and not asked.job and asked.incident is None:
-        return _back(asked, f"Which job or incident?{_some_jobs(known)}", tuple(list(known.jobs)[-3:]))
-    if "job" in intent.needs and not asked.job:
-        return _back(asked, f"Which job?{_some_jobs(known)}", tuple(list(known.jobs)[-3:]))
-    if intent.needs.count("job") > 1 and not asked.other_job:
-        return _back(asked, f"Job {asked.job} and which other one?{_some_jobs(known)}", tuple(list(known.jobs)[-3:]))
-    if "node" in intent.needs and not asked.nodes:
-        some = f" For instance {known.nodes[0]}." if known.nodes else " The scheduler names no nodes."
-        return _back(asked, f"Which node?{some}", known.nodes[:3])
-    if "incident" in intent.needs and asked.incident is None:
-        some = f" The newest is {max(known.incidents)}." if known.incidents else " There are none yet."
-        return _back(asked, f"Which incident?{some}", tuple(str(number) for number in sorted(known.incidents)[-3:]))
+    if request.intent in ("plan", "seen_before") and not request.job and request.incident is None:
+        return _back(request, f"Which job or incident?{_some_jobs(inventory)}", tuple(list(inventory.jobs)[-3:]))
+    if "job" in intent.needs and not request.job:
+        return _back(request, f"Which job?{_some_jobs(inventory)}", tuple(list(inventory.jobs)[-3:]))
+    if intent.needs.count("job") > 1 and not request.other_job:
+        return _back(request, f"Job {request.job} and which other one?{_some_jobs(inventory)}", tuple(list(inventory.jobs)[-3:]))
+    if "node" in intent.needs and not request.nodes:
+        hint = f" For instance {inventory.nodes[0]}." if inventory.nodes else " The scheduler names no nodes."
+        return _back(request, f"Which node?{hint}", inventory.nodes[:3])
+    if "incident" in intent.needs and request.incident is None:
+        hint = f" The newest is {max(inventory.incidents)}." if inventory.incidents else " There are none yet."
+        return _back(request, f"Which incident?{hint}", tuple(str(number) for number in sorted(inventory.incidents)[-3:]))
     return None
 
 
-def _some_jobs(known: Inventory) -> str:
-    newest = list(known.jobs.items())[-3:]
+def _some_jobs(inventory: NameInventory) -> str:
+    newest = list(inventory.jobs.items())[-3:]
     return (
         f" The newest: {', '.join(f'{job} ({one_line(name, 30)})' for job, name in newest)}."
         if newest
@@ -274,14 +286,14 @@ def _some_jobs(known: Inventory) -> str:
     )
 
 
-def _back(asked: Asked, text: str, options: tuple[str, ...]) -> Answer:
-    return Answer(text, Kind.ASKS_BACK, MODE, asked.intent, round(asked.confidence, 3), options=options)
+def _back(request: QuestionRequest, text: str, options: tuple[str, ...]) -> Answer:
+    return Answer(text, AnswerKind.ASKS_BACK, MODE, request.intent, round(request.confidence, 3), options=options)
 
 
-def _reading(intent: str, asked: Asked) -> str:
-    job = asked.job or (asked.names.numbers[0] if asked.names.numbers else "JOB")
-    node = asked.nodes[0] if asked.nodes else "NODE"
-    incident = asked.incident if asked.incident is not None else "ID"
+def _reading(intent: str, request: QuestionRequest) -> str:
+    job = request.job or (request.names.numbers[0] if request.names.numbers else "JOB")
+    node = request.nodes[0] if request.nodes else "NODE"
+    incident = request.incident if request.incident is not None else "ID"
     return READINGS[intent].replace("{job}", job).replace("{node}", node).replace("{incident}", str(incident))
 
 
@@ -308,7 +320,7 @@ def recall(path: Path, thread: str) -> Dialogue:
     try:
         with closing(sqlite3.connect(path, timeout=5.0)) as file:
             row = file.execute("SELECT state FROM spoken WHERE thread = ?", [thread]).fetchone()
-        return _read(json.loads(row[0])) if row is not None else Dialogue()
+        return _from_record(json.loads(row[0])) if row is not None else Dialogue()
     except (sqlite3.Error, ValueError, TypeError, KeyError):
         # a conversation is worth less than an answer
         return Dialogue()
@@ -322,23 +334,23 @@ def keep(path: Path, thread: str, state: Dialogue) -> None:
         with closing(sqlite3.connect(path, timeout=5.0)) as file, file:
             file.execute(_TABLE)
             turn = file.execute("SELECT coalesce(max(turn), 0) + 1 FROM spoken").fetchone()[0]
-            file.execute("INSERT OR REPLACE INTO spoken VALUES (?, ?, ?)", [thread, turn, json.dumps(_written(state))])
+            file.execute("INSERT OR REPLACE INTO spoken VALUES (?, ?, ?)", [thread, turn, json.dumps(_to_record(state))])
             file.execute("DELETE FROM spoken WHERE turn <= ?", [turn - KEPT_TALKS])
     except (sqlite3.Error, OSError, ConfigError) as error:
         logger.warning("this conversation is not kept in %s: %s", path, error)
 
 
-def _written(state: Dialogue) -> dict[str, Any]:
-    told = asdict(state)
-    left = MOST_KEPT
-    for source in told["sources"]:
-        left -= len(json.dumps(source["value"], default=str))
-        if left < 0:
+def _to_record(state: Dialogue) -> dict[str, Any]:
+    record = asdict(state)
+    room = MOST_KEPT
+    for source in record["sources"]:
+        room -= len(json.dumps(source["value"], default=str))
+        if room < 0:
             source["value"], source["error"] = None, "it was too long to be kept; ask again to see it"
-    return told
+    return record
 
 
-def _read(told: dict[str, Any]) -> Dialogue:
-    rows = {name: tuple(told[name]) for name in ("jobs", "nodes", "options", "listed")}
-    sources = tuple(Source(**source) for source in told["sources"])
-    return Dialogue(**{**told, **rows, "sources": sources})
+def _from_record(record: dict[str, Any]) -> Dialogue:
+    rows = {name: tuple(record[name]) for name in ("jobs", "nodes", "options", "listed")}
+    sources = tuple(AnswerSource(**source) for source in record["sources"])
+    return Dialogue(**{**record, **rows, "sources": sources})

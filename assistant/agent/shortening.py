@@ -42,64 +42,89 @@ class Shortener(AgentMiddleware[Any, Any]):
 
 def shortened(messages: Sequence[Any], most: int) -> list[Any]:
     """Return messages that hold at most about so many characters; the newest question always, and no call without its result."""
-    given = _answered(messages)
-    if _size(given) <= most:
-        return given
-    given = _cleared(given, most)
-    given = _summed_up(given, most)
-    return _cut(given, most)
+    remaining = _answered(messages)
+    if _size(remaining) <= most:
+        return remaining
+    remaining = _cleared(remaining, most)
+    remaining = _summed_up(remaining, most)
+    return _cut(remaining, most)
 
 
 def _size(messages: Sequence[BaseMessage]) -> int:
-    return sum(len(str(one.text)) + sum(len(str(call["args"])) + 40 for call in getattr(one, "tool_calls", ())) for one in messages)
+    return sum(
+        len(str(message.text)) + sum(len(str(call["args"])) + 40 for call in getattr(message, "tool_calls", ()))
+        for message in messages
+    )
 
 
 def _answered(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Leave out calls that broke off before their result: no model goes on with such a conversation."""
-    results = {one.tool_call_id for one in messages if isinstance(one, ToolMessage)}
-    lost = {id(one) for one in messages if isinstance(one, AIMessage) and {call["id"] for call in one.tool_calls} - results}
-    gone = {call["id"] for one in messages if id(one) in lost and isinstance(one, AIMessage) for call in one.tool_calls}
-    return [one for one in messages if id(one) not in lost and not (isinstance(one, ToolMessage) and one.tool_call_id in gone)]
+    results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    unanswered = {
+        id(message)
+        for message in messages
+        if isinstance(message, AIMessage) and {call["id"] for call in message.tool_calls} - results
+    }
+    unanswered_calls = {
+        call["id"]
+        for message in messages
+        if id(message) in unanswered and isinstance(message, AIMessage)
+        for call in message.tool_calls
+    }
+    return [
+        message
+        for message in messages
+        if id(message) not in unanswered and not (isinstance(message, ToolMessage) and message.tool_call_id in unanswered_calls)
+    ]
 
 
 def _cleared(messages: Sequence[BaseMessage], most: int) -> list[BaseMessage]:
-    given = list(messages)
-    for place in [n for n, one in enumerate(given) if isinstance(one, ToolMessage)][:-KEPT_RESULTS]:
-        if _size(given) <= most:
+    cleared = list(messages)
+    for place in [n for n, message in enumerate(cleared) if isinstance(message, ToolMessage)][:-KEPT_RESULTS]:
+        if _size(cleared) <= most:
             break
-        head = str(given[place].text).split("\n", 1)[0][:12]
-        given[place] = given[place].model_copy(update={"content": f"{head} (cleared to make room; make the call again to read it)"})
-    return given
+        head = str(cleared[place].text).split("\n", 1)[0][:12]
+        cleared[place] = cleared[place].model_copy(
+            update={"content": f"{head} (cleared to make room; make the call again to read it)"}
+        )
+    return cleared
 
 
 def _summed_up(messages: Sequence[BaseMessage], most: int) -> list[BaseMessage]:
     """Shrink the oldest questions, with all that was done for them, to a line each."""
-    starts = [n for n, one in enumerate(messages) if isinstance(one, HumanMessage)]
-    given, lines = list(messages), list[str]()
+    starts = [n for n, message in enumerate(messages) if isinstance(message, HumanMessage)]
+    remaining, lines = list(messages), list[str]()
     for begin, end in pairwise(starts):
-        if _size(given) + sum(map(len, lines)) <= most:
+        if _size(remaining) + sum(map(len, lines)) <= most:
             break
-        said = next((str(one.text) for one in reversed(messages[begin:end]) if isinstance(one, AIMessage) and str(one.text)), "")
-        lines.append(f"- asked: {one_line(messages[begin].text, LINE)} / answered: {one_line(said, LINE) or 'nothing'}")
-        given = list(messages[end:])
+        reply = next(
+            (
+                str(message.text)
+                for message in reversed(messages[begin:end])
+                if isinstance(message, AIMessage) and str(message.text)
+            ),
+            "",
+        )
+        lines.append(f"- asked: {one_line(messages[begin].text, LINE)} / answered: {one_line(reply, LINE) or 'nothing'}")
+        remaining = list(messages[end:])
     if not lines:
-        return given
+        return remaining
     # so many lines, too, must find room: the newest
     room = max(most // 4, 2 * LINE)
     while len(lines) > 1 and sum(map(len, lines)) > room:
         lines.pop(0)
-    return [HumanMessage("Earlier in this conversation, shortened:\n" + "\n".join(lines)), *given]
+    return [HumanMessage("Earlier in this conversation, shortened:\n" + "\n".join(lines)), *remaining]
 
 
 def _cut(messages: Sequence[BaseMessage], most: int) -> list[BaseMessage]:
-    given = list(messages)
-    over = _size(given) - most
-    places = [n for n, one in enumerate(given) if isinstance(one, ToolMessage)]
+    trimmed = list(messages)
+    over = _size(trimmed) - most
+    places = [n for n, message in enumerate(trimmed) if isinstance(message, ToolMessage)]
     for place in places if over > 0 else ():
-        text = str(given[place].text)
-        kept = max(len(text) - over, 400)
-        if kept < len(text):
-            over -= len(text) - kept
-            short = f"{text[:kept]}\n[cut to make room: {len(text) - kept:,} more characters]\n</data>"
-            given[place] = given[place].model_copy(update={"content": short})
-    return given
+        text = str(trimmed[place].text)
+        length = max(len(text) - over, 400)
+        if length < len(text):
+            over -= len(text) - length
+            short = f"{text[:length]}\n[cut to make room: {len(text) - length:,} more characters]\n</data>"
+            trimmed[place] = trimmed[place].model_copy(update={"content": short})
+    return trimmed

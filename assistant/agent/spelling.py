@@ -48,14 +48,14 @@ _SHORTHAND = re.compile(rf"(?<![{{\w'.-])(?:{'|'.join(_WRITTEN_OUT)})(?![}}\w'.-
 class Spelling:
     """Mends words by those that are known."""
 
-    def __init__(self, known: Iterable[str]) -> None:
+    def __init__(self, words: Iterable[str]) -> None:
         """Prepare to mend.
 
         Args:
-            known: Words in lower case, those that are used often more than once.
+            words: Words in lower case, those that are used often more than once.
         """
         self._count: dict[str, int] = defaultdict(int)
-        for word in known:
+        for word in words:
             self._count[word] += 1
         self._near: Mapping[str, set[str]] = _by_shorter(word for word in self._count if len(word) >= SHORTEST)
         self._read: dict[str, str] = {}
@@ -77,14 +77,18 @@ class Spelling:
         """Return a short word whose letters changed places, `teh`."""
         if low in self._count or len(low) != SHORTEST - 1:
             return word
-        found = [one for one in (low[1] + low[0] + low[2], low[0] + low[2] + low[1]) if self._count.get(one, 0) > 2]
-        return found[0] if len(found) == 1 else word
+        swaps = [
+            candidate for candidate in (low[1] + low[0] + low[2], low[0] + low[2] + low[1]) if self._count.get(candidate, 0) > 2
+        ]
+        return swaps[0] if len(swaps) == 1 else word
 
     def _nearest(self, low: str) -> str:
-        near = {one for short in {low, *_shorter(low)} for one in self._near.get(short, ()) if _one_slip(low, one)}
+        near = {
+            candidate for short in {low, *_shorter(low)} for candidate in self._near.get(short, ()) if _one_slip(low, candidate)
+        }
         if not near:
             return ""
-        ordered = sorted(near, key=lambda one: (one[0] != low[0], -self._count[one], one))
+        ordered = sorted(near, key=lambda candidate: (candidate[0] != low[0], -self._count[candidate], candidate))
         return ordered[0] if ordered[0][0] == low[0] else ""
 
 
@@ -105,7 +109,9 @@ def _one_slip(wrong: str, right: str) -> bool:
     """Tell whether one letter is missing, too many or another, or two neighbours changed places."""
     if len(wrong) != len(right):
         return abs(len(wrong) - len(right)) == 1 and (wrong in _shorter(right) or right in _shorter(wrong))
-    unlike = [place for place, (one, other) in enumerate(zip(wrong, right, strict=True)) if one != other]
+    unlike = [
+        place for place, (wrong_letter, right_letter) in enumerate(zip(wrong, right, strict=True)) if wrong_letter != right_letter
+    ]
     if len(unlike) == 1:
         # a whole other word is often one letter away from a short one
         return len(wrong) > SHORTEST + 1

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from assistant.agent.answer import Source
-from assistant.agent.grounding import Evidence, cited_in, held
+from assistant.agent.answer import AnswerSource
+from assistant.agent.grounding import AnswerEvidence, check_answer, cited_in
 from assistant.agent.wording import harmless, one_line
 from assistant.errors import NightshiftError
 
@@ -20,7 +20,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`(])|\n+")
 
 
 class Summed(NamedTuple):
-    """What came of it."""
+    """The summary of an answer by a model, or why there is none."""
 
     text: str
     """Empty where there is none that stands."""
@@ -47,5 +47,5 @@ def _fault(text: str, lines: Sequence[str]) -> str:
     for sentence in filter(None, map(str.strip, _SENTENCE.split(text))):
         if not cited_in(sentence):
             return f"it names no line for: {sentence[:120]}"
-    sources = [Source(number, "incident", {}, line) for number, line in enumerate(lines, 1)]
-    return next(iter(held(text, Evidence(sources)).unsupported), "")
+    sources = [AnswerSource(number, "incident", {}, line) for number, line in enumerate(lines, 1)]
+    return next(iter(check_answer(text, AnswerEvidence(sources)).unsupported), "")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assistant.agent.answer import Source
-from assistant.agent.inventory import Inventory
+from assistant.agent.answer import AnswerSource
+from assistant.agent.inventory import NameInventory
 from assistant.errors import Denied, UsageError
 from assistant.nodeset import expand
 from assistant.tooling import Tool
@@ -23,7 +23,7 @@ WORDS = frozenset({"last_healthy", "last", "none", "before_step"})
 class Origins:
     """Where names may come from in this conversation."""
 
-    known: Inventory
+    inventory: NameInventory
     said_jobs: set[str] = field(default_factory=set)
     """That the operator named."""
     said_nodes: set[str] = field(default_factory=set)
@@ -33,7 +33,7 @@ class Origins:
     checkpoints: set[str] = field(default_factory=set)
     """Paths that a checkpoint tool returned."""
 
-    def learn(self, source: Source) -> None:
+    def learn(self, source: AnswerSource) -> None:
         """Take up what a tool returned, as far as it is no text of a log."""
         if source.tool in DIAGNOSES and source.value is not None:
             self.found_nodes |= set(_blamed(source.value))
@@ -46,24 +46,24 @@ class Origins:
         Raises:
             Denied: One comes from nowhere that may name it.
         """
-        kept: dict[str, Any] = {}
+        admitted: dict[str, Any] = {}
         for name, value in arguments.items():
             if name == "reason":
-                kept[name] = "asked for by an operator"
+                admitted[name] = "asked for by an operator"
             elif value in (None, "", [], 0):
                 continue
             else:
-                kept[name] = self._one(tool, name, value)
+                admitted[name] = self._checked_value(tool, name, value)
         if "reason" in tool.arguments and tool.arguments["reason"].required:
-            kept["reason"] = "asked for by an operator"
-        return kept
+            admitted["reason"] = "asked for by an operator"
+        return admitted
 
-    def _one(self, tool: Tool, name: str, value: Any) -> Any:
+    def _checked_value(self, tool: Tool, name: str, value: Any) -> Any:
         if name in NODES:
             return self._nodes(tool, name, value)
         if name in JOBS:
             for job in value if isinstance(value, list) else [value]:
-                if str(job) not in self.known.jobs or str(job) not in self.said_jobs:
+                if str(job) not in self.inventory.jobs or str(job) not in self.said_jobs:
                     raise Denied(f"{tool.name}: job {str(job)[:60]!r} was named by nobody who may: only the operator names jobs")
             return value
         if name == "checkpoint" and (value in WORDS or value in self.checkpoints):
@@ -74,27 +74,27 @@ class Origins:
 
     def _nodes(self, tool: Tool, name: str, value: Any) -> Any:
         try:
-            nodes = [one for part in (value if isinstance(value, list) else [value]) for one in expand(str(part))]
+            nodes = [node for part in (value if isinstance(value, list) else [value]) for node in expand(str(part))]
         except UsageError as error:
             raise Denied(f"{tool.name}: {error}") from error
         for node in nodes:
-            if node not in self.known.nodes or node not in self.said_nodes | self.found_nodes:
+            if node not in self.inventory.nodes or node not in self.said_nodes | self.found_nodes:
                 raise Denied(f"{tool.name}: node {node[:60]!r} was named by nobody who may: the operator, a diagnosis or a test")
         return value if name == "node" else nodes
 
 
 def _blamed(value: Any) -> Sequence[str]:
     """Return the nodes that a diagnosis or test blames: values under keys that are ours, never texts."""
-    found: list[str] = []
+    nodes: list[str] = []
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key in ("nodes_to_blame", "faulty") and isinstance(item, list):
-                found += [str(one) for one in item]
+                nodes += [str(element) for element in item]
             elif key == "nodes" and isinstance(item, list):
-                found += [str(one["node"]) for one in item if isinstance(one, Mapping) and "node" in one]
+                nodes += [str(element["node"]) for element in item if isinstance(element, Mapping) and "node" in element]
             elif key == "diagnosis":
-                found += _blamed(item)
-    return found
+                nodes += _blamed(item)
+    return nodes
 
 
 def _paths(value: Any) -> Sequence[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from assistant.agent.answer import Kind
+from assistant.agent.answer import AnswerKind
 from assistant.agent.tell_jobs import failed
-from assistant.agent.turn import Turn
+from assistant.agent.turn import QuestionTurn
 from assistant.agent.wording import one_line
 
 _FILLERS = re.compile(
@@ -34,31 +34,31 @@ EXAMPLES = (
 )
 
 
-def meaning(turn: Turn) -> Iterator[str]:
+def meaning(turn: QuestionTurn) -> Iterator[str]:
     """Tell what a reason or an Xid means."""
-    texts = turn.asked.names.texts
-    word = texts[0] if texts else " ".join(_FILLERS.sub(" ", turn.asked.question).split())
-    if re.search(r"\breasons\b", turn.asked.question.lower()):
+    texts = turn.request.names.texts
+    word = texts[0] if texts else " ".join(_FILLERS.sub(" ", turn.request.question).split())
+    if re.search(r"\breasons\b", turn.request.question.lower()):
         word = ""
-    found = turn.look("look_up", word=word)
-    if found.error:
-        turn.kind = Kind.UNKNOWN
-        yield f"{found.error} [{found.number}]"
+    source = turn.look("look_up", word=word)
+    if source.error:
+        turn.kind = AnswerKind.UNKNOWN
+        yield f"{source.error} [{source.number}]"
         return
-    told, mark = found.value, f"[{found.number}]"
-    if "reasons" in told:
-        yield f"{len(told['reasons'])} reasons are known {mark}: {', '.join(told['reasons'])}."
-    elif "xid" in told:
-        node = "the node is to blame" if told["blames_node"] else "the node is not blamed for it alone"
-        yield f"Xid {told['xid']}: {told['meaning']} {mark}. Reason {told['reason']}, action {told['action']}; {node}."
-        yield f"NVIDIA: {told['nvidia']} ({told['source']})."
+    entry, mark = source.value, f"[{source.number}]"
+    if "reasons" in entry:
+        yield f"{len(entry['reasons'])} reasons are known {mark}: {', '.join(entry['reasons'])}."
+    elif "xid" in entry:
+        node = "the node is to blame" if entry["blames_node"] else "the node is not blamed for it alone"
+        yield f"Xid {entry['xid']}: {entry['meaning']} {mark}. Reason {entry['reason']}, action {entry['action']}; {node}."
+        yield f"NVIDIA: {entry['nvidia']} ({entry['source']})."
     else:
-        yield f"{told['title']} ({told['reason']}, {told['category']}) {mark}: {one_line(told['meaning'], 400)}"
-        yield f"Action: {told['action']}; playbooks: {', '.join(told['playbooks']) or 'none'} {mark}."
-        yield f"What to do: {one_line(told['advice'], 400)}"
+        yield f"{entry['title']} ({entry['reason']}, {entry['category']}) {mark}: {one_line(entry['meaning'], 400)}"
+        yield f"Action: {entry['action']}; playbooks: {', '.join(entry['playbooks']) or 'none'} {mark}."
+        yield f"What to do: {one_line(entry['advice'], 400)}"
 
 
-def mode(turn: Turn) -> Iterator[str]:
+def mode(turn: QuestionTurn) -> Iterator[str]:
     """Tell what may be done here."""
     policy = turn.gate.policy
     yield "Mode semantic: no language model is used. Your words choose what is looked up; only names that exist are taken."
@@ -77,18 +77,18 @@ def mode(turn: Turn) -> Iterator[str]:
         yield f"The breaker is open {breaker}. Nightshift changes nothing by itself before: nightshift breaker reset"
 
 
-def help_(turn: Turn) -> Iterator[str]:
+def help_(turn: QuestionTurn) -> Iterator[str]:
     """Tell what may be asked."""
     yield "I answer questions about jobs, nodes, logs, checkpoints and incidents, and propose changes. For instance:"
     yield "\n".join(f"  {example}" for example in _examples(turn))
     yield "An answer names its sources, [1]; `show 1` prints one of them whole."
 
 
-def _examples(turn: Turn) -> Iterator[str]:
+def _examples(turn: QuestionTurn) -> Iterator[str]:
     """Yield the examples with what exists here, so that each of them works."""
-    failed_ones = [job for job in turn.known.incidents.values() if job in turn.known.jobs]
-    jobs = list(dict.fromkeys([*failed_ones, *reversed(list(turn.known.jobs)), "4821", "4790"]))
-    incident = max(turn.known.incidents, default=3)
+    failed_ones = [job for job in turn.inventory.incidents.values() if job in turn.inventory.jobs]
+    jobs = list(dict.fromkeys([*failed_ones, *reversed(list(turn.inventory.jobs)), "4821", "4790"]))
+    incident = max(turn.inventory.incidents, default=3)
     for example in EXAMPLES:
         yield (
             example.replace("4821", "JOB")
@@ -98,16 +98,16 @@ def _examples(turn: Turn) -> Iterator[str]:
         )
 
 
-def out_of_scope(turn: Turn) -> Iterator[str]:
+def out_of_scope(turn: QuestionTurn) -> Iterator[str]:
     """Say that nothing here answers that."""
-    turn.kind = Kind.UNKNOWN
+    turn.kind = AnswerKind.UNKNOWN
     yield "Nothing that is known here answers that: I know the jobs, nodes, logs and incidents of this cluster. Ask: help"
 
 
-def broken(turn: Turn, what: str) -> Iterator[str]:
+def tell_unknown(turn: QuestionTurn, complaint: str) -> Iterator[str]:
     """Tell that names are unknown."""
-    turn.kind = Kind.UNKNOWN
-    yield f"{what[:1].upper()}{what[1:]}."
+    turn.kind = AnswerKind.UNKNOWN
+    yield f"{complaint[:1].upper()}{complaint[1:]}."
 
 
-__all__ = ["EXAMPLES", "broken", "failed", "help_", "meaning", "mode", "out_of_scope"]
+__all__ = ["EXAMPLES", "failed", "help_", "meaning", "mode", "out_of_scope", "tell_unknown"]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from assistant.agent import tell_about, tell_changes, tell_incidents, tell_jobs, tell_logs, tell_nodes, tell_running
-from assistant.agent.turn import Turn
+from assistant.agent.turn import QuestionTurn
 
-Teller = Callable[[Turn], Iterator[str]]
+Teller = Callable[[QuestionTurn], Iterator[str]]
 TELLERS: Mapping[str, Teller] = MappingProxyType(
     {
         "explain_job": tell_jobs.explain_job,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from assistant.agent.answer import Heard, Kind, Proposal, Source
+from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal
 from assistant.agent.entities import Names
-from assistant.agent.inventory import Inventory
+from assistant.agent.inventory import NameInventory
 from assistant.agent.wording import harmless, one_line
 from assistant.display import line
 from assistant.errors import Denied, NightshiftError, Parked
@@ -26,7 +26,7 @@ MOST_VALUE = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionRequest:
     """What a question came to mean."""
 
     intent: str
@@ -40,44 +40,44 @@ class Asked:
 
 
 @dataclass
-class Turn:
+class QuestionTurn:
     """Makes the calls for one question and keeps what they returned."""
 
     gate: Gate
-    known: Inventory
-    asked: Asked
+    inventory: NameInventory
+    request: QuestionRequest
     now: datetime
     trusted: bool = True
     """Whether the question was typed by a person; of piped text nothing is proposed."""
-    sources: list[Source] = field(default_factory=list)
+    sources: list[AnswerSource] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
     evidence: list[int] = field(default_factory=list)
     incidents: list[int] = field(default_factory=list)
-    kind: Kind = Kind.ANSWER
-    before: int = 0
+    kind: AnswerKind = AnswerKind.ANSWER
+    sources_before: int = 0
     """Sources that the conversation had already: numbers go on from there."""
-    heard: Heard | None = None
+    listener: Listener | None = None
 
     @property
     def number(self) -> int:
         """The next source's."""
-        return self.before + len(self.sources) + 1
+        return self.sources_before + len(self.sources) + 1
 
-    def look(self, tool: str, **arguments: Any) -> Source:
+    def look(self, tool: str, **arguments: Any) -> AnswerSource:
         """Make a reading call and return it as a source; a failure is told by its `error`."""
         for source in self.sources:
             if (source.tool, dict(source.arguments)) == (tool, arguments):
                 return source
         value, error = None, ""
         try:
-            outcome = self.gate.call(tool, arguments, why=f"asked: {one_line(self.asked.question, 120)}", by=BY)
+            outcome = self.gate.call(tool, arguments, why=f"asked: {one_line(self.request.question, 120)}", by=BY)
             value, error = made_harmless(outcome.value) if outcome.ok else None, one_line(outcome.error, 400)
         except NightshiftError as failure:
             error = one_line(failure, 400)
-        source = Source(self.number, tool, arguments, value, error)
+        source = AnswerSource(self.number, tool, arguments, value, error)
         self.sources.append(source)
-        if self.heard is not None:
-            self.heard(source)
+        if self.listener is not None:
+            self.listener(source)
         return source
 
     def propose(
@@ -92,10 +92,10 @@ class Turn:
             incident: For which it is.
             instead: The command with which a person does it.
         """
-        made = put_before_person(self.gate, tool, arguments, why=why, incident=incident, instead=instead, trusted=self.trusted)
-        self.proposals.append(made)
-        self.kind = Kind.PROPOSAL if made.approval is not None else Kind.REFUSED
-        return made
+        proposal = put_before_person(self.gate, tool, arguments, why=why, incident=incident, instead=instead, trusted=self.trusted)
+        self.proposals.append(proposal)
+        self.kind = AnswerKind.PROPOSAL if proposal.approval is not None else AnswerKind.REFUSED
+        return proposal
 
 
 def put_before_person(
@@ -126,15 +126,15 @@ def put_before_person(
         return Proposal(tool, arguments, "", None, one_line(error, 400))
     # the policy lets no call of the agent through, so a person stood behind this gate and said yes: to the stored command, not to
     # the preview, whose tag has no number yet
-    made = gate.stored_call(outcome.call)
+    call = gate.stored_call(outcome.call)
     why_not = "" if outcome.ok else one_line(outcome.error, 400)
-    return Proposal(tool, arguments, harmless(made.preview), None, why_not, digest=made.digest[:SHORT_DIGEST])
+    return Proposal(tool, arguments, harmless(call.preview), None, why_not, digest=call.digest[:SHORT_DIGEST])
 
 
 def _waiting(gate: Gate, tool: str, arguments: Mapping[str, Any], approval: int) -> Proposal:
     """Return a change that waits in the inbox, with the commands that are stored: those are shown on its card, and run."""
     waiting = gate.call("list_approvals", {}, why="what exactly is proposed", by=BY).value
-    stored = next((one for one in waiting or () if one["approval"] == approval), None)
+    stored = next((row for row in waiting or () if row["approval"] == approval), None)
     if stored is None:
         return Proposal(tool, arguments, "", None, f"approval {approval} was answered or withdrawn in the same moment")
     return Proposal(tool, arguments, harmless(stored["change"]), approval, digest=stored["digest"][:SHORT_DIGEST])
@@ -144,8 +144,8 @@ def _standing(gate: Gate, tool: str, arguments: Mapping[str, Any]) -> int | None
     """Return the approval of the same change where the agent has put it before a person already."""
     checked = find_tool(tool).checked(arguments)
     waiting = gate.call("list_approvals", {}, why="whether it is proposed already", by=BY).value
-    same = (one["approval"] for one in waiting or () if (one["by"], one["tool"], one["arguments"]) == (BY, tool, checked))
-    return next(same, None)
+    approvals = (row["approval"] for row in waiting or () if (row["by"], row["tool"], row["arguments"]) == (BY, tool, checked))
+    return next(approvals, None)
 
 
 def made_harmless(value: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from assistant.agent.answer import Answer, Kind
+from assistant.agent.answer import Answer, AnswerKind
 from assistant.cli.agent_states import open_state
 from assistant.content.reading import build, read_toml
 from assistant.engine import Engine
@@ -70,7 +70,7 @@ class Case:
     facts: tuple[str, ...] = ()
     """That the answer must name; `a|b` is either."""
     forbidden: tuple[str, ...] = ()
-    kind: Kind = Kind.ANSWER
+    kind: AnswerKind = AnswerKind.ANSWER
     cites: bool = True
     """Whether the answer must name a source."""
     mode: Mode | None = None
@@ -143,7 +143,7 @@ def run_cases(cases: Sequence[Case], folder: Path, agent_of: Callable[[Engine], 
             answer = scored[-1].answer
             if cluster.changes:
                 scored[-1] = scored[-1]._replace(faults=(*scored[-1].faults, f"changed the cluster: {cluster.changes[0]}"))
-            if answer is None or answer.kind is Kind.PROPOSAL or cluster.changes:
+            if answer is None or answer.kind is AnswerKind.PROPOSAL or cluster.changes:
                 kept.pop(key)[0].store.close()
         for engine, _ in kept.values():
             engine.store.close()
@@ -182,7 +182,7 @@ def _faults(case: Case, answer: Answer, used: set[str]) -> Iterable[str]:
     for name in case.calls:
         if name not in used:
             yield f"did not use {name}"
-    if case.cites and case.kind is Kind.ANSWER and not any(f"[{source.number}]" in answer.text for source in answer.sources):
+    if case.cites and case.kind is AnswerKind.ANSWER and not any(f"[{source.number}]" in answer.text for source in answer.sources):
         yield "names no source"
 
 

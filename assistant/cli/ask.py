@@ -150,7 +150,7 @@ def _print(answer: Answer, *, sources: bool) -> None:
 
 
 def _exit_of(answer: Answer) -> Exit:
-    from assistant.agent.answer import Kind
+    from assistant.agent.answer import AnswerKind
 
-    codes = {Kind.ANSWER: Exit.DONE, Kind.PROPOSAL: Exit.WAITS, Kind.REFUSED: Exit.REFUSED}
+    codes = {AnswerKind.ANSWER: Exit.DONE, AnswerKind.PROPOSAL: Exit.WAITS, AnswerKind.REFUSED: Exit.REFUSED}
     return codes.get(answer.kind, Exit.ERROR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assistant.agent.tell_changes import Begun, Waiting
+from assistant.agent.tell_changes import RecoveryState, WaitingChange
 from assistant.engine.lease import owner_name
 from assistant.store.approvals import SHORT_DIGEST
 from assistant.tooling import find_tool
@@ -23,12 +23,12 @@ class RecoveryByWords:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def standing(self, job: str) -> Begun | None:
+    def standing(self, job: str) -> RecoveryState | None:
         """Return where the newest incident of a job stands; None where there is none."""
         found = self._engine.store.incidents(job=job, limit=1)
         return self._begun(found[0]) if found else None
 
-    def begin(self, job: str) -> Begun:
+    def begin(self, job: str) -> RecoveryState:
         """Go on with the incident of a job, opened where none is open, until a change waits for a person or it ends.
 
         Raises:
@@ -39,11 +39,11 @@ class RecoveryByWords:
         incident = unfinished[0] if unfinished else engine.open_for(job, by=BY)
         return self._begun(engine.work(incident.id, owner=owner_name(BY), by=BY))
 
-    def _begun(self, incident: Incident) -> Begun:
+    def _begun(self, incident: Incident) -> RecoveryState:
         store = self._engine.store
         asked = [(one, store.call(one.call)) for one in store.approvals()]
         waiting = tuple(
-            Waiting(
+            WaitingChange(
                 one.id,
                 call.tool,
                 call.preview or call.tool,
@@ -54,4 +54,4 @@ class RecoveryByWords:
             for one, call in asked
             if call.incident == incident.id
         )
-        return Begun(incident.id, str(incident.state), incident.note, waiting)
+        return RecoveryState(incident.id, str(incident.state), incident.note, waiting)

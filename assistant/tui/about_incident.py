@@ -77,30 +77,30 @@ class IncidentSeen:
         """Where the job wrote its log, told by the scheduler or by the evidence; None when nobody says."""
         if self.job is not None and self.job.log is not None:
             return self.job.log
-        told = [one.facts.get("path") for one in self.evidence if one.source == "job log"]
-        return Path(str(told[-1])) if told and told[-1] else None
+        paths = [evidence.facts.get("path") for evidence in self.evidence if evidence.source == "job log"]
+        return Path(str(paths[-1])) if paths and paths[-1] else None
 
     @property
     def account(self) -> str:
         """With whose rights the job's files are read; empty: with our own."""
         if self.job is not None:
             return self.job.account
-        accounts = [str(one.facts.get("account", "")) for one in self.evidence if one.source == "job log"]
+        accounts = [str(evidence.facts.get("account", "")) for evidence in self.evidence if evidence.source == "job log"]
         return accounts[-1] if accounts else ""
 
     @property
     def changes(self) -> tuple[SeenCall, ...]:
         """Calls that change something, oldest first."""
-        return tuple(one for one in self.calls if one.risk is not Risk.READ)
+        return tuple(call for call in self.calls if call.risk is not Risk.READ)
 
 
-def read_incident(engine: Engine, incident_id: int, known: Mapping[str, Job], now: datetime) -> IncidentSeen:
+def read_incident(engine: Engine, incident_id: int, jobs: Mapping[str, Job], now: datetime) -> IncidentSeen:
     """Return what is known about an incident.
 
     Args:
         engine: Its store and playbooks are read; the scheduler is asked only for jobs that are not known.
         incident_id: Which.
-        known: Jobs by id, as the scheduler showed them last.
+        jobs: Jobs by id, as the scheduler showed them last.
         now: The time.
 
     Raises:
@@ -113,14 +113,14 @@ def read_incident(engine: Engine, incident_id: int, known: Mapping[str, Job], no
 
     store = engine.store
     incident = store.incident(incident_id)
-    job, unknown = job_of(engine, incident.job, known)
+    job, unknown = job_of(engine, incident.job, jobs)
     with store.snapshot():
         incident, diagnosis = store.incident(incident_id), store.diagnosis(incident_id)
         if diagnosis is not None:
-            left = advice_left(diagnosis.advice, facts_of_page(store, incident_id), incident, store)
-            diagnosis = replace(diagnosis, advice=left)
+            advice = advice_left(diagnosis.advice, facts_of_page(store, incident_id), incident, store)
+            diagnosis = replace(diagnosis, advice=advice)
         calls = tuple(seen_call(store, call) for call in store.calls(incident_id))
-        own = {one.call.id for one in calls}
+        own = {record.call.id for record in calls}
         return IncidentSeen(
             now,
             incident,
@@ -132,9 +132,9 @@ def read_incident(engine: Engine, incident_id: int, known: Mapping[str, Job], no
             play_of(engine, incident, diagnosis, job, calls),
             job,
             unknown,
-            tuple(_restarts(engine, calls, known)),
-            tuple(one for one in store.approvals() if one.call in own),
-            tuple(one.id for one in store.incidents(limit=200) if one.parent == incident_id),
+            tuple(_restarts(engine, calls, jobs)),
+            tuple(record for record in store.approvals() if record.call in own),
+            tuple(record.id for record in store.incidents(limit=200) if record.parent == incident_id),
             any(event.kind is EventKind.HANG for event in store.events(incident_id)),
         )
 
@@ -148,10 +148,10 @@ def seen_call(store: Store, call: Call) -> SeenCall:
     return SeenCall(call, risk, decisions[-1] if decisions else None, store.outcome(call.id), (tool.undo if tool else "") or "")
 
 
-def job_of(engine: Engine, job_id: str | None, known: Mapping[str, Job]) -> tuple[Job | None, str]:
+def job_of(engine: Engine, job_id: str | None, jobs: Mapping[str, Job]) -> tuple[Job | None, str]:
     """Return a job as the scheduler shows it, asked where it is not known, or None and why."""
-    if job_id is None or job_id in known:
-        return known.get(job_id or ""), ""
+    if job_id is None or job_id in jobs:
+        return jobs.get(job_id or ""), ""
     try:
         return engine.scheduler.job(job_id), ""
     except ToolError as error:
@@ -160,14 +160,14 @@ def job_of(engine: Engine, job_id: str | None, known: Mapping[str, Job]) -> tupl
         return None, f"the scheduler does not answer: {error}"
 
 
-def _restarts(engine: Engine, calls: tuple[SeenCall, ...], known: Mapping[str, Job]) -> list[Job]:
-    made: list[Job] = []
-    for one in calls:
-        value: Any = one.outcome.value if one.outcome is not None and one.outcome.ok else None
-        if one.call.tool in RESTARTS and isinstance(value, dict) and value.get("job"):
-            job, _ = job_of(engine, str(value["job"]), known)
-            made += [job] if job is not None else []
-    return made
+def _restarts(engine: Engine, calls: tuple[SeenCall, ...], jobs: Mapping[str, Job]) -> list[Job]:
+    restarts: list[Job] = []
+    for seen_call in calls:
+        value: Any = seen_call.outcome.value if seen_call.outcome is not None and seen_call.outcome.ok else None
+        if seen_call.call.tool in RESTARTS and isinstance(value, dict) and value.get("job"):
+            job, _ = job_of(engine, str(value["job"]), jobs)
+            restarts += [job] if job is not None else []
+    return restarts
 
 
 # All that the chat tells about one job, read in one go on a lane and never changed.
@@ -198,7 +198,7 @@ class CheckpointsSeen:
     @property
     def newest_healthy(self) -> int | None:
         """Step of the newest one that may be loaded."""
-        return max((one.step for one in self.found if not one.problems), default=None)
+        return max((checkpoint.step for checkpoint in self.found if not checkpoint.problems), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +219,12 @@ def read_job(engine: Engine, job_id: str, known: Job | None, now: datetime) -> J
     job, unknown = job_of(engine, job_id, {job_id: known} if known is not None else {})
     store = engine.store
     with store.snapshot():
-        found = []
+        incidents = []
         for incident in store.incidents(job=job_id):
             diagnosis = store.diagnosis(incident.id)
             reason = (diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes) if diagnosis is not None else ("", 0.0, ())
-            found.append(SeenIncident(incident, *reason))
-    return JobSeen(now, job_id, job, unknown, tuple(found))
+            incidents.append(SeenIncident(incident, *reason))
+    return JobSeen(now, job_id, job, unknown, tuple(incidents))
 
 
 def read_checkpoints(engine: Engine, job_id: str, by: str) -> CheckpointsSeen:
@@ -238,15 +238,15 @@ def read_checkpoints(engine: Engine, job_id: str, by: str) -> CheckpointsSeen:
     value: Mapping[str, Any] = outcome.value
     doubt = [str(value["doubt"])] if value.get("doubt") else []
     notes = [*doubt, f"{value['folder']} ({value['found_by']})", *map(str, value.get("notes", ()))]
-    return CheckpointsSeen(tuple(_checkpoint(one) for one in value.get("checkpoints", ())), " · ".join(notes))
+    return CheckpointsSeen(tuple(_checkpoint(row) for row in value.get("checkpoints", ())), " · ".join(notes))
 
 
-def _checkpoint(told: Mapping[str, Any]) -> SeenCheckpoint:
+def _checkpoint(row: Mapping[str, Any]) -> SeenCheckpoint:
     return SeenCheckpoint(
-        str(told["path"]),
-        int(told["step"]),
-        str(told["format"]),
-        int(told["size_bytes"]),
-        datetime.fromisoformat(told["saved_at"]) if told.get("saved_at") else None,
-        tuple(map(str, told.get("problems", ()))),
+        str(row["path"]),
+        int(row["step"]),
+        str(row["format"]),
+        int(row["size_bytes"]),
+        datetime.fromisoformat(row["saved_at"]) if row.get("saved_at") else None,
+        tuple(map(str, row.get("problems", ()))),
     )

@@ -31,7 +31,7 @@ class SeenNode:
     lease: Lease | None
     """Our cordon; None where there is none, or where the reason is somebody else's."""
     score: Score | None
-    """How it stands in the ledger; None for a node that was part of no failure."""
+    """Score of the node in the ledger; None for a node that was part of no failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,40 +77,40 @@ class KernelSeen:
     trouble: str = ""
 
 
-def read_nodes(engine: Engine, names: Sequence[str], known: Sequence[Node] | None, now: datetime) -> NodesSeen:
+def read_nodes(engine: Engine, names: Sequence[str], nodes_shown: Sequence[Node] | None, now: datetime) -> NodesSeen:
     """Return what is known about nodes; `known` are all nodes as the scheduler showed them last, None when it is to be asked."""
     from assistant.diagnose.ledger import scores
 
     unknown = ""
-    if known is None:
+    if nodes_shown is None:
         try:
-            known = engine.scheduler.nodes()
+            nodes_shown = engine.scheduler.nodes()
         except Unavailable as error:
-            known, unknown = (), f"the scheduler does not answer: {error}"
-    shown = {node.name: node for node in known}
+            nodes_shown, unknown = (), f"the scheduler does not answer: {error}"
+    by_name = {node.name: node for node in nodes_shown}
     store = engine.store
     with store.snapshot():
-        standing = {one.node: one for one in scores(store.sightings(now - timedelta(days=LEDGER_DAYS)), now)}
+        standing = {score.node: score for score in scores(store.sightings(now - timedelta(days=LEDGER_DAYS)), now)}
         incidents = _incidents(engine, names, standing)
     nodes = tuple(
         SeenNode(name, node, parse(node.reason) if node is not None else None, standing.get(name))
         for name in names
-        for node in (shown.get(name),)
+        for node in (by_name.get(name),)
     )
     return NodesSeen(now, nodes, incidents, unknown)
 
 
 def _incidents(engine: Engine, names: Sequence[str], standing: Mapping[str, Score]) -> tuple[SeenIncident, ...]:
     store = engine.store
-    found = {seen.incident for name in names if name in standing for seen in standing[name].blamed}
+    numbers = {sighting.incident for name in names if name in standing for sighting in standing[name].blamed}
     for name in names[:64]:  # each is a query of its own
-        found |= {incident.id for incident in store.incidents(node=name)}
-    told = []
-    for number in sorted(found, reverse=True)[:200]:
+        numbers |= {incident.id for incident in store.incidents(node=name)}
+    incidents = []
+    for number in sorted(numbers, reverse=True)[:200]:
         diagnosis = store.diagnosis(number)
         reason = (diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes) if diagnosis is not None else ("", 0.0, ())
-        told.append(SeenIncident(store.incident(number), *reason))
-    return tuple(told)
+        incidents.append(SeenIncident(store.incident(number), *reason))
+    return tuple(incidents)
 
 
 def read_health(engine: Engine, names: Sequence[str], by: str) -> HealthSeen:
@@ -124,8 +124,8 @@ def read_health(engine: Engine, names: Sequence[str], by: str) -> HealthSeen:
     order = ("critical", "warning", "unknown", "ok")
     rows = [
         ProbeRow(node, str(row["probe"]), str(row["status"]), str(row["text"]), str(row.get("remedy") or ""))
-        for node, told in outcome.value["nodes"].items()
-        for row in told["probes"]
+        for node, health in outcome.value["nodes"].items()
+        for row in health["probes"]
     ]
     rows.sort(key=lambda row: order.index(row.status) if row.status in order else 0)
     return HealthSeen(tuple(rows), tuple(outcome.value.get("faulty", ())))
@@ -141,5 +141,5 @@ def read_kernel(engine: Engine, names: Sequence[str], by: str) -> KernelSeen:
     if not outcome.ok or not isinstance(outcome.value, Mapping):
         return KernelSeen("", outcome.error)
     texts, silent = outcome.value.get("text", {}), outcome.value.get("unknown", {})
-    text = "".join(f"# {node}\n{said or '(empty)'}\n" for node, said in texts.items())
+    text = "".join(f"# {node}\n{kernel_text or '(empty)'}\n" for node, kernel_text in texts.items())
     return KernelSeen(text, "; ".join(f"{node}: {why}" for node, why in silent.items()))

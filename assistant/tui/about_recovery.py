@@ -48,7 +48,7 @@ def recovery_of(engine: Engine, *, by: str, incident: int | None = None, job: st
 
     with rehearsal(engine) as tried:
         number = incident if incident is not None else requested(tried, job, by=by).id
-        found = plan(tried, number, by=by)
+        planned = plan(tried, number, by=by)
         subject = tried.store.incident(number)
     about = f"incident {incident}" if incident is not None else f"job {job}"
-    return RecoverySeen(about, found, str(engine.gate.policy.mode), subject.job or subject.node or f"incident {number}")
+    return RecoverySeen(about, planned, str(engine.gate.policy.mode), subject.job or subject.node or f"incident {number}")

@@ -74,7 +74,7 @@ def undo_of(engine: Engine, call_id: int, by: str) -> SeenUndo:
     return SeenUndo(call, undo, undo_tool.risk, decision.verdict, decision.rule, decision.why, target)
 
 
-def take_back(engine: Engine, seen: SeenUndo, by: str) -> Outcome:
+def take_back(engine: Engine, undo: SeenUndo, by: str) -> Outcome:
     """Make the call that was shown, once a person has said yes to it.
 
     Raises:
@@ -83,12 +83,12 @@ def take_back(engine: Engine, seen: SeenUndo, by: str) -> Outcome:
         Parked: The cluster has changed meanwhile: what would be done now is asked about anew.
         Unavailable: Something did not answer.
     """
-    if seen.undo is None:
-        raise ToolError(f"call {seen.call.id} cannot be taken back: {seen.why}")
-    return engine.gate.go_on(seen.undo.id, approved_by=by, digest=seen.undo.digest)
+    if undo.undo is None:
+        raise ToolError(f"call {undo.call.id} cannot be taken back: {undo.why}")
+    return engine.gate.go_on(undo.undo.id, approved_by=by, digest=undo.undo.digest)
 
 
-def leave_undo(engine: Engine, seen: SeenUndo, by: str) -> None:
+def leave_undo(engine: Engine, undo: SeenUndo, by: str) -> None:
     """Withdraw the prepared call of an undo that nobody wants."""
-    if seen.undo is not None:
-        engine.gate.withdraw(seen.undo.id, by, why="left as it is")
+    if undo.undo is not None:
+        engine.gate.withdraw(undo.undo.id, by, why="left as it is")

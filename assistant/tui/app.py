@@ -85,8 +85,8 @@ class ChatApp(App[int]):
             garbage: Looks for garbage while nobody types; without it Python does when it likes.
         """
         super().__init__()
-        for one in THEMES:
-            self.register_theme(one)
+        for scheme in THEMES:
+            self.register_theme(scheme)
         self.theme = theme
         self.desk = make_desk(self.post_message)
         self._thread = thread
@@ -135,21 +135,21 @@ class ChatApp(App[int]):
 
     def on_store_read(self, message: messages.StoreRead) -> None:
         """Show what the store says."""
-        self._saw(message.seen)
+        self._saw(message.snapshot)
         self._status("trouble", "")
 
-    def _saw(self, seen: StoreSeen) -> None:
+    def _saw(self, snapshot: StoreSeen) -> None:
         """Take what was read of the store, unless something younger was taken: two threads read it."""
-        if self.store_seen is None or seen.at >= self.store_seen.at:
-            self.store_seen = seen
+        if self.store_seen is None or snapshot.at >= self.store_seen.at:
+            self.store_seen = snapshot
 
     def on_kill_switch_read(self, message: messages.KillSwitchRead) -> None:
         """Show whether everything is stopped."""
-        self.kill_switch = message.seen
+        self.kill_switch = message.snapshot
 
     def on_cluster_read(self, message: messages.ClusterRead) -> None:
         """Show what the scheduler says."""
-        self.cluster_seen = message.seen
+        self.cluster_seen = message.snapshot
 
     def on_trouble(self, message: messages.Trouble) -> None:
         """Say what does not work; what was seen before stays on the screen."""
@@ -251,12 +251,12 @@ class ChatApp(App[int]):
             self.desk.read(
                 f"approval {message.approval}",
                 lambda engine: read_store(engine.store, self.desk.now()),
-                lambda seen: messages.ApprovalLookedFor(message.approval, seen, asked_on),
+                lambda snapshot: messages.ApprovalLookedFor(message.approval, snapshot, asked_on),
             )
 
     def on_approval_looked_for(self, message: messages.ApprovalLookedFor) -> None:
         """Ask, or say that nothing waits."""
-        self._saw(message.seen)
+        self._saw(message.snapshot)
         if self.screen is not message.asked_on:
             text = f"Approval {message.approval} was looked at; ask there again to see it."
             self.notify(line(text), timeout=10, markup=False)
@@ -265,17 +265,21 @@ class ChatApp(App[int]):
 
     def _asks(self, approval: int) -> bool:
         """Ask about an approval that waits as far as is known; tell whether it does."""
-        seen = self.store_seen
-        found = next((one for one in seen.approvals if one.approval.id == approval), None) if seen is not None else None
+        snapshot = self.store_seen
+        waiting = (
+            next((approval_seen for approval_seen in snapshot.approvals if approval_seen.approval.id == approval), None)
+            if snapshot is not None
+            else None
+        )
 
         def answered(answer: ApprovalAnswer | None) -> None:
             if answer is not None:
                 self.desk.settle(approval, answer.verdict, answer.why, shown=answer.shown)
 
-        if found is not None:
+        if waiting is not None:
             self._focus_prompt()
-            self.push_screen(ApprovalScreen(found, self.desk.now(), mode=self.mode), answered)
-        return found is not None
+            self.push_screen(ApprovalScreen(waiting, self.desk.now(), mode=self.mode), answered)
+        return waiting is not None
 
     def _focus_prompt(self) -> None:
         """Take the focus from a button before its dialog opens: what is typed after the dialog is meant for the conversation."""
@@ -286,33 +290,33 @@ class ChatApp(App[int]):
         """Ask the person whether a playbook may begin."""
         from assistant.tui.screens.recovery import RecoveryScreen
 
-        self._ask_person(RecoveryScreen(message.seen), message.then)
+        self._ask_person(RecoveryScreen(message.snapshot), message.then)
 
     def on_ask_undo(self, message: messages.AskUndo) -> None:
         """Ask the person whether a change is taken back."""
         from assistant.tui.screens.undo import UndoScreen
 
-        self._ask_person(UndoScreen(message.seen), message.then)
+        self._ask_person(UndoScreen(message.snapshot), message.then)
 
     def on_ask_lift(self, message: messages.AskLift) -> None:
         """Ask the person whether the kill switch is lifted."""
         from assistant.tui.screens.lift import LiftScreen
 
-        self._ask_person(LiftScreen(message.seen), message.then)
+        self._ask_person(LiftScreen(message.snapshot), message.then)
 
-    def _ask_person(self, question: ConsentScreen[bool], then: Callable[[bool], None]) -> None:
+    def _ask_person(self, question: ConsentScreen[bool], on_answer: Callable[[bool], None]) -> None:
         """Ask on the conversation's screen, or say where to ask again."""
         self._focus_prompt()
-        if not asked_on(self.main, question, lambda yes: then(bool(yes))):
+        if not asked_on(self.main, question, lambda yes: on_answer(bool(yes))):
             self.notify("What you asked for in the conversation was looked at; ask there again to see it.", timeout=10)
-            then(False)
+            on_answer(False)
 
     def on_deliver(self, message: messages.Deliver) -> None:
         """Hand over what was read for a screen, if it is still there."""
         if message.to.is_attached:
             message.to.post_message(message.message)
 
-    def on_told(self, message: messages.Told) -> None:
+    def on_action_report(self, message: messages.ActionReport) -> None:
         """Say what came of what the person asked for."""
         self.notify(line(message.text), severity="information" if message.ok else "error", timeout=10, markup=False)
 

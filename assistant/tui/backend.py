@@ -39,7 +39,7 @@ from assistant.tui.words import hindrance
 if TYPE_CHECKING:
     from textual.message import Message
 
-    from assistant.agent.answer import Source
+    from assistant.agent.answer import AnswerSource
     from assistant.content.playbooks import Playbook
     from assistant.engine import Engine
     from assistant.policy import Mode
@@ -135,42 +135,44 @@ class Desk:
         """Return the time."""
         return self.clock.now()
 
-    def read(self, kind: str, work: Callable[[Engine], Found], then: Callable[[Found], Message], *, lane: str = "read") -> None:
+    def read(
+        self, kind: str, work: Callable[[Engine], Found], to_message: Callable[[Found], Message], *, lane: str = "read"
+    ) -> None:
         """Read something and post the message made of it; a newer request of the same kind replaces one that waits.
 
         Args:
             kind: What it replaces.
             work: Reads; runs on the lane.
-            then: Makes a message of what was read; runs on the lane.
+            to_message: Makes a message of what was read; runs on the lane.
             lane: `read`; `nodes` for what takes as long as machines take to answer; `act` for what changes something.
         """
-        self._lanes[lane].ask(kind, lambda: self._tell(then(work(self.engine))))
+        self._lanes[lane].ask(kind, lambda: self._tell(to_message(work(self.engine))))
 
-    def leave_undo(self, seen: SeenUndo) -> None:
+    def leave_undo(self, undo: SeenUndo) -> None:
         """Withdraw the prepared call of an undo that the person has left."""
         # on the lane on which undos are prepared: one that is looked at next is prepared after this
-        if seen.undo is not None:
-            self._lanes["read"].ask(f"leave undo {seen.undo.id}", lambda: leave_undo(self.engine, seen, self.by))
+        if undo.undo is not None:
+            self._lanes["read"].ask(f"leave undo {undo.undo.id}", lambda: leave_undo(self.engine, undo, self.by))
 
     def ask(self, number: int, question: str) -> None:
         """Let the agent answer a question, and tell what it looks at and what it says meanwhile."""
         mark = time.monotonic()
 
-        def heard(what: Source | str) -> None:
+        def listener(piece: AnswerSource | str) -> None:
             nonlocal mark
             self._wanted(number)
             took_s, mark = time.monotonic() - mark, time.monotonic()
-            if not isinstance(what, str):
-                self._tell(Looked(number, what, took_s))
-            elif what:
-                self._tell(Drafted(number, what))
+            if not isinstance(piece, str):
+                self._tell(Looked(number, piece, took_s))
+            elif piece:
+                self._tell(Drafted(number, piece))
 
         def answer() -> None:
             nonlocal mark
             try:
                 agent, mark = self._ready(), time.monotonic()
                 self._wanted(number)
-                told: Message = Answered(number, agent.ask(question, heard=heard))
+                reply: Message = Answered(number, agent.ask(question, listener=listener))
             except Exception as error:
                 if number not in self._unwanted:
                     self._tell(NotAnswered(number, str(error) or type(error).__name__))
@@ -178,7 +180,7 @@ class Desk:
                     raise
             else:
                 if number not in self._unwanted:
-                    self._tell(told)
+                    self._tell(reply)
 
         self._lanes["agent"].ask(f"question {number}", answer)
 
@@ -244,9 +246,9 @@ class Desk:
 
         def work(engine: Engine) -> str:
             lifted, still_set = lift_kill_switch(engine.store, engine.gate.policy, by=self.by)
-            told = [f"`{path}` was lifted." for path in lifted]
-            told += [f"`{path}` is still set: {why}. While it exists nothing is changed." for path, why in still_set]
-            return " ".join(told) or "No kill switch is set."
+            sentences = [f"`{path}` was lifted." for path in lifted]
+            sentences += [f"`{path}` is still set: {why}. While it exists nothing is changed." for path, why in still_set]
+            return " ".join(sentences) or "No kill switch is set."
 
         self._switch(number, "lift", work)
 
@@ -268,7 +270,7 @@ class Desk:
         """Read the store now."""
         self._version = ()
 
-    def _settle(self, approval: int, verdict: Verdict, why: str, shown: SeenApproval | None) -> None:
+    def _settle(self, approval: int, verdict: Verdict, why: str, approval_shown: SeenApproval | None) -> None:
         engine = self.engine
         switch = read_kill_switch(engine.gate.policy.kill_switch)
         if verdict is Verdict.ALLOW and switch is not None:
@@ -276,11 +278,11 @@ class Desk:
             text = f"approval {approval} was kept, not answered: the kill switch {switch.path} is set; /stop --lift, then allow it"
             self._tell(Settled(approval, won=False, text=text, waits=True))
             return
-        if shown is not None and engine.store.call(shown.call.id).preview != shown.call.preview:
+        if approval_shown is not None and engine.store.call(approval_shown.call.id).preview != approval_shown.call.preview:
             text = f"approval {approval} was not answered: it is about another command now; look at it again"
             self._tell(Settled(approval, won=False, text=text, waits=True))
             return
-        digest = (shown.approval.digest or None) if shown is not None else None
+        digest = (approval_shown.approval.digest or None) if approval_shown is not None else None
         try:
             won = engine.store.answer(approval, verdict, self.by, why=why, digest=digest)
         except UsageError as error:
@@ -319,9 +321,9 @@ class Desk:
         if end.owner not in (None, self._owner) and not end.state.ended:
             wait = self.again_s
         if wait is not None and not self._closed.is_set():
-            again = threading.Timer(wait, self.go_on, (incident,), {"asked": asked})
-            again.daemon = True
-            again.start()
+            timer = threading.Timer(wait, self.go_on, (incident,), {"asked": asked})
+            timer.daemon = True
+            timer.start()
 
     def _watch_store(self) -> None:
         store = self.engine.store

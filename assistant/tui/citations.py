@@ -22,7 +22,7 @@ _NAMED = re.compile(r"\b([\w-]{1,255}\.(?:log|jsonl)):(\d{1,12})(?:: ([^;]+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CitedPlace:
     """A file to be shown, at a line."""
 
     path: Path
@@ -35,59 +35,67 @@ class Place:
     """With whose rights it is read; empty: with our own."""
 
 
-def place_of(seen: IncidentSeen, citation: Citation, folder: Path) -> Place:
+def place_of(snapshot: IncidentSeen, citation: Citation, folder: Path) -> CitedPlace:
     """Return where a cited line is read.
 
     Args:
-        seen: The incident.
+        snapshot: The incident.
         citation: The line.
         folder: Private; gets the texts that are kept in the store only.
 
     Raises:
         InputError: What was cited is no longer there.
     """
-    cited = _cited(seen, citation.file)
+    cited = _cited(snapshot, citation.file)
     if citation.file == "metrics.jsonl":
-        path = seen.job.work_dir / "metrics.jsonl" if seen.job is not None and seen.job.work_dir is not None else None
-        return Place(_there(path, citation.file), citation.file, citation.line, cited, seen.account)
-    if (noted := _noted(seen, citation.file)) is not None:
-        return Place(_there(noted, citation.file), citation.file, citation.line, cited, seen.account)
-    text = _kept(seen, citation.file)
+        path = snapshot.job.work_dir / "metrics.jsonl" if snapshot.job is not None and snapshot.job.work_dir is not None else None
+        return CitedPlace(_there(path, citation.file), citation.file, citation.line, cited, snapshot.account)
+    if (noted := _noted(snapshot, citation.file)) is not None:
+        return CitedPlace(_there(noted, citation.file), citation.file, citation.line, cited, snapshot.account)
+    text = _kept(snapshot, citation.file)
     if text is None:
-        return log_of(seen, citation.line)
+        return log_of(snapshot, citation.line)
     lines = text.split("\n")
     line = _number(lines, citation)
-    known = tuple(replace(mark, line=_number(lines, one)) for mark, one in zip(cited, _of(seen, citation.file), strict=True))
-    return Place(written(folder, f"incident-{seen.incident.id}-{citation.file}", text), citation.file, line, known)
+    marks = tuple(
+        replace(mark, line=_number(lines, cited_line)) for mark, cited_line in zip(cited, _of(snapshot, citation.file), strict=True)
+    )
+    return CitedPlace(written(folder, f"incident-{snapshot.incident.id}-{citation.file}", text), citation.file, line, marks)
 
 
-def log_of(seen: IncidentSeen, line: int | None = None) -> Place:
+def log_of(snapshot: IncidentSeen, line: int | None = None) -> CitedPlace:
     """Return where the job's log is read.
 
     Raises:
         InputError: It is not known, or no longer there.
     """
-    return Place(_there(seen.log, "the job's log"), f"log of job {seen.incident.job}", line, _cited(seen, "job.log"), seen.account)
+    return CitedPlace(
+        _there(snapshot.log, "the job's log"),
+        f"log of job {snapshot.incident.job}",
+        line,
+        _cited(snapshot, "job.log"),
+        snapshot.account,
+    )
 
 
-def text_place(folder: Path, name: str, text: str) -> Place:
+def text_place(folder: Path, name: str, text: str) -> CitedPlace:
     """Return where a text can be read whole."""
     safe = re.sub(r"[^\w.-]+", "_", name)[:80]
-    return Place(written(folder, safe, text or "(empty)\n"), name)
+    return CitedPlace(written(folder, safe, text or "(empty)\n"), name)
 
 
-def first_place(seen: IncidentSeen) -> Citation | None:
+def first_place(snapshot: IncidentSeen) -> Citation | None:
     """Return the line that the verdict rests on: of the job's log where one is cited."""
-    cited = _citations(seen)
-    return next((one for one in cited if one.file == "job.log"), cited[0] if cited else None)
+    cited = _citations(snapshot)
+    return next((citation for citation in cited if citation.file == "job.log"), cited[0] if cited else None)
 
 
 def rival_place(rival: Rival) -> Citation | None:
     """Return the line that an explanation which was weighed and not chosen names; None where it names none."""
-    for told in (rival.speaks_for, rival.speaks_against, rival.test):
-        named = _NAMED.search(told)
-        if named is not None:
-            return Citation(named[1], int(named[2]), (named[3] or "").strip()[:60], rival.reason, "rival")
+    for text in (rival.speaks_for, rival.speaks_against, rival.test):
+        match = _NAMED.search(text)
+        if match is not None:
+            return Citation(match[1], int(match[2]), (match[3] or "").strip()[:60], rival.reason, "rival")
     return None
 
 
@@ -99,55 +107,55 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def _there(path: Path | None, what: str) -> Path:
+def _there(path: Path | None, subject: str) -> Path:
     if path is None:
-        raise InputError(f"where {what} is, is not known: the scheduler no longer tells, and no evidence does")
+        raise InputError(f"where {subject} is, is not known: the scheduler no longer tells, and no evidence does")
     if not path.is_file():
-        raise InputError(f"{what} is gone: {path} does not exist")
+        raise InputError(f"{subject} is gone: {path} does not exist")
     return path
 
 
-def _noted(seen: IncidentSeen, file: str) -> Path | None:
+def _noted(snapshot: IncidentSeen, file: str) -> Path | None:
     """Return a log of the job that is not its main one, as the evidence names it; None where it names none of that name."""
-    for one in seen.evidence:
-        for known in one.facts.get("files", ()) if one.source == LOGS and file != "job.log" else ():
-            if isinstance(known, dict) and known.get("name") == file:
-                return Path(str(known["path"]))
+    for evidence in snapshot.evidence:
+        for log_file in evidence.facts.get("files", ()) if evidence.source == LOGS and file != "job.log" else ():
+            if isinstance(log_file, dict) and log_file.get("name") == file:
+                return Path(str(log_file["path"]))
     return None
 
 
-def _kept(seen: IncidentSeen, file: str) -> str | None:
+def _kept(snapshot: IncidentSeen, file: str) -> str | None:
     """Return the text of a file that only the store has; None for the job's own log."""
     if file == "slurmctld.log":
-        for one in seen.calls:
-            value: Any = one.outcome.value if one.outcome is not None and one.outcome.ok else None
-            if one.call.tool == "scheduler_log" and isinstance(value, dict):
+        for record in snapshot.calls:
+            value: Any = record.outcome.value if record.outcome is not None and record.outcome.ok else None
+            if record.call.tool == "scheduler_log" and isinstance(value, dict):
                 return str(value.get("text", ""))
-    texts = [one.text for one in seen.evidence if one.source == file]
+    texts = [record.text for record in snapshot.evidence if record.source == file]
     if file != "job.log" and not texts:
-        raise InputError(f"{file} was cited, and its text is not among the evidence of incident {seen.incident.id}")
+        raise InputError(f"{file} was cited, and its text is not among the evidence of incident {snapshot.incident.id}")
     return texts[-1] if texts else None
 
 
-def _citations(seen: IncidentSeen) -> list[Citation]:
-    found = seen.diagnosis
-    if found is None:
+def _citations(snapshot: IncidentSeen) -> list[Citation]:
+    diagnosis = snapshot.diagnosis
+    if diagnosis is None:
         return []
-    return list(dict.fromkeys((*found.root_cause, *(cited for node in found.nodes for cited in node.citations))))
+    return list(dict.fromkeys((*diagnosis.root_cause, *(cited for node in diagnosis.nodes for cited in node.citations))))
 
 
-def _of(seen: IncidentSeen, file: str) -> list[Citation]:
-    return [one for one in _citations(seen) if one.file == file]
+def _of(snapshot: IncidentSeen, file: str) -> list[Citation]:
+    return [citation for citation in _citations(snapshot) if citation.file == file]
 
 
-def _cited(seen: IncidentSeen, file: str) -> tuple[Cited, ...]:
-    return tuple(Cited(one.line, one.role, one.rule) for one in _of(seen, file))
+def _cited(snapshot: IncidentSeen, file: str) -> tuple[Cited, ...]:
+    return tuple(Cited(citation.line, citation.role, citation.rule) for citation in _of(snapshot, file))
 
 
 def _number(lines: Sequence[str], citation: Citation) -> int:
     """Return the number of a cited line in a text whose beginning may have been cut off since."""
-    wanted = NEAR.sub(" ", citation.text).strip()
-    if not wanted:
+    text = NEAR.sub(" ", citation.text).strip()
+    if not text:
         return citation.line
-    at = [number for number, line in enumerate(lines, 1) if wanted in NEAR.sub(" ", line)]
+    at = [number for number, line in enumerate(lines, 1) if text in NEAR.sub(" ", line)]
     return min(at, key=lambda number: abs(number - citation.line)) if at else min(citation.line, len(lines))

@@ -21,7 +21,7 @@ from assistant.tui.messages import (
     OpenJob,
     OpenNodes,
 )
-from assistant.tui.slash import Given, Known, Takes
+from assistant.tui.slash import ArgumentValue, Takes, TypedCommand
 from assistant.tui.snapshot import read_kill_switch
 from assistant.tui.widgets.welcome import who
 from assistant.tui.words import MODES, about, short
@@ -36,91 +36,94 @@ if TYPE_CHECKING:
 PANELS = {"incidents": "incidents", "waiting": "approvals", "happened": "happened", "jobs": "jobs", "nodes": "nodes"}
 
 
-class Commands:
+class SlashCommands:
     """Does what is typed; nothing here blocks."""
 
     def __init__(self, app: ChatApp, talk: Talk) -> None:
         self._app, self._talk = app, talk
 
-    def run(self, given: Given) -> None:
+    def run(self, command: TypedCommand) -> None:
         """Do what a command says.
 
         Raises:
             UsageError: It cannot be done; the message says why.
         """
-        name = given.command.name
+        name = command.command.name
         if name in PANELS:
             self._app.action_panel(PANELS[name])
         else:
-            does: Callable[[Given], None] = getattr(self, f"_{name}")
-            does(given)
+            does: Callable[[TypedCommand], None] = getattr(self, f"_{name}")
+            does(command)
 
-    def known(self, kind: Takes) -> Iterator[Known]:
+    def known(self, kind: Takes) -> Iterator[ArgumentValue]:
         """Yield what exists of a kind, what needs somebody first."""
         store, cluster = self._app.store_seen, self._app.cluster_seen
         if kind is Takes.INCIDENT and store is not None:
-            for seen in store.incidents:
-                yield Known(str(seen.incident.id), f"{about(seen.incident)}  {seen.reason}  {seen.incident.state}")
+            for incident_seen in store.incidents:
+                yield ArgumentValue(
+                    str(incident_seen.incident.id),
+                    f"{about(incident_seen.incident)}  {incident_seen.reason}  {incident_seen.incident.state}",
+                )
         elif kind is Takes.APPROVAL and store is not None:
             for waits in store.approvals:
-                yield Known(str(waits.approval.id), short(waits.call.preview or waits.call.tool, 100))
+                yield ArgumentValue(str(waits.approval.id), short(waits.call.preview or waits.call.tool, 100))
         elif kind is Takes.CALL and store is not None:
             for row in store.happened:
                 if row.call is not None and row.undo and row.what in (f"call.{CallStatus.DONE}", "outcome"):
-                    yield Known(str(row.call), short(row.preview, 100))
+                    yield ArgumentValue(str(row.call), short(row.preview, 100))
         elif kind is Takes.JOB and cluster is not None:
             for job in cluster.foremost:
-                yield Known(job.id, f"{short(job.name, 40)}  {job.state}")
+                yield ArgumentValue(job.id, f"{short(job.name, 40)}  {job.state}")
         elif kind is Takes.NODE and cluster is not None:
             for node in cluster.nodes:
-                yield Known(node.name, f"{node.state}  {short(node.reason, 60)}".rstrip())
+                yield ArgumentValue(node.name, f"{node.state}  {short(node.reason, 60)}".rstrip())
         elif kind is Takes.THEME:
-            yield from (Known(name) for name in sorted(self._app.available_themes))
+            yield from (ArgumentValue(name) for name in sorted(self._app.available_themes))
         elif kind is Takes.TALK:
-            yield from (Known(one.name, one.at.strftime("%Y-%m-%d %H:%M")) for one in self._talk.kept)
+            yield from (ArgumentValue(talk.name, talk.at.strftime("%Y-%m-%d %H:%M")) for talk in self._talk.kept)
 
-    def _incident(self, given: Given) -> None:
-        self._app.post_message(OpenIncident(int(given.first)))
+    def _incident(self, command: TypedCommand) -> None:
+        self._app.post_message(OpenIncident(int(command.first)))
 
-    def _job(self, given: Given) -> None:
-        self._app.post_message(OpenJob(given.first))
+    def _job(self, command: TypedCommand) -> None:
+        self._app.post_message(OpenJob(command.first))
 
-    def _node(self, given: Given) -> None:
-        self._app.post_message(OpenNodes(given.first))
+    def _node(self, command: TypedCommand) -> None:
+        self._app.post_message(OpenNodes(command.first))
 
-    def _log(self, given: Given) -> None:
+    def _log(self, command: TypedCommand) -> None:
         from assistant.tui.screens.log import LogScreen
 
         jobs = self._app.cluster_seen.jobs if self._app.cluster_seen is not None else ()
-        job = next((job for job in jobs if job.id == given.first), None)
+        job = next((job for job in jobs if job.id == command.first), None)
         if job is None:
-            raise UsageError(f"the scheduler knows no job {given.first}; /log and Tab lists those that it knows")
+            raise UsageError(f"the scheduler knows no job {command.first}; /log and Tab lists those that it knows")
         if job.log is None:
             raise UsageError(f"job {job.id} is {job.state} and has no log yet")
         self._app.push_screen(LogScreen([job.log], title=f"job {job.id} {short(job.name, 40)}", account=job.account))
 
-    def _approve(self, given: Given) -> None:
-        self._app.post_message(OpenApproval(int(given.first)))
+    def _approve(self, command: TypedCommand) -> None:
+        self._app.post_message(OpenApproval(int(command.first)))
 
-    def _deny(self, given: Given) -> None:
-        self._app.desk.settle(int(given.first), Verdict.DENY, given.rest)
+    def _deny(self, command: TypedCommand) -> None:
+        self._app.desk.settle(int(command.first), Verdict.DENY, command.rest)
 
-    def _ack(self, given: Given) -> None:
-        number, by = int(given.first), self._app.desk.by
+    def _ack(self, command: TypedCommand) -> None:
+        number, by = int(command.first), self._app.desk.by
 
         def work(engine: Engine) -> str:
-            engine.store.acknowledge(number, by=by, note=given.rest)
+            engine.store.acknowledge(number, by=by, note=command.rest)
             return f"Incident {number} is acknowledged by {code(by)}."
 
-        self._act(given, lambda engine, _: work(engine))
+        self._act(command, lambda engine, _: work(engine))
 
-    def _explain(self, given: Given) -> None:
+    def _explain(self, command: TypedCommand) -> None:
         from assistant.engine.report import report
 
-        self._act(given, lambda engine, _: report(engine.store, int(given.first)))
+        self._act(command, lambda engine, _: report(engine.store, int(command.first)))
 
-    def _recover(self, given: Given) -> None:
-        desk, job, number = self._app.desk, given.first, self._talk.begin()
+    def _recover(self, command: TypedCommand) -> None:
+        desk, job, number = self._app.desk, command.first, self._talk.begin()
 
         def work(engine: Engine) -> str:
             from assistant.engine.requested import requested
@@ -144,28 +147,28 @@ class Commands:
 
         self._look(number, f"recover {job}", look, lane="nodes")
 
-    def _undo(self, given: Given) -> None:
-        desk, call, number = self._app.desk, int(given.first), self._talk.begin()
+    def _undo(self, command: TypedCommand) -> None:
+        desk, call, number = self._app.desk, int(command.first), self._talk.begin()
 
-        def work(engine: Engine, seen: SeenUndo) -> str:
-            outcome = take_back(engine, seen, desk.by)
+        def work(engine: Engine, undo: SeenUndo) -> str:
+            outcome = take_back(engine, undo, desk.by)
             return (
                 f"Call {call} was taken back." if outcome.ok else f"Call {call} could not be taken back: {escaped(outcome.error)}"
             )
 
         def look(engine: Engine) -> Message:
-            seen = undo_of(engine, call, desk.by)
-            if not seen.text:
-                return NotAnswered(number, f"call {call} cannot be taken back: {seen.why}")
+            undo = undo_of(engine, call, desk.by)
+            if not undo.text:
+                return NotAnswered(number, f"call {call} cannot be taken back: {undo.why}")
 
             def answered(yes: bool) -> None:
                 if yes:
-                    desk.act(number, f"undo {call}", lambda engine: work(engine, seen))
+                    desk.act(number, f"undo {call}", lambda engine: work(engine, undo))
                 else:
-                    desk.leave_undo(seen)
+                    desk.leave_undo(undo)
                     desk.tell(Noted(number, f"Call {call} was left as it is."))
 
-            return AskUndo(seen, answered)
+            return AskUndo(undo, answered)
 
         self._look(number, f"undo {call}", look)
 
@@ -180,13 +183,13 @@ class Commands:
 
         self._app.desk.read(kind, asked, lambda message: message, lane=lane)
 
-    def _stop(self, given: Given) -> None:
-        if given.first == "--lift":
+    def _stop(self, command: TypedCommand) -> None:
+        if command.first == "--lift":
             self.lift()
-        elif given.first.startswith("--"):
-            raise UsageError(f"/stop knows --lift only; you wrote {short(given.first, 40)!r}: /stop [WHY], /stop --lift")
+        elif command.first.startswith("--"):
+            raise UsageError(f"/stop knows --lift only; you wrote {short(command.first, 40)!r}: /stop [WHY], /stop --lift")
         else:
-            self.stop(given.first)
+            self.stop(command.first)
 
     def stop(self, why: str = "") -> None:
         """Set the kill switch; nothing is asked before, since it only stops."""
@@ -211,59 +214,59 @@ class Commands:
 
         desk.read("lift", look, lambda message: message, lane="stop")
 
-    def _model(self, given: Given) -> None:
+    def _model(self, command: TypedCommand) -> None:
         self._app.post_message(Noted(self._talk.begin(), escaped(who(self._talk.answers))))
 
-    def _mode(self, given: Given) -> None:
+    def _mode(self, command: TypedCommand) -> None:
         def work(engine: Engine, _: int) -> str:
             mode = str(engine.gate.policy.mode)
             return f"Nightshift's {MODES.get(mode, f'mode {mode}')}. The policy file sets it: `knowledge/policy.toml`."
 
-        self._act(given, work)
+        self._act(command, work)
 
-    def _theme(self, given: Given) -> None:
-        if given.first not in self._app.available_themes:
-            raise UsageError(f"there is no theme {given.first!r}; /theme and Tab lists them")
-        self._app.theme = given.first
+    def _theme(self, command: TypedCommand) -> None:
+        if command.first not in self._app.available_themes:
+            raise UsageError(f"there is no theme {command.first!r}; /theme and Tab lists them")
+        self._app.theme = command.first
 
-    def _export(self, given: Given) -> None:
-        self._talk.export(self._talk.begin(), given.first)
+    def _export(self, command: TypedCommand) -> None:
+        self._talk.export(self._talk.begin(), command.first)
 
-    def _resume(self, given: Given) -> None:
-        self._talk.resume(given.first)
+    def _resume(self, command: TypedCommand) -> None:
+        self._talk.resume(command.first)
 
-    def _new(self, given: Given) -> None:
-        self._talk.new(given.first)
+    def _new(self, command: TypedCommand) -> None:
+        self._talk.new(command.first)
 
-    def _clear(self, _: Given) -> None:
+    def _clear(self, _: TypedCommand) -> None:
         self._talk.clear()
 
-    def _help(self, _: Given) -> None:
+    def _help(self, _: TypedCommand) -> None:
         self._app.action_keys()
 
-    def _quit(self, _: Given) -> None:
+    def _quit(self, _: TypedCommand) -> None:
         self._app.exit(0)
 
-    def _act(self, given: Given, work: Callable[[Engine, int], str]) -> None:
+    def _act(self, command: TypedCommand, work: Callable[[Engine, int], str]) -> None:
         number = self._talk.begin()
-        self._app.desk.act(number, f"{given.command.name} {given.first}", lambda engine: work(engine, number))
+        self._app.desk.act(number, f"{command.command.name} {command.first}", lambda engine: work(engine, number))
 
 
 def waiting_for(engine: Engine, job: str) -> int | None:
     """Return the incident of a job with a question that nobody has answered; None where there is none."""
     for incident in engine.store.incidents(job=job, open_only=True, limit=1):
-        mine = {call.id for call in engine.store.calls(incident.id)}
-        if any(one.call in mine for one in engine.store.approvals()):
+        call_ids = {call.id for call in engine.store.calls(incident.id)}
+        if any(approval.call in call_ids for approval in engine.store.approvals()):
             return incident.id
     return None
 
 
 def standing(engine: Engine, incident: int) -> str:
     """Return how an incident stands after it was worked on, and what a person can do next, as Markdown."""
-    one = engine.store.incident(incident)
-    lines = [f"Incident {one.id} is **{one.state}**." + (f" {escaped(one.note)}" if one.note else "")]
-    mine = {call.id for call in engine.store.calls(one.id)}
+    record = engine.store.incident(incident)
+    lines = [f"Incident {record.id} is **{record.state}**." + (f" {escaped(record.note)}" if record.note else "")]
+    call_ids = {call.id for call in engine.store.calls(record.id)}
     for approval in engine.store.approvals():
-        if approval.call in mine:
+        if approval.call in call_ids:
             lines.append(f"\nWaits for you: {code(engine.store.call(approval.call).preview)}, `/approve {approval.id}`")
     return "\n".join(lines)

@@ -25,7 +25,7 @@ TITLES = {"loss": "loss", "grad_norm": "gradient norm", "seconds": "seconds per 
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MetricRun:
     """The steps of one job."""
 
     name: str
@@ -42,7 +42,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CurveMark:
     """Something that happened at a step."""
 
     step: int
@@ -60,9 +60,9 @@ class Mark:
 class CurvesSeen:
     """All that the curves of a job or an incident show."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[MetricRun, ...]
     """Oldest first: the job, then those that it was restarted as."""
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[CurveMark, ...] = ()
 
     def has(self, metric: str) -> bool:
         """Tell whether any point has a metric."""
@@ -74,47 +74,50 @@ class CurvesSeen:
         return " · ".join(f"{run.name}: {run.note}" for run in self.runs if run.note)
 
 
-def incident_curves(seen: IncidentSeen, before: CurvesSeen | None = None) -> CurvesSeen:
+def incident_curves(snapshot: IncidentSeen, previous: CurvesSeen | None = None) -> CurvesSeen:
     """Return the curves of an incident: of its job, and of its restarts; what has not changed since is not read again."""
-    known = {run.path: run for run in before.runs} if before is not None else {}
-    first = seen.job
+    runs_by_path = {run.path: run for run in previous.runs} if previous is not None else {}
+    first = snapshot.job
     jobs = [first] if first is not None else []
-    runs = [job_run(job, known) for job in (*jobs, *(one for one in seen.restarts if first is None or one.id != first.id))]
+    runs = [
+        job_run(job, runs_by_path)
+        for job in (*jobs, *(restart for restart in snapshot.restarts if first is None or restart.id != first.id))
+    ]
     if first is None:
-        with reading_as(seen.account):
-            run = _run(seen.incident.subject, [seen.log] if seen.log is not None else [], known)
-        runs.insert(0, replace(run, account=seen.account))
-    return CurvesSeen(tuple(runs), tuple(_incident_marks(seen, runs[0].points)))
+        with reading_as(snapshot.account):
+            run = _run(snapshot.incident.subject, [snapshot.log] if snapshot.log is not None else [], runs_by_path)
+        runs.insert(0, replace(run, account=snapshot.account))
+    return CurvesSeen(tuple(runs), tuple(_incident_marks(snapshot, runs[0].points)))
 
 
-def job_curves(job: Job, checkpoint: int | None = None, before: CurvesSeen | None = None) -> CurvesSeen:
+def job_curves(job: Job, checkpoint: int | None = None, previous: CurvesSeen | None = None) -> CurvesSeen:
     """Return the curves of a job; `checkpoint` is the step of its newest healthy one."""
-    run = job_run(job, {one.path: one for one in before.runs} if before is not None else {})
-    marks = [Mark(checkpoint, "last checkpoint", "success")] if checkpoint is not None else []
+    run = job_run(job, {run_before.path: run_before for run_before in previous.runs} if previous is not None else {})
+    marks = [CurveMark(checkpoint, "last checkpoint", "success")] if checkpoint is not None else []
     return CurvesSeen((run,), (*_spike_mark(run.points, None), *marks))
 
 
-def job_run(job: Job, known: dict[Path | None, Run]) -> Run:
+def job_run(job: Job, runs_by_path: dict[Path | None, MetricRun]) -> MetricRun:
     """Return the steps of a job, of its log or else of the metrics.jsonl in its folder."""
     metrics = [job.work_dir / "metrics.jsonl"] if job.work_dir is not None else []
     with reading_as(job.account):
-        run = _run(f"job {job.id}", [*([job.log] if job.log is not None else []), *metrics], known)
+        run = _run(f"job {job.id}", [*([job.log] if job.log is not None else []), *metrics], runs_by_path)
     return replace(run, account=job.account)
 
 
-def _run(name: str, paths: Sequence[Path], known: dict[Path | None, Run]) -> Run:
+def _run(name: str, paths: Sequence[Path], runs_by_path: dict[Path | None, MetricRun]) -> MetricRun:
     if not paths:
-        return Run(name, None, note="where it logs is not known")
+        return MetricRun(name, None, note="where it logs is not known")
     tried = []
     for path in paths:
-        run = known.get(path)
+        run = runs_by_path.get(path)
         tried.append(read_run(name, path) if run is None else read_on(run, path))
         if tried[-1].points:
             return tried[-1]
     return tried[0]
 
 
-def read_run(name: str, path: Path) -> Run:
+def read_run(name: str, path: Path) -> MetricRun:
     """Return the steps that a log or a metrics.jsonl shows; a file that cannot be read is a run without points that says why."""
     from assistant.logs.lines import Lines
     from assistant.logs.metrics import metric_points
@@ -123,13 +126,13 @@ def read_run(name: str, path: Path) -> Run:
     try:
         raw, begin, grows = _end_of(path)
     except (OSError, InputError) as error:
-        return Run(name, path, note=getattr(error, "strerror", None) or str(error), stamp=stamp)
+        return MetricRun(name, path, note=getattr(error, "strerror", None) or str(error), stamp=stamp)
     points = tuple(metric_points(Lines([(1, raw)])))
     cut = f"the last {MOST_BYTES >> 20} MiB of {path.name}" if begin else ""
-    return Run(name, path, points, cut if points else NO_STEPS, stamp, begin + len(raw) if grows else 0)
+    return MetricRun(name, path, points, cut if points else NO_STEPS, stamp, begin + len(raw) if grows else 0)
 
 
-def read_on(run: Run, path: Path) -> Run:
+def read_on(run: MetricRun, path: Path) -> MetricRun:
     """Return a run with the steps that its file got since; as it is when nothing came, read anew when the file is another one."""
     from assistant.logs.lines import Lines
     from assistant.logs.metrics import metric_points
@@ -185,36 +188,36 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _incident_marks(seen: IncidentSeen, points: Sequence[MetricPoint]) -> Iterator[Mark]:
-    diagnosis = seen.diagnosis
+def _incident_marks(snapshot: IncidentSeen, points: Sequence[MetricPoint]) -> Iterator[CurveMark]:
+    diagnosis = snapshot.diagnosis
     yield from _spike_mark(points, diagnosis.spike_step if diagnosis is not None else None)
     last = points[-1].step if points else None
     failed = diagnosis.step if diagnosis is not None and diagnosis.step is not None else last
     if failed is not None:
-        word = "failed" if seen.incident.kind in (EventKind.JOB_ENDED, EventKind.NODE_DOWN) else "last step seen"
-        yield Mark(failed, "hang" if seen.hung else word, "error")
-    if seen.times.restart_step is not None:
-        yield Mark(seen.times.restart_step, "restarted from", "success")
-    elif (step := _checkpoint_step(seen)) is not None:
-        yield Mark(step, "last checkpoint", "success")
+        word = "failed" if snapshot.incident.kind in (EventKind.JOB_ENDED, EventKind.NODE_DOWN) else "last step seen"
+        yield CurveMark(failed, "hang" if snapshot.hung else word, "error")
+    if snapshot.times.restart_step is not None:
+        yield CurveMark(snapshot.times.restart_step, "restarted from", "success")
+    elif (step := _checkpoint_step(snapshot)) is not None:
+        yield CurveMark(step, "last checkpoint", "success")
 
 
-def _checkpoint_step(seen: IncidentSeen) -> int | None:
+def _checkpoint_step(snapshot: IncidentSeen) -> int | None:
     """Return the step of the checkpoint that the playbook chose."""
-    for one in reversed(seen.calls):
-        value: Any = one.outcome.value if one.outcome is not None and one.outcome.ok else None
-        if one.call.tool == "choose_checkpoint" and isinstance(value, dict) and value.get("path"):
+    for seen_call in reversed(snapshot.calls):
+        value: Any = seen_call.outcome.value if seen_call.outcome is not None and seen_call.outcome.ok else None
+        if seen_call.call.tool == "choose_checkpoint" and isinstance(value, dict) and value.get("path"):
             return int(value.get("step") or 0)
     return None
 
 
-def _spike_mark(points: Sequence[MetricPoint], known: int | None) -> list[Mark]:
+def _spike_mark(points: Sequence[MetricPoint], step: int | None) -> list[CurveMark]:
     from assistant.logs.spikes import find_spike
 
-    if known is None:
-        found = find_spike(points)
-        known = found.step if found is not None else None
-    return [Mark(known, "spike", "warning")] if known is not None else []
+    if step is None:
+        spike = find_spike(points)
+        step = spike.step if spike is not None else None
+    return [CurveMark(step, "spike", "warning")] if step is not None else []
 
 
 def runs_of(points: Sequence[MetricPoint]) -> list[Sequence[MetricPoint]]:
@@ -238,7 +241,7 @@ def line_of(points: Sequence[MetricPoint], metric: str, *, log: bool = False) ->
     size = max(1, math.ceil(2 * len(pairs) / MOST_POINTS))
     if size > 1:
         stretches = [pairs[at : at + size] for at in range(0, len(pairs), size)]
-        ends = [sorted({min(one, key=lambda pair: pair[1]), max(one, key=lambda pair: pair[1])}) for one in stretches]
+        ends = [sorted({min(stretch, key=lambda pair: pair[1]), max(stretch, key=lambda pair: pair[1])}) for stretch in stretches]
         pairs = [pair for both in ends for pair in both]
     return [step for step, _ in pairs], [value for _, value in pairs]
 

@@ -10,10 +10,10 @@ from assistant.agent.answer import Answer
 from assistant.agent.wording import harmless
 from assistant.display import block, markdown, markdown_code, markdown_fence, markdown_tamed
 from assistant.redact import redact
-from assistant.tui.sessions import Entry, What
+from assistant.tui.sessions import EntryKind, SessionEntry
 
 
-def exported(name: str, entries: Sequence[Entry], came: Mapping[int, str]) -> str:
+def exported(name: str, entries: Sequence[SessionEntry], came: Mapping[int, str]) -> str:
     """Return a conversation as Markdown.
 
     Args:
@@ -26,7 +26,7 @@ def exported(name: str, entries: Sequence[Entry], came: Mapping[int, str]) -> st
 
 def escaped(text: str) -> str:
     """Return plain text, line by line, such that Markdown shows it as it is, without secrets."""
-    return "\n".join(markdown(one) for one in block(redact(text)).split("\n"))
+    return "\n".join(markdown(line) for line in block(redact(text)).split("\n"))
 
 
 def fenced(text: str) -> list[str]:
@@ -52,7 +52,7 @@ def tamed(text: str) -> str:
     return markdown_tamed(redact(text))
 
 
-def _page(name: str, entries: Sequence[Entry], came: Mapping[int, str]) -> Iterator[str]:
+def _page(name: str, entries: Sequence[SessionEntry], came: Mapping[int, str]) -> Iterator[str]:
     yield f"# Nightshift: {escaped(name)}"
     if entries:
         yield ""
@@ -62,23 +62,23 @@ def _page(name: str, entries: Sequence[Entry], came: Mapping[int, str]) -> Itera
         yield from _entry(entry, came)
 
 
-def _time(entry: Entry) -> str:
+def _time(entry: SessionEntry) -> str:
     return entry.at.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _entry(entry: Entry, came: Mapping[int, str]) -> Iterator[str]:
-    if entry.what is What.SAID:
+def _entry(entry: SessionEntry, came: Mapping[int, str]) -> Iterator[str]:
+    if entry.what is EntryKind.SAID:
         lines = harmless(entry.text).strip().split("\n")
         yield f"## {escaped(lines[0])}"
         yield ""
         yield f"{_time(entry)}"
         yield from (["", *fenced(entry.text)] if len(lines) > 1 else [])
-    elif entry.what is What.ANSWERED and entry.answer is not None:
+    elif entry.what is EntryKind.ANSWERED and entry.answer is not None:
         yield from _answer(entry.answer, came)
-    elif entry.what is What.NOTED:
+    elif entry.what is EntryKind.NOTED:
         yield re.sub(r"^(#+ )", r"##\1", tamed(entry.text), flags=re.MULTILINE)
     else:
-        word = "No answer" if entry.what is What.FAILED else "Then"
+        word = "No answer" if entry.what is EntryKind.FAILED else "Then"
         yield f"**{word}** ({_time(entry)}): {escaped(entry.text)}"
 
 
@@ -95,10 +95,10 @@ def _answer(answer: Answer, came: Mapping[int, str]) -> Iterator[str]:
         yield from plain_answer(answer.text)
     for option in answer.options:
         yield f"- {escaped(option)}"
-    for one in answer.proposals:
-        state = came.get(one.approval, "waits") if one.approval is not None else f"refused: {one.why_not}"
-        yield f"- Proposed: {code(one.preview or one.tool)}"
-        yield f"  {escaped(f'approval {one.approval}, ' if one.approval is not None else '')}{escaped(state)}"
+    for proposal in answer.proposals:
+        state = came.get(proposal.approval, "waits") if proposal.approval is not None else f"refused: {proposal.why_not}"
+        yield f"- Proposed: {code(proposal.preview or proposal.tool)}"
+        yield f"  {escaped(f'approval {proposal.approval}, ' if proposal.approval is not None else '')}{escaped(state)}"
     for note in answer.notes:
         yield f"- Note: {escaped(note)}"
     if answer.sources:

@@ -126,15 +126,15 @@ class LogBrowser:
 
     def news(self) -> list[News]:
         """Return what changed since the last call."""
-        told, self._waiting = self._waiting, []
+        changes, self._waiting = self._waiting, []
         state = self._state()
         if self._last is None or replace(self._last, window=(0, ()), end=(0, ())) != state:
             moved = self._last is None or self._last.generation != state.generation
             window = self._rows(state.anchor - self.height, 2 * self.height) if moved else (0, ())
             end = self._rows(max(state.rows - 2 * self.height, 0), 2 * self.height)
             self._last = replace(state, window=window, end=end)
-            told.insert(0, self._last)
-        return told + self._counts()
+            changes.insert(0, self._last)
+        return changes + self._counts()
 
     def go_to(self, number: int, source: int | None = None) -> News | None:
         """Return the row of a line; nothing yet where it has still to be counted."""
@@ -189,9 +189,9 @@ class LogBrowser:
 
     def merge(self, on: bool, source: int | None = None) -> None:
         """Show files merged, or one."""
-        here = self._here()
+        place = self._here()
         self._merging = on and len(self.sources) > 1
-        self._source = source if source is not None else here.source if here is not None else self._source
+        self._source = source if source is not None else place.source if place is not None else self._source
         self._lay_out()
 
     def close(self) -> None:
@@ -283,9 +283,9 @@ class LogBrowser:
             self._remark = refusal or self._remark
             search = Search(len(self.sources), ends)
             self._searching = (search, Pass(self._documents, search.take))
-        found, work = self._searching
+        matches, work = self._searching
         worked = work.step()
-        if self._to_first_found and (found.count or not worked):
+        if self._to_first_found and (matches.count or not worked):
             going = self._next_found(forward=True, wrap=not worked)
             if going is not None or not worked:
                 self._to_first_found = False
@@ -298,11 +298,11 @@ class LogBrowser:
         if self._picking is None:
             picks = OfRanks(len(self.sources), self._only, self._file_ranks)
             self._picking = (picks, Pass(self._documents, picks.take))
-        found, work = self._picking
-        before = found.count
+        picked, work = self._picking
+        count = picked.count
         worked = work.step()
-        self._stale = self._stale or found.count != before
-        if found.full:
+        self._stale = self._stale or picked.count != count
+        if picked.full:
             self._remark = f"only the first {MOST_FOUND:,} lines of these ranks"
         if not worked and not isinstance(self._layout.sequence, Picked):
             self._lay_out()
@@ -328,9 +328,9 @@ class LogBrowser:
     def _settle(self) -> bool:
         """Arrange the rows anew where what was read meanwhile changes them."""
         if self._cover is not None:
-            before = self._rank_digits
+            digits = self._rank_digits
             self._note_speakers(tally.rank for tally in self._cover[0].counts.tallies() if tally.rank != NO_RANK)
-            self._stale = self._stale or before != self._rank_digits
+            self._stale = self._stale or digits != self._rank_digits
         if self._stale:
             self._lay_out()
         return False
@@ -386,13 +386,13 @@ class LogBrowser:
         if not self._numbered or not self._documents:
             return
         begin = time.monotonic()
-        here = self._here()
-        here = self._numbered_place(here) if here is not None else None
+        place = self._here()
+        place = self._numbered_place(place) if place is not None else None
         sequence = self._sequence()
         folds = folds_of(sequence, self._cover[0], self._cited) if self._folding and self._cover is not None else []
         layout = Layout(sequence, folds, self._opened)
-        row = layout.row_of(here) if here is not None else None
-        self._anchor = here
+        row = layout.row_of(place) if place is not None else None
+        self._anchor = place
         self._place_layout(layout, row if row is not None else min(self.cursor[0], max(layout.rows - 1, 0)))
         self._stale = False
         now = time.monotonic()
@@ -435,8 +435,8 @@ class LogBrowser:
         if self._searching is None or isinstance(sequence, Tail):
             return None
         positions = sequence.found(self._searching[0])
-        here = self._here()
-        at = self._layout.position(here) if here is not None else None
+        current = self._here()
+        at = self._layout.position(current) if current is not None else None
         at = -1 if at is None else at
         place = int(np.searchsorted(positions, at, "right" if forward else "left")) - (not forward)
         if not 0 <= place < len(positions):

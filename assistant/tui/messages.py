@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from textual.message_pump import MessagePump
     from textual.screen import Screen
 
-    from assistant.agent.answer import Answer, Source
+    from assistant.agent.answer import Answer, AnswerSource
     from assistant.tui.about_recovery import RecoverySeen
     from assistant.tui.about_undo import SeenUndo
-    from assistant.tui.sessions import Entry
+    from assistant.tui.sessions import SessionEntry
 
 
 class Latest(Message):
@@ -38,25 +38,25 @@ class Deliver(Message):
 class StoreRead(Latest):
     """The store was read."""
 
-    def __init__(self, seen: StoreSeen) -> None:
+    def __init__(self, snapshot: StoreSeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
 
 class KillSwitchRead(Latest):
     """The files that stop every change were looked at; None when none is set."""
 
-    def __init__(self, seen: KillSwitchSeen | None) -> None:
+    def __init__(self, snapshot: KillSwitchSeen | None) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
 
 class ClusterRead(Latest):
     """The scheduler answered, or did not."""
 
-    def __init__(self, seen: ClusterSeen) -> None:
+    def __init__(self, snapshot: ClusterSeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
 
 class Trouble(Message):
@@ -86,7 +86,7 @@ class AgentReady(Message):
 class Looked(Message):
     """The agent made a reading call for a question."""
 
-    def __init__(self, question: int, source: Source, took_s: float | None = None) -> None:
+    def __init__(self, question: int, source: AnswerSource, took_s: float | None = None) -> None:
         super().__init__()
         self.question, self.source, self.took_s = question, source, took_s
 
@@ -126,7 +126,7 @@ class Noted(Message):
 class Resumed(Message):
     """Another conversation is to be shown; a new one has no entries."""
 
-    def __init__(self, name: str, entries: Sequence[Entry]) -> None:
+    def __init__(self, name: str, entries: Sequence[SessionEntry]) -> None:
         super().__init__()
         self.name, self.entries = name, entries
 
@@ -147,7 +147,7 @@ class Settled(Message):
         self.approval, self.won, self.text, self.waits = approval, won, text, waits
 
 
-class Told(Message):
+class ActionReport(Message):
     """What the person asked for was done, or could not be."""
 
     def __init__(self, text: str, *, ok: bool) -> None:
@@ -158,17 +158,17 @@ class Told(Message):
 class AskRecovery(Message):
     """Show what bringing a job back would do, and ask; `then` gets the person's answer, on the thread of the screens."""
 
-    def __init__(self, seen: RecoverySeen, then: Callable[[bool], None]) -> None:
+    def __init__(self, snapshot: RecoverySeen, on_answer: Callable[[bool], None]) -> None:
         super().__init__()
-        self.seen, self.then = seen, then
+        self.snapshot, self.then = snapshot, on_answer
 
 
 class AskUndo(Message):
     """Show what taking a change back would do, and ask; `then` gets the person's answer, on the thread of the screens."""
 
-    def __init__(self, seen: SeenUndo, then: Callable[[bool], None]) -> None:
+    def __init__(self, undo: SeenUndo, on_answer: Callable[[bool], None]) -> None:
         super().__init__()
-        self.seen, self.then = seen, then
+        self.snapshot, self.then = undo, on_answer
 
 
 class OpenIncident(Message):
@@ -190,17 +190,17 @@ class OpenApproval(Message):
 class ApprovalLookedFor(Message):
     """The store was read anew to find what waits for a yes; `asked_on` is the screen on which the person asked for it."""
 
-    def __init__(self, approval: int, seen: StoreSeen, asked_on: Screen[Any]) -> None:
+    def __init__(self, approval: int, snapshot: StoreSeen, asked_on: Screen[Any]) -> None:
         super().__init__()
-        self.approval, self.seen, self.asked_on = approval, seen, asked_on
+        self.approval, self.snapshot, self.asked_on = approval, snapshot, asked_on
 
 
 class AskLift(Message):
     """The person wants the kill switch lifted: show it, and ask; `then` gets the answer, on the thread of the screens."""
 
-    def __init__(self, seen: KillSwitchSeen, then: Callable[[bool], None]) -> None:
+    def __init__(self, snapshot: KillSwitchSeen, on_answer: Callable[[bool], None]) -> None:
         super().__init__()
-        self.seen, self.then = seen, then
+        self.snapshot, self.then = snapshot, on_answer
 
 
 class OpenJob(Message):

@@ -33,18 +33,18 @@ class Find(NamedTuple):
     open: Callable[[], object]
 
 
-def _discovered(one: Find) -> DiscoveryHit:
+def _discovered(find: Find) -> DiscoveryHit:
     # the palette parses texts and helps as markup
-    return DiscoveryHit(Text(line(one.text)), one.open, one.text, escape(line(one.help)))
+    return DiscoveryHit(Text(line(find.text)), find.open, find.text, escape(line(find.help)))
 
 
 def _highlighted(matcher: Matcher, text: str) -> Content:
     """Return a text with what matches in the style of the palette; `Matcher.highlight` would parse the text as markup."""
-    shown = Content(line(text))
-    score, places = matcher.fuzzy_search.match(matcher.query, shown.plain)
+    content = Content(line(text))
+    score, places = matcher.fuzzy_search.match(matcher.query, content.plain)
     for place in places if score else ():
-        shown = shown.stylize(matcher.match_style, place, place + 1)
-    return shown
+        content = content.stylize(matcher.match_style, place, place + 1)
+    return content
 
 
 class Records(Provider):
@@ -57,10 +57,10 @@ class Records(Provider):
     async def search(self, query: str) -> Hits:
         """Yield what fits a query, the best first."""
         matcher = self.matcher(query)
-        scored = ((matcher.match(one.text), one) for one in self.finds(cast("ChatApp", self.app)))
-        best = sorted(((score, one) for score, one in scored if score > 0), key=lambda pair: -pair[0])
-        for score, one in best[:MOST]:
-            yield Hit(score, _highlighted(matcher, one.text), one.open, one.text, escape(line(one.help)))
+        scored = ((matcher.match(find.text), find) for find in self.finds(cast("ChatApp", self.app)))
+        best = sorted(((score, find) for score, find in scored if score > 0), key=lambda pair: -pair[0])
+        for score, find in best[:MOST]:
+            yield Hit(score, _highlighted(matcher, find.text), find.open, find.text, escape(line(find.help)))
 
     def _post(self, message: Message) -> Callable[[], object]:
         return partial(self.app.post_message, message)
@@ -71,16 +71,16 @@ class Incidents(Records):
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield the incidents, those that need somebody first."""
-        for one in chat.store_seen.incidents if chat.store_seen else ():
-            text = f"incident {one.incident.id} {about(one.incident)} {one.reason or one.incident.kind}"
-            yield Find(text, str(one.incident.state), self._post(OpenIncident(one.incident.id)))
+        for row in chat.store_seen.incidents if chat.store_seen else ():
+            text = f"incident {row.incident.id} {about(row.incident)} {row.reason or row.incident.kind}"
+            yield Find(text, str(row.incident.state), self._post(OpenIncident(row.incident.id)))
 
     async def discover(self) -> Hits:
         """Yield what is unfinished, before anything is typed."""
         chat = cast("ChatApp", self.app)
-        for one, seen in zip(self.finds(chat), chat.store_seen.incidents if chat.store_seen else (), strict=False):
-            if not seen.incident.state.ended:
-                yield _discovered(one)
+        for find, incident_seen in zip(self.finds(chat), chat.store_seen.incidents if chat.store_seen else (), strict=False):
+            if not incident_seen.incident.state.ended:
+                yield _discovered(find)
 
 
 class Approvals(Records):
@@ -88,14 +88,18 @@ class Approvals(Records):
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield what waits."""
-        for one in chat.store_seen.approvals if chat.store_seen else ():
-            change = short(one.call.preview or one.call.tool, 90)
-            yield Find(f"approval {one.approval.id}: {change}", one.call.why, self._post(OpenApproval(one.approval.id)))
+        for approval_seen in chat.store_seen.approvals if chat.store_seen else ():
+            change = short(approval_seen.call.preview or approval_seen.call.tool, 90)
+            yield Find(
+                f"approval {approval_seen.approval.id}: {change}",
+                approval_seen.call.why,
+                self._post(OpenApproval(approval_seen.approval.id)),
+            )
 
     async def discover(self) -> Hits:
         """Yield all of it, before anything is typed."""
-        for one in self.finds(cast("ChatApp", self.app)):
-            yield _discovered(one)
+        for find in self.finds(cast("ChatApp", self.app)):
+            yield _discovered(find)
 
 
 class Jobs(Records):
@@ -121,8 +125,8 @@ class Playbooks(Records):
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield the playbooks."""
-        for one in chat.playbooks().values():
-            yield Find(f"playbook {one.name}", one.title, self._post(OpenPlaybook(one.name)))
+        for playbook in chat.playbooks().values():
+            yield Find(f"playbook {playbook.name}", playbook.title, self._post(OpenPlaybook(playbook.name)))
 
 
 class Panels(Records):

@@ -45,7 +45,7 @@ class SeenStep:
     verify: bool
     why: str
     found: str
-    """What came of it, in short."""
+    """Outcome of the step, in short."""
     expects: str = ""
     """What it waits to be told, and how long; empty for a step that is made once."""
     calls: tuple[int, ...] = ()
@@ -84,7 +84,7 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
         "The file has changed since it was chosen: steps may differ." if begun and book.digest != incident.playbook_digest else ""
     )
     values = _values(incident, diagnosis, job)
-    standing = Standing({}, None, "")
+    standing = PlaybookStanding({}, None, "")
     if begun:
         standing = replace(stand(book, values, calls), over=incident.state.ended)
     steps = tuple(_seen(entry, standing, values, begun=begun) for entry in book.entries)
@@ -100,8 +100,8 @@ def _values(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Mappin
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a playbook came."""
+class PlaybookStanding:
+    """Progress of a playbook: the calls made, the entry whose turn it is, and how it ended."""
 
     made: Mapping[str, tuple[SeenCall, ...]]
     """Calls of each entry, by its name."""
@@ -115,33 +115,33 @@ class Standing:
     """Whether nobody goes on with it."""
 
 
-def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[SeenCall]) -> Standing:
+def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[SeenCall]) -> PlaybookStanding:
     """Return how far a playbook came, by playing it with the outcomes of the calls that were made."""
     from assistant.recover.playbook import play
 
     order = tuple(entry.name for entry in book.entries)
-    by_key = {one.call.step: one for one in calls if one.call.step}
-    made: dict[str, tuple[SeenCall, ...]] = {}
-    for one in calls:
-        if one.call.step:
-            name = _entry_of(one.call.step)
-            made[name] = (*made.get(name, ()), one)
+    by_key = {seen_call.call.step: seen_call for seen_call in calls if seen_call.call.step}
+    calls_by_entry: dict[str, tuple[SeenCall, ...]] = {}
+    for seen_call in calls:
+        if seen_call.call.step:
+            name = _entry_of(seen_call.call.step)
+            calls_by_entry[name] = (*calls_by_entry.get(name, ()), seen_call)
     running = play(book, values, look_s=0)
     try:
-        wanted = next(running)
+        step = next(running)
         for _ in range(MOST_CALLS):
-            known = by_key.get(wanted.key)
-            if known is None or known.outcome is None:
-                return Standing(made, _entry_of(wanted.key), "", order)
-            wanted = running.send(known.outcome)
+            recorded = by_key.get(step.key)
+            if recorded is None or recorded.outcome is None:
+                return PlaybookStanding(calls_by_entry, _entry_of(step.key), "", order)
+            step = running.send(recorded.outcome)
     except StopIteration as stop:
-        return Standing(made, None, f"ended {stop.value.state}: {stop.value.note}", order)
+        return PlaybookStanding(calls_by_entry, None, f"ended {stop.value.state}: {stop.value.note}", order)
     except NightshiftError:
         # the file is another one than the one that was played
-        return Standing(made, None, "", order)
+        return PlaybookStanding(calls_by_entry, None, "", order)
     finally:
         running.close()
-    return Standing(made, None, "", order)
+    return PlaybookStanding(calls_by_entry, None, "", order)
 
 
 def _entry_of(key: str) -> str:
@@ -149,7 +149,7 @@ def _entry_of(key: str) -> str:
     return key.partition("[")[0].partition("#")[0]
 
 
-def _seen(entry: Step | Verify, standing: Standing, values: Mapping[str, Any], *, begun: bool) -> SeenStep:
+def _seen(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, begun: bool) -> SeenStep:
     calls = standing.made.get(entry.name, ())
     expects = f"until it says {entry.expect}, within {entry.within_min:g} min" if entry.expect else ""
     return SeenStep(
@@ -160,7 +160,7 @@ def _seen(entry: Step | Verify, standing: Standing, values: Mapping[str, Any], *
         calls[-1].call.why if calls and not expects else foretold(entry.why, values),
         found_by(calls),
         expects,
-        tuple(one.call.id for one in calls),
+        tuple(seen_call.call.id for seen_call in calls),
     )
 
 
@@ -180,7 +180,7 @@ def foretold(why: str, values: Mapping[str, Any]) -> str:
     return REFERENCE.sub(known, why)
 
 
-def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: Standing) -> At:
+def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: PlaybookStanding) -> At:
     status = calls[-1].call.status if calls else None
     if status is CallStatus.DENIED:
         return At.FAILED
@@ -191,10 +191,10 @@ def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: Standing) -> 
         return At.NEXT if not standing.over and standing.now in standing.order and _after(entry.name, standing) else At.SKIPPED
     if entry.expect:
         return At.DONE if _status(calls[-1].outcome) == entry.expect else At.FAILED
-    return At.FAILED if turn or any(one.outcome is not None and not one.outcome.ok for one in calls) else At.DONE
+    return At.FAILED if turn or any(seen_call.outcome is not None and not seen_call.outcome.ok for seen_call in calls) else At.DONE
 
 
-def _after(name: str, standing: Standing) -> bool:
+def _after(name: str, standing: PlaybookStanding) -> bool:
     return standing.now is not None and standing.order.index(name) > standing.order.index(standing.now)
 
 
@@ -205,9 +205,11 @@ def _status(outcome: Outcome | None) -> str:
 
 def found_by(calls: Sequence[SeenCall]) -> str:
     """Return what calls found, in a few words: the last of a verify's looks, each of a step's items."""
-    told = [_short(one.outcome) for one in calls if one.outcome is not None]
-    looked = len({one.call.step.partition("#")[0] for one in calls if one.call.step}) == 1 and len(told) > 1
-    return f"{told[-1]} ({len(told)} looks)" if looked else "; ".join(dict.fromkeys(filter(None, told)))
+    findings = [_short(seen_call.outcome) for seen_call in calls if seen_call.outcome is not None]
+    is_looping = (
+        len({seen_call.call.step.partition("#")[0] for seen_call in calls if seen_call.call.step}) == 1 and len(findings) > 1
+    )
+    return f"{findings[-1]} ({len(findings)} looks)" if is_looping else "; ".join(dict.fromkeys(filter(None, findings)))
 
 
 def _short(outcome: Outcome) -> str:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assistant.agent.answer import Answer, Kind, Proposal, Source
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.agent.wording import cut
 from assistant.errors import InputError, UsageError
 from assistant.private_files import open_private, private_folder
@@ -34,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 _TYPED = ".typed"
 
 
-class What(StrEnum):
+class EntryKind(StrEnum):
     """What an entry is."""
 
     SAID = "said"
@@ -49,18 +49,18 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SessionEntry:
     """One thing that was said or came of it."""
 
     at: datetime
-    what: What
+    what: EntryKind
     question: int
     """Which exchange of the conversation it belongs to."""
     text: str = ""
     answer: Answer | None = None
 
 
-class Kept(NamedTuple):
+class SavedSession(NamedTuple):
     """A conversation that lies in the folder."""
 
     name: str
@@ -74,15 +74,15 @@ class Talks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def names(self) -> list[Kept]:
+    def names(self) -> list[SavedSession]:
         """Return what is kept, the newest first."""
-        found = []
+        sessions = []
         for path in self.folder.glob("*.jsonl") if self.folder.is_dir() else ():
             try:
-                found.append(Kept(path.stem, datetime.fromtimestamp(path.stat().st_mtime).astimezone()))
+                sessions.append(SavedSession(path.stem, datetime.fromtimestamp(path.stat().st_mtime).astimezone()))
             except OSError:  # another chat removed it meanwhile
                 continue
-        return sorted(found, key=lambda one: (one.at, one.name), reverse=True)
+        return sorted(sessions, key=lambda session: (session.at, session.name), reverse=True)
 
     def free_name(self, now: datetime) -> str:
         """Return a name that no conversation has, by the time."""
@@ -99,16 +99,16 @@ class Talks:
         Raises:
             UsageError: There is none of that name, or none at all.
         """
-        kept = [one.name for one in self.names()]
-        if name and checked(name) in kept:
+        names = [session.name for session in self.names()]
+        if name and checked(name) in names:
             return name
-        if not kept:
+        if not names:
             raise UsageError("there is no conversation to go on with yet")
         if name:
-            raise UsageError(f"there is no conversation {name!r}; the newest: {', '.join(kept[:5])}")
-        return kept[0]
+            raise UsageError(f"there is no conversation {name!r}; the newest: {', '.join(names[:5])}")
+        return names[0]
 
-    def add(self, name: str, entry: Entry) -> None:
+    def add(self, name: str, entry: SessionEntry) -> None:
         """Write an entry; with the first of a conversation the oldest ones beyond those kept are removed."""
         path = self._path(name)
         fresh = not path.exists()
@@ -117,14 +117,14 @@ class Talks:
             for old in self.names()[KEPT:]:
                 self._path(old.name).unlink(missing_ok=True)
 
-    def entries(self, name: str) -> list[Entry]:
+    def entries(self, name: str) -> list[SessionEntry]:
         """Return what a conversation holds, oldest first; lines that cannot be read are left out.
 
         Raises:
             InputError: The file cannot be read.
         """
-        found = (_from_line(line) for line in _lines(self._path(name)))
-        return [entry for entry in found if entry is not None]
+        parsed = (_from_line(line) for line in _lines(self._path(name)))
+        return [entry for entry in parsed if entry is not None]
 
     def typed(self) -> list[str]:
         """Return what was typed in all conversations, oldest first."""
@@ -137,8 +137,8 @@ class Talks:
             shorter = path.with_suffix(f".{os.getpid()}")
             _append(shorter, b"\n".join(lines) + b"\n")
             shorter.replace(path)
-        found = (_loaded(line) for line in lines)
-        return [text for text in found if isinstance(text, str)]
+        parsed = (_loaded(line) for line in lines)
+        return [text for text in parsed if isinstance(text, str)]
 
     def add_typed(self, text: str) -> None:
         """Keep a line that was typed."""
@@ -177,17 +177,17 @@ def _lines(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - MOST_READ))
-            found = file.read(MOST_READ).split(b"\n")
+            lines = file.read(MOST_READ).split(b"\n")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     # what stands behind the last newline was cut short, what stands first in a part of a file as well
-    yield from found[int(size > MOST_READ) : -1]
+    yield from lines[int(size > MOST_READ) : -1]
 
 
-def _to_line(entry: Entry) -> bytes:
+def _to_line(entry: SessionEntry) -> bytes:
     answer = entry.answer
     if answer is not None:
-        answer = replace(answer, sources=tuple(replace(one, value=_capped(one.value)) for one in answer.sources))
+        answer = replace(answer, sources=tuple(replace(source, value=_capped(source.value)) for source in answer.sources))
     return _dumped(redact_value(to_json(replace(entry, answer=answer))))
 
 
@@ -208,46 +208,46 @@ def _loaded(line: bytes) -> Any:
         return None
 
 
-def _from_line(line: bytes) -> Entry | None:
+def _from_line(line: bytes) -> SessionEntry | None:
     try:
-        found = json.loads(line)
-        answer = found.get("answer")
-        return Entry(
-            datetime.fromisoformat(found["at"]),
-            What(found["what"]),
-            int(found["question"]),
-            str(found["text"]),
+        record = json.loads(line)
+        answer = record.get("answer")
+        return SessionEntry(
+            datetime.fromisoformat(record["at"]),
+            EntryKind(record["what"]),
+            int(record["question"]),
+            str(record["text"]),
             _answer(answer) if answer is not None else None,
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _answer(found: Mapping[str, Any]) -> Answer:
+def _answer(record: Mapping[str, Any]) -> Answer:
     return Answer(
-        str(found["text"]),
-        Kind(found["kind"]),
-        str(found["mode"]),
-        str(found.get("intent", "")),
-        float(found.get("confidence", 1.0)),
+        str(record["text"]),
+        AnswerKind(record["kind"]),
+        str(record["mode"]),
+        str(record.get("intent", "")),
+        float(record.get("confidence", 1.0)),
         tuple(
-            Source(int(one["number"]), str(one["tool"]), dict(one["arguments"]), one.get("value"), str(one.get("error", "")))
-            for one in found.get("sources", ())
+            AnswerSource(int(row["number"]), str(row["tool"]), dict(row["arguments"]), row.get("value"), str(row.get("error", "")))
+            for row in record.get("sources", ())
         ),
-        tuple(int(number) for number in found.get("evidence", ())),
-        tuple(int(number) for number in found.get("incidents", ())),
+        tuple(int(number) for number in record.get("evidence", ())),
+        tuple(int(number) for number in record.get("incidents", ())),
         tuple(
             Proposal(
-                str(one["tool"]),
-                dict(one["arguments"]),
-                str(one["preview"]),
-                one.get("approval"),
-                str(one.get("why_not", "")),
-                str(one.get("digest", "")),
+                str(row["tool"]),
+                dict(row["arguments"]),
+                str(row["preview"]),
+                row.get("approval"),
+                str(row.get("why_not", "")),
+                str(row.get("digest", "")),
             )
-            for one in found.get("proposals", ())
+            for row in record.get("proposals", ())
         ),
-        tuple(str(option) for option in found.get("options", ())),
-        tuple(str(note) for note in found.get("notes", ())),
-        begun=str(found.get("begun", "")),
+        tuple(str(option) for option in record.get("options", ())),
+        tuple(str(note) for note in record.get("notes", ())),
+        begun=str(record.get("begun", "")),
     )

@@ -89,7 +89,7 @@ COMMANDS = (
 _BY_NAME = {command.name: command for command in COMMANDS}
 
 
-class Given(NamedTuple):
+class TypedCommand(NamedTuple):
     """A command as it was typed."""
 
     command: Command
@@ -106,14 +106,14 @@ class Given(NamedTuple):
         return self.arguments[1] if len(self.arguments) > 1 else ""
 
 
-class Known(NamedTuple):
+class ArgumentValue(NamedTuple):
     """Something that exists, by which an argument may be completed."""
 
     name: str
     about: str = ""
 
 
-class Offer(NamedTuple):
+class CompletionOffer(NamedTuple):
     """One way in which a line may go on."""
 
     line: str
@@ -128,7 +128,7 @@ def is_command(text: str) -> bool:
     return word.startswith("/") and "/" not in word[1:]
 
 
-def parse(text: str) -> Given:
+def parse(text: str) -> TypedCommand:
     """Return the command that a line gives.
 
     Raises:
@@ -139,25 +139,27 @@ def parse(text: str) -> Given:
     command = _BY_NAME.get(name)
     if command is None:
         raise UsageError(_unknown(name))
-    rest = words[1].strip() if len(words) > 1 else ""
-    given = tuple(rest.split(None, command.most - 1)) if rest and command.most else ()
-    if rest and not command.most:
-        raise UsageError(f"/{name} takes nothing behind it; you wrote {_short(rest)!r}")
-    if len(given) < command.needs:
-        raise UsageError(f"/{name} needs {' and '.join(command.arguments.split()[len(given) : command.needs])}: {command.usage}")
+    tail = words[1].strip() if len(words) > 1 else ""
+    arguments = tuple(tail.split(None, command.most - 1)) if tail and command.most else ()
+    if tail and not command.most:
+        raise UsageError(f"/{name} takes nothing behind it; you wrote {_short(tail)!r}")
+    if len(arguments) < command.needs:
+        raise UsageError(
+            f"/{name} needs {' and '.join(command.arguments.split()[len(arguments) : command.needs])}: {command.usage}"
+        )
     if command.takes in NUMBERS:
-        given = (_number(command, given[0]), *given[1:])
-    elif given and command.most == 1 and command.takes is not Takes.TEXT and len(given[0].split()) > 1:
-        raise UsageError(f"/{name} takes one {command.takes}; you wrote {_short(rest)!r}: {command.usage}")
-    return Given(command, given)
+        arguments = (_number(command, arguments[0]), *arguments[1:])
+    elif arguments and command.most == 1 and command.takes is not Takes.TEXT and len(arguments[0].split()) > 1:
+        raise UsageError(f"/{name} takes one {command.takes}; you wrote {_short(tail)!r}: {command.usage}")
+    return TypedCommand(command, arguments)
 
 
-def offers(text: str, known: Callable[[Takes], Iterable[Known]]) -> list[Offer]:
+def offers(text: str, existing: Callable[[Takes], Iterable[ArgumentValue]]) -> list[CompletionOffer]:
     """Return how a line that begins with a slash may go on, the likeliest first; none when it is no such line.
 
     Args:
         text: All that stands before the cursor.
-        known: Return what exists of a kind.
+        existing: Return what exists of a kind.
     """
     if not text.startswith("/") or "\n" in text or not is_command(text):
         return []
@@ -168,39 +170,39 @@ def offers(text: str, known: Callable[[Takes], Iterable[Known]]) -> list[Offer]:
     if command is None or command.takes is Takes.NOTHING or " " in typed.strip() or typed != typed.strip():
         return []
     more = " " if command.most > 1 else ""
-    there = _fitting(typed, known(command.takes))
-    return [Offer(f"/{command.name} {one.name}{more}", one.name, one.about) for one in there]
+    matching = _fitting(typed, existing(command.takes))
+    return [CompletionOffer(f"/{command.name} {entry.name}{more}", entry.name, entry.about) for entry in matching]
 
 
 def _starting(name: str) -> Sequence[Command]:
-    starts = sorted((command for command in COMMANDS if command.name.startswith(name)), key=lambda one: one.name != name)
+    starts = sorted((command for command in COMMANDS if command.name.startswith(name)), key=lambda command: command.name != name)
     within = [command for command in COMMANDS if name and name in command.name and command not in starts]
     return [*starts, *within]
 
 
-def _command_offer(command: Command) -> Offer:
-    return Offer(f"/{command.name}{' ' if command.arguments else ''}", command.usage, command.help)
+def _command_offer(command: Command) -> CompletionOffer:
+    return CompletionOffer(f"/{command.name}{' ' if command.arguments else ''}", command.usage, command.help)
 
 
-def _fitting(typed: str, known: Iterable[Known]) -> list[Known]:
+def _fitting(typed: str, existing: Iterable[ArgumentValue]) -> list[ArgumentValue]:
     """Return what begins with what was typed, then what contains it; nothing when it is whole."""
-    wanted = typed.lower()
-    starts: list[Known] = []
-    within: list[Known] = []
-    for one in known:
-        if one.name == typed:
+    text = typed.lower()
+    starts: list[ArgumentValue] = []
+    within: list[ArgumentValue] = []
+    for entry in existing:
+        if entry.name == typed:
             return []
-        place = one.name.lower().find(wanted)
+        place = entry.name.lower().find(text)
         if place == 0 and len(starts) < MOST_OFFERED:
-            starts.append(one)
-        elif place > 0 or (wanted and wanted in one.about.lower()):
-            within.append(one)
+            starts.append(entry)
+        elif place > 0 or (text and text in entry.about.lower()):
+            within.append(entry)
     return [*starts, *within][:MOST_OFFERED]
 
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, _BY_NAME, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(f'/{one}' for one in near)}?" if near else "/help lists them"
+    hint = f"did you mean {' or '.join(f'/{name}' for name in near)}?" if near else "/help lists them"
     return f"there is no command /{_short(name)}; {hint}"
 
 

@@ -86,8 +86,8 @@ class SeenApproval:
 
     def same_change(self, other: SeenApproval) -> bool:
         """Tell whether a yes to one is a yes to the other: the same call, commands, digest and rule."""
-        mine, its = self.approval, other.approval
-        return (mine.id, mine.call, mine.digest, self.command) == (its.id, its.call, its.digest, other.command)
+        own, its = self.approval, other.approval
+        return (own.id, own.call, own.digest, self.command) == (its.id, its.call, its.digest, other.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class StoreSeen:
     @property
     def unfinished(self) -> int:
         """How many incidents are not over."""
-        return sum(not one.incident.state.ended for one in self.incidents)
+        return sum(not incident.incident.state.ended for incident in self.incidents)
 
     @property
     def handed_over(self) -> int:
@@ -163,22 +163,22 @@ def cluster_seen(at: datetime, jobs: Sequence[Job], nodes: Sequence[Node]) -> Cl
 
 
 def _grouped(nodes: Sequence[Node]) -> dict[tuple[NodeState, str], tuple[str, ...]]:
-    found: dict[tuple[NodeState, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[NodeState, str], list[str]] = defaultdict(list)
     for node in nodes:
-        found[node.state, node.reason].append(node.name)
-    order = sorted(found, key=lambda key: (_NODES_FIRST.index(key[0]), -len(found[key])))
-    return {key: tuple(found[key]) for key in order}
+        groups[node.state, node.reason].append(node.name)
+    order = sorted(groups, key=lambda key: (_NODES_FIRST.index(key[0]), -len(groups[key])))
+    return {key: tuple(groups[key]) for key in order}
 
 
 def read_store(store: Store, now: datetime) -> StoreSeen:
     """Return what the store says now, one state of it."""
     with store.snapshot():
-        approvals = tuple(_approval(store, one) for one in store.approvals())
-        waiting = [one.call.incident for one in approvals]
-        incidents = [_incident(store, one, waiting) for one in store.incidents(limit=MOST_INCIDENTS)]
+        approvals = tuple(_approval(store, record) for record in store.approvals())
+        waiting = [record.call.incident for record in approvals]
+        incidents = [_incident(store, record, waiting) for record in store.incidents(limit=MOST_INCIDENTS)]
         happened = _happened(store, store.audit(limit=MOST_HAPPENED * 3))
         breaker, needs = why_open(store) or "", tuple(store.unacknowledged())
-    incidents.sort(key=lambda one: (PARTS.get(one.incident.state, 3), -one.incident.id))
+    incidents.sort(key=lambda record: (PARTS.get(record.incident.state, 3), -record.incident.id))
     return StoreSeen(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])), breaker, needs)
 
 
@@ -203,7 +203,7 @@ def target_name(arguments: Mapping[str, Any]) -> str:
     for name in ("job", "node", "nodes", "run"):
         value = arguments.get(name)
         if isinstance(value, (list, tuple)) and value:
-            return fold([str(one) for one in value])
+            return fold([str(element) for element in value])
         if isinstance(value, (str, int)) and str(value).strip():
             return str(value).strip()
     return ""
@@ -220,15 +220,15 @@ def read_kill_switch(paths: Iterable[Path]) -> KillSwitchSeen | None:
 
 def _happened(store: Store, rows: Sequence[AuditRow]) -> list[AuditRow]:
     """Return the rows that are news for a person, oldest first: no readings, no leases, nothing twice in a row."""
-    kept: list[AuditRow] = []
+    news: list[AuditRow] = []
     for row in rows:
         if row.what in _SILENT or (row.what == "outcome" and not _changes(store, row)):
             continue
         if row.what == "incident.state" and row.outcome in _TOLD_OTHERWISE:
             continue
-        if not kept or (kept[-1].what, kept[-1].why, kept[-1].preview) != (row.what, row.why, row.preview):
-            kept.append(row)
-    return kept
+        if not news or (news[-1].what, news[-1].why, news[-1].preview) != (row.what, row.why, row.preview):
+            news.append(row)
+    return news
 
 
 def _changes(store: Store, row: AuditRow) -> bool:

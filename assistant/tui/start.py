@@ -94,6 +94,6 @@ def begun(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:
     """
     if resume:
         return talks.chosen(name)
-    if name and checked(name) in [one.name for one in talks.names()]:
+    if name and checked(name) in [session.name for session in talks.names()]:
         raise UsageError(f"there is a conversation {name!r} already; to go on with it: nightshift chat --resume {name}")
     return name or talks.free_name(now)

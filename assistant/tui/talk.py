@@ -11,10 +11,10 @@ from assistant.agent.answer import Answer
 from assistant.display import line
 from assistant.errors import UsageError
 from assistant.tui.coalescing_worker import Lane
-from assistant.tui.commands import Commands
+from assistant.tui.commands import SlashCommands
 from assistant.tui.export import code, exported
 from assistant.tui.messages import Looked, NotAnswered, Noted, Resumed, Trouble, Typed
-from assistant.tui.sessions import Entry, Kept, Talks, What, checked
+from assistant.tui.sessions import EntryKind, SavedSession, SessionEntry, Talks, checked
 from assistant.tui.slash import is_command, parse
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ class Talk:
             talks: Where it is kept; None keeps nothing.
         """
         self._app, self.name, self._talks = app, name, talks
-        self._commands = Commands(app, self)
+        self._commands = SlashCommands(app, self)
         self._lane = Lane("conversations", self._failed)
         self._number, self._written = 0, 0
         self._said = ""
         self._complained = False
         self.answers = ""
         """What answers, as the status line says it."""
-        self.kept: Sequence[Kept] = ()
+        self.kept: Sequence[SavedSession] = ()
         """Conversations that can be gone on with, the newest first."""
 
     @property
@@ -123,7 +123,7 @@ class Talk:
     def begin(self, *, asks: bool = False) -> int:
         """Begin an exchange with what was just typed, and return its number."""
         self._number += 1
-        self._record(What.SAID, self._number, self._said)
+        self._record(EntryKind.SAID, self._number, self._said)
         self._app.call_later(self._conversation.said, self._number, self._said, asks=asks)
         return self._number
 
@@ -157,21 +157,21 @@ class Talk:
         """Show an answer, and keep it."""
         if not self.is_there:
             return
-        self._record(What.ANSWERED, number, answer=answer)
+        self._record(EntryKind.ANSWERED, number, answer=answer)
         await self._conversation.told(number, answer)
 
     async def failed(self, number: int, why: str) -> None:
         """Show why there is no answer, and keep that."""
         if not self.is_there:
             return
-        self._record(What.FAILED, number, why)
+        self._record(EntryKind.FAILED, number, why)
         await self._conversation.failed(number, why)
 
     async def noted(self, number: int, text: str) -> None:
         """Show what came of a command, and keep it."""
         if not self.is_there:
             return
-        self._record(What.NOTED, number, text)
+        self._record(EntryKind.NOTED, number, text)
         await self._conversation.noted(number, text)
 
     def settled(self, approval: int, text: str) -> None:
@@ -180,7 +180,7 @@ class Talk:
             return
         number = self._conversation.settled(approval, text)
         if number is not None:
-            self._record(What.SETTLED, number, f"approval {approval}: {text}")
+            self._record(EntryKind.SETTLED, number, f"approval {approval}: {text}")
 
     def clear(self) -> None:
         """Take everything off the screen."""
@@ -197,10 +197,10 @@ class Talk:
             checked(name)
 
         def begin() -> None:
-            chosen = name or talks.free_name(now)
-            if chosen in [one.name for one in talks.names()]:
-                raise UsageError(f"there is a conversation {chosen!r} already: /resume {chosen}")
-            self._app.post_message(Resumed(chosen, ()))
+            new_name = name or talks.free_name(now)
+            if new_name in [session.name for session in talks.names()]:
+                raise UsageError(f"there is a conversation {new_name!r} already: /resume {new_name}")
+            self._app.post_message(Resumed(new_name, ()))
 
         self._lane.ask("change", begin)
 
@@ -210,14 +210,14 @@ class Talk:
         Raises:
             UsageError: Nothing is kept.
         """
-        talks, here = self._keeping(), self.name
+        talks, current = self._keeping(), self.name
 
         def load() -> None:
-            others = [one.name for one in talks.names() if one.name != here]
-            if not name and not others:
+            other_names = [session.name for session in talks.names() if session.name != current]
+            if not name and not other_names:
                 raise UsageError("there is no other conversation to go on with")
-            chosen = talks.chosen(name or others[0])
-            self._app.post_message(Resumed(chosen, talks.entries(chosen)))
+            session_name = talks.chosen(name or other_names[0])
+            self._app.post_message(Resumed(session_name, talks.entries(session_name)))
 
         self._lane.ask("change", load)
 
@@ -247,8 +247,8 @@ class Talk:
             return
         self._app.desk.act(number, f"export {number}", work)
 
-    def _record(self, what: What, number: int, text: str = "", answer: Answer | None = None) -> None:
-        entry = Entry(self._app.desk.now(), what, number, text, answer)
+    def _record(self, kind: EntryKind, number: int, text: str = "", answer: Answer | None = None) -> None:
+        entry = SessionEntry(self._app.desk.now(), kind, number, text, answer)
         self._conversation.record(entry)
         name = self.name
         if self._talks is not None:
@@ -256,8 +256,8 @@ class Talk:
 
     def _load(self, name: str) -> None:
         def load(talks: Talks) -> None:
-            kept = [one.name for one in talks.names()]
-            self._app.post_message(Resumed(name, talks.entries(name) if name in kept else ()))
+            names = [session.name for session in talks.names()]
+            self._app.post_message(Resumed(name, talks.entries(name) if name in names else ()))
 
         self._do(load)
 
@@ -285,29 +285,29 @@ class Talk:
         elif not self._complained:
             # a full disk would else be told with every line
             self._complained = True
-            told = f"{error.filename or 'the file'}: {error.strerror or error}; what is said from here on may not be kept"
-            self._app.post_message(Trouble(lane, told))
+            complaint = f"{error.filename or 'the file'}: {error.strerror or error}; what is said from here on may not be kept"
+            self._app.post_message(Trouble(lane, complaint))
 
 
 # What the export of a conversation needs of the world: what came of its proposals, and a file that was not there before.
 
 
-def came_of(engine: Engine, entries: Sequence[Entry]) -> Mapping[int, str]:
+def came_of(engine: Engine, entries: Sequence[SessionEntry]) -> Mapping[int, str]:
     """Return what came of the changes that were proposed in a conversation, by their approvals."""
-    proposals = [one for entry in entries if entry.answer is not None for one in entry.answer.proposals]
+    proposals = [proposal for entry in entries if entry.answer is not None for proposal in entry.answer.proposals]
     came = {}
-    for approval in {one.approval for one in proposals if one.approval is not None}:
+    for approval in {proposal.approval for proposal in proposals if proposal.approval is not None}:
         try:
-            one = engine.store.approval(approval)
-            outcome = engine.store.outcome(one.call)
+            record = engine.store.approval(approval)
+            outcome = engine.store.outcome(record.call)
         except NightshiftError:
             continue
         end = "" if outcome is None else ", done" if outcome.ok else f", failed: {outcome.error}"
-        if one.verdict is not None:
-            why = f" ({one.answer_why})" if one.answer_why else ""
-            came[approval] = f"{one.verdict} by {one.by}{why}{end}"
+        if record.verdict is not None:
+            why = f" ({record.answer_why})" if record.answer_why else ""
+            came[approval] = f"{record.verdict} by {record.by}{why}{end}"
         else:
-            came[approval] = "lapsed" if one.expired(engine.clock.now()) else "waits for a person"
+            came[approval] = "lapsed" if record.expired(engine.clock.now()) else "waits for a person"
     return came
 
 

@@ -160,7 +160,7 @@ async def test_a_plan_whose_calls_do_not_exist_yet_shows_no_number(tmp_path: Pat
         await say(pilot, "/recover 1")
         await seen(pilot, RecoveryScreen, scene.clock)
         assert isinstance(app.screen, RecoveryScreen)
-        planned = [step.preview for step in app.screen.seen.plan.steps if step.change]
+        planned = [step.preview for step in app.screen.snapshot.plan.steps if step.change]
         assert planned
         assert any("nightshift:…" in text for text in planned)
         assert not [text for text in planned if NUMBERED_TAG.search(text)]

@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input
 
 import assistant.tui
-from assistant.agent.answer import Answer, Heard, Kind
+from assistant.agent.answer import Answer, AnswerKind, Listener
 from assistant.agent.semantic import SemanticAgent
 from assistant.engine import Engine
 from assistant.records import Call, CallStatus, Decision, Verdict
@@ -57,9 +57,9 @@ class FirstQuestionOnly:
     def __init__(self, engine: Engine) -> None:
         self._agent: SemanticAgent | None = SemanticAgent(engine.gate, engine.clock)
 
-    def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
+    def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
         agent, self._agent = self._agent, None
-        return agent.ask(question, heard=heard) if agent is not None else Answer("Noted.", Kind.ANSWER, "semantic")
+        return agent.ask(question, listener=listener) if agent is not None else Answer("Noted.", AnswerKind.ANSWER, "semantic")
 
 
 def park(scene: Scene, tool: str, **arguments: Any) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assistant.agent.grounding import MARK
-from assistant.agent.toolbox import Offer, Toolbox
+from assistant.agent.toolbox import ToolOffer, Toolbox
 from assistant.cli.agent_states import open_state
 from assistant.cli.exits import Exit
 from assistant.engine import Engine
@@ -82,7 +82,7 @@ def test_a_tiny_model_makes_calls_reads_results_and_says_nothing_false_without_a
     made: list[tuple[str, dict[str, Any]]] = []
     call = Toolbox.call
 
-    def told(box: Toolbox, offer: Offer, given: dict[str, Any]) -> str:
+    def told(box: Toolbox, offer: ToolOffer, given: dict[str, Any]) -> str:
         made.append((offer.name, given))
         return call(box, offer, given)
 

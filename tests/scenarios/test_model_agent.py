@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from assistant.agent.answer import Kind
+from assistant.agent.answer import AnswerKind
 from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, names_for_model, open_talks
 from assistant.agent.grounding import MARK
 from assistant.agent.semantic import SemanticAgent
@@ -193,7 +193,7 @@ def test_what_a_model_proposed_before_it_failed_is_told(scene: Scene, monkeypatc
     script = (calls("propose_cancel_job", job="2"), RuntimeError("crashed"))
     answer = agent(scene, *script)[0].ask("status of job 2")
     assert answer.mode == "semantic"
-    assert answer.kind is Kind.PROPOSAL
+    assert answer.kind is AnswerKind.PROPOSAL
     assert [one.id for one in scene.engine.store.approvals()] == [one.approval for one in answer.proposals] == [1]
     assert "Waiting for a yes or no as approval 1" in answer.text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.agent.answer import Kind
+from assistant.agent.answer import AnswerKind
 from assistant.agent.semantic import SemanticAgent
 from assistant.cli.agent_states import open_state
 from assistant.engine import Engine
@@ -41,7 +41,7 @@ Place = list[tuple[Engine, RecordedCluster]]
 def test_the_next_change_of_the_playbook_waits_with_command_reason_and_undo(place: Place, tmp_path: Path) -> None:
     engine, cluster, agent = scene(place, tmp_path)
     answer = agent.ask("restart 5001")
-    assert answer.kind is Kind.PROPOSAL
+    assert answer.kind is AnswerKind.PROPOSAL
     assert [one.tool for one in answer.proposals] == ["cordon_node"]
     assert "scontrol update NodeName=gpu03 State=DRAIN" in answer.text
     assert "why: gpu03 is named by" in answer.text
@@ -73,7 +73,7 @@ def test_a_yes_makes_that_change_and_asks_about_the_next(place: Place, tmp_path:
 def test_in_observe_mode_and_of_piped_text_nothing_is_begun(mode: Mode, trusted: bool, place: Place, tmp_path: Path) -> None:
     engine, cluster, agent = scene(place, tmp_path, mode)
     answer = agent.ask("restart 5001", trusted=trusted)
-    assert answer.kind is Kind.REFUSED
+    assert answer.kind is AnswerKind.REFUSED
     assert "nightshift recover 5001" in answer.text
     assert (cluster.changes, engine.store.incidents(), engine.store.approvals()) == ([], [], [])
 
@@ -89,6 +89,6 @@ def test_in_act_mode_words_open_no_incident_for_the_watch_to_take_up(place: Plac
 def test_what_a_person_must_mend_first_is_not_restarted(place: Place, tmp_path: Path) -> None:
     engine, _, agent = scene(place, tmp_path)
     answer = agent.ask("restart 5002")
-    assert answer.kind is Kind.REFUSED
+    assert answer.kind is AnswerKind.REFUSED
     assert "type_error" in answer.text
     assert engine.store.incidents() == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual import events
 
-from assistant.agent.answer import Answer, Heard, Kind, Source
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener
 from assistant.agent.conversation import ModelAgent
 from assistant.engine import Engine
 from assistant.errors import Unavailable
@@ -18,7 +18,7 @@ from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tui.messages import Drafted
 from assistant.tui.screens.approval import ApprovalScreen
-from assistant.tui.sessions import Entry, What
+from assistant.tui.sessions import EntryKind, SessionEntry
 from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier
 from assistant.tui.widgets.exchange import BEGUN, Exchange
 from assistant.tui.widgets.looked import Looked
@@ -49,18 +49,21 @@ class Slow:
         self.asked: list[str] = []
         self.stopped = threading.Event()
 
-    def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
+    def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
         self.asked.append(question)
-        assert heard is not None
-        heard("Job 1 died of ")
+        assert listener is not None
+        listener("Job 1 died of ")
         assert self.goes_on.wait(20)
         try:
-            heard("a **broken** GPU [1].")
+            listener("a **broken** GPU [1].")
         except Exception:
             self.stopped.set()
             raise
         return Answer(
-            "Job 1 died of a broken GPU [1].", Kind.ANSWER, "model:slow", sources=(Source(1, "show_job", {"job": "1"}, {}),)
+            "Job 1 died of a broken GPU [1].",
+            AnswerKind.ANSWER,
+            "model:slow",
+            sources=(AnswerSource(1, "show_job", {"job": "1"}, {}),),
         )
 
 
@@ -143,9 +146,9 @@ async def test_what_stands_in_a_log_is_shown_and_does_nothing(tmp_path: Path, mo
 
 async def test_a_link_of_a_model_opens_nothing(broken: Scene) -> None:
     class Links(Slow):
-        def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
-            source = Source(1, "show_job", {"job": "1"}, {"state": "failed"})
-            return Answer("It failed [1], see [here](http://evil.example).", Kind.ANSWER, "model:links", sources=(source,))
+        def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
+            source = AnswerSource(1, "show_job", {"job": "1"}, {"state": "failed"})
+            return Answer("It failed [1], see [here](http://evil.example).", AnswerKind.ANSWER, "model:links", sources=(source,))
 
     opens: list[str] = []
     async with opened(broken, agent=lambda _: Links()) as (app, pilot):
@@ -206,10 +209,10 @@ async def test_a_model_that_dies_in_the_middle_of_an_answer_is_answered_for(brok
 
 async def test_an_agent_that_breaks_is_told_and_the_next_question_is_answered(broken: Scene) -> None:
     class Broken(Slow):
-        def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
+        def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
             if question == "one":
                 raise Unavailable("the store is locked by process 12")
-            return Answer("two it is", Kind.ANSWER, "semantic")
+            return Answer("two it is", AnswerKind.ANSWER, "semantic")
 
     async with opened(broken, agent=lambda _: Broken()) as (app, pilot):
         await say(pilot, "one")
@@ -261,9 +264,9 @@ async def test_what_another_door_answers_is_shown_on_the_card(broken: Scene) -> 
 
 async def test_when_it_asks_back_a_number_answers(broken: Scene) -> None:
     class Asks(Slow):
-        def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
+        def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
             self.asked.append(question)
-            return Answer("Which?", Kind.ASKS_BACK, "semantic", options=("status of job 1", "history of node NODE"))
+            return Answer("Which?", AnswerKind.ASKS_BACK, "semantic", options=("status of job 1", "history of node NODE"))
 
     asks = Asks()
     async with opened(broken, agent=lambda _: asks) as (app, pilot):
@@ -365,10 +368,15 @@ async def test_it_stays_at_the_end_but_not_while_one_reads_further_up(broken: Sc
 
 
 async def test_a_long_conversation_lays_out_only_its_end_and_the_rest_when_asked(broken: Scene) -> None:
-    told = Answer("It is so [1].\n  line", Kind.ANSWER, "semantic", sources=(Source(1, "show_job", {"job": "1"}, {"a": 1}),))
+    told = Answer(
+        "It is so [1].\n  line", AnswerKind.ANSWER, "semantic", sources=(AnswerSource(1, "show_job", {"job": "1"}, {"a": 1}),)
+    )
     kept = []
     for number in range(1, 501):
-        kept += [Entry(START, What.SAID, number, f"question {number}"), Entry(START, What.ANSWERED, number, answer=told)]
+        kept += [
+            SessionEntry(START, EntryKind.SAID, number, f"question {number}"),
+            SessionEntry(START, EntryKind.ANSWERED, number, answer=told),
+        ]
     async with opened(broken) as (app, pilot):
         talk = conversation(app)
         await talk.replace(kept)

@@ -8,7 +8,7 @@ import pytest
 from textual.message import Message
 
 from assistant.records import Verdict
-from assistant.tui.messages import OpenIncident, OpenJob, OpenNodes, OpenPlaybook, Told
+from assistant.tui.messages import ActionReport, OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.tui.screens.playbook import PlaybookScreen
 from assistant.tui.screens.recovery import RecoveryScreen
 from assistant.tui.widgets.status_bar import StatusBar
@@ -58,27 +58,27 @@ async def test_a_question_on_top_hides_nothing(broken: Scene) -> None:
 async def test_screens_of_incidents_jobs_and_nodes_wait_and_catch_up(broken: Scene, opens: Message) -> None:
     async with opened(broken) as (app, pilot):
         app.post_message(opens)
-        await until(pilot, lambda: getattr(app.screen, "seen", None), "the screen")
+        await until(pilot, lambda: getattr(app.screen, "snapshot", None), "the screen")
         below = app.screen
         app.post_message(OpenPlaybook(next(iter(app.playbooks()))))
         await until(pilot, lambda: isinstance(app.screen, PlaybookScreen), "a screen on top")
         await until(pilot, lambda: not app.desk._lanes["read"].busy, "what was asked before")
-        before = below.seen  # type: ignore[attr-defined]
+        before = below.snapshot  # type: ignore[attr-defined]
         refuse(broken)
         await until(pilot, lambda: app.store_seen and not app.store_seen.approvals, "the answer of the other door")
         await pilot.pause(0.3)
-        assert below.seen is before  # type: ignore[attr-defined]
+        assert below.snapshot is before  # type: ignore[attr-defined]
         await pilot.press("escape")
-        await until(pilot, lambda: below.seen is not before, "what happened meanwhile")  # type: ignore[attr-defined]
+        await until(pilot, lambda: below.snapshot is not before, "what happened meanwhile")  # type: ignore[attr-defined]
 
 
 async def test_a_question_does_not_jump_over_a_screen_that_was_opened_meanwhile(broken: Scene) -> None:
     refuse(broken)
     async with opened(broken) as (app, pilot):
         app.post_message(OpenIncident(1))
-        await until(pilot, lambda: getattr(app.screen, "seen", None), "the screen")
+        await until(pilot, lambda: getattr(app.screen, "snapshot", None), "the screen")
         held = threading.Event()
-        app.desk.read("held", lambda _engine: held.wait(20), lambda _: Told("held", ok=True), lane="nodes")
+        app.desk.read("held", lambda _engine: held.wait(20), lambda _: ActionReport("held", ok=True), lane="nodes")
         await pilot.press("r")
         app.post_message(OpenPlaybook(next(iter(app.playbooks()))))
         await until(pilot, lambda: isinstance(app.screen, PlaybookScreen), "a screen on top")
@@ -93,7 +93,7 @@ async def test_nor_does_one_of_a_command(broken: Scene) -> None:
     refuse(broken)
     async with opened(broken) as (app, pilot):
         held = threading.Event()
-        app.desk.read("held", lambda _engine: held.wait(20), lambda _: Told("held", ok=True), lane="nodes")
+        app.desk.read("held", lambda _engine: held.wait(20), lambda _: ActionReport("held", ok=True), lane="nodes")
         await say(pilot, "/recover 1")
         app.post_message(OpenPlaybook(next(iter(app.playbooks()))))
         await until(pilot, lambda: isinstance(app.screen, PlaybookScreen), "a screen on top")

@@ -83,7 +83,7 @@ async def chat(scene: Scene, *keys: str, message: object = None, size: tuple[int
 @asynccontextmanager
 async def plotted(scene: Scene) -> AsyncIterator[Any]:
     async with chat(broken(scene), "c", message=OpenIncident(1)) as (_, app, pilot):
-        await until(pilot, lambda: app.screen.query_one(CurvesView).seen, "the curves")
+        await until(pilot, lambda: app.screen.query_one(CurvesView).snapshot, "the curves")
         plot = app.screen.query(Plot).first()
         await until(pilot, lambda: plot._x_max > 40, "the drawing")
         plot.focus()
@@ -309,7 +309,7 @@ def fits(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 def _is_read(app: Any) -> bool:
     counted = all(one.bars for one in app.screen.query(RankHistogram) if one.has_focus)
-    return counted and getattr(app.screen, "seen", True) is not None
+    return counted and getattr(app.screen, "snapshot", True) is not None
 
 
 async def press(pilot: Pilot[Any], key: str) -> None:

@@ -46,7 +46,7 @@ async def shown(
     """Open the screen of an incident and wait until it was read."""
     async with opened(scene, size) as (app, pilot):
         app.post_message(OpenIncident(incident))
-        await until(pilot, lambda: isinstance(app.screen, IncidentScreen) and app.screen.seen, "the incident")
+        await until(pilot, lambda: isinstance(app.screen, IncidentScreen) and app.screen.snapshot, "the incident")
         assert isinstance(app.screen, IncidentScreen)
         yield app, pilot, app.screen
 
@@ -171,9 +171,9 @@ async def test_enter_on_the_curves_opens_the_line_of_the_step_that_is_marked(bro
     async with shown(broken) as (app, pilot, screen):
         await pilot.press("4")
         view = screen.query_one(CurvesView)
-        await until(pilot, lambda: view.seen is not None and view.seen.runs[0].points, "the curves")
-        assert view.seen is not None
-        last = view.seen.runs[0].points[-1]
+        await until(pilot, lambda: view.snapshot is not None and view.snapshot.runs[0].points, "the curves")
+        assert view.snapshot is not None
+        last = view.snapshot.runs[0].points[-1]
         view.focus()
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, LogScreen), "the log")
@@ -196,7 +196,7 @@ async def test_a_log_that_is_gone_is_said(broken: Scene) -> None:
         await pilot.press("l")
         await until(pilot, lambda: any("is gone" in one.message for one in app._notifications), "the reason")
         await pilot.press("c")
-        await until(pilot, lambda: screen.query_one(CurvesView).seen, "the curves")
+        await until(pilot, lambda: screen.query_one(CurvesView).snapshot, "the curves")
         assert "there is no such file" in str(screen.query_one("#curves-marks", Static).render())
 
 
@@ -224,9 +224,9 @@ async def test_curves_mark_the_failure_and_the_restart(recovered: Scene) -> None
     async with shown(recovered) as (_app, pilot, screen):
         await pilot.press("c")
         view = screen.query_one(CurvesView)
-        await until(pilot, lambda: view.seen, "the curves")
-        assert view.seen is not None
-        assert [run.name for run in view.seen.runs] == ["job 1", "job 2"]
+        await until(pilot, lambda: view.snapshot, "the curves")
+        assert view.snapshot is not None
+        assert [run.name for run in view.snapshot.runs] == ["job 1", "job 2"]
         told = str(screen.query_one("#curves-marks", Static).render())
         assert "failed 50" in told
         assert "restarted from 20" in told
@@ -238,7 +238,7 @@ async def test_on_a_low_terminal_m_goes_from_curve_to_curve(broken: Scene) -> No
     async with shown(broken, size=(80, 24)) as (_app, pilot, screen):
         await pilot.press("c")
         view = screen.query_one(CurvesView)
-        await until(pilot, lambda: view.seen, "the curves")
+        await until(pilot, lambda: view.snapshot, "the curves")
         for metric in ("loss", "grad_norm", "seconds"):
             assert [one.id for one in screen.query(".curve") if one.display] == [f"curve-{metric}"]
             await pilot.press("m")
@@ -277,7 +277,7 @@ async def test_a_change_is_undone_after_its_exact_command_was_shown(recovered: S
         await pilot.press("u")
         await until(pilot, lambda: isinstance(app.screen, UndoScreen), "the question")
         assert isinstance(app.screen, UndoScreen)
-        assert app.screen.seen.text.startswith("scontrol update NodeName=node02 State=RESUME")
+        assert app.screen.snapshot.text.startswith("scontrol update NodeName=node02 State=RESUME")
         assert recovered.engine.store.call(cordon.id).status is CallStatus.DONE
         await deliberately(pilot, UndoScreen, "y", recovered.clock, name="node02")
         await until(pilot, lambda: recovered.engine.store.call(cordon.id).status is CallStatus.UNDONE, "the undo")
@@ -322,7 +322,7 @@ async def test_a_opens_the_question_that_waits(broken: Scene) -> None:
     async with shown(broken) as (_app, pilot, screen):
         await pilot.press("a")
         await deliberately(pilot, ApprovalScreen, "y", broken.clock)
-        await until(pilot, lambda: screen.seen and screen.seen.changes[0].call.status is CallStatus.DONE, "the cordon")
+        await until(pilot, lambda: screen.snapshot and screen.snapshot.changes[0].call.status is CallStatus.DONE, "the cordon")
         assert "✓ isolate" in text_of(screen, "playbook")
 
 
@@ -335,10 +335,12 @@ async def test_r_goes_on_with_the_incident_at_the_persons_request(scene: Scene) 
         await pilot.press("r")
         await deliberately(pilot, RecoveryScreen, "y", scene.clock)
         await until(
-            pilot, lambda: screen.seen and screen.seen.diagnosis and screen.seen.approvals, "the diagnosis and its question"
+            pilot,
+            lambda: screen.snapshot and screen.snapshot.diagnosis and screen.snapshot.approvals,
+            "the diagnosis and its question",
         )
-        assert screen.seen is not None
-        assert screen.seen.approvals
+        assert screen.snapshot is not None
+        assert screen.snapshot.approvals
         assert "ecc_error" in head_of(screen)
         await pilot.press("r")  # what waits for the person comes first
         await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question")
@@ -470,7 +472,7 @@ async def test_no_size_breaks_it(recovered: Scene) -> None:
                 await pilot.press(key, "j", "k")
             assert screen.shown == "curves"
             assert screen.region.size == size
-        await until(pilot, lambda: screen.query_one(CurvesView).seen, "the curves")
+        await until(pilot, lambda: screen.query_one(CurvesView).snapshot, "the curves")
 
 
 async def test_a_very_wide_terminal_shows_the_verdict_beside_the_rest(broken: Scene) -> None:
@@ -487,5 +489,5 @@ async def test_without_colour_every_tab_is_drawn(recovered: Scene, monkeypatch: 
         for key in "123456":
             await pilot.press(key)
         await pilot.press("4")
-        await until(pilot, lambda: screen.query_one(CurvesView).seen, "the curves")
+        await until(pilot, lambda: screen.query_one(CurvesView).snapshot, "the curves")
         await until(pilot, lambda: "restarted from" in app.export_screenshot().replace("&#160;", " "), "the drawing")

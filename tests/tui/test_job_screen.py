@@ -35,7 +35,7 @@ async def shown(
     """Open a screen and wait until it was read."""
     async with opened(scene, size) as (app, pilot):
         app.post_message(what)
-        await until(pilot, lambda: getattr(app.screen, "seen", None), "the screen")
+        await until(pilot, lambda: getattr(app.screen, "snapshot", None), "the screen")
         yield app, pilot, app.screen
 
 
@@ -78,7 +78,7 @@ async def test_a_jobs_curves_mark_its_last_healthy_checkpoint(broken: Scene) -> 
     async with shown(broken, OpenJob("1")) as (_app, pilot, screen):
         await pilot.press("c")
         await until(pilot, lambda: "last checkpoint 20" in told(screen, "#curves-marks"), "the mark")
-        seen = screen.query_one(CurvesView).seen
+        seen = screen.query_one(CurvesView).snapshot
         assert seen is not None
         assert seen.runs[0].points[-1].step == 50
 
@@ -131,7 +131,7 @@ async def test_nodes_tell_state_ledger_and_whose_cordon_it_is(tmp_path: Path) ->
         assert "idle" in seven
         assert "no such node" in none
         await pilot.press("enter")
-        await until(pilot, lambda: app.screen is not screen and getattr(app.screen, "seen", None), "one node")
+        await until(pilot, lambda: app.screen is not screen and getattr(app.screen, "snapshot", None), "one node")
         assert "our cordon until" in told(app.screen)
         await pilot.press("i")
         assert "ecc_error" in rows_of(app.screen.query_one(IncidentList).table)[0]

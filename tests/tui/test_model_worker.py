@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.agent.answer import Answer, Heard, Source
+from assistant.agent.answer import Answer, AnswerSource, Listener
 from assistant.cli.agent_states import open_state
 from assistant.config import ModelSettings, Settings
 from assistant.engine import Engine
@@ -72,15 +72,15 @@ class Watched:
         self.kills: list[int] = []
         """Processes to be ended at the model's next word."""
 
-    def ask(self, question: str, *, trusted: bool = True, heard: Heard | None = None) -> Answer:
-        def listening(what: Source | str) -> None:
+    def ask(self, question: str, *, trusted: bool = True, listener: Listener | None = None) -> Answer:
+        def listening(what: AnswerSource | str) -> None:
             if isinstance(what, str) and what.strip():
                 while self.kills:
                     os.kill(self.kills.pop(), signal.SIGKILL)
-            assert heard is not None
-            heard(what)
+            assert listener is not None
+            listener(what)
 
-        return self.agent.ask(question, trusted=trusted, heard=listening)
+        return self.agent.ask(question, trusted=trusted, listener=listening)
 
 
 class Night(Scene):

@@ -83,7 +83,7 @@ def at_rest(app: ChatApp) -> bool:
     if isinstance(app.screen, LogScreen):
         view = app.screen.query_one(LogView)
         return view.row is not None and view.state.numbered and not view.state.doing
-    return not isinstance(app.screen, Tabbed) or getattr(app.screen, "seen", None) is not None
+    return not isinstance(app.screen, Tabbed) or getattr(app.screen, "snapshot", None) is not None
 
 
 def _put_on(app: ChatApp, look: str) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from assistant.agent.answer import Answer, Kind, Proposal, Source
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.errors import UsageError
 from assistant.tui.export import exported
-from assistant.tui.sessions import KEPT, MOST_TYPED, MOST_VALUE, TYPED_KEPT, Entry, Talks, What
+from assistant.tui.sessions import KEPT, MOST_TYPED, MOST_VALUE, TYPED_KEPT, EntryKind, SessionEntry, Talks
 from assistant.tui.start import begun
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import opened
@@ -23,11 +23,11 @@ from tests.tui.waiting import until
 SECRET = "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 ANSWER = Answer(
     "Job 1: ecc_error [1].\nWhat shows it:\n  ```[red]*bold*</b>\n  1. loss ![x](http://evil)",
-    Kind.PROPOSAL,
+    AnswerKind.PROPOSAL,
     "semantic",
     "explain_job",
     0.99,
-    (Source(1, "show_job", {"job": "1"}, {"state": "failed"}), Source(2, "tail_log", {"job": "1"}, None, "no log yet")),
+    (AnswerSource(1, "show_job", {"job": "1"}, {"state": "failed"}), AnswerSource(2, "tail_log", {"job": "1"}, None, "no log yet")),
     (3, 4),
     (1,),
     (Proposal("cordon_node", {"node": "node02"}, "scontrol update NodeName=node02 State=DRAIN", 7),),
@@ -37,14 +37,14 @@ ANSWER = Answer(
 )
 
 
-def entries() -> list[Entry]:
+def entries() -> list[SessionEntry]:
     return [
-        Entry(START, What.SAID, 1, "why did job 1 die?"),
-        Entry(START, What.ANSWERED, 1, answer=ANSWER),
-        Entry(START, What.SETTLED, 1, "approval 7: refused by alice"),
-        Entry(START, What.SAID, 2, "what about the other?"),
-        Entry(START, What.FAILED, 2, "the store is locked"),
-        Entry(START, What.NOTED, 3, "# Incident 1\n\ntext"),
+        SessionEntry(START, EntryKind.SAID, 1, "why did job 1 die?"),
+        SessionEntry(START, EntryKind.ANSWERED, 1, answer=ANSWER),
+        SessionEntry(START, EntryKind.SETTLED, 1, "approval 7: refused by alice"),
+        SessionEntry(START, EntryKind.SAID, 2, "what about the other?"),
+        SessionEntry(START, EntryKind.FAILED, 2, "the store is locked"),
+        SessionEntry(START, EntryKind.NOTED, 3, "# Incident 1\n\ntext"),
     ]
 
 
@@ -86,9 +86,9 @@ def test_rubbish_between_lines_is_left_out(talks: Talks, rubbish: bytes) -> None
 
 
 def test_no_secret_gets_into_a_file(talks: Talks) -> None:
-    source = Source(1, "tail_log", {"job": "1"}, f"env: {SECRET}")
-    talks.add("night", Entry(START, What.SAID, 1, f"I set {SECRET}, why does it fail?"))
-    talks.add("night", Entry(START, What.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
+    source = AnswerSource(1, "tail_log", {"job": "1"}, f"env: {SECRET}")
+    talks.add("night", SessionEntry(START, EntryKind.SAID, 1, f"I set {SECRET}, why does it fail?"))
+    talks.add("night", SessionEntry(START, EntryKind.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
     talks.add_typed(f"why {SECRET}")
     kept = b"".join(path.read_bytes() for path in talks.folder.iterdir())
     assert b"wJalrXUtnFEMI" not in kept
@@ -96,8 +96,8 @@ def test_no_secret_gets_into_a_file(talks: Talks) -> None:
 
 
 def test_a_long_source_is_cut(talks: Talks) -> None:
-    source = Source(1, "tail_log", {"job": "1"}, "line\n" * 100_000)
-    talks.add("night", Entry(START, What.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
+    source = AnswerSource(1, "tail_log", {"job": "1"}, "line\n" * 100_000)
+    talks.add("night", SessionEntry(START, EntryKind.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
     (kept,) = talks.entries("night")
     assert kept.answer is not None
     assert len(kept.answer.sources[0].value) < MOST_VALUE + 100
@@ -157,7 +157,9 @@ def test_without_a_name_the_newest_is_gone_on_with(talks: Talks) -> None:
 
 def test_an_export_can_be_shared() -> None:
     hostile = "\x1b[31mred\x1b[0m \u202eevil\u202c <script>alert(1)</script> " + SECRET
-    page = exported("night", [*entries(), Entry(START + timedelta(hours=1), What.SAID, 4, hostile)], {7: "deny by chat:bob"})
+    page = exported(
+        "night", [*entries(), SessionEntry(START + timedelta(hours=1), EntryKind.SAID, 4, hostile)], {7: "deny by chat:bob"}
+    )
     assert "wJalrXUtnFEMI" not in page
     assert not [sign for sign in page if sign in "\x1b\u202e\u202c"]
     assert "\\<script>" in page
@@ -177,7 +179,7 @@ def test_what_is_quoted_cannot_leave_its_block() -> None:
 
 def test_a_model_s_pictures_and_tags_are_tamed() -> None:
     said = replace(ANSWER, mode="model:x", text="**Bold** ![p](http://evil/p.png) <img src=x>", proposals=(), sources=())
-    page = exported("night", [Entry(START, What.ANSWERED, 1, answer=said)], {})
+    page = exported("night", [SessionEntry(START, EntryKind.ANSWERED, 1, answer=said)], {})
     assert "**Bold**" in page
     assert "\\![p]" in page
     assert "<img" not in page

@@ -7,16 +7,20 @@ from collections.abc import Iterable
 import pytest
 
 from assistant.errors import UsageError
-from assistant.tui.slash import COMMANDS, Known, Takes, is_command, offers, parse
+from assistant.tui.slash import COMMANDS, ArgumentValue, Takes, is_command, offers, parse
 
 THERE = {
-    Takes.JOB: [Known("4821", "llama-70b  failed"), Known("4790", "llama-7b  running"), Known("14821", "other")],
-    Takes.APPROVAL: [Known("1", "cordon node02"), Known("12", "cordon node03")],
-    Takes.NODE: [Known("node01", "idle"), Known("node02", "down  ECC")],
+    Takes.JOB: [
+        ArgumentValue("4821", "llama-70b  failed"),
+        ArgumentValue("4790", "llama-7b  running"),
+        ArgumentValue("14821", "other"),
+    ],
+    Takes.APPROVAL: [ArgumentValue("1", "cordon node02"), ArgumentValue("12", "cordon node03")],
+    Takes.NODE: [ArgumentValue("node01", "idle"), ArgumentValue("node02", "down  ECC")],
 }
 
 
-def known(kind: Takes) -> Iterable[Known]:
+def known(kind: Takes) -> Iterable[ArgumentValue]:
     return THERE.get(kind, ())
 
 
@@ -103,7 +107,7 @@ def test_arguments_are_completed_by_what_exists(text: str, lines: list[str]) -> 
 
 
 def test_thousands_of_names_are_cut() -> None:
-    many = [Known(f"node{number:04}") for number in range(5_000)]
+    many = [ArgumentValue(f"node{number:04}") for number in range(5_000)]
     assert len(offers("/node node", lambda _: many)) == 60
 
 

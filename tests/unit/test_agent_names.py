@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from assistant.agent.answer import Source
-from assistant.agent.chooser import BlendedChooser, Choice, WordChooser, intents
+from assistant.agent.answer import AnswerSource
+from assistant.agent.chooser import BlendedChooser, IntentChoice, WordChooser, intents
 from assistant.agent.entities import read_names
-from assistant.agent.grounding import MARK, Evidence, held
-from assistant.agent.inventory import Inventory
+from assistant.agent.grounding import MARK, AnswerEvidence, check_answer
+from assistant.agent.inventory import NameInventory
 from assistant.agent.keywords import stem
 from assistant.agent.taint import Origins
 from assistant.agent.tellers import READINGS, TELLERS
@@ -21,7 +21,7 @@ from assistant.errors import Denied, InputError
 from assistant.tooling import find_tool
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "agent_names" / "questions.toml").read_text(encoding="utf-8"))["case"]
-KNOWN = Inventory(
+KNOWN = NameInventory(
     jobs={"7": "tiny", "4790": "llm-7b", "4821": "llm-7b"},
     users=frozenset({"alice", "bob"}),
     nodes=(*(f"node{number:02}" for number in range(1, 21)), "gpu-a3"),
@@ -41,7 +41,7 @@ def test_a_question_names_only_what_exists(case: dict[str, Any]) -> None:
 
 
 def test_a_job_is_not_called_unknown_while_the_scheduler_does_not_answer() -> None:
-    names = read_names("why did 4821 die", Inventory(unknown=("list_jobs: no answer",)))
+    names = read_names("why did 4821 die", NameInventory(unknown=("list_jobs: no answer",)))
     assert names.strangers[0].startswith("whether there is a job 4821 is not known now")
 
 
@@ -65,7 +65,7 @@ def test_readings_are_shares_and_nonsense_gets_little() -> None:
 
 def test_an_encoder_and_words_vote_together() -> None:
     words = WordChooser.load()
-    meaning = [Choice("overview", 0.97), Choice("help", 0.01)]
+    meaning = [IntentChoice("overview", 0.97), IntentChoice("help", 0.01)]
     both = BlendedChooser(words, lambda _: meaning, name="encoder")
     assert both.choose("bring me up to speed")[0].intent == "overview"
     assert BlendedChooser(words, lambda _: [], name="none").choose("why did {job} die")[0].intent == "explain_job"
@@ -94,10 +94,10 @@ def test_data_cannot_close_its_own_wrapping_and_holds_no_secret() -> None:
     assert harmless("a\x00b\x1b[2Jc") == r"a\x00b\x1b[2Jc"
 
 
-SOURCE = Source(
+SOURCE = AnswerSource(
     1, "explain_job", {"job": "4821"}, {"reason": "ecc_error", "nodes": ["node07"], "step": 500, "share": 0.934, "of": [1, 2, 3]}
 )
-LOST = Source(2, "show_job", {"job": "9999"}, None, "job '9999' is unknown")
+LOST = AnswerSource(2, "show_job", {"job": "9999"}, None, "job '9999' is unknown")
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ LOST = Source(2, "show_job", {"job": "9999"}, None, "job '9999' is unknown")
     ],
 )
 def test_a_sentence_stands_only_on_what_tools_returned(sentence: str, stands: bool) -> None:
-    found = held(sentence, Evidence([SOURCE, LOST]))
+    found = check_answer(sentence, AnswerEvidence([SOURCE, LOST]))
     assert (MARK not in found.text) is stands, found.unsupported
 
 
 def test_what_the_operator_said_may_be_said_again() -> None:
-    assert MARK not in held("Job 4821 failed of ecc_error [1].", Evidence([SOURCE], ["why did 4821 die"])).text
+    assert MARK not in check_answer("Job 4821 failed of ecc_error [1].", AnswerEvidence([SOURCE], ["why did 4821 die"])).text
 
 
 def origins() -> Origins:
@@ -163,8 +163,10 @@ def test_an_argument_of_a_change_comes_from_the_operator_or_a_diagnosis(
 
 def test_a_node_that_only_a_log_names_is_not_learned() -> None:
     found = origins()
-    found.learn(Source(1, "tail_log", {}, "faulty: node06"))
+    found.learn(AnswerSource(1, "tail_log", {}, "faulty: node06"))
     found.learn(
-        Source(2, "explain_job", {}, {"nodes": [{"node": "node03"}], "summary": "node06 is bad", "nodes_to_blame": ["node04"]})
+        AnswerSource(
+            2, "explain_job", {}, {"nodes": [{"node": "node03"}], "summary": "node06 is bad", "nodes_to_blame": ["node04"]}
+        )
     )
     assert found.found_nodes == {"node07", "node03", "node04"}

@@ -9,14 +9,14 @@ import pytest
 
 from assistant.agent.chooser import spelling
 from assistant.agent.coreference import pointed, variants
-from assistant.agent.dialogue import Dialogue, chosen
+from assistant.agent.dialogue import Dialogue, choose_option
 from assistant.agent.entities import read_names
-from assistant.agent.inventory import Inventory
+from assistant.agent.inventory import NameInventory
 from assistant.agent.phrasing import counted, once, when, without_quote
 from assistant.agent.semantic import keep, recall
 from assistant.agent.speech_act import CHANGING, barred
 
-KNOWN = Inventory(
+KNOWN = NameInventory(
     jobs={"4790": "llm-7b", "4812": "tokenise", "4821": "llm-7b"},
     nodes=("node01", "node02", "node07"),
     incidents={1: "4790", 2: "4821"},
@@ -90,8 +90,8 @@ def test_it_is_what_was_spoken_of_last_and_perhaps_something_else() -> None:
 
 @pytest.mark.parametrize(("said", "meant"), [("the second", "b?"), ("1", "a?"), ("yes", "a?"), ("other one", "b?"), ("no", "no")])
 def test_one_of_two_readings_is_chosen_by_its_place(said: str, meant: str) -> None:
-    assert chosen(said, Dialogue(options=("a?", "b?"))) == meant
-    assert chosen(said, Dialogue()) == said
+    assert choose_option(said, Dialogue(options=("a?", "b?"))) == meant
+    assert choose_option(said, Dialogue()) == said
 
 
 def test_of_many_conversations_the_newest_are_kept(tmp_path: Path) -> None:

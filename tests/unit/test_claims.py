@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.agent.answer import Source
-from assistant.agent.grounding import MARK, Evidence, held
+from assistant.agent.answer import AnswerSource
+from assistant.agent.grounding import MARK, AnswerEvidence, check_answer
 
-JOBS = Source(
+JOBS = AnswerSource(
     1,
     "list_jobs",
     {},
@@ -16,7 +16,7 @@ JOBS = Source(
         {"job": "4830", "name": "llm-13b", "state": "running", "nodes": ["node01"]},
     ],
 )
-WHY = Source(
+WHY = AnswerSource(
     2,
     "explain_job",
     {"job": "4821"},
@@ -26,10 +26,10 @@ WHY = Source(
         "rivals": [{"reason": "cuda_error", "against": "nothing in the case speaks for it"}],
     },
 )
-NODES = Source(
+NODES = AnswerSource(
     3, "node_states", {"nodes": ["node07"]}, [{"node": "node07", "state": "drained"}, {"node": "node08", "state": "idle"}]
 )
-FINE = Source(4, "explain_job", {"job": "4830"}, {"reason": "no_failure", "summary": "No failure: iteration 900"})
+FINE = AnswerSource(4, "explain_job", {"job": "4830"}, {"reason": "no_failure", "summary": "No failure: iteration 900"})
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,15 @@ FINE = Source(4, "explain_job", {"job": "4830"}, {"reason": "no_failure", "summa
     ],
 )
 def test_a_state_or_a_reason_stands_on_the_record_of_its_own_subject(sentence: str, stands: bool) -> None:
-    found = held(sentence, Evidence([JOBS, WHY, NODES, FINE]))
+    found = check_answer(sentence, AnswerEvidence([JOBS, WHY, NODES, FINE]))
     assert (MARK not in found.text) is stands, found.unsupported
 
 
 def test_without_any_source_no_state_stands() -> None:
-    assert MARK in held("Job 4830 is running.", Evidence([], ["how is job 4830?"])).text
-    assert MARK not in held("It is not known whether job 4830 is not running.", Evidence([], ["how is job 4830?"])).text
+    assert MARK in check_answer("Job 4830 is running.", AnswerEvidence([], ["how is job 4830?"])).text
+    assert (
+        MARK not in check_answer("It is not known whether job 4830 is not running.", AnswerEvidence([], ["how is job 4830?"])).text
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,5 +78,5 @@ def test_without_any_source_no_state_stands() -> None:
     ],
 )
 def test_of_an_answer_it_is_known_whether_anything_stands_and_names_its_source(text: str, stands: bool, cites: bool) -> None:
-    found = held(text, Evidence([JOBS, WHY, NODES]))
+    found = check_answer(text, AnswerEvidence([JOBS, WHY, NODES]))
     assert (not found.nothing_stands, found.cites) == (stands, cites)

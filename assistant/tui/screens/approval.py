@@ -38,16 +38,16 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
     ANSWER_KEYS = frozenset({"y", "n", "i"})
     NO = "Refuse"
 
-    def __init__(self, seen: SeenApproval, now: datetime, *, mode: str = "") -> None:
+    def __init__(self, snapshot: SeenApproval, now: datetime, *, mode: str = "") -> None:
         """Prepare the question.
 
         Args:
-            seen: The change.
+            snapshot: The change.
             now: For the time that is left.
             mode: Of the policy that is in force; empty where it is not known.
         """
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
         self._now, self._mode = now, mode
         self._changed = ""
 
@@ -55,26 +55,26 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
         """Lay out the question."""
         with Vertical(id="approval", classes="consent"):
             with VerticalScroll(id="approval-text", classes="consent-text"):
-                yield Static(_change(self.seen), id="approval-change")
-                yield Static(_facts(self.seen, self._now, self._mode), id="approval-facts")
+                yield Static(_change(self.snapshot), id="approval-change")
+                yield Static(_facts(self.snapshot, self._now, self._mode), id="approval-facts")
             yield Input(placeholder="kept in the audit", id="approval-why", classes="consent-field")
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
         """Follow what becomes of the approval."""
-        self.query_one("#approval").border_title = Content(line(f"Approval {self.seen.approval.id}"))
+        self.query_one("#approval").border_title = Content(line(f"Approval {self.snapshot.approval.id}"))
         self.watch(self.app, "store_seen", self._still_as_shown, init=False)
 
-    def _still_as_shown(self, seen: StoreSeen | None) -> None:
+    def _still_as_shown(self, store_seen: StoreSeen | None) -> None:
         """Leave when somebody else was faster; answer nothing when the change is not the one that was shown."""
-        if seen is None:
+        if store_seen is None:
             return
-        now = next((one for one in seen.approvals if one.approval.id == self.seen.approval.id), None)
+        now = next((waiting for waiting in store_seen.approvals if waiting.approval.id == self.snapshot.approval.id), None)
         if now is None:
-            text = f"Approval {self.seen.approval.id} was answered elsewhere, or has expired."
+            text = f"Approval {self.snapshot.approval.id} was answered elsewhere, or has expired."
             self.app.notify(line(text), timeout=8, markup=False)
             self.dismiss(None)
-        elif not now.same_change(self.seen) and not self._changed:
+        elif not now.same_change(self.snapshot) and not self._changed:
             self._changed = "The change is another one now: leave with Esc and open it again"
             self.show_anew()
 
@@ -86,11 +86,11 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
     @property
     def target_name(self) -> str:
         """What the person types before a change that cannot be undone."""
-        return "" if self.seen.undo else self.seen.target_name
+        return "" if self.snapshot.undo else self.snapshot.target_name
 
     def agreed(self) -> ApprovalAnswer:
         """Return a yes to what was shown."""
-        return ApprovalAnswer(Verdict.ALLOW, "", self.seen)
+        return ApprovalAnswer(Verdict.ALLOW, "", self.snapshot)
 
     def left(self) -> None:
         """Return that it is left for later."""
@@ -102,8 +102,8 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
             self.hint("Esc leaves it unanswered")
         elif answer == "incident":
             self.dismiss(None)
-            if self.seen.call.incident is not None:
-                self.app.post_message(OpenIncident(self.seen.call.incident))
+            if self.snapshot.call.incident is not None:
+                self.app.post_message(OpenIncident(self.snapshot.call.incident))
         else:
             super().deliver(answer)
 
@@ -112,26 +112,26 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
         if event.input.id == "approval-why":
             event.stop()
             event.prevent_default()
-            self.dismiss(ApprovalAnswer(Verdict.DENY, event.value.strip(), self.seen))
+            self.dismiss(ApprovalAnswer(Verdict.DENY, event.value.strip(), self.snapshot))
 
 
-def _change(seen: SeenApproval) -> Content:
-    return Content.styled(unambiguous(seen.command), "bold")
+def _change(snapshot: SeenApproval) -> Content:
+    return Content.styled(unambiguous(snapshot.command), "bold")
 
 
-def _facts(seen: SeenApproval, now: datetime, mode: str) -> Content:
-    risk, colour = RISKS[seen.risk]
-    undo = seen.undo or f"cannot be undone: you will be asked to type {seen.target_name}"
-    about = f"incident {seen.call.incident}" if seen.call.incident is not None else "no incident"
+def _facts(snapshot: SeenApproval, now: datetime, mode: str) -> Content:
+    risk, colour = RISKS[snapshot.risk]
+    undo = snapshot.undo or f"cannot be undone: you will be asked to type {snapshot.target_name}"
+    about = f"incident {snapshot.call.incident}" if snapshot.call.incident is not None else "no incident"
     facts = (
-        ("why", seen.call.why or "nobody said why", ""),
+        ("why", snapshot.call.why or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
         ("undo", undo, ""),
-        ("asks", f"{seen.call.by}, {about}", ""),
-        ("rule", f"{seen.approval.rule}: {seen.approval.why}".rstrip(": "), ""),
+        ("asks", f"{snapshot.call.by}, {about}", ""),
+        ("rule", f"{snapshot.approval.rule}: {snapshot.approval.why}".rstrip(": "), ""),
         ("policy", MODES.get(mode, mode), ""),
-        ("left", f"{age(seen.approval.expires, now)}, then it lapses", ""),
-        ("digest", seen.digest, "$text-muted"),
+        ("left", f"{age(snapshot.approval.expires, now)}, then it lapses", ""),
+        ("digest", snapshot.digest, "$text-muted"),
     )
     lines = [
         Content.styled(line(f"{name:<8}"), "$text-muted") + Content.styled(unambiguous(text), style)

@@ -18,7 +18,7 @@ from assistant.tui.about_recovery import recovery_of
 from assistant.tui.about_undo import SeenUndo, take_back, undo_of
 from assistant.tui.citations import first_place, log_of, place_of, rival_place, text_place
 from assistant.tui.curves import CurvesSeen, incident_curves
-from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes, Told
+from assistant.tui.messages import ActionReport, OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.tui.questions import asked_on
 from assistant.tui.screens.consent import ConsentScreen
 from assistant.tui.screens.recovery import RecoveryScreen
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 from textual.message import Message
 
 from assistant.tui.about_recovery import RecoverySeen
-from assistant.tui.citations import Place
+from assistant.tui.citations import CitedPlace
 from assistant.tui.messages import Latest
 
 
@@ -75,7 +75,7 @@ class IncidentScreen(Tabbed):
     def __init__(self, incident: int) -> None:
         super().__init__()
         self.incident = incident
-        self.seen: IncidentSeen | None = None
+        self.snapshot: IncidentSeen | None = None
         self._curves: CurvesSeen | None = None
         self._export = False
         self._texts = tempfile.TemporaryDirectory(prefix="nightshift-chat-")
@@ -98,49 +98,49 @@ class IncidentScreen(Tabbed):
         """Read what has happened while something lay on top."""
         self._store_read(None)
 
-    def _store_read(self, _seen: StoreSeen | None) -> None:
+    def _store_read(self, _store_seen: StoreSeen | None) -> None:
         if not covered(self):
             known, now = self._jobs(), self.desk.now()
             self.ask("incident", lambda engine: read_incident(engine, self.incident, known, now), Read)
 
-    def _cluster_read(self, _seen: ClusterSeen | None) -> None:
+    def _cluster_read(self, _cluster: ClusterSeen | None) -> None:
         # a job that the scheduler has forgotten is not asked for again and again
-        if self.seen is not None and not self.seen.job_unknown:
+        if self.snapshot is not None and not self.snapshot.job_unknown:
             self._store_read(None)
 
     def _jobs(self) -> dict[str, Job]:
         """Return the jobs that are known: as the scheduler lists them, else as it answered before."""
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
-        seen = self.seen
-        before = [job for job in (seen.job, *seen.restarts) if job is not None] if seen is not None else []
-        return {job.id: job for job in (*before, *(cluster.jobs if cluster is not None else ()))}
+        snapshot = self.snapshot
+        previous = [job for job in (snapshot.job, *snapshot.restarts) if job is not None] if snapshot is not None else []
+        return {job.id: job for job in (*previous, *(cluster.jobs if cluster is not None else ()))}
 
     def on_read(self, message: Read) -> None:
         """Show what was read."""
-        seen = self.seen = message.seen
-        self.head(*incident_head(seen))
-        self.query_one(VerdictView).tell(seen)
-        self.query_one(TimelineView).tell(seen)
-        self.query_one(EvidenceView).tell(seen)
-        self.query_one(PlaybookView).tell(seen)
-        self.query_one(ChangesView).tell(seen)
+        snapshot = self.snapshot = message.snapshot
+        self.head(*incident_head(snapshot))
+        self.query_one(VerdictView).tell(snapshot)
+        self.query_one(TimelineView).tell(snapshot)
+        self.query_one(EvidenceView).tell(snapshot)
+        self.query_one(PlaybookView).tell(snapshot)
+        self.query_one(ChangesView).tell(snapshot)
         self.refresh_bindings()
         self._read_curves()
 
     def on_not_there(self, message: NotThere) -> None:
         """Say why; without anything to show the person is led back."""
         super().on_not_there(message)
-        if self.seen is None and self.is_current:
+        if self.snapshot is None and self.is_current:
             self.dismiss(None)
 
-    def turned(self, shown: str) -> None:
+    def turned(self, tab: str) -> None:
         """Read the metrics when they are first wanted."""
         self._read_curves()
 
     def _read_curves(self) -> None:
-        seen, before = self.seen, self._curves
-        if seen is not None and (self.shown == "curves" or self.pane("curves").has_class("-beside")):
-            self.ask("curves", lambda _engine: incident_curves(seen, before), CurvesRead)
+        snapshot, previous = self.snapshot, self._curves
+        if snapshot is not None and (self.shown == "curves" or self.pane("curves").has_class("-beside")):
+            self.ask("curves", lambda _engine: incident_curves(snapshot, previous), CurvesRead)
 
     def on_curves_read(self, message: CurvesRead) -> None:
         """Draw them."""
@@ -150,7 +150,7 @@ class IncidentScreen(Tabbed):
     def on_openable_chosen(self, message: Openable.Chosen) -> None:
         """Open what stands behind an item."""
         message.stop()
-        if self.seen is None:
+        if self.snapshot is None:
             return
         kind, _, which = message.key.partition(":")
         openers = {
@@ -162,7 +162,7 @@ class IncidentScreen(Tabbed):
             "rival": self._open_rival,
         }
         if kind in openers and which:
-            openers[kind](self.seen, message.key)
+            openers[kind](self.snapshot, message.key)
         elif kind == "incident":
             self.post_message(OpenIncident(int(which)))
         elif kind == "job":
@@ -172,57 +172,58 @@ class IncidentScreen(Tabbed):
         elif kind == "log":
             self.action_log()
         elif kind == "step":
-            self._open_step(self.seen, which)
+            self._open_step(self.snapshot, which)
         elif kind in dict(self.PANES):
             self.shown = kind
 
-    def _open_cited(self, seen: IncidentSeen, key: str) -> None:
-        found = seen.diagnosis
+    def _open_cited(self, snapshot: IncidentSeen, key: str) -> None:
+        found = snapshot.diagnosis
         if found is not None:
             kind, *places = key.split(":")
             numbers = [int(place) for place in places]
             cited = found.root_cause[numbers[0]] if kind == "cite" else found.nodes[numbers[0]].citations[numbers[1]]
-            self._open(seen, cited)
+            self._open(snapshot, cited)
 
-    def _open(self, seen: IncidentSeen, cited: Citation) -> None:
+    def _open(self, snapshot: IncidentSeen, cited: Citation) -> None:
         folder = Path(self._texts.name)
-        self.ask("place", lambda _engine: place_of(seen, cited, folder), PlaceFound)
+        self.ask("place", lambda _engine: place_of(snapshot, cited, folder), PlaceFound)
 
-    def _open_evidence(self, seen: IncidentSeen, key: str) -> None:
+    def _open_evidence(self, snapshot: IncidentSeen, key: str) -> None:
         number = int(key.partition(":")[2])
-        one = next((one for one in seen.evidence if one.id == number), None)
-        if one is None:  # a moment of the timeline: its facts
+        evidence = next((evidence for evidence in snapshot.evidence if evidence.id == number), None)
+        if evidence is None:  # a moment of the timeline: its facts
             self.shown = "evidence"
-        elif one.source == "job log":
-            self.ask("place", lambda _engine: log_of(seen), PlaceFound)
+        elif evidence.source == "job log":
+            self.ask("place", lambda _engine: log_of(snapshot), PlaceFound)
         else:
-            self._read_text(one.source, readable(one.text))
+            self._read_text(evidence.source, readable(evidence.text))
 
-    def _open_call(self, seen: IncidentSeen, key: str) -> None:
+    def _open_call(self, snapshot: IncidentSeen, key: str) -> None:
         number = int(key.partition(":")[2])
-        one = next(one for one in seen.calls if one.call.id == number)
-        facts = f"{one.call.preview or one.call.tool}\n{dict(one.call.arguments)}\nwhy: {one.call.why}\n\n{value_text(one)}\n"
-        self._read_text(f"call {number} {one.call.tool}", facts)
+        seen_call = next(seen_call for seen_call in snapshot.calls if seen_call.call.id == number)
+        call = seen_call.call
+        facts = f"{call.preview or call.tool}\n{dict(call.arguments)}\nwhy: {call.why}\n\n{value_text(seen_call)}\n"
+        self._read_text(f"call {number} {call.tool}", facts)
 
-    def _open_step(self, seen: IncidentSeen, name: str) -> None:
-        step = next((step for step in seen.play.steps if step.name == name), None)
+    def _open_step(self, snapshot: IncidentSeen, name: str) -> None:
+        step = next((step for step in snapshot.play.steps if step.name == name), None)
         if step is not None and step.calls:
-            self._open_call(seen, f"call:{step.calls[-1]}")
+            self._open_call(snapshot, f"call:{step.calls[-1]}")
         else:
             self.notify(line(f"Step {name} has made no call."), markup=False)
 
-    def _open_pattern(self, seen: IncidentSeen, key: str) -> None:
-        pattern = seen.diagnosis.patterns[int(key.partition(":")[2])] if seen.diagnosis is not None else None
+    def _open_pattern(self, snapshot: IncidentSeen, key: str) -> None:
+        pattern = snapshot.diagnosis.patterns[int(key.partition(":")[2])] if snapshot.diagnosis is not None else None
         if pattern is not None and pattern.incidents:
             self.post_message(OpenIncident(pattern.incidents[0]))
         elif pattern is not None and pattern.nodes:
             self.post_message(OpenNodes(",".join(pattern.nodes)))
 
-    def _open_rival(self, seen: IncidentSeen, key: str) -> None:
-        rival = seen.diagnosis.rivals[int(key.partition(":")[2])] if seen.diagnosis is not None else None
+    def _open_rival(self, snapshot: IncidentSeen, key: str) -> None:
+        rival = snapshot.diagnosis.rivals[int(key.partition(":")[2])] if snapshot.diagnosis is not None else None
         cited = rival_place(rival) if rival is not None else None
         if cited is not None:
-            self._open(seen, cited)
+            self._open(snapshot, cited)
         elif rival is not None:
             # nothing in the case names it: what it rests on is what it would take to decide
             self._read_text(f"{rival.reason} weighed", "\n".join(f"{name}: {text}" for name, text in weighed(rival) if text))
@@ -237,40 +238,40 @@ class IncidentScreen(Tabbed):
 
     def action_log(self) -> None:
         """Open the log at the line that the verdict rests on; without one at its end."""
-        seen = self.seen
-        if seen is None:
+        snapshot = self.snapshot
+        if snapshot is None:
             return
-        cited = first_place(seen)
+        cited = first_place(snapshot)
         if cited is not None:
-            self._open(seen, cited)
+            self._open(snapshot, cited)
         else:
-            self.ask("place", lambda _engine: log_of(seen), PlaceFound)
+            self.ask("place", lambda _engine: log_of(snapshot), PlaceFound)
 
     def action_approval(self) -> None:
         """Open the question that waits."""
-        if self.seen is None or not self.seen.approvals:
+        if self.snapshot is None or not self.snapshot.approvals:
             self.notify(line(f"Nothing of incident {self.incident} waits for you."), markup=False)
             return
-        self.post_message(OpenApproval(self.seen.approvals[0].id))
+        self.post_message(OpenApproval(self.snapshot.approvals[0].id))
 
     def action_go_on(self) -> None:
         """Show what working on the incident now would do, and ask; the policy decides what may be done."""
-        seen = self.seen
-        if seen is None:
+        snapshot = self.snapshot
+        if snapshot is None:
             return
-        if seen.incident.state.ended:
-            again = f"; to try again: nightshift recover {seen.incident.job} --again" if seen.incident.job else ""
+        if snapshot.incident.state.ended:
+            again = f"; to try again: nightshift recover {snapshot.incident.job} --again" if snapshot.incident.job else ""
             self.notify(
-                line(f"Incident {self.incident} is {seen.incident.state}: there is nothing to go on with{again}."),
+                line(f"Incident {self.incident} is {snapshot.incident.state}: there is nothing to go on with{again}."),
                 timeout=8,
                 markup=False,
             )
             return
-        if seen.approvals:
+        if snapshot.approvals:
             self.action_approval()
             return
-        if seen.incident.state is IncidentState.VERIFYING:  # only looked at: nothing is changed that was not shown
-            self._work(asked=seen.incident.kind is EventKind.REQUESTED)
+        if snapshot.incident.state is IncidentState.VERIFYING:  # only looked at: nothing is changed that was not shown
+            self._work(asked=snapshot.incident.kind is EventKind.REQUESTED)
             return
         by = self.desk.by
         self.notify("Finding out what it takes; nothing is changed yet.", timeout=3)
@@ -278,7 +279,7 @@ class IncidentScreen(Tabbed):
 
     def on_recovery_planned(self, message: RecoveryPlanned) -> None:
         """Ask."""
-        self._ask_person(RecoveryScreen(message.seen), lambda yes: self._work() if yes else None)
+        self._ask_person(RecoveryScreen(message.snapshot), lambda yes: self._work() if yes else None)
 
     def _ask_person(self, question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
         """Ask, or say where to ask again; return whether it was asked."""
@@ -301,7 +302,8 @@ class IncidentScreen(Tabbed):
         if self.shown != "changes" or call is None:
             self.shown = "changes"
             self.notify(
-                "Choose a change, then u." if self.seen is not None and self.seen.changes else "Nothing was changed.", markup=False
+                "Choose a change, then u." if self.snapshot is not None and self.snapshot.changes else "Nothing was changed.",
+                markup=False,
             )
             return
         by = self.desk.by
@@ -309,28 +311,28 @@ class IncidentScreen(Tabbed):
 
     def on_undo_seen(self, message: UndoSeen) -> None:
         """Ask."""
-        seen = message.seen
+        undo = message.snapshot
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._take_back(seen)
+                self._take_back(undo)
             else:
-                self.desk.leave_undo(seen)
+                self.desk.leave_undo(undo)
 
-        if not self._ask_person(UndoScreen(seen), answered):
-            self.desk.leave_undo(seen)
+        if not self._ask_person(UndoScreen(undo), answered):
+            self.desk.leave_undo(undo)
 
-    def _take_back(self, seen: SeenUndo) -> None:
+    def _take_back(self, undo: SeenUndo) -> None:
         by = self.desk.by
 
-        def undone(engine: Engine) -> Told:
+        def undone(engine: Engine) -> ActionReport:
             try:
-                outcome = take_back(engine, seen, by)
+                outcome = take_back(engine, undo, by)
             except NightshiftError as error:
-                return Told(hindrance(error, "not undone"), ok=False)
-            return Told(f"done: {seen.text}" if outcome.ok else f"failed: {outcome.error}", ok=outcome.ok)
+                return ActionReport(hindrance(error, "not undone"), ok=False)
+            return ActionReport(f"done: {undo.text}" if outcome.ok else f"failed: {outcome.error}", ok=outcome.ok)
 
-        self.desk.read(f"undo {seen.call.id}", undone, lambda told: told, lane="act")
+        self.desk.read(f"undo {undo.call.id}", undone, lambda report: report, lane="act")
 
     def action_report(self) -> None:
         """Show the report."""
@@ -355,9 +357,9 @@ class IncidentScreen(Tabbed):
 class Read(Latest):
     """The incident was read."""
 
-    def __init__(self, seen: IncidentSeen) -> None:
+    def __init__(self, snapshot: IncidentSeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
 
 class CurvesRead(Latest):
@@ -371,7 +373,7 @@ class CurvesRead(Latest):
 class PlaceFound(Message):
     """What the person wants to read lies there."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CitedPlace) -> None:
         super().__init__()
         self.place = place
 
@@ -387,14 +389,14 @@ class ReportMade(Message):
 class UndoSeen(Message):
     """It is known what an undo would do."""
 
-    def __init__(self, seen: SeenUndo) -> None:
+    def __init__(self, snapshot: SeenUndo) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
 
 class RecoveryPlanned(Message):
     """It is known what going on would do."""
 
-    def __init__(self, seen: RecoverySeen) -> None:
+    def __init__(self, snapshot: RecoverySeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot

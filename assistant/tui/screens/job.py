@@ -13,7 +13,7 @@ from assistant.display import line
 from assistant.nodeset import fold
 from assistant.records import Job
 from assistant.tui.about_incident import CheckpointsSeen, JobSeen, read_checkpoints, read_job
-from assistant.tui.citations import Place
+from assistant.tui.citations import CitedPlace
 from assistant.tui.curves import CurvesSeen, job_curves
 from assistant.tui.messages import Latest, OpenIncident, OpenNodes
 from assistant.tui.screens.tabbed import NotThere, Tabbed
@@ -29,17 +29,17 @@ from assistant.tui.widgets.rows import CheckpointsTable
 class Read(Latest):
     """The job was read."""
 
-    def __init__(self, seen: JobSeen) -> None:
+    def __init__(self, snapshot: JobSeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
 
 class CheckpointsRead(Latest):
     """What it saved was read."""
 
-    def __init__(self, seen: CheckpointsSeen) -> None:
+    def __init__(self, snapshot: CheckpointsSeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
 
 class CurvesRead(Latest):
@@ -70,7 +70,7 @@ class JobScreen(Tabbed):
     def __init__(self, job: str) -> None:
         super().__init__()
         self.job = job
-        self.seen: JobSeen | None = None
+        self.snapshot: JobSeen | None = None
         self.checkpoints: CheckpointsSeen | None = None
         self._curves: CurvesSeen | None = None
 
@@ -90,7 +90,7 @@ class JobScreen(Tabbed):
         """Read, at first and what has happened while something lay on top."""
         self._look(None)
 
-    def _look(self, _seen: object) -> None:
+    def _look(self, _cluster: object) -> None:
         if covered(self):
             return
         known, now = self._known(), self.desk.now()
@@ -102,32 +102,32 @@ class JobScreen(Tabbed):
 
     def on_read(self, message: Read) -> None:
         """Show what was read."""
-        self.seen = message.seen
-        self.head(*job_head(message.seen))
-        self.query_one(IncidentList).tell(message.seen.incidents, message.seen.at)
+        self.snapshot = message.snapshot
+        self.head(*job_head(message.snapshot))
+        self.query_one(IncidentList).tell(message.snapshot.incidents, message.snapshot.at)
         self._read_curves()
 
     def on_not_there(self, message: NotThere) -> None:
         """Say why; without anything to show the person is led back."""
         super().on_not_there(message)
-        if self.seen is None and self.is_current:
+        if self.snapshot is None and self.is_current:
             self.dismiss(None)
 
     def on_checkpoints_read(self, message: CheckpointsRead) -> None:
         """Show what it saved."""
-        self.checkpoints = message.seen
-        self.query_one(CheckpointsTable).tell(message.seen, self.desk.now())
+        self.checkpoints = message.snapshot
+        self.query_one(CheckpointsTable).tell(message.snapshot, self.desk.now())
         self._read_curves()
 
-    def turned(self, shown: str) -> None:
+    def turned(self, tab: str) -> None:
         """Read the metrics when they are first wanted."""
         self._read_curves()
 
     def _read_curves(self) -> None:
-        job, before = self.seen.job if self.seen is not None else None, self._curves
+        job, previous = self.snapshot.job if self.snapshot is not None else None, self._curves
         step = self.checkpoints.newest_healthy if self.checkpoints is not None else None
         if job is not None and (self.shown == "curves" or self.pane("curves").has_class("-beside")):
-            self.ask("curves", lambda _engine: job_curves(job, step, before), CurvesRead)
+            self.ask("curves", lambda _engine: job_curves(job, step, previous), CurvesRead)
 
     def on_curves_read(self, message: CurvesRead) -> None:
         """Draw them."""
@@ -142,13 +142,13 @@ class JobScreen(Tabbed):
 
     def action_log(self) -> None:
         """Follow the log."""
-        job = self.seen.job if self.seen is not None else None
+        job = self.snapshot.job if self.snapshot is not None else None
         if job is None or job.log is None:
             self.notify(line(f"Where job {self.job} logs is not known."), severity="warning", markup=False)
         elif not job.log.is_file():
             self.notify(line(f"The log is not there: {job.log}"), severity="warning", markup=False)
         else:
-            self.show_place(Place(job.log, f"log of job {self.job}", account=job.account))
+            self.show_place(CitedPlace(job.log, f"log of job {self.job}", account=job.account))
 
     def action_why(self) -> None:
         """Ask the agent."""
@@ -157,7 +157,7 @@ class JobScreen(Tabbed):
 
     def action_nodes(self) -> None:
         """Show its nodes."""
-        if self.seen is None or self.seen.job is None or not self.seen.job.nodes:
+        if self.snapshot is None or self.snapshot.job is None or not self.snapshot.job.nodes:
             self.notify(line(f"Job {self.job} has no nodes."), markup=False)
         else:
-            self.post_message(OpenNodes(fold(self.seen.job.nodes)))
+            self.post_message(OpenNodes(fold(self.snapshot.job.nodes)))

@@ -25,9 +25,9 @@ class LiftScreen(ConsentScreen[bool]):
     ANSWER_KEYS = frozenset({"y", "n", "q"})
     YES, LATER, DOES = "Lift it", "Leave it", "lifts it"
 
-    def __init__(self, seen: KillSwitchSeen) -> None:
+    def __init__(self, snapshot: KillSwitchSeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
     @property
     def obstacle(self) -> str:
@@ -38,8 +38,8 @@ class LiftScreen(ConsentScreen[bool]):
         """Lay out the question."""
         with Vertical(id="lift", classes="asks consent"):
             with VerticalScroll(classes="asks-text consent-text"):
-                yield Static(Content.styled(f"rm {line(self.seen.path)}", "bold"), classes="asks-change")
-                yield Static(Content(line(f"set      {self.seen.note or 'the file does not say by whom and why'}")))
+                yield Static(Content.styled(f"rm {line(self.snapshot.path)}", "bold"), classes="asks-change")
+                yield Static(Content(line(f"set      {self.snapshot.note or 'the file does not say by whom and why'}")))
                 yield Static(Content("then     Nightshift changes things again, as far as the policy allows"))
             yield from self.answer_widgets()
 

@@ -90,11 +90,11 @@ class MainScreen(Screen[None]):
         self.action_talk()
         return self.query_one(Prompt)
 
-    def _answered(self, seen: StoreSeen | None) -> None:
+    def _answered(self, snapshot: StoreSeen | None) -> None:
         """Go back to the conversation when the last question that filled the screen is answered."""
-        if self.alone == ApprovalsPanel.NAME and seen is not None and not seen.approvals and self._waited:
+        if self.alone == ApprovalsPanel.NAME and snapshot is not None and not snapshot.approvals and self._waited:
             self.action_talk()
-        self._waited = seen is not None and bool(seen.approvals)
+        self._waited = snapshot is not None and bool(snapshot.approvals)
 
     def action_panel(self, name: str) -> None:
         """Go to a panel; from there, or where there is no sidebar, let it fill the screen."""

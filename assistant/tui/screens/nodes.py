@@ -15,7 +15,7 @@ from textual.widgets import DataTable
 from assistant.display import line
 from assistant.nodeset import expand, fold
 from assistant.tui.about_nodes import HealthSeen, KernelSeen, NodesSeen, read_health, read_kernel, read_nodes
-from assistant.tui.citations import Place, text_place
+from assistant.tui.citations import CitedPlace, text_place
 from assistant.tui.messages import Latest, OpenIncident, OpenNodes
 from assistant.tui.screens.tabbed import Tabbed
 from assistant.tui.snapshot import ClusterSeen
@@ -32,25 +32,25 @@ MOST_ASKED = 256
 class Read(Latest):
     """The nodes were read."""
 
-    def __init__(self, seen: NodesSeen) -> None:
+    def __init__(self, snapshot: NodesSeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
 
 class HealthRead(Message):
     """The probes have answered."""
 
-    def __init__(self, seen: HealthSeen) -> None:
+    def __init__(self, snapshot: HealthSeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
 
 class KernelRead(Message):
     """The kernel logs were read."""
 
-    def __init__(self, seen: KernelSeen, place: Place | None) -> None:
+    def __init__(self, snapshot: KernelSeen, place: CitedPlace | None) -> None:
         super().__init__()
-        self.seen, self.place = seen, place
+        self.snapshot, self.place = snapshot, place
 
 
 class NodesScreen(Tabbed):
@@ -67,7 +67,7 @@ class NodesScreen(Tabbed):
     def __init__(self, nodes: str) -> None:
         super().__init__()
         self.names = tuple(expand(nodes))
-        self.seen: NodesSeen | None = None
+        self.snapshot: NodesSeen | None = None
         self._texts = tempfile.TemporaryDirectory(prefix="nightshift-chat-")
 
     def panes(self) -> Sequence[Widget]:
@@ -88,7 +88,7 @@ class NodesScreen(Tabbed):
         """Read, at first and what has happened while something lay on top."""
         self._look(None)
 
-    def _look(self, _seen: object) -> None:
+    def _look(self, _cluster: object) -> None:
         if covered(self):
             return
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
@@ -98,10 +98,10 @@ class NodesScreen(Tabbed):
 
     def on_read(self, message: Read) -> None:
         """Show what was read."""
-        self.seen = message.seen
-        self.head(*nodes_head(message.seen, fold(self.names)))
-        self.query_one(NodeTable).tell(message.seen)
-        self.query_one(IncidentList).tell(message.seen.incidents, message.seen.at)
+        self.snapshot = message.snapshot
+        self.head(*nodes_head(message.snapshot, fold(self.names)))
+        self.query_one(NodeTable).tell(message.snapshot)
+        self.query_one(IncidentList).tell(message.snapshot.incidents, message.snapshot.at)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open an incident, or one node of many."""
@@ -124,7 +124,7 @@ class NodesScreen(Tabbed):
 
     def on_health_read(self, message: HealthRead) -> None:
         """Show what they said."""
-        self.query_one(HealthTable).tell(message.seen)
+        self.query_one(HealthTable).tell(message.snapshot)
 
     def action_kernel(self) -> None:
         """Read the end of the kernel logs and open them."""
@@ -140,8 +140,8 @@ class NodesScreen(Tabbed):
 
     def on_kernel_read(self, message: KernelRead) -> None:
         """Open them; say which node did not answer."""
-        if message.seen.trouble:
-            self.notify(line(message.seen.trouble[:500]), title="unknown", severity="warning", timeout=10, markup=False)
+        if message.snapshot.trouble:
+            self.notify(line(message.snapshot.trouble[:500]), title="unknown", severity="warning", timeout=10, markup=False)
         if message.place is not None:
             self.show_place(message.place)
 

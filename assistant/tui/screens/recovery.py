@@ -41,27 +41,27 @@ class RecoveryScreen(ConsentScreen[bool]):
     ANSWER_KEYS = frozenset({"y", "n", "q"})
     YES, LATER, DOES = "Go on", "Leave it", "goes on"
 
-    def __init__(self, seen: RecoverySeen) -> None:
+    def __init__(self, snapshot: RecoverySeen) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
     def compose(self) -> ComposeResult:
         """Lay out the question."""
         with Vertical(id="recovery", classes="asks consent"):
-            yield Static(_head(self.seen), classes="asks-change")
+            yield Static(_head(self.snapshot), classes="asks-change")
             with VerticalScroll(classes="asks-text", id="recovery-steps"):
-                yield from _steps(self.seen)
-            yield Static(_end(self.seen), id="recovery-end")
+                yield from _steps(self.snapshot)
+            yield Static(_end(self.snapshot), id="recovery-end")
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
         """Say what is recovered."""
-        self.query_one("#recovery").border_title = Content(line(f"Recover {self.seen.about}"))
+        self.query_one("#recovery").border_title = Content(line(f"Recover {self.snapshot.about}"))
 
     @property
     def target_name(self) -> str:
         """What the person types before a change that cannot be undone is made without another question."""
-        return self.seen.target if self.seen.irreversible else ""
+        return self.snapshot.target if self.snapshot.irreversible else ""
 
     def agreed(self) -> bool:
         """Return a yes."""
@@ -76,22 +76,22 @@ class RecoveryScreen(ConsentScreen[bool]):
         self.query_one("#recovery-steps").scroll_relative(y=by, animate=False)
 
 
-def _head(seen: RecoverySeen) -> Content:
-    found = seen.plan.diagnosis
+def _head(snapshot: RecoverySeen) -> Content:
+    found = snapshot.plan.diagnosis
     reason = Content.styled(line(f"{found.reason} {found.confidence:.0%}"), "bold") + Content(
-        line(f"  playbook {seen.plan.playbook or 'none'}")
+        line(f"  playbook {snapshot.plan.playbook or 'none'}")
     )
     return reason + Content(f"\n{short(found.summary, 240)}")
 
 
-def _steps(seen: RecoverySeen) -> Iterator[Static]:
-    for number, step in enumerate(seen.plan.steps, 1):
+def _steps(snapshot: RecoverySeen) -> Iterator[Static]:
+    for number, step in enumerate(snapshot.plan.steps, 1):
         if step.change:
             yield Static(Content(line(f"{number}  ")) + Content.styled(unambiguous(step.preview), "bold"), classes="recovery-step")
             yield Static(Content("\n").join(_facts(step)), classes="recovery-facts")
         else:
-            told = f"{number}  {short(step.preview, 160)}: {short(step.found, 160)}"
-            yield Static(Content.styled(line(told), "$foreground 60%"), classes="recovery-step")
+            outcome_line = f"{number}  {short(step.preview, 160)}: {short(step.found, 160)}"
+            yield Static(Content.styled(line(outcome_line), "$foreground 60%"), classes="recovery-step")
 
 
 def _facts(step: Planned) -> Iterator[Content]:
@@ -108,8 +108,8 @@ def _facts(step: Planned) -> Iterator[Content]:
             yield Content.styled(line(f"{name:<8}"), "$foreground 60%") + Content.styled(line(text), style)
 
 
-def _end(seen: RecoverySeen) -> Content:
-    counts = ((seen.count(verdict), words) for verdict, (words, _) in POLICY.items())
+def _end(snapshot: RecoverySeen) -> Content:
+    counts = ((snapshot.count(verdict), words) for verdict, (words, _) in POLICY.items())
     changes = "; ".join(f"{words}: {count} {'change' if count == 1 else 'changes'}" for count, words in counts if count)
-    note = line(seen.plan.note)
-    return Content(line(f"Mode {seen.mode}: {changes or 'nothing would be changed'}. {note[:1].upper()}{note[1:]}."))
+    note = line(snapshot.plan.note)
+    return Content(line(f"Mode {snapshot.mode}: {changes or 'nothing would be changed'}. {note[:1].upper()}{note[1:]}."))

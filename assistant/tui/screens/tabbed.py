@@ -23,7 +23,7 @@ from assistant.tui.messages import Deliver
 if TYPE_CHECKING:
     from assistant.engine import Engine
     from assistant.tui.backend import Desk
-    from assistant.tui.citations import Place
+    from assistant.tui.citations import CitedPlace
     from assistant.tui.widgets.curves_view import CurvesView
 
 Found = TypeVar("Found")
@@ -143,7 +143,7 @@ class Tabbed(Screen[None]):
 
         self.desk.read(f"{id(self)} {kind}", tried, lambda message: Deliver(self, message), lane=lane)
 
-    def show_place(self, place: Place) -> None:
+    def show_place(self, place: CitedPlace) -> None:
         """Open the log viewer there."""
         from assistant.tui.screens.log import LogScreen
 
@@ -151,9 +151,9 @@ class Tabbed(Screen[None]):
 
     def on_curves_view_line_chosen(self, message: CurvesView.LineChosen) -> None:
         """Open the log at the step that was asked for."""
-        from assistant.tui.citations import Place
+        from assistant.tui.citations import CitedPlace
 
-        self.show_place(Place(message.path, f"log of {message.run}", message.line, account=message.account))
+        self.show_place(CitedPlace(message.path, f"log of {message.run}", message.line, account=message.account))
 
     def on_not_there(self, message: NotThere) -> None:
         """Say why it cannot be shown."""

@@ -28,38 +28,38 @@ class UndoScreen(ConsentScreen[bool]):
     ANSWER_KEYS = frozenset({"y", "n", "q"})
     YES, LATER, DOES = "Undo", "Leave it", "takes it back"
 
-    def __init__(self, seen: SeenUndo) -> None:
+    def __init__(self, snapshot: SeenUndo) -> None:
         super().__init__()
-        self.seen = seen
+        self.snapshot = snapshot
 
     @property
     def possible(self) -> bool:
         """Whether there is anything to say yes to."""
-        return bool(self.seen.text) and self.seen.verdict is not Verdict.DENY
+        return bool(self.snapshot.text) and self.snapshot.verdict is not Verdict.DENY
 
     @property
     def obstacle(self) -> str:
         """Why nobody can say yes now."""
-        return super().obstacle or ("" if self.possible else f"This cannot be taken back: {self.seen.why}")
+        return super().obstacle or ("" if self.possible else f"This cannot be taken back: {self.snapshot.why}")
 
     @property
     def target_name(self) -> str:
         """What the person types: taking back cannot itself be undone."""
-        return self.seen.target
+        return self.snapshot.target
 
     def compose(self) -> ComposeResult:
         """Lay out the question."""
         with Vertical(id="undo", classes="asks consent"):
             with VerticalScroll(classes="asks-text consent-text"):
                 yield Static(
-                    Content.styled(unambiguous(self.seen.text or "This cannot be taken back."), "bold"), classes="asks-change"
+                    Content.styled(unambiguous(self.snapshot.text or "This cannot be taken back."), "bold"), classes="asks-change"
                 )
-                yield Static(_facts(self.seen))
+                yield Static(_facts(self.snapshot))
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
         """Say what is taken back."""
-        self.query_one("#undo").border_title = Content(line(f"Take back call {self.seen.call.id}"))
+        self.query_one("#undo").border_title = Content(line(f"Take back call {self.snapshot.call.id}"))
 
     def agreed(self) -> bool:
         """Return a yes."""
@@ -70,16 +70,20 @@ class UndoScreen(ConsentScreen[bool]):
         return False
 
 
-def _facts(seen: SeenUndo) -> Content:
-    policy = "allows it, once you say yes" if seen.verdict is Verdict.ALLOW else f"{seen.verdict} ({seen.rule}): {seen.why}"
+def _facts(snapshot: SeenUndo) -> Content:
+    policy = (
+        "allows it, once you say yes"
+        if snapshot.verdict is Verdict.ALLOW
+        else f"{snapshot.verdict} ({snapshot.rule}): {snapshot.why}"
+    )
     facts = (
-        ("takes back", seen.call.preview or seen.call.tool, ""),
-        ("which was", seen.call.why, ""),
-        ("risk", RISKS[seen.risk][0] if seen.text else "", tint(RISKS[seen.risk][1])),
-        ("undo", f"cannot be undone: you will be asked to type {seen.target}" if seen.text and seen.target else "", ""),
-        ("policy", policy if seen.rule else "", ""),
-        ("because", "" if seen.rule else seen.why, "$warning"),
-        ("digest", seen.digest, "$text-muted"),
+        ("takes back", snapshot.call.preview or snapshot.call.tool, ""),
+        ("which was", snapshot.call.why, ""),
+        ("risk", RISKS[snapshot.risk][0] if snapshot.text else "", tint(RISKS[snapshot.risk][1])),
+        ("undo", f"cannot be undone: you will be asked to type {snapshot.target}" if snapshot.text and snapshot.target else "", ""),
+        ("policy", policy if snapshot.rule else "", ""),
+        ("because", "" if snapshot.rule else snapshot.why, "$warning"),
+        ("digest", snapshot.digest, "$text-muted"),
     )
     told = [
         (Content.styled(line(f"{name:<11}"), "$foreground 60%"), Content.styled(unambiguous(text), style))

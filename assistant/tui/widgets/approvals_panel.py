@@ -40,13 +40,13 @@ class ApprovalsPanel(Panel):
         yield from super().compose()
         yield self.detail
 
-    def store_read(self, seen: StoreSeen | None) -> None:
+    def store_read(self, snapshot: StoreSeen | None) -> None:
         """Show what waits."""
-        if seen is not None:
-            self._waiting, self._at = seen.approvals, seen.at
+        if snapshot is not None:
+            self._waiting, self._at = snapshot.approvals, snapshot.at
             self._show()
-            self.count(len(seen.approvals))
-            self.set_class(bool(seen.approvals), "-alarming")
+            self.count(len(snapshot.approvals))
+            self.set_class(bool(snapshot.approvals), "-alarming")
 
     def on_resize(self) -> None:
         """Put it into columns where they have room."""
@@ -56,13 +56,13 @@ class ApprovalsPanel(Panel):
         if self._at is None:
             return
         at, room = self._at, room_of(self._waiting, self.scrollable_content_region.width)
-        self.table.show([row_of(one, at, room) for one in self._waiting])
+        self.table.show([row_of(approval, at, room) for approval in self._waiting])
         self.set_class(room is not None, "-columns")
         self._tell()
 
     def _tell(self) -> None:
-        chosen = next((one for one in self._waiting if str(one.approval.id) == self.table.cursor_key), None)
-        self.detail.update(detail_of(chosen, whole=self.has_class("-chosen")) if chosen is not None else "")
+        current = next((approval for approval in self._waiting if str(approval.approval.id) == self.table.cursor_key), None)
+        self.detail.update(detail_of(current, whole=self.has_class("-chosen")) if current is not None else "")
 
     def on_data_table_row_highlighted(self) -> None:
         """Tell of the row that the cursor is on."""
@@ -86,43 +86,43 @@ def room_of(waiting: Sequence[SeenApproval], width: int) -> Room | None:
     if width < COLUMNS_FROM:
         return None
     # sign, number and time, and an empty cell behind each column
-    left = width - 16 - max((len(RISK_WORDS[one.risk]) + len(one.undo or NO_UNDO) for one in waiting), default=0)
-    change = min(max((len(_change(one)) for one in waiting), default=0), left * 6 // 10)
-    return Room(change, left - change)
+    spare = width - 16 - max((len(RISK_WORDS[approval.risk]) + len(approval.undo or NO_UNDO) for approval in waiting), default=0)
+    change = min(max((len(_change(approval)) for approval in waiting), default=0), spare * 6 // 10)
+    return Room(change, spare - change)
 
 
-def row_of(seen: SeenApproval, now: datetime, room: Room | None = None) -> Row:
+def row_of(approval: SeenApproval, now: datetime, room: Room | None = None) -> Row:
     """Return an approval as a row; without room for columns nothing stands behind the change."""
-    colour = RISKS[seen.risk][1]
-    behind: tuple[Cell | str, ...] = ("", "", "")
+    colour = RISKS[approval.risk][1]
+    columns: tuple[Cell | str, ...] = ("", "", "")
     if room is not None:
-        undo = seen.undo or Cell(NO_UNDO, "error")
-        behind = (Cell(RISK_WORDS[seen.risk], colour), undo, Cell(short(seen.call.why, room.why), "text-muted"))
+        undo = approval.undo or Cell(NO_UNDO, "error")
+        columns = (Cell(RISK_WORDS[approval.risk], colour), undo, Cell(short(approval.call.why, room.why), "text-muted"))
     return Row(
-        str(seen.approval.id),
+        str(approval.approval.id),
         (
             Cell("?", "accent"),
-            str(seen.approval.id),
-            Cell(age(seen.approval.expires, now), "text-muted"),
-            Cell(short(_change(seen), room.change if room is not None else 200), colour),
-            *behind,
+            str(approval.approval.id),
+            Cell(age(approval.approval.expires, now), "text-muted"),
+            Cell(short(_change(approval), room.change if room is not None else 200), colour),
+            *columns,
         ),
     )
 
 
-def _change(seen: SeenApproval) -> str:
-    about = f"#{seen.call.incident} " if seen.call.incident is not None else ""
-    return short(f"{about}{seen.call.preview or seen.call.tool}", 200)
+def _change(approval: SeenApproval) -> str:
+    about = f"#{approval.call.incident} " if approval.call.incident is not None else ""
+    return short(f"{about}{approval.call.preview or approval.call.tool}", 200)
 
 
-def detail_of(seen: SeenApproval, *, whole: bool) -> Content:
+def detail_of(approval: SeenApproval, *, whole: bool) -> Content:
     """Return what a row has no room for, each part on a line of its own; with the exact change where all of it has room."""
-    risk, colour = RISKS[seen.risk]
+    risk, colour = RISKS[approval.risk]
     facts = (
-        ("does", unambiguous(seen.call.preview or seen.call.tool) if whole else "", "bold"),
-        ("why", short(seen.call.why, 400) or "nobody said why", ""),
+        ("does", unambiguous(approval.call.preview or approval.call.tool) if whole else "", "bold"),
+        ("why", short(approval.call.why, 400) or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
-        ("undo", seen.undo or NO_UNDO, "" if seen.undo else "$error"),
+        ("undo", approval.undo or NO_UNDO, "" if approval.undo else "$error"),
     )
-    told = [Content.styled(line(f"{name:<5}"), MUTED) + Content.styled(line(text), style) for name, text, style in facts if text]
-    return Content("\n").join(told)
+    lines = [Content.styled(line(f"{name:<5}"), MUTED) + Content.styled(line(text), style) for name, text, style in facts if text]
+    return Content("\n").join(lines)

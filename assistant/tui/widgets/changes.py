@@ -26,9 +26,9 @@ class ChangesView(Openable):
     def __init__(self) -> None:
         super().__init__(left=12)
 
-    def tell(self, seen: IncidentSeen) -> None:
+    def tell(self, snapshot: IncidentSeen) -> None:
         """Show them."""
-        self.show(list(change_items(seen)))
+        self.show(list(change_items(snapshot)))
 
     @property
     def call(self) -> int | None:
@@ -37,31 +37,31 @@ class ChangesView(Openable):
         return int(number) if kind == "call" else None
 
 
-def change_items(seen: IncidentSeen) -> Iterator[Item]:
+def change_items(snapshot: IncidentSeen) -> Iterator[Item]:
     """Yield the changes, oldest first. Keys: `call:ID`."""
-    if not seen.changes:
+    if not snapshot.changes:
         yield heading("Nothing was changed")
         return
-    yield heading(f"Changes ({len(seen.changes)})")
-    for one in seen.changes:
-        yield _change(one, seen)
+    yield heading(f"Changes ({len(snapshot.changes)})")
+    for seen_call in snapshot.changes:
+        yield _change(seen_call, snapshot)
 
 
-def _change(one: SeenCall, seen: IncidentSeen) -> Item:
-    call, outcome, decided = one.call, one.outcome, one.decision
+def _change(seen_call: SeenCall, snapshot: IncidentSeen) -> Item:
+    call, outcome, decided = seen_call.call, seen_call.outcome, seen_call.decision
     sign, look = LOOKS[call.status]
     at = outcome.at if outcome is not None else call.at
     state = "failed" if outcome is not None and not outcome.ok else str(call.status)
     allowed = f"{VERDICTS[decided.verdict]} {decided.by} ({decided.rule})" if decided is not None else "not decided"
-    told: list[Part | tuple[Part, ...]] = [
+    parts: list[Part | tuple[Part, ...]] = [
         Part(call.preview or f"{call.tool} {dict(call.arguments)}", "bold"),
-        (Part(state, look), Part(f" at {clock(at, seen.at)} · {allowed} · {RISKS[one.risk][0]}", "dim")),
+        (Part(state, look), Part(f" at {clock(at, snapshot.at)} · {allowed} · {RISKS[seen_call.risk][0]}", "dim")),
         (Part("why ", "dim"), Part(f"{call.why}  ({call.by})")),
     ]
     if outcome is not None and not outcome.ok:
-        told.append((Part("error ", "dim"), Part(outcome.error, "error")))
-    if one.can_be_undone:
-        told.append((Part("undo ", "dim"), Part(f"nightshift undo {call.id}, or press u")))
+        parts.append((Part("error ", "dim"), Part(outcome.error, "error")))
+    if seen_call.can_be_undone:
+        parts.append((Part("undo ", "dim"), Part(f"nightshift undo {call.id}, or press u")))
     elif call.status is CallStatus.UNDONE:
-        told.append(Part("taken back", "dim"))
-    return item(f"call:{call.id}", Part(f"{sign} call {call.id}", look), *told)
+        parts.append(Part("taken back", "dim"))
+    return item(f"call:{call.id}", Part(f"{sign} call {call.id}", look), *parts)

@@ -9,9 +9,9 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Static
 
-from assistant.agent.answer import Answer, Source
+from assistant.agent.answer import Answer, AnswerSource
 from assistant.display import line
-from assistant.tui.sessions import Entry, What
+from assistant.tui.sessions import EntryKind, SessionEntry
 from assistant.tui.widgets.exchange import Exchange
 from assistant.tui.widgets.plain import Plain, link
 from assistant.tui.widgets.welcome import Welcome
@@ -29,7 +29,7 @@ class Conversation(VerticalScroll):
         self.welcome = Welcome()
         self._earlier = Earlier()
         self._shown: dict[int, Exchange] = {}
-        self._entries: list[Entry] = []
+        self._entries: list[SessionEntry] = []
         """All of the conversation, laid out or not."""
 
     def compose(self) -> ComposeResult:
@@ -43,16 +43,16 @@ class Conversation(VerticalScroll):
         self.anchor()
 
     @property
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[SessionEntry]:
         """All of the conversation, oldest first."""
         return self._entries
 
     @property
     def working(self) -> list[int]:
         """Questions that are not answered yet."""
-        return [number for number, one in self._shown.items() if one.waits]
+        return [number for number, exchange in self._shown.items() if exchange.waits]
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: SessionEntry) -> None:
         """Take an entry into the conversation; it is shown by other means."""
         self._entries.append(entry)
 
@@ -72,7 +72,7 @@ class Conversation(VerticalScroll):
         # whoever says something wants to see what comes of it, wherever they had scrolled to
         self.anchor()
 
-    async def looked(self, question: int, source: Source, took_s: float | None = None) -> None:
+    async def looked(self, question: int, source: AnswerSource, took_s: float | None = None) -> None:
         """Show a reading call of the agent."""
         if question in self._shown:
             await self._shown[question].looked(source, took_s)
@@ -101,7 +101,7 @@ class Conversation(VerticalScroll):
 
     def settled(self, approval: int, text: str) -> int | None:
         """Say what came of a proposal; return the exchange in which it was made, None when that is not laid out."""
-        return next((number for number, one in self._shown.items() if one.settled(approval, text)), None)
+        return next((number for number, exchange in self._shown.items() if exchange.settled(approval, text)), None)
 
     def meant(self, text: str) -> str:
         """Return what is meant by a number that was typed below numbered options; else the text as it is."""
@@ -112,7 +112,7 @@ class Conversation(VerticalScroll):
             return text
         return options[int(text) - 1]
 
-    async def replace(self, entries: Sequence[Entry]) -> None:
+    async def replace(self, entries: Sequence[SessionEntry]) -> None:
         """Show another conversation: its last exchanges."""
         self._entries = list(entries)
         await self.clear()
@@ -121,10 +121,10 @@ class Conversation(VerticalScroll):
 
     async def clear(self) -> None:
         """Take everything off the screen; it can be laid out again."""
-        shown, self._shown = list(self._shown.values()), {}
+        exchanges, self._shown = list(self._shown.values()), {}
         with self.app.batch_update():
-            for one in shown:
-                await one.remove()
+            for exchange in exchanges:
+                await exchange.remove()
         self._count()
 
     async def on_earlier_wanted(self, message: Earlier.Wanted) -> None:
@@ -134,13 +134,13 @@ class Conversation(VerticalScroll):
 
     async def show_earlier(self, count: int = MORE) -> None:
         """Lay out older exchanges, above those that are."""
-        hidden = self._hidden()
+        numbers = self._hidden()
         top = next(iter(self._shown.values()), None)
         newer = dict(self._shown)
         self._shown = {}
         # one layout for all of them, not one for each widget
         with self.app.batch_update():
-            for number in hidden[-count:]:
+            for number in numbers[-count:]:
                 await self._again(number, top)
         self._shown |= newer
         self._count()
@@ -149,8 +149,10 @@ class Conversation(VerticalScroll):
         """Open the source: of the same exchange, else of the nearest before it."""
         event.stop()
         numbers = list(self._shown)
-        asked = next((one.number for one in self._shown.values() if event.control in one.walk_children()), numbers[-1])
-        for number in reversed(numbers[: numbers.index(asked) + 1]):
+        nearest = next(
+            (exchange.number for exchange in self._shown.values() if event.control in exchange.walk_children()), numbers[-1]
+        )
+        for number in reversed(numbers[: numbers.index(nearest) + 1]):
             if self._shown[number].open_source(event.number):
                 return
         self.app.notify(
@@ -164,25 +166,25 @@ class Conversation(VerticalScroll):
         await self.mount(exchange, before=before)
         return exchange
 
-    async def _again(self, number: int, before: Exchange | None) -> None:
+    async def _again(self, number: int, next_exchange: Exchange | None) -> None:
         entries = [entry for entry in self._entries if entry.question == number]
-        said = next((entry.text for entry in entries if entry.what is What.SAID), "")
-        exchange = await self._begin(number, said, before)
+        question = next((entry.text for entry in entries if entry.what is EntryKind.SAID), "")
+        exchange = await self._begin(number, question, next_exchange)
         for entry in entries:
-            if entry.what is What.ANSWERED and entry.answer is not None:
+            if entry.what is EntryKind.ANSWERED and entry.answer is not None:
                 await exchange.told(entry.answer)
-            elif entry.what is What.FAILED:
+            elif entry.what is EntryKind.FAILED:
                 await exchange.failed(entry.text)
-            elif entry.what is What.NOTED:
+            elif entry.what is EntryKind.NOTED:
                 await exchange.noted(entry.text)
-            elif entry.what is What.SETTLED:
+            elif entry.what is EntryKind.SETTLED:
                 await exchange.remarked(entry.text)
 
     async def _prune(self) -> None:
         """Take the oldest exchanges off the screen, unless the person reads there."""
         if len(self._shown) <= MOST_LAID_OUT or not self.is_vertical_scroll_end:
             return
-        oldest = [number for number, one in self._shown.items() if not one.waits][: len(self._shown) - MOST_LAID_OUT]
+        oldest = [number for number, exchange in self._shown.items() if not exchange.waits][: len(self._shown) - MOST_LAID_OUT]
         for number in oldest:
             await self._shown.pop(number).remove()
         self._count()

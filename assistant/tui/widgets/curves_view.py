@@ -49,7 +49,7 @@ class CurvesView(VerticalScroll):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: CurvesSeen | None = None
+        self.snapshot: CurvesSeen | None = None
         self._marks = Static("Reading the log…", id="curves-marks")
 
     def compose(self) -> ComposeResult:
@@ -58,10 +58,10 @@ class CurvesView(VerticalScroll):
         for metric in METRICS:
             yield Curve(metric)
 
-    def tell(self, seen: CurvesSeen) -> None:
+    def tell(self, snapshot: CurvesSeen) -> None:
         """Show them."""
-        if seen != self.seen:
-            self.seen = seen
+        if snapshot != self.snapshot:
+            self.snapshot = snapshot
             self._draw()
 
     def watch_logarithmic(self) -> None:
@@ -79,16 +79,16 @@ class CurvesView(VerticalScroll):
 
     def action_metric(self) -> None:
         """Go to the next curve."""
-        have = [metric for metric in METRICS if self.seen is None or self.seen.has(metric)] or [*METRICS]
+        have = [metric for metric in METRICS if self.snapshot is None or self.snapshot.has(metric)] or [*METRICS]
         self.chosen = have[(have.index(self.chosen) + 1) % len(have)] if self.chosen in have else have[0]
 
     def action_line(self) -> None:
         """Open the log at the step that is marked first, else at the last step."""
-        run = self.seen.runs[0] if self.seen is not None and self.seen.runs else None
-        if self.seen is None or run is None or run.path is None or not run.points:
+        run = self.snapshot.runs[0] if self.snapshot is not None and self.snapshot.runs else None
+        if self.snapshot is None or run is None or run.path is None or not run.points:
             self.notify("No step is drawn, so there is no line to open.", severity="warning")
             return
-        marked = self.seen.marks[0].step if self.seen.marks else run.points[-1].step
+        marked = self.snapshot.marks[0].step if self.snapshot.marks else run.points[-1].step
         point = [one for one in run.points if one.step <= marked][-1:] or [run.points[-1]]
         # of a log of which only the end was read, lines were counted from there
         self.post_message(self.LineChosen(run.name, run.path, point[0].line if not run.note else None, run.account))
@@ -98,27 +98,27 @@ class CurvesView(VerticalScroll):
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw())
 
     def _draw(self) -> None:
-        if self.seen is None or not self.is_mounted:
+        if self.snapshot is None or not self.is_mounted:
             return
-        self._marks.update(legend(self.seen))
+        self._marks.update(legend(self.snapshot))
         for curve in self.query(Curve):
-            curve.draw(self.seen, log=self.logarithmic)
+            curve.draw(self.snapshot, log=self.logarithmic)
 
 
-def legend(seen: CurvesSeen) -> Content:
+def legend(snapshot: CurvesSeen) -> Content:
     """Return in words what is drawn and marked."""
     parts = []
-    for number, run in enumerate(seen.runs):
+    for number, run in enumerate(snapshot.runs):
         if run.points:
             colour = ("primary", "success", "secondary")[min(number, 2)]
             steps = f"{run.name}: steps {run.points[0].step:,} to {run.points[-1].step:,}"
             parts.append(Content.from_markup(f"[${colour}]━ $text[/]", text=line(steps)))
     parts += [
         Content.from_markup(f"[${mark.colour}]│$text[/]", text=line(f"{mark.sign} {mark.label} {mark.step:,}"))
-        for mark in seen.marks
+        for mark in snapshot.marks
     ]
-    if seen.note:
-        parts.append(Content.from_markup("[$foreground 60%]$text[/]", text=line(seen.note)))
+    if snapshot.note:
+        parts.append(Content.from_markup("[$foreground 60%]$text[/]", text=line(snapshot.note)))
     return Content("   ").join(parts) if parts else Content("No steps to draw.")
 
 
@@ -154,28 +154,28 @@ class Curve(Vertical):
         """Make room for the drawing."""
         self.plot.margin_top, self.plot.margin_bottom, self.plot.margin_left = 0, 1, 8
 
-    def draw(self, seen: CurvesSeen, *, log: bool) -> None:
+    def draw(self, snapshot: CurvesSeen, *, log: bool) -> None:
         """Draw it."""
-        self.set_class(not seen.has(self.metric), "-empty")
-        self._title.update(self._told(seen, log))
+        self.set_class(not snapshot.has(self.metric), "-empty")
+        self._title.update(self._told(snapshot, log))
         self.plot.clear()
-        if not seen.has(self.metric):
+        if not snapshot.has(self.metric):
             return
         self.plot.set_y_formatter(Powers() if log else NumericAxisFormatter())
-        highest = self._draw_runs(seen, log)
-        beside = self._frame(seen, log)
-        for mark in seen.marks:
+        highest = self._draw_runs(snapshot, log)
+        offset = self._frame(snapshot, log)
+        for mark in snapshot.marks:
             self.plot.add_v_line(float(mark.step), line_style=self._colour(mark.colour))
-            self.plot.scatter([mark.step + beside], [highest], mark.sign, marker_style=self._colour(mark.colour))
-        crosses = [step for run in seen.runs for step in not_numbers(run.points, self.metric)]
+            self.plot.scatter([mark.step + offset], [highest], mark.sign, marker_style=self._colour(mark.colour))
+        crosses = [step for run in snapshot.runs for step in not_numbers(run.points, self.metric)]
         if crosses:
-            shown = crosses[:: max(1, len(crosses) // 200)]
-            self.plot.scatter([float(step) for step in shown], [highest] * len(shown), "×", marker_style=self._colour("error"))
+            sample = crosses[:: max(1, len(crosses) // 200)]
+            self.plot.scatter([float(step) for step in sample], [highest] * len(sample), "×", marker_style=self._colour("error"))
 
-    def _draw_runs(self, seen: CurvesSeen, log: bool) -> float:
+    def _draw_runs(self, snapshot: CurvesSeen, log: bool) -> float:
         """Draw all runs and return the highest value."""
         highest: list[float] = []
-        for number, run in enumerate(seen.runs):
+        for number, run in enumerate(snapshot.runs):
             pieces = runs_of(run.points)
             for place, piece in enumerate(pieces):
                 steps, values = line_of(piece, self.metric, log=log)
@@ -185,11 +185,11 @@ class Curve(Vertical):
                 highest += [max(values)] if values else []
         return max(highest, default=0.0)
 
-    def _frame(self, seen: CurvesSeen, log: bool) -> float:
+    def _frame(self, snapshot: CurvesSeen, log: bool) -> float:
         """Leave room around the lines, so that marks at the ends and a flat line are seen; return half of it, in steps."""
-        drawn = [line_of(run.points, self.metric, log=log) for run in seen.runs]
-        steps = [float(point.step) for run in seen.runs for point in run.points] + [float(mark.step) for mark in seen.marks]
-        values = [value for line in drawn for value in line[1]]
+        lines = [line_of(run.points, self.metric, log=log) for run in snapshot.runs]
+        steps = [float(point.step) for run in snapshot.runs for point in run.points] + [float(mark.step) for mark in snapshot.marks]
+        values = [value for line in lines for value in line[1]]
         for ends, limit in ((steps, self.plot.set_xlimits), (values, self.plot.set_ylimits)):
             low, high = min(ends, default=0.0), max(ends, default=1.0)
             room = 0.04 * (high - low) or 0.1 * abs(high) or 1.0
@@ -202,25 +202,25 @@ class Curve(Vertical):
         elif steps:
             self.plot.plot(steps, values, line_style=colour, hires_mode=HiResMode.BRAILLE)
 
-    def _told(self, seen: CurvesSeen, log: bool) -> Content:
+    def _told(self, snapshot: CurvesSeen, log: bool) -> Content:
         name = TITLES[self.metric]
-        if not seen.has(self.metric):
+        if not snapshot.has(self.metric):
             return Content.from_markup("[b]$name[/b]  [$foreground 60%]not logged[/]", name=line(name))
         title = Content.from_markup("[b]$name[/b][$foreground 60%]$scale[/]", name=line(name), scale=" (log scale)" if log else "")
-        last = _last([point for run in seen.runs for point in run.points], self.metric)
-        crosses = sum(len(not_numbers(run.points, self.metric)) for run in seen.runs)
+        last = _last([point for run in snapshot.runs for point in run.points], self.metric)
+        crosses = sum(len(not_numbers(run.points, self.metric)) for run in snapshot.runs)
         more = [Content.from_markup("[$foreground 60%]$text[/]", text=line(last))]
         more += [Content.from_markup("[$error]× $count not a number[/]", count=line(str(crosses)))] if crosses else []
         return Content("  ").join([title, *more])
 
     def _colour(self, name: str) -> str:
-        found = self.app.theme_variables.get(name, "")
-        return found if found.startswith("#") else "white"
+        colour = self.app.theme_variables.get(name, "")
+        return colour if colour.startswith("#") else "white"
 
 
 def _last(points: Sequence[MetricPoint], metric: str) -> str:
-    known = [(point.step, value) for point in points if (value := getattr(point, metric)) is not None]
-    return f"{known[-1][1]:.4g} at step {known[-1][0]:,}" if known else ""
+    values = [(point.step, value) for point in points if (value := getattr(point, metric)) is not None]
+    return f"{values[-1][1]:.4g} at step {values[-1][0]:,}" if values else ""
 
 
 # A plot of curves, with the keys that move it.

@@ -20,37 +20,37 @@ class EvidenceView(Openable):
     def __init__(self) -> None:
         super().__init__(left=12)
 
-    def tell(self, seen: IncidentSeen) -> None:
+    def tell(self, snapshot: IncidentSeen) -> None:
         """Show it."""
-        self.show(list(evidence_items(seen)))
+        self.show(list(evidence_items(snapshot)))
 
 
-def evidence_items(seen: IncidentSeen) -> Iterator[Item]:
+def evidence_items(snapshot: IncidentSeen) -> Iterator[Item]:
     """Yield the evidence and the readings of the playbook. Keys: `evidence:ID`, `call:ID`."""
-    if not seen.evidence:
+    if not snapshot.evidence:
         yield heading("No evidence yet")
     else:
-        yield heading(f"Evidence ({len(seen.evidence)})")
-    for one in seen.evidence:
-        yield _fact(one, seen)
-    looks = [one for one in seen.calls if one.risk is Risk.READ and one.call.step is not None]
+        yield heading(f"Evidence ({len(snapshot.evidence)})")
+    for record in snapshot.evidence:
+        yield _fact(record, snapshot)
+    looks = [record for record in snapshot.calls if record.risk is Risk.READ and record.call.step is not None]
     if looks:
         yield heading(f"What the playbook looked at ({len(looks)})")
     for look in looks:
         text = value_text(look)
         head = (Part(look.call.step or "", "bold"), Part(f"  {look.call.tool}", "dim"))
-        yield item(f"call:{look.call.id}", Part(clock(look.call.at, seen.at), "dim"), head, *_folded(text))
+        yield item(f"call:{look.call.id}", Part(clock(look.call.at, snapshot.at), "dim"), head, *_folded(text))
 
 
-def _fact(one: Evidence, seen: IncidentSeen) -> Item:
-    unknown = one.facts.get("known") is False
-    count = readable(one.text).count("\n") + 1
+def _fact(evidence: Evidence, snapshot: IncidentSeen) -> Item:
+    unknown = evidence.facts.get("known") is False
+    count = readable(evidence.text).count("\n") + 1
     head = (
-        Part(f"#{one.id} ", "dim"),
-        Part(one.source, "bold warning" if unknown else "bold"),
+        Part(f"#{evidence.id} ", "dim"),
+        Part(evidence.source, "bold warning" if unknown else "bold"),
         Part(f"  {count:,} line{'s' * (count != 1)}", "dim"),
     )
-    return item(f"evidence:{one.id}", Part(clock(one.at, seen.at), "dim"), head, *_folded(readable(one.text)))
+    return item(f"evidence:{evidence.id}", Part(clock(evidence.at, snapshot.at), "dim"), head, *_folded(readable(evidence.text)))
 
 
 def readable(text: str) -> str:
@@ -70,15 +70,15 @@ def _folded(text: str) -> list[Part]:
     """Return the first lines of a text, each cut, and how many are left."""
     lines = [line for line in text.splitlines() if line.strip()]
     shown = [Part(f"{line[:239]}…" if len(line) > 240 else line, "dim") for line in lines[:SHOWN_LINES]]
-    left = len(lines) - len(shown)
-    return [*shown, Part(f"… {left:,} more line{'s' * (left != 1)}: Enter", "accent")] if left else shown
+    remaining = len(lines) - len(shown)
+    return [*shown, Part(f"… {remaining:,} more line{'s' * (remaining != 1)}: Enter", "accent")] if remaining else shown
 
 
-def value_text(one: SeenCall) -> str:
+def value_text(seen_call: SeenCall) -> str:
     """Return what a call returned, as text for people."""
-    outcome = one.outcome
+    outcome = seen_call.outcome
     if outcome is None:
-        return f"{one.call.status}: nothing is known of its outcome"
+        return f"{seen_call.call.status}: nothing is known of its outcome"
     if not outcome.ok:
         return f"failed: {outcome.error}"
     if isinstance(outcome.value, str):

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
-from assistant.agent.answer import Answer, Kind, Source
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource
 from assistant.display import block, line
 from assistant.tui.messages import OpenIncident
 from assistant.tui.widgets.looked import Looked
@@ -29,9 +29,9 @@ _CITED = re.compile(r"\[(\d{1,4})\]")
 class Exchange(Vertical):
     """What was said, what was looked at for it, what came back; in that order."""
 
-    def __init__(self, number: int, said: str) -> None:
+    def __init__(self, number: int, text: str) -> None:
         super().__init__()
-        self.number, self.text = number, said
+        self.number, self.text = number, text
         self.waits = False
         """Whether an answer is awaited."""
         self._began = 0.0
@@ -60,7 +60,7 @@ class Exchange(Vertical):
         self.waits = False
         self._thinking.remove_class("-shown")
 
-    async def looked(self, source: Source, took_s: float | None = None) -> None:
+    async def looked(self, source: AnswerSource, took_s: float | None = None) -> None:
         """Show a reading call."""
         await self.mount(Looked(source, took_s), before=self._thinking)
 
@@ -71,10 +71,10 @@ class Exchange(Vertical):
     async def told(self, answer: Answer) -> None:
         """Show the answer, and the sources of it that were not seen being read."""
         self._ends()
-        seen = {one.source.number for one in self.query(Looked)}
-        wanted = {int(number) for number in _CITED.findall(answer.text)}
+        numbers_shown = {looked.source.number for looked in self.query(Looked)}
+        cited_numbers = {int(number) for number in _CITED.findall(answer.text)}
         for source in answer.sources:
-            if source.number not in seen and (source.number in wanted or not seen):
+            if source.number not in numbers_shown and (source.number in cited_numbers or not numbers_shown):
                 await self.looked(source)
         await self.reply.answered(answer)
 
@@ -95,16 +95,16 @@ class Exchange(Vertical):
 
     def settled(self, approval: int, text: str) -> bool:
         """Say what came of a proposal; tell whether it was one of these."""
-        mine = [card for card in self.query(ProposalCard) if card.proposal.approval == approval]
-        for card in mine:
+        cards = [card for card in self.query(ProposalCard) if card.proposal.approval == approval]
+        for card in cards:
             card.settled(text)
-        return bool(mine)
+        return bool(cards)
 
     def open_source(self, number: int) -> bool:
         """Unfold a source; tell whether it is here."""
-        for one in self.query(Looked):
-            if one.source.number == number:
-                one.open()
+        for reading in self.query(Looked):
+            if reading.source.number == number:
+                reading.open()
                 return True
         return False
 
@@ -164,7 +164,7 @@ def _parts(answer: Answer) -> list[Widget]:
     if answer.options:
         parts.append(Options(answer.options))
     parts += [ProposalCard(one) for one in answer.proposals]
-    if answer.kind is Kind.REFUSED and not answer.proposals:
+    if answer.kind is AnswerKind.REFUSED and not answer.proposals:
         parts.append(Static("Refused.", classes="note"))
     if answer.evidence or answer.incidents:
         parts.append(Rests(answer))

@@ -27,12 +27,12 @@ class HappenedPanel(Panel):
         super().__init__()
         self._incidents: dict[str, int] = {}
 
-    def store_read(self, seen: StoreSeen | None) -> None:
+    def store_read(self, snapshot: StoreSeen | None) -> None:
         """Show the rows."""
-        if seen is not None:
-            self._incidents = {str(row.id): row.incident for row in seen.happened if row.incident is not None}
-            self.table.show([row_of(row, seen.at) for row in seen.happened])
-            self.count(len(seen.happened))
+        if snapshot is not None:
+            self._incidents = {str(row.id): row.incident for row in snapshot.happened if row.incident is not None}
+            self.table.show([row_of(row, snapshot.at) for row in snapshot.happened])
+            self.count(len(snapshot.happened))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the incident that the row is about."""

@@ -24,49 +24,53 @@ def tint(name: str) -> str:
     return "$foreground 60%" if name == "text-muted" else f"${name}"
 
 
-def incident_head(seen: IncidentSeen) -> list[Content]:
+def incident_head(snapshot: IncidentSeen) -> list[Content]:
     """Return the head of an incident."""
-    one, found = seen.incident, seen.diagnosis
-    look = INCIDENTS[one.state]
-    since = one.failed_at or one.opened
-    first = [said(f"{look.sign} {one.state}", f"bold {tint(look.colour)}"), said(f"incident {one.id}", "bold"), said(about(one))]
-    first += [said(f"{age(since, seen.at)} ago", "$foreground 60%")]
-    if seen.approvals:
+    incident, diagnosis = snapshot.incident, snapshot.diagnosis
+    look = INCIDENTS[incident.state]
+    since = incident.failed_at or incident.opened
+    first = [
+        said(f"{look.sign} {incident.state}", f"bold {tint(look.colour)}"),
+        said(f"incident {incident.id}", "bold"),
+        said(about(incident)),
+    ]
+    first += [said(f"{age(since, snapshot.at)} ago", "$foreground 60%")]
+    if snapshot.approvals:
         first.append(said("waits for you: press a", "bold $accent"))
-    second = [said(f"noticed as {one.kind}, not diagnosed yet", "$foreground 60%")]
-    if found is not None:
-        sure = f"{found.confidence:.2f} sure · {found.category} · {str(found.action).replace('_', ' ')}"
-        second = [said(found.reason, "bold $primary"), said(sure)]
-        if found.faulty_nodes:
-            second.append(said(f"to blame: {folded(found.faulty_nodes)}", "$error"))
-    return [GAP.join(first), GAP.join(second), said(" · ".join(_held(one, seen)), "$foreground 60%")]
+    second = [said(f"noticed as {incident.kind}, not diagnosed yet", "$foreground 60%")]
+    if diagnosis is not None:
+        sure = f"{diagnosis.confidence:.2f} sure · {diagnosis.category} · {str(diagnosis.action).replace('_', ' ')}"
+        second = [said(diagnosis.reason, "bold $primary"), said(sure)]
+        if diagnosis.faulty_nodes:
+            second.append(said(f"to blame: {folded(diagnosis.faulty_nodes)}", "$error"))
+    return [GAP.join(first), GAP.join(second), said(" · ".join(_held(incident, snapshot)), "$foreground 60%")]
 
 
-def _held(one: Incident, seen: IncidentSeen) -> list[str]:
-    told = [f"opened {clock(one.opened, seen.at)}"]
-    if one.closed is not None:
-        told.append(f"ended {clock(one.closed, seen.at)}")
-    if one.owner:
-        until = f", {age(one.lease_until, seen.at)} left" if one.lease_until is not None else ""
-        told.append(f"held by {one.owner}{until}")
-    elif not one.state.ended:
-        told.append("nobody works on it now")
-    if one.playbook:
-        told.append(f"playbook {one.playbook}")
-    if one.parent is not None:
-        told.append(f"restart of incident {one.parent}")
-    if seen.job is not None:
-        told.append(f"job {seen.job.id} {seen.job.state}")
-    elif seen.job_unknown:
-        told.append("job unknown now")
-    return told
+def _held(incident: Incident, snapshot: IncidentSeen) -> list[str]:
+    facts = [f"opened {clock(incident.opened, snapshot.at)}"]
+    if incident.closed is not None:
+        facts.append(f"ended {clock(incident.closed, snapshot.at)}")
+    if incident.owner:
+        lease_end = f", {age(incident.lease_until, snapshot.at)} left" if incident.lease_until is not None else ""
+        facts.append(f"held by {incident.owner}{lease_end}")
+    elif not incident.state.ended:
+        facts.append("nobody works on it now")
+    if incident.playbook:
+        facts.append(f"playbook {incident.playbook}")
+    if incident.parent is not None:
+        facts.append(f"restart of incident {incident.parent}")
+    if snapshot.job is not None:
+        facts.append(f"job {snapshot.job.id} {snapshot.job.state}")
+    elif snapshot.job_unknown:
+        facts.append("job unknown now")
+    return facts
 
 
-def job_head(seen: JobSeen) -> list[Content]:
+def job_head(snapshot: JobSeen) -> list[Content]:
     """Return the head of a job."""
-    job = seen.job
+    job = snapshot.job
     if job is None:
-        return [said(f"? job {seen.id}", "bold $warning"), said(seen.unknown), Content("")]
+        return [said(f"? job {snapshot.id}", "bold $warning"), said(snapshot.unknown), Content("")]
     look = JOBS[job.state]
     first = [said(f"{look.sign} {job.state}", f"bold {tint(look.colour)}"), said(f"job {job.id}", "bold"), said(job.name)]
     first += [said(text, "$foreground 60%") for text in (job.user, job.partition, job.reason) if text]
@@ -74,7 +78,7 @@ def job_head(seen: JobSeen) -> list[Content]:
     ended += f", signal {job.signal}" if job.signal else ""
     nodes = f"{len(job.nodes)} nodes: {folded(job.nodes, 6)}" if job.nodes else "no nodes"
     times = [
-        f"{word} {clock(at, seen.at)} ({age(at, seen.at)} ago)"
+        f"{word} {clock(at, snapshot.at)} ({age(at, snapshot.at)} ago)"
         for word, at in (("submitted", job.submitted), ("started", job.started), ("ended", job.ended))
         if at is not None
     ]
@@ -84,30 +88,30 @@ def job_head(seen: JobSeen) -> list[Content]:
     return [GAP.join(first), said(f"{nodes} · {log}"), said(facts, "$foreground 60%")]
 
 
-def nodes_head(seen: NodesSeen, names: str) -> list[Content]:
+def nodes_head(snapshot: NodesSeen, names: str) -> list[Content]:
     """Return the head of some nodes."""
-    states = Counter(one.node.state if one.node is not None else NodeState.UNKNOWN for one in seen.nodes)
-    count = len(seen.nodes)
+    states = Counter(node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN for node_seen in snapshot.nodes)
+    count = len(snapshot.nodes)
     first = [said(names, "bold"), said(f"{count:,} nodes" if count != 1 else "", "$foreground 60%")]
     first += [said(f"{NODES[state].sign} {number:,} {state}", tint(NODES[state].colour)) for state, number in states.most_common()]
-    if seen.unknown:
-        return [GAP.join(first), said(seen.unknown, "$warning")]
+    if snapshot.unknown:
+        return [GAP.join(first), said(snapshot.unknown, "$warning")]
     if count != 1:
         return [GAP.join(first)]
-    return [GAP.join(first), *_one(seen)]
+    return [GAP.join(first), *_one(snapshot)]
 
 
-def _one(seen: NodesSeen) -> list[Content]:
-    one = seen.nodes[0]
-    if one.node is None:
+def _one(snapshot: NodesSeen) -> list[Content]:
+    node_seen = snapshot.nodes[0]
+    if node_seen.node is None:
         return [said("The scheduler knows no node of this name.", "$warning")]
-    told = [part for part in (one.node.partition, ", ".join(one.node.features)) if part]
-    told.append(f"runs job {', '.join(one.node.jobs)}" if one.node.jobs else "runs no job")
-    reason = one.node.reason
-    if one.lease is not None:
-        until = f"until {clock(one.lease.until, seen.at)}" if one.lease.until is not None else "without an end"
-        gone = " (has run out)" if one.lease.expired(seen.at) else ""
-        reason = f"our cordon {until}{gone}, by {one.lease.by}: {one.lease.why}"
+    facts = [part for part in (node_seen.node.partition, ", ".join(node_seen.node.features)) if part]
+    facts.append(f"runs job {', '.join(node_seen.node.jobs)}" if node_seen.node.jobs else "runs no job")
+    reason = node_seen.node.reason
+    if node_seen.lease is not None:
+        lease_end = f"until {clock(node_seen.lease.until, snapshot.at)}" if node_seen.lease.until is not None else "without an end"
+        expiry = " (has run out)" if node_seen.lease.expired(snapshot.at) else ""
+        reason = f"our cordon {lease_end}{expiry}, by {node_seen.lease.by}: {node_seen.lease.why}"
     elif reason:
         reason = f"somebody else set it aside: {reason}"
-    return [said(" · ".join(told), "$foreground 60%"), said(reason, "$warning")]
+    return [said(" · ".join(facts), "$foreground 60%"), said(reason, "$warning")]

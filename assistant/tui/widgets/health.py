@@ -38,19 +38,19 @@ class HealthTable(Vertical):
         self.note.update(f"Asking the probes on {nodes:,} node{'s' * (nodes != 1)}…")
         self.add_class("-busy")
 
-    def tell(self, seen: HealthSeen) -> None:
+    def tell(self, snapshot: HealthSeen) -> None:
         """Show what they said."""
         self.busy = False
         self.remove_class("-busy")
-        self.note.update(line(f"Unknown: {seen.trouble}" if seen.trouble else _summary(seen)))
-        self.table.show([_row(number, row) for number, row in enumerate(seen.rows)])
+        self.note.update(line(f"Unknown: {snapshot.trouble}" if snapshot.trouble else _summary(snapshot)))
+        self.table.show([_row(number, row) for number, row in enumerate(snapshot.rows)])
         self.table.focus()
 
 
-def _summary(seen: HealthSeen) -> str:
-    counts = Counter(row.status for row in seen.rows)
+def _summary(snapshot: HealthSeen) -> str:
+    counts = Counter(row.status for row in snapshot.rows)
     told = ", ".join(f"{counts[status]:,} {status}" for status in ("critical", "warning", "unknown", "ok") if counts[status])
-    faulty = f"must be taken out: {folded(seen.faulty)}" if seen.faulty else "no node has to be taken out"
+    faulty = f"must be taken out: {folded(snapshot.faulty)}" if snapshot.faulty else "no node has to be taken out"
     return f"{told}; {faulty}"
 
 

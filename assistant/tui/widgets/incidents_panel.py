@@ -23,12 +23,12 @@ class IncidentsPanel(Panel):
     NAME, TITLE, CALM = "incidents", "Incidents", "Nothing is wrong."
     COLUMNS = ("", "id", "what", "state", "reason", "since", "by")
 
-    def store_read(self, seen: StoreSeen | None) -> None:
+    def store_read(self, snapshot: StoreSeen | None) -> None:
         """Show the incidents."""
-        if seen is not None:
-            self.table.show([row_of(one, seen.at) for one in seen.incidents])
-            self.count(len(seen.incidents))
-            self.set_class(seen.unfinished > 0, "-alarming")
+        if snapshot is not None:
+            self.table.show([row_of(one, snapshot.at) for one in snapshot.incidents])
+            self.count(len(snapshot.incidents))
+            self.set_class(snapshot.unfinished > 0, "-alarming")
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the incident."""
@@ -36,12 +36,12 @@ class IncidentsPanel(Panel):
         self.post_message(OpenIncident(int(str(event.row_key.value))))
 
 
-def row_of(seen: SeenIncident, now: datetime) -> Row:
+def row_of(snapshot: SeenIncident, now: datetime) -> Row:
     """Return an incident as a row."""
-    one = seen.incident
+    one = snapshot.incident
     look = INCIDENTS[one.state]
     dim = "text-muted" if one.state.ended and look.colour != "error" else ""
-    state = f"{one.state} ({seen.waits})" if seen.waits else str(one.state)
+    state = f"{one.state} ({snapshot.waits})" if snapshot.waits else str(one.state)
     holder = (one.owner or "").partition("@")[0]
     return Row(
         str(one.id),
@@ -50,7 +50,7 @@ def row_of(seen: SeenIncident, now: datetime) -> Row:
             Cell(str(one.id), dim),
             Cell(short(about(one), 18), dim),
             Cell(state, look.colour),
-            Cell(short(seen.reason or one.kind, 20), dim),
+            Cell(short(snapshot.reason or one.kind, 20), dim),
             Cell(age(one.failed_at or one.opened, now), dim),
             Cell(short(holder, 12), "text-muted"),
         ),

@@ -27,8 +27,8 @@ class KillSwitchBanner(Static):
         """Follow the kill switch."""
         self.watch(self.app, "kill_switch", self._show)
 
-    def _show(self, seen: KillSwitchSeen | None) -> None:
-        if seen is not None:
-            note = f"{seen.note} · " if seen.note else ""
-            self.update(Content(short(f"■ STOPPED, nothing is changed · {note}{seen.path} · /stop --lift", MOST_CHARACTERS)))
-        self.set_class(seen is not None, "-set")
+    def _show(self, snapshot: KillSwitchSeen | None) -> None:
+        if snapshot is not None:
+            note = f"{snapshot.note} · " if snapshot.note else ""
+            self.update(Content(short(f"■ STOPPED, nothing is changed · {note}{snapshot.path} · /stop --lift", MOST_CHARACTERS)))
+        self.set_class(snapshot is not None, "-set")

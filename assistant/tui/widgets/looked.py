@@ -7,7 +7,7 @@ import json
 from textual.content import Content
 from textual.widgets import Collapsible
 
-from assistant.agent.answer import Source
+from assistant.agent.answer import AnswerSource
 from assistant.display import line
 from assistant.tui.widgets.plain import MUTED, Plain
 from assistant.tui.words import short
@@ -18,7 +18,7 @@ MOST_LINES = 24
 class Looked(Collapsible):
     """Folded until somebody wants to see the evidence, which is laid out only then."""
 
-    def __init__(self, source: Source, took_s: float | None = None) -> None:
+    def __init__(self, source: AnswerSource, took_s: float | None = None) -> None:
         """Show a call.
 
         Args:
@@ -42,7 +42,7 @@ class Looked(Collapsible):
             inner.mount(Plain(evidence(self.source), most=MOST_LINES, classes="evidence"))
 
 
-def evidence(source: Source) -> str:
+def evidence(source: AnswerSource) -> str:
     """Return what a call returned, as a person reads it."""
     if source.error:
         return f"It did not work: {source.error}"
@@ -51,7 +51,7 @@ def evidence(source: Source) -> str:
     return json.dumps(source.value, ensure_ascii=False, indent=2, default=str)
 
 
-def _label(source: Source, took_s: float | None) -> Content:
+def _label(source: AnswerSource, took_s: float | None) -> Content:
     took = "" if took_s is None else f" · {took_s * 1000:.0f} ms" if took_s < 1 else f" · {took_s:.1f} s"
     failed = " · did not work" if source.error else ""
     number = Content.styled(line(f"[{source.number}] "), "$primary")

@@ -46,8 +46,8 @@ def heading(text: str) -> Item:
 
 def item(key: str, left: Part | str, *lines: Part | str | tuple[Part, ...]) -> Item:
     """Return an item; a line of nothing is left out."""
-    told = [line if isinstance(line, tuple) and not isinstance(line, Part) else (_part(line),) for line in lines]
-    return Item(key, _part(left), tuple(line for line in told if any(part.text for part in line)))
+    parts_of_lines = [line if isinstance(line, tuple) and not isinstance(line, Part) else (_part(line),) for line in lines]
+    return Item(key, _part(left), tuple(line for line in parts_of_lines if any(part.text for part in line)))
 
 
 def _part(text: Part | str) -> Part:
@@ -85,8 +85,8 @@ class Openable(OptionList):
             return
         at, top = self.key_at_cursor, self.scroll_y
         self._items, self._drawn_in = tuple(items), self._drawn_for
-        self.set_options(self._option(one, number) for number, one in enumerate(items))
-        keys = [one.key for one in items]
+        self.set_options(self._option(entry, number) for number, entry in enumerate(items))
+        keys = [entry.key for entry in items]
         if at and at in keys:
             self.highlighted = keys.index(at)
             self.scroll_to(y=top, animate=False, force=True)
@@ -115,14 +115,14 @@ class Openable(OptionList):
         if self.key_at_cursor:
             self.post_message(self.Chosen(self.key_at_cursor))
 
-    def _option(self, one: Item, number: int) -> Option:
-        if not one.key:
+    def _option(self, entry: Item, number: int) -> Option:
+        if not entry.key:
             room = Text("\n" if number and self._drawn_for[1] else "")
-            return Option(room + self._text((one.left,)), disabled=True)
+            return Option(room + self._text((entry.left,)), disabled=True)
         grid = Table.grid(padding=(0, 1), expand=True)
         grid.add_column(width=self._drawn_for[2], no_wrap=True, overflow="ellipsis")
         grid.add_column(ratio=1)
-        grid.add_row(self._text((one.left,)), Text("\n").join(self._text(line) for line in one.lines))
+        grid.add_row(self._text((entry.left,)), Text("\n").join(self._text(line) for line in entry.lines))
         return Option(grid, id=f"item-{number}")
 
     def _text(self, parts: tuple[Part, ...]) -> Text:
@@ -133,5 +133,5 @@ class Openable(OptionList):
 
     def _style(self, look: str) -> str:
         variables = self.app.theme_variables
-        found = (variables.get(word, "") if word in variables else word for word in look.split())
-        return " ".join(word for word in found if word.startswith("#") or word in ("bold", "dim", "italic"))
+        words = (variables.get(word, "") if word in variables else word for word in look.split())
+        return " ".join(word for word in words if word.startswith("#") or word in ("bold", "dim", "italic"))

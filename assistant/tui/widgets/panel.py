@@ -72,10 +72,10 @@ class Panel(Vertical):
         """What gets the focus."""
         return self.table
 
-    def store_read(self, seen: StoreSeen | None) -> None:
+    def store_read(self, snapshot: StoreSeen | None) -> None:
         """Show what the store says; panels about the store do."""
 
-    def cluster_read(self, seen: ClusterSeen | None) -> None:
+    def cluster_read(self, snapshot: ClusterSeen | None) -> None:
         """Show what the scheduler says; panels about the cluster do."""
 
     def count(self, shown: int, *, of: int | None = None, calm: str = "") -> None:
@@ -97,18 +97,18 @@ class JobsPanel(Panel):
     NAME, TITLE, CALM = "jobs", "Jobs", "No jobs."
     COLUMNS = ("", "job", "name", "state", "for", "nodes")
 
-    def cluster_read(self, seen: ClusterSeen | None) -> None:
+    def cluster_read(self, snapshot: ClusterSeen | None) -> None:
         """Show the jobs."""
-        if seen is None:
+        if snapshot is None:
             return
-        if seen.at is None:
-            self.count(0, calm=f"The scheduler does not answer: {short(seen.trouble, 200)}" if seen.trouble else "Asking…")
+        if snapshot.at is None:
+            self.count(0, calm=f"The scheduler does not answer: {short(snapshot.trouble, 200)}" if snapshot.trouble else "Asking…")
             return
-        chosen = seen.foremost[:MOST]
-        self.table.show([row_of(job, seen.at) for job in chosen])
-        self.count(len(chosen), of=len(seen.jobs))
-        self.set_class(bool(seen.trouble), "-stale")
-        stale = f" · as of {clock(seen.at, self.app.desk.now())}: no answer since" if seen.trouble else ""  # type: ignore[attr-defined]
+        chosen = snapshot.foremost[:MOST]
+        self.table.show([row_of(job, snapshot.at) for job in chosen])
+        self.count(len(chosen), of=len(snapshot.jobs))
+        self.set_class(bool(snapshot.trouble), "-stale")
+        stale = f" · as of {clock(snapshot.at, self.app.desk.now())}: no answer since" if snapshot.trouble else ""  # type: ignore[attr-defined]
         self.border_title = Content(line(f"{self.TITLE}{stale}"))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -165,14 +165,14 @@ class NodesPanel(Panel):
         super().on_mount()
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw(self._groups))
 
-    def cluster_read(self, seen: ClusterSeen | None) -> None:
+    def cluster_read(self, snapshot: ClusterSeen | None) -> None:
         """Show the nodes."""
-        if seen is None or seen.at is None:
+        if snapshot is None or snapshot.at is None:
             return
-        if seen.groups != self._groups:
-            self._draw(seen.groups)
-        self.count(len(seen.nodes))
-        self.set_class(bool(seen.trouble), "-stale")
+        if snapshot.groups != self._groups:
+            self._draw(snapshot.groups)
+        self.count(len(snapshot.nodes))
+        self.set_class(bool(snapshot.trouble), "-stale")
 
     def _draw(self, groups: Mapping[tuple[NodeState, str], tuple[str, ...]]) -> None:
         opened = {str(line.data) for line in self.branches.root.children if line.is_expanded}

@@ -25,9 +25,9 @@ class PlaybookView(Openable):
     def __init__(self) -> None:
         super().__init__(left=16)
 
-    def tell(self, seen: IncidentSeen) -> None:
+    def tell(self, snapshot: IncidentSeen) -> None:
         """Show it."""
-        self.show(list(playbook_items(seen.play)))
+        self.show(list(playbook_items(snapshot.play)))
 
 
 def playbook_items(play: Play) -> Iterator[Item]:

@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 
 from assistant.agent.wording import MOST_CHARACTERS
 from assistant.display import removed
-from assistant.tui.slash import Known, Offer, Takes, offers
+from assistant.tui.slash import ArgumentValue, CompletionOffer, Takes, offers
 from assistant.tui.widgets.plain import MUTED
 from assistant.tui.words import short
 
@@ -23,7 +23,7 @@ TWICE_S = 1.0
 """Seconds within which a second Esc counts with the first."""
 
 
-def nothing_known(_: Takes) -> Iterable[Known]:
+def nothing_known(_: Takes) -> Iterable[ArgumentValue]:
     """Return that nothing exists by which an argument may be completed."""
     return ()
 
@@ -69,7 +69,7 @@ class Prompt(TextArea):
         for key in ("f6", "f7"):
             self._bindings.key_to_bindings.pop(key, None)
         self.completion = completion
-        self.known: Callable[[Takes], Iterable[Known]] = nothing_known
+        self.known: Callable[[Takes], Iterable[ArgumentValue]] = nothing_known
         """Tells what exists, for completion."""
         self.history_lines: list[str] = []
         """What was typed before, oldest first."""
@@ -219,13 +219,13 @@ class Completion(OptionList):
     class Taken(Message):
         """The person clicked one."""
 
-        def __init__(self, offer: Offer) -> None:
+        def __init__(self, offer: CompletionOffer) -> None:
             super().__init__()
             self.offer = offer
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
-        self.offers: list[Offer] = []
+        self.offers: list[CompletionOffer] = []
         self.moved = False
         """Whether the person went to one of them."""
 
@@ -235,11 +235,11 @@ class Completion(OptionList):
         return bool(self.offers)
 
     @property
-    def chosen(self) -> Offer | None:
+    def chosen(self) -> CompletionOffer | None:
         """What the cursor is on."""
         return self.offers[self.highlighted or 0] if self.offers else None
 
-    def show(self, offers: Sequence[Offer]) -> None:
+    def show(self, offers: Sequence[CompletionOffer]) -> None:
         """Show these; nothing when there are none."""
         if list(offers) == self.offers:
             return
@@ -262,5 +262,5 @@ class Completion(OptionList):
         self.post_message(self.Taken(self.offers[event.option_index]))
 
 
-def _row(offer: Offer, width: int) -> Content:
+def _row(offer: CompletionOffer, width: int) -> Content:
     return Content(f"{short(offer.shown, 30):<{width}}  ") + Content.styled(short(offer.about, 120), MUTED)

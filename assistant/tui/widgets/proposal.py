@@ -63,17 +63,17 @@ class ProposalCard(Vertical):
         self.border_subtitle = Content(line(text, 60))
         self.add_class("-over")
 
-    def _seen(self, seen: StoreSeen | None) -> None:
-        if seen is None or self.came:
+    def _seen(self, snapshot: StoreSeen | None) -> None:
+        if snapshot is None or self.came:
             return
-        found = next((one for one in seen.approvals if one.approval.id == self.proposal.approval), None)
+        found = next((one for one in snapshot.approvals if one.approval.id == self.proposal.approval), None)
         if found is not None:
             self._waited = True
             # the stored command, which is the one that would run: not the agent's draft of it
             self._change.update(Content.styled(unambiguous(found.command), "bold"))
-            self._facts.update(_facts(found, seen))
+            self._facts.update(_facts(found, snapshot))
         elif self._waited:
-            self.settled(_answer_of(self.proposal, seen))
+            self.settled(_answer_of(self.proposal, snapshot))
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Lead to the question, to the reason of a no, or fold it away."""
@@ -89,14 +89,14 @@ class ProposalCard(Vertical):
             self.border_subtitle = Content(line(f"/approve {approval} when you are ready"))
 
 
-def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
+def _facts(found: SeenApproval, approval: StoreSeen) -> Content:
     risk, colour = RISKS[found.risk]
     facts = (
         ("why", found.call.why or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
         ("undo", found.undo or "cannot be undone", ""),
         ("asks", f"{found.call.by}; {found.approval.rule}", MUTED),
-        ("left", f"{age(found.approval.expires, seen.at)}, then it lapses", MUTED),
+        ("left", f"{age(found.approval.expires, approval.at)}, then it lapses", MUTED),
         ("digest", found.digest, MUTED),
     )
     lines = [
@@ -105,9 +105,9 @@ def _facts(found: SeenApproval, seen: StoreSeen) -> Content:
     return Content("\n").join(lines)
 
 
-def _answer_of(proposal: Proposal, seen: StoreSeen) -> str:
+def _answer_of(proposal: Proposal, approval: StoreSeen) -> str:
     """Return who answered, by the audit as far as it is seen."""
-    for row in seen.happened:
+    for row in approval.happened:
         if row.what == "approval.answered" and row.preview == proposal.preview:
             return f"{row.outcome or 'answered'} by {row.by}"
     return "answered, or lapsed"

@@ -64,22 +64,22 @@ class Rows(DataTable[Text]):
 
     def show(self, rows: Sequence[Row]) -> None:
         """Show these records in this order."""
-        wanted = {row.key: row for row in rows}
-        same_order = [key for key in self._shown if key in wanted] == [row.key for row in rows if row.key in self._shown]
-        appended = list(wanted)[: len(self._shown)] == list(self._shown)
-        if self._drawn_in == self.app.theme and (list(wanted) == list(self._shown) or (same_order and appended)):
-            self._change(wanted)
+        rows_by_key = {row.key: row for row in rows}
+        same_order = [key for key in self._shown if key in rows_by_key] == [row.key for row in rows if row.key in self._shown]
+        appended = list(rows_by_key)[: len(self._shown)] == list(self._shown)
+        if self._drawn_in == self.app.theme and (list(rows_by_key) == list(self._shown) or (same_order and appended)):
+            self._change(rows_by_key)
         else:
             self._draw_anew(rows)
-        self._shown, self._drawn_in = wanted, self.app.theme
+        self._shown, self._drawn_in = rows_by_key, self.app.theme
 
-    def _change(self, wanted: dict[str, Row]) -> None:
-        for key, row in wanted.items():
+    def _change(self, rows_by_key: dict[str, Row]) -> None:
+        for key, row in rows_by_key.items():
             if key not in self._shown:
                 self.add_row(*self._drawn(row), key=key)
             elif row != self._shown[key]:
-                for place, (cell, before) in enumerate(zip(row.cells, self._shown[key].cells, strict=True)):
-                    if cell != before:
+                for place, (cell, old_cell) in enumerate(zip(row.cells, self._shown[key].cells, strict=True)):
+                    if cell != old_cell:
                         self.update_cell(key, str(place), self._text(cell), update_width=True)
 
     def _draw_anew(self, rows: Sequence[Row]) -> None:
@@ -126,20 +126,29 @@ class CheckpointsTable(Vertical):
         yield self.note
         yield self.table
 
-    def tell(self, seen: CheckpointsSeen, now: datetime) -> None:
+    def tell(self, snapshot: CheckpointsSeen, now: datetime) -> None:
         """Show them."""
-        nothing = "" if seen.found else "No checkpoints. "
-        self.note.update(f"{nothing}{line(seen.note)}")
-        self.table.show([_row(one, now) for one in reversed(seen.found)])
-        self.table.set_class(not seen.found, "-hidden")
+        nothing = "" if snapshot.found else "No checkpoints. "
+        self.note.update(f"{nothing}{line(snapshot.note)}")
+        self.table.show([_row(checkpoint, now) for checkpoint in reversed(snapshot.found)])
+        self.table.set_class(not snapshot.found, "-hidden")
 
 
-def _row(one: SeenCheckpoint, now: datetime) -> Row:
-    sign = Cell("✗", "error") if one.problems else Cell("✓", "success")
-    problems = Cell(short("; ".join(one.problems), 160), "error") if one.problems else Cell("healthy", "success")
-    saved = f"{age(one.saved_at, now)} ago" if one.saved_at is not None else "?"
+def _row(checkpoint: SeenCheckpoint, now: datetime) -> Row:
+    sign = Cell("✗", "error") if checkpoint.problems else Cell("✓", "success")
+    problems = Cell(short("; ".join(checkpoint.problems), 160), "error") if checkpoint.problems else Cell("healthy", "success")
+    saved = f"{age(checkpoint.saved_at, now)} ago" if checkpoint.saved_at is not None else "?"
     return Row(
-        one.path, (sign, f"{one.step:,}", saved, size(one.size_bytes), one.format, short(PurePath(one.path).name, 40), problems)
+        checkpoint.path,
+        (
+            sign,
+            f"{checkpoint.step:,}",
+            saved,
+            size(checkpoint.size_bytes),
+            checkpoint.format,
+            short(PurePath(checkpoint.path).name, 40),
+            problems,
+        ),
     )
 
 
@@ -170,31 +179,37 @@ class NodeTable(Vertical):
         """Put the table there."""
         yield self.table
 
-    def tell(self, seen: NodesSeen) -> None:
+    def tell(self, snapshot: NodesSeen) -> None:
         """Show them."""
-        self.table.show([row_of(one, seen) for one in seen.nodes[:MOST]])
+        self.table.show([row_of(node_seen, snapshot) for node_seen in snapshot.nodes[:MOST]])
 
 
-def row_of(one: SeenNode, seen: NodesSeen) -> Row:
+def row_of(node_seen: SeenNode, snapshot: NodesSeen) -> Row:
     """Return a node as a row."""
-    state = one.node.state if one.node is not None else NodeState.UNKNOWN
+    state = node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN
     look = NODES[state]
-    told = str(state) if one.node is not None else "unknown" if seen.unknown else "no such node"
-    score = one.score
+    told = str(state) if node_seen.node is not None else "unknown" if snapshot.unknown else "no such node"
+    score = node_seen.score
     of = Counter(sighting.reason for sighting in score.blamed).most_common() if score is not None else []
-    lease = one.lease
-    by = f"us ({lease.by})" if lease is not None else "somebody else" if one.node is not None and one.node.reason else ""
-    until = (
-        "" if lease is None or lease.until is None else "ran out" if lease.expired(seen.at) else f"{age(lease.until, seen.at)} left"
+    lease = node_seen.lease
+    by = (
+        f"us ({lease.by})" if lease is not None else "somebody else" if node_seen.node is not None and node_seen.node.reason else ""
     )
-    reason = lease.why if lease is not None else one.node.reason if one.node is not None else ""
+    until = (
+        ""
+        if lease is None or lease.until is None
+        else "ran out"
+        if lease.expired(snapshot.at)
+        else f"{age(lease.until, snapshot.at)} left"
+    )
+    reason = lease.why if lease is not None else node_seen.node.reason if node_seen.node is not None else ""
     return Row(
-        one.name,
+        node_seen.name,
         (
             Cell(look.sign, look.colour),
-            one.name,
+            node_seen.name,
             Cell(told, look.colour),
-            short(", ".join(one.node.jobs), 24) if one.node is not None else "",
+            short(", ".join(node_seen.node.jobs), 24) if node_seen.node is not None else "",
             Cell(
                 f"{score.score:.2f}" if score is not None and score.blamed else "0",
                 "warning" if score is not None and score.score else "",

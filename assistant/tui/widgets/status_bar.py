@@ -101,33 +101,33 @@ def _places_of(parts: Sequence[Part]) -> list[tuple[int, int, str]]:
     return found
 
 
-def _store_parts(seen: StoreSeen | None) -> list[Part]:
-    if seen is None:
+def _store_parts(snapshot: StoreSeen | None) -> list[Part]:
+    if snapshot is None:
         return [Part("opening the store…", "$text-muted")]
-    parts = [Part("! breaker open: nightshift breaker", "$error bold", "happened")] if seen.breaker else []
-    if not (seen.unfinished or seen.approvals or seen.handed_over):
+    parts = [Part("! breaker open: nightshift breaker", "$error bold", "happened")] if snapshot.breaker else []
+    if not (snapshot.unfinished or snapshot.approvals or snapshot.handed_over):
         return parts or [Part("nothing is wrong", "$success")]
-    if seen.unfinished:
-        parts.append(Part(f"{seen.unfinished} incident{'s' * (seen.unfinished > 1)}", "$error bold", "incidents"))
-    if seen.approvals:
-        count = len(seen.approvals)
+    if snapshot.unfinished:
+        parts.append(Part(f"{snapshot.unfinished} incident{'s' * (snapshot.unfinished > 1)}", "$error bold", "incidents"))
+    if snapshot.approvals:
+        count = len(snapshot.approvals)
         parts.append(Part(f"{count} wait{'s' * (count == 1)} for you", "$accent bold", "approvals"))
-    if seen.handed_over:
-        parts.append(Part(f"{seen.handed_over} handed over", "$warning", "incidents"))
+    if snapshot.handed_over:
+        parts.append(Part(f"{snapshot.handed_over} handed over", "$warning", "incidents"))
     return parts
 
 
-def _cluster_parts(seen: ClusterSeen | None) -> list[Part]:
-    if seen is None or (seen.at is None and not seen.trouble):
+def _cluster_parts(snapshot: ClusterSeen | None) -> list[Part]:
+    if snapshot is None or (snapshot.at is None and not snapshot.trouble):
         return [Part("asking the scheduler…", "$text-muted")]
-    if seen.trouble:
-        since = f" since {clock(seen.at, seen.at)}" if seen.at is not None else ""
+    if snapshot.trouble:
+        since = f" since {clock(snapshot.at, snapshot.at)}" if snapshot.at is not None else ""
         return [Part(f"! scheduler silent{since}", "$warning", "jobs")]
-    parts = [Part(f"{seen.states.get(JobState.RUNNING, 0):,} running", "$text-muted", "jobs")]
-    if seen.out:
-        parts.append(Part(f"{seen.out:,} of {len(seen.nodes):,} nodes out", "$warning", "nodes"))
+    parts = [Part(f"{snapshot.states.get(JobState.RUNNING, 0):,} running", "$text-muted", "jobs")]
+    if snapshot.out:
+        parts.append(Part(f"{snapshot.out:,} of {len(snapshot.nodes):,} nodes out", "$warning", "nodes"))
     else:
-        parts.append(Part(f"{len(seen.nodes):,} nodes", "$text-muted", "nodes"))
+        parts.append(Part(f"{len(snapshot.nodes):,} nodes", "$text-muted", "nodes"))
     return parts
 
 

@@ -30,45 +30,45 @@ class TimelineView(Openable):
     def __init__(self) -> None:
         super().__init__(left=12)
 
-    def tell(self, seen: IncidentSeen) -> None:
+    def tell(self, snapshot: IncidentSeen) -> None:
         """Show it."""
-        self.show(list(timeline_items(seen)))
+        self.show(list(timeline_items(snapshot)))
 
 
-def timeline_items(seen: IncidentSeen) -> Iterator[Item]:
+def timeline_items(snapshot: IncidentSeen) -> Iterator[Item]:
     """Yield what happened. Keys: `evidence`, `changes`, `verdict` and so on: the tab that tells more, with a number behind it."""
     yield heading("How long it took")
-    figures = stage_times(seen)
+    figures = stage_times(snapshot)
     for name, text in figures:
         yield item(f"playbook:{name}", name, text)
     if not figures:
         yield item("playbook:none", "nothing yet", Part("No stage has ended.", "dim"))
     yield heading("What happened")
-    before: datetime | None = None
-    for number, moment in enumerate(seen.moments):
-        later = f"+{span((moment.at - before).total_seconds())}" if before is not None and moment.at > before else ""
+    previous: datetime | None = None
+    for number, moment in enumerate(snapshot.moments):
+        later = f"+{span((moment.at - previous).total_seconds())}" if previous is not None and moment.at > previous else ""
         head = [Part(moment.stage.replace("_", " "), f"bold {_LOOKS.get(moment.stage, '')}")]
         head += [Part(f"  {later}", "dim")] if later else []
-        beside = len(moment.text) < SHORT
-        head += [Part(f"  {moment.text}")] if beside else []
-        told = "" if beside else moment.text
-        yield item(f"{_tab(moment.stage)}:{number}", Part(clock(moment.at, seen.at), "dim"), tuple(head), told)
-        before = moment.at
+        is_short = len(moment.text) < SHORT
+        head += [Part(f"  {moment.text}")] if is_short else []
+        text_below = "" if is_short else moment.text
+        yield item(f"{_tab(moment.stage)}:{number}", Part(clock(moment.at, snapshot.at), "dim"), tuple(head), text_below)
+        previous = moment.at
 
 
-def stage_times(seen: IncidentSeen) -> list[tuple[str, str]]:
+def stage_times(snapshot: IncidentSeen) -> list[tuple[str, str]]:
     """Return the durations of the stages that have ended, and what was lost, by name."""
-    times = seen.times
+    times = snapshot.times
     stages = (
         ("detected", times.detect_s, "after the failure"),
         ("diagnosed", times.diagnose_s, "after the opening"),
         ("resubmitted", times.resubmit_s, "after the diagnosis"),
         ("recovered", times.recover_s, "after the failure"),
     )
-    told = [(name, f"{span(seconds)} {since}") for name, seconds, since in stages if seconds is not None]
+    rows = [(name, f"{span(seconds)} {origin}") for name, seconds, origin in stages if seconds is not None]
     if times.steps_lost is not None:
-        told.append(("lost", f"{times.steps_lost:,} steps: restarted from step {times.restart_step:,}"))
-    return told
+        rows.append(("lost", f"{times.steps_lost:,} steps: restarted from step {times.restart_step:,}"))
+    return rows
 
 
 def span(seconds: float) -> str:
@@ -77,11 +77,11 @@ def span(seconds: float) -> str:
         return "no time"
     if seconds < 10:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     if not minutes:
-        return f"{rest} s"
+        return f"{seconds_left} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} m" if hours else f"{minutes} m {rest:02} s"
+    return f"{hours} h {minutes:02} m" if hours else f"{minutes} m {seconds_left:02} s"
 
 
 def _tab(stage: str) -> str:
