@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assistant.agent.grounding import MARK
-from assistant.agent.toolbox import ToolOffer, Toolbox
+from assistant.agent.toolbox import Toolbox, ToolOffer
 from assistant.cli.agent_states import open_state
 from assistant.cli.exits import Exit
 from assistant.engine import Engine
