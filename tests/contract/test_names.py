@@ -1,0 +1,74 @@
+"""Names say what a value is: those that say nothing become fewer, folder by folder; a public class name exists once."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NAMES = tomllib.loads((ROOT / "tests" / "cases" / "names.toml").read_text())
+BANNED = frozenset(NAMES["banned"].split())
+
+
+@cache
+def modules() -> tuple[tuple[Path, ast.Module], ...]:
+    paths = [path.relative_to(ROOT) for top in ("assistant", "tools") for path in sorted((ROOT / top).rglob("*.py"))]
+    own = [path for path in paths if not any((ROOT / parent).is_symlink() for parent in path.parents)]
+    return tuple((path, ast.parse((ROOT / path).read_text(encoding="utf-8"))) for path in own)
+
+
+def names_of(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.id if isinstance(node, ast.Name) else node.attr
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+
+
+def empty_names() -> Counter[str]:
+    """Count by folder the assigned names that are a pronoun or a participle and no more."""
+    counts: Counter[str] = Counter()
+    for path, tree in modules():
+        folder = "/".join(path.parent.parts[:2])
+        counts[folder] += sum(name.strip("_").lower() in BANNED for node in ast.walk(tree) for name in names_of(node))
+    return +counts
+
+
+def test_names_that_say_nothing_become_fewer() -> None:
+    counts, allowed = empty_names(), NAMES["left"]
+    grown = {folder: (count, allowed.get(folder, 0)) for folder, count in counts.items() if count > allowed.get(folder, 0)}
+    assert not grown, "name these values by what they are (now, allowed)"
+    assert dict(counts) == allowed, "fewer are left: write the new counts into tests/cases/names.toml"
+
+
+def test_a_public_class_name_exists_once() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path))
+    twice = {name: files for name, files in places.items() if len(files) > 1 and name not in NAMES["twice"].split()}
+    assert not twice
+    assert [name for name in NAMES["twice"].split() if len(places[name]) < 2] == [], (
+        "unique now: take it out of tests/cases/names.toml"
+    )
+
+
+CODE = """
+def told(asked, *, given):
+    for one in ():
+        self.kept = found = one
+    return [seen for seen in ()]
+class Said: pass
+"""
+
+
+def test_the_counter_sees_every_kind_of_name() -> None:
+    names = [name for node in ast.walk(ast.parse(CODE)) for name in names_of(node)]
+    assert {name.lower() for name in names} == {"told", "asked", "given", "one", "kept", "found", "seen", "said"}
+    assert all(name.lower() in BANNED for name in names)
