@@ -13,6 +13,7 @@ from typing import NamedTuple
 from assistant.diagnose.circumstances import Setting, named_setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import Origin
+from assistant.linear_patterns import linear_pattern
 from assistant.logs.lines import Line
 from assistant.records import Citation
 
@@ -114,9 +115,14 @@ def filled_fields(source: str, message: str) -> list[FilledField]:
         return []
     fields = _FIELD.findall(match["text"])
     pieces = _FIELD.sub("\0", match["text"]).split("\0")
-    pattern = "(.{1,120}?)".join(re.escape(piece) for piece in pieces)
-    values = re.search(rf"{pattern}$" if not pieces[-1] else pattern, message) if 0 < len(fields) <= MOST_PAIRS else None
-    return [FilledField(name.strip(), value) for name, value in zip(fields, values.groups(), strict=True)] if values else []
+    if not 0 < len(fields) <= MOST_PAIRS:
+        return []
+    form = "(.{1,120}?)".join(re.escape(piece) for piece in pieces)  # of a log: matched in linear time
+    values = linear_pattern(f"{form}$" if not pieces[-1] else form).search(message.encode("utf-8", "replace"))
+    if values is None:
+        return []
+    texts = [value.decode("utf-8", "replace") for value in values.groups()]
+    return [FilledField(name.strip(), text) for name, text in zip(fields, texts, strict=True)]
 
 
 def outer_folder(path: str) -> tuple[str, str]:
