@@ -16,6 +16,7 @@ from assistant.records import Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import Inventory, inventory, last_healthy
 from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps
 from assistant.recover.checkpoints.names import is_rolling, number_in, run_prefix
+from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
 from assistant.recover.restart import plan_restart
@@ -251,3 +252,21 @@ def test_nanogpt_is_not_told_to_go_on_from_another_file(tmp_path: Path) -> None:
     chosen = last_healthy(found, now=NOW).checkpoint
     assert chosen is not None
     assert "ckpt.pt" in resume_plan(resume_way(nano, programs_of(nano)), found, chosen).refusal
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "epoch"),
+    [
+        ({"MODEL_STATE": b"", "EPOCHS_RUN": 9}, None, 9),  # the snapshot of PyTorch's own examples
+        ({"Global_Step": 40, "Epoch": 2}, 40, 2),
+        ({"global_step": 40, "epoch": 2}, 40, 2),
+        ({"EPOCHS_RUN": True, "steps_left": 7}, None, None),
+    ],
+)
+def test_a_count_inside_is_found_whatever_case_its_key_has(
+    tmp_path: Path, state: dict[str, object], step: int | None, epoch: int | None
+) -> None:
+    path = tmp_path / "snapshot.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("snapshot/data.pkl", pickle.dumps(state, protocol=2))
+    assert (step_inside(path), epoch_inside(path)) == (step, epoch)

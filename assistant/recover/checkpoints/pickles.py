@@ -56,7 +56,9 @@ def _count_of_pickle(raw: bytes, keys: Sequence[str]) -> int | None:
     for _, argument in _values(raw):
         if key and isinstance(argument, int) and not isinstance(argument, bool) and 0 <= argument <= LARGEST_STEP:
             counts[key] = max(argument, counts.get(key, 0))
-        key = argument if isinstance(argument, str) and argument in keys else ""
+        key = (
+            argument.lower() if isinstance(argument, str) and argument.lower() in keys else ""
+        )  # EPOCHS_RUN of PyTorch's own examples
     return next((counts[name] for name in keys if name in counts), None)
 
 
