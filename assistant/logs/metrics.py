@@ -328,7 +328,7 @@ class MetricReader:
             self.counted_on += not moved and self._bars.drawn
             self._counted += not self._bars.drawn
             self._run.epochs.append(_number(values, ("epoch",)))
-            if self._bars.drawn and moved:  # bar and lines stand in one log, and the count before the bar may rest on it
+            if at is not None and at >= last:  # bar and lines stand in one log, and the count before the bar may rest on it
                 self.points[: self._led] = [replace(point, counted=False) for point in self.points[: self._led]]
                 self._led = 0
             self._add(line, int(step), loss, _number(values, _NORM_KEYS), counted=not moved)
