@@ -83,7 +83,8 @@ def test_one_that_never_ends_is_killed_in_time_with_all_it_started(folder: Path,
 def test_when_who_started_it_is_killed_all_of_it_ends(folder: Path, closed: bool) -> None:
     code = (
         "import sys; from pathlib import Path; from assistant.evaluation.sandbox import ProgramLimits, run\n"
-        f"run(['/bin/sh', '-c', 'touch begun; setsid {NAPS} & {NAPS}'], ProgramLimits(60, closed={closed}), folder=Path(sys.argv[1]))"
+        f"limits = ProgramLimits(60, closed={closed})\n"
+        f"run(['/bin/sh', '-c', 'touch begun; setsid {NAPS} & {NAPS}'], limits, folder=Path(sys.argv[1]))"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(folder)], cwd=Path(__file__).parents[2]) as starter:
         until(lambda: (folder / "begun").exists() and len(naps()) == 2)

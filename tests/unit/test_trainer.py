@@ -235,12 +235,12 @@ KILLED_SAVE = """
 import os, signal, sys
 from pathlib import Path
 from assistant.training import checkpoint, ring
-from assistant.training.checkpoint import Position
+from assistant.training.checkpoint import TrainingPosition
 from assistant.training.model import SIZE, AdamW, new_parameters
 root, moment = Path(sys.argv[1]), sys.argv[2]
 die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 alone = ring.Ring(0, 1, root, "n", timeout_s=5)
-checkpoint.save(root, Position(40, 1), (new_parameters(1), AdamW(SIZE)), ring=alone)
+checkpoint.save(root, TrainingPosition(40, 1), (new_parameters(1), AdamW(SIZE)), ring=alone)
 if moment == "agreeing":
     real = alone.all_reduce
     alone.all_reduce = lambda values: die() if len(values) > 1 else real(values)
@@ -250,7 +250,7 @@ if moment == "replacing":
 if moment == "tracking":
     checkpoint.write_tracker = die
 halfway = die if moment == "halfway" else lambda: None
-checkpoint.save(root, Position(40, 2), (new_parameters(2), AdamW(SIZE)), ring=alone, halfway=halfway)
+checkpoint.save(root, TrainingPosition(40, 2), (new_parameters(2), AdamW(SIZE)), ring=alone, halfway=halfway)
 """
 
 

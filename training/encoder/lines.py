@@ -15,7 +15,7 @@ from assistant.diagnose.reliability import alike, labelled_texts
 from assistant.llm.features import places
 from assistant.llm.lessons import filled, lessons
 from assistant.llm.ranker import NONE
-from assistant.llm.training import Example
+from assistant.llm.training import TrainingExample
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -59,7 +59,7 @@ _SYNONYM = re.compile(rf"\b(?:{'|'.join(map(re.escape, _ROOTS))})\b", re.IGNOREC
 class Pool(NamedTuple):
     """Wordings by reason; the raw text still has its slots."""
 
-    by_reason: Mapping[str, Sequence[Example]]
+    by_reason: Mapping[str, Sequence[TrainingExample]]
 
     @property
     def size(self) -> int:
@@ -67,33 +67,33 @@ class Pool(NamedTuple):
         return sum(map(len, self.by_reason.values()))
 
 
-def all_lines() -> list[Example]:
+def all_lines() -> list[TrainingExample]:
     """Return every line there is to learn from: of the knowledge base, and the further wordings."""
     return [*lessons(), *_further()]
 
 
-def _further() -> Iterator[Example]:
+def _further() -> Iterator[TrainingExample]:
     chance = random.Random(1)
     for reason, kinds in tomllib.loads(WORDINGS.read_text(encoding="utf-8")).items():
         for kind, root in _ROOT_OF.items():
             for place, line in enumerate(text for text in kinds.get(kind, "").split("\n") if text.strip()):
                 name = reason if root else NONE
-                yield Example(filled(line, chance), name, root, f"{reason}/further/{kind}/{place}")
+                yield TrainingExample(filled(line, chance), name, root, f"{reason}/further/{kind}/{place}")
 
 
-def is_further(line: Example) -> bool:
+def is_further(line: TrainingExample) -> bool:
     """Return whether a line is one of the further wordings."""
     return "/further/" in line.group
 
 
-def without_labelled(lines: Iterable[Example]) -> list[Example]:
+def without_labelled(lines: Iterable[TrainingExample]) -> list[TrainingExample]:
     """Return the lines that are like no labelled line of the blind suites, so that these suites stay unseen."""
     folders = [*sorted((ROOT / "tests" / "cases").glob("blind*")), ROOT / "tests" / "cases" / "diagnose"]
     labels = [label for folder in folders for label in read_labels(folder)]
     return without(lines, [text for label in labels for text in labelled_texts(label)])
 
 
-def without(lines: Iterable[Example], texts: Iterable[str]) -> list[Example]:
+def without(lines: Iterable[TrainingExample], texts: Iterable[str]) -> list[TrainingExample]:
     """Return the lines that are like none of some texts."""
     marks = [found for text in set(texts) if (found := set(places(text)))]
     return [line for line in lines if not like_any(set(places(line.text)), marks)]
@@ -110,7 +110,7 @@ def held_out() -> dict[str, list[str]]:
     return found
 
 
-def choose_held_out(lines: Iterable[Example], seed: int = 0) -> dict[str, list[str]]:
+def choose_held_out(lines: Iterable[TrainingExample], seed: int = 0) -> dict[str, list[str]]:
     """Choose wordings to hold out; done once, what was chosen is kept in a file."""
     chance = random.Random(seed)
     found: dict[str, list[str]] = defaultdict(list)
@@ -123,7 +123,7 @@ def choose_held_out(lines: Iterable[Example], seed: int = 0) -> dict[str, list[s
 def pool() -> Pool:
     """Return what may be trained on."""
     held = [text for texts in held_out().values() for text in texts]
-    found: dict[str, list[Example]] = defaultdict(list)
+    found: dict[str, list[TrainingExample]] = defaultdict(list)
     for line in without(without_labelled(all_lines()), held):
         found[line.reason].append(line)
     return Pool({reason: found[reason] for reason in sorted(found)})

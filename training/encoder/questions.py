@@ -21,7 +21,7 @@ import sentences as asked
 
 from assistant.agent.chooser import WordChooser, spelling
 from assistant.agent.entities import read_names
-from assistant.agent.inventory import Inventory
+from assistant.agent.inventory import NameInventory
 from assistant.agent.reader import FILE, MARKS, SCALE, marks_of
 from assistant.agent.spelling import WORDS
 from assistant.llm import text_preparation
@@ -71,11 +71,11 @@ def known_words(said: Sequence[Said]) -> list[str]:
     return sorted(word for word, times in count.items() if times >= KNOWN_FROM)
 
 
-def as_read(text: str, known: Inventory | None = None) -> str:
+def as_read(text: str, known: NameInventory | None = None) -> str:
     """Return a sentence as the chat reads it: names masked, slips mended."""
     for slot, instead in _SLOTS.items():
         text = text.replace(slot, instead)
-    return spelling().mended(read_names(text, known or Inventory()).masked.replace("{number}", "{job}"))
+    return spelling().mended(read_names(text, known or NameInventory()).masked.replace("{number}", "{job}"))
 
 
 def pool() -> list[Said]:
@@ -93,12 +93,12 @@ def _judged() -> frozenset[frozenset[str]]:
     return frozenset(_words(as_read(text, known)) for case in cases for text in case["ask"])
 
 
-def _inventory() -> Inventory:
+def _inventory() -> NameInventory:
     """Return what exists in the states that cases are about."""
     states = [tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted((CASES / "states").glob("*.toml"))]
     jobs = [job for state in states for job in state.get("job", ())]
     nodes = [node for state in states for row in state.get("node", ()) for node in expand(row["names"])]
-    return Inventory(
+    return NameInventory(
         {job["id"]: job["name"] for job in jobs}, frozenset(job["user"] for job in jobs), tuple(nodes), {1: "", 2: "", 3: ""}
     )
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from assistant.llm import text_preparation
 from assistant.llm.lessons import filled
 from assistant.llm.ranker import NONE
-from assistant.llm.training import Example
+from assistant.llm.training import TrainingExample
 
 logger = logging.getLogger("train")
 SCALE = 10.0
@@ -91,7 +91,7 @@ class Draw:
                 {head: torch.tensor([want for _, want in said]) for head, said in wanted.items()},
             )
 
-    def _one(self, chance: random.Random) -> Example:
+    def _one(self, chance: random.Random) -> TrainingExample:
         share = chance.random()
         if share < CASCADE_SHARE:
             return chance.choice(self._cascades)
