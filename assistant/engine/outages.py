@@ -12,17 +12,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.content.playbooks import Playbook
-from assistant.diagnose.generalise import message_of, parts_of, words_kept
 from assistant.display import shorten
+from assistant.engine.job_failures import failure_of
 from assistant.errors import NightshiftError, ToolError, Unavailable
-from assistant.logs.task import steady_name
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
-from assistant.recover.joblog import log_lines
-from assistant.untrusted import list_folder, reading_as, status_of, within
 from assistant.watch.outages import (
     SETTLING,
     CauseKind,
@@ -36,7 +32,6 @@ from assistant.watch.outages import (
     outages,
     paths_of,
     probe_pause_s,
-    service_of,
     shared_by,
 )
 
@@ -50,9 +45,6 @@ logger = logging.getLogger(__name__)
 
 LOOK_BACK = timedelta(hours=2)
 MOST = 2_000
-TAIL_LINES = 40
-TAIL_BYTES = 64 << 10
-PATH_LOOK_S = 5.0
 LONGEST_SETTLES = 5
 """Times `settle_s`: after so long a failure no longer waits for the diagnoses of others, one of which may hang."""
 SAMPLE = 5
@@ -341,7 +333,7 @@ class Outages:
             found = engine.store.diagnosis(incident.id)
             if found is None:
                 return None
-            self._read[incident.id] = _failure_of(incident, found, _job(engine, incident.job))
+            self._read[incident.id] = failure_of(incident, found, _job(engine, incident.job))
         return self._read[incident.id]
 
 
@@ -411,75 +403,6 @@ def _job(engine: Engine, job_id: str) -> Job | None:
         return None
 
 
-def _failure_of(incident: Incident, found: Diagnosis, job: Job | None) -> JobFailure:
-    texts = tuple(citation.text for citation in found.root_cause)
-    at = incident.failed_at or incident.opened
-    user = job.user if job is not None else ""
-    task = f"{user}/{steady_name(job.name)}" if job is not None else incident.job or ""
-    if not service_of(found.reason, texts) and not paths_of(found.reason, texts) and job is not None:
-        tail = [line.text for line in log_lines(job, most_bytes=TAIL_BYTES)][-TAIL_LINES:]
-        texts += tuple(text for text in tail if service_of(found.reason, [text]) or paths_of(found.reason, [text]))
-    missing = [_gone(path, job) for path in paths_of(found.reason, texts)]
-    gone = tuple(dict.fromkeys(filter(None, (one.path for one in missing))))
-    emptied = tuple(dict.fromkeys(filter(None, (one.emptied for one in missing))))
-    message = message_of(found.root_cause[0].text) if found.root_cause else ""
-    error = _error_of(message)
-    return JobFailure(
-        incident.id,
-        incident.job or "",
-        task,
-        at,
-        found.reason,
-        texts,
-        user,
-        found.faulty_nodes,
-        error=error,
-        gone=gone,
-        emptied=emptied,
-        wording=message.strip()[:200],
-    )
-
-
-def _error_of(message: str) -> str:
-    """Return a line without what differs from run to run; empty where too few of its words are its own."""
-    if not message or not words_kept([message]).specific:
-        return ""
-    return "".join(part.text if part.firm else {"space": " "}.get(part.kind, "#") for part in parts_of(message)).strip()[:200]
-
-
-class Gone(NamedTuple):
-    """What is missing of a path, as this machine sees it."""
-
-    path: str = ""
-    """The highest folder that is missing; empty where none is, or nothing can be told."""
-    emptied: str = ""
-    """The folder above it where that stands and holds nothing."""
-
-
-def _gone(path: str, job: Job | None) -> Gone:
-    """Return what is missing of a path."""
-    above = [*reversed(PurePosixPath(path).parents), PurePosixPath(path)][1:]
-
-    def look() -> Gone:
-        for number, folder in enumerate(above):
-            try:
-                status_of(Path(folder))
-            except FileNotFoundError:
-                if not number:
-                    return Gone()  # a machine without the first folder does not share the file system
-                holding = Path(above[number - 1])
-                return Gone(str(folder), "" if list_folder(holding, MOST) else str(holding))
-            except OSError:
-                return Gone()
-        return Gone()
-
-    try:
-        with reading_as(job.account if job is not None else ""):
-            return within(PATH_LOOK_S, look, path)
-    except (Unavailable, OSError):
-        return Gone()
-
-
 def _ended(engine: Engine, incident: Incident) -> bool:
     """End the incident of a shared cause once all of its members have ended; tell whether it has."""
     store = engine.store
@@ -489,9 +412,7 @@ def _ended(engine: Engine, incident: Incident) -> bool:
     left = [member for member in members if member.state is IncidentState.ESCALATED]
     if left:
         over = str(_about(engine, incident).get("over", ""))
-        numbers = ", ".join(f"incident {one.id}" for one in left[:SAMPLE]) + (
-            f" and {len(left) - SAMPLE} more" if len(left) > SAMPLE else ""
-        )
+        numbers = _some([f"incident {member.id}" for member in left])
         note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; a person has {numbers}"
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)
