@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from assistant import nodeset
 from assistant.diagnose.streams import host_like
+from assistant.errors import UsageError
 
-_HOSTLIST = re.compile(r"(?:^|(?<=,))([^,\[]++(?:\[[^\[\]]*+\])?[^,\[]*+)(?:,|$)")
 _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 MOST_NUMBERS = 100_000
 """Of one line: more ranks than any job has."""
@@ -26,18 +27,9 @@ def numbers(text: str) -> Iterable[int]:
 
 
 def expand(hostlist: str, limit: int = 4096) -> list[str]:
-    """Return the names of a Slurm host list such as `node[001-003,7],login1`."""
-    names: list[str] = []
-    for match in _HOSTLIST.finditer(hostlist):
-        part = match.group(1).strip()
-        head, bracket, rest = part.partition("[")
-        if not bracket:
-            names += [part] if part and host_like(part) else []
-            continue
-        inside, _, tail = rest.partition("]")
-        for item in inside.split(","):
-            low, _, high = item.partition("-")
-            if low.isdigit() and (high.isdigit() or not high):
-                for number in range(int(low), min(int(high or low), int(low) + limit) + 1):
-                    names.append(f"{head}{number:0{len(low)}}{tail}")
-    return names[:limit]
+    """Return the machines of a host list such as `node[001-003,7],login1`; none where it is no list or names more than `limit`."""
+    try:
+        names = nodeset.expand(hostlist, limit=limit)
+    except UsageError:
+        return []
+    return [name for name in names if host_like(name)]

@@ -112,6 +112,12 @@ def test_ascend_codes_are_read_where_they_are_called_codes(text: str, code: str 
 
 def test_slurm_lists_are_spread() -> None:
     assert expand("cn[01-03,7],login1") == ["cn01", "cn02", "cn03", "cn7", "login1"]
+    assert expand("r[1-2]n[01-02]") == ["r1n01", "r1n02", "r2n01", "r2n02"]
+
+
+@pytest.mark.parametrize("text", ["cn[01-03", "cn[1-999999999]", "cn[a-c]", "the nodes", "", "cn01,,cn02"])
+def test_what_is_no_list_names_no_machine(text: str) -> None:
+    assert expand(text) == []
 
 
 BLOCK = (

@@ -48,6 +48,28 @@ def test_what_is_folded_expands_to_the_same_set(names: set[str]) -> None:
     assert len(folded) == len(names)
 
 
+_NUMBER = some.integers(0, 30)
+_RANGE = some.builds(
+    lambda first, count, width: f"{first:0{width}d}-{first + count:0{width}d}", _NUMBER, _NUMBER, some.integers(1, 4)
+)
+_BRACKET = some.lists(_RANGE | _NUMBER.map(str), min_size=1, max_size=3).map(lambda ranges: f"[{','.join(ranges)}]")
+_PART = some.lists(some.sampled_from(["gpu", "r", "-ib", "n0", "."]) | _BRACKET, min_size=1, max_size=4).map(
+    lambda pieces: "a" + "".join(pieces)
+)
+
+
+@given(some.lists(_PART, min_size=1, max_size=3).map(",".join))
+def test_clustershell_reads_the_same_names(text: str) -> None:
+    """The peer that operators know: what it reads, we read alike, and it reads what we fold."""
+    peer = pytest.importorskip("ClusterShell.NodeSet")
+    try:
+        names = set(peer.NodeSet(text, resolver=peer.RESOLVER_NOGROUP))
+    except peer.NodeSetParseError:
+        return  # it refuses ranges such as 9-010, and names that end in what it takes for an operator
+    assert set(expand(text)) == names
+    assert set(peer.NodeSet(fold(names), resolver=peer.RESOLVER_NOGROUP)) == names
+
+
 CLUSTER = [
     Node("gpu01", NodeState.IDLE, "train,eval", features=("a100", "rack1")),
     Node("gpu02", NodeState.DRAINED, "train", features=("a100",)),
