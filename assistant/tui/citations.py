@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from assistant.tui.about_incident import IncidentSeen
 
 NEAR = re.compile(r"\s+")
-_NAMED = re.compile(r"\b([\w-]{1,255}\.(?:log|jsonl)):(\d{1,12})(?:: ([^;]+))?")
+_CITATION = re.compile(r"\b([\w-]{1,255}\.(?:log|jsonl)):(\d{1,12})(?:: ([^;]+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def first_place(snapshot: IncidentSeen) -> Citation | None:
 def rival_place(rival: Rival) -> Citation | None:
     """Return the line that an explanation which was weighed and not chosen names; None where it names none."""
     for text in (rival.speaks_for, rival.speaks_against, rival.test):
-        match = _NAMED.search(text)
+        match = _CITATION.search(text)
         if match is not None:
             return Citation(match[1], int(match[2]), (match[3] or "").strip()[:60], rival.reason, "rival")
     return None

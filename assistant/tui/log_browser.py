@@ -25,7 +25,7 @@ from assistant.tui.log_rows import GoTo, LogRow, LogState, News, RanksCounted, R
 
 TAIL_LINES = 2_000
 """Lines from the end that can be looked at before lines have numbers."""
-HELD = 64
+MOST_DOCUMENTS = 64
 """Files that are kept open; of more each is opened for each read."""
 LOOKED_AT = 64
 """Files that are looked at for growth at a time."""
@@ -202,7 +202,7 @@ class LogBrowser:
     def _open_next(self) -> None:
         path = self.sources[len(self._documents)]
         try:
-            document = Document(path, cache=self._cache, hold=len(self.sources) <= HELD)
+            document = Document(path, cache=self._cache, hold=len(self.sources) <= MOST_DOCUMENTS)
         except InputError as error:
             if len(self.sources) == 1:
                 raise
@@ -240,9 +240,9 @@ class LogBrowser:
         worked = not document.complete
         if worked:
             document.build()
-        wanted = self._wanted
-        if wanted is not None:
-            self._tell(self.go_to(wanted.number, wanted.source))
+        request = self._wanted
+        if request is not None:
+            self._tell(self.go_to(request.number, request.source))
         if document.complete:
             self._number_now()
         if worked and self._numbered and not self._merged_now():
@@ -317,9 +317,9 @@ class LogBrowser:
         if self._cover is None:
             cover = Cover(self._patterns, self._file_ranks)
             self._cover = (cover, Pass(self._documents, cover.take))
-        unread = next((document for document in self._documents if not document.complete), None)
-        if unread is not None:
-            unread.build()
+        incomplete = next((document for document in self._documents if not document.complete), None)
+        if incomplete is not None:
+            incomplete.build()
             return True
         worked = self._cover[1].step()
         self._stale = self._stale or (worked and self._folding)

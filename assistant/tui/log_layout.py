@@ -112,5 +112,5 @@ class Layout:
 
 def folds_of(sequence: LineSequence, cover: Cover, cited: Collection[LinePlace]) -> list[Fold]:
     """Return the folds of a sequence, as far as it was read; cited lines stay in sight."""
-    apart = sorted(position for place in cited if (position := sequence.position(place)) is not None)
-    return woven(routine_folds(sequence.runs(cover), cover.names, apart), repeat_folds(sequence.said(cover), apart))
+    positions = sorted(position for place in cited if (position := sequence.position(place)) is not None)
+    return woven(routine_folds(sequence.runs(cover), cover.names, positions), repeat_folds(sequence.said(cover), positions))

@@ -26,8 +26,8 @@ class Highlighter(NamedTuple):
         for match in self.pattern.finditer(raw):
             start, end = match.span()
             if start < end:
-                before = len(raw[:start].decode("utf-8", "replace")) if wide else start
-                yield before, before + len(raw[start:end].decode("utf-8", "replace"))
+                first_column = len(raw[:start].decode("utf-8", "replace")) if wide else start
+                yield first_column, first_column + len(raw[start:end].decode("utf-8", "replace"))
 
 
 def caseless(pattern: str) -> bool:
@@ -37,14 +37,14 @@ def caseless(pattern: str) -> bool:
 
 def highlighter(pattern: str) -> Highlighter:
     """Return what finds the matches in lines that are on the screen."""
-    written, _ = _as_pattern(pattern)
-    return Highlighter(typed_pattern(written, caseless=caseless(pattern)))
+    expression, _ = _as_pattern(pattern)
+    return Highlighter(typed_pattern(expression, caseless=caseless(pattern)))
 
 
 def finder(pattern: str) -> tuple[Ends, str]:
     """Return what finds the lines of a block that match, and why the pattern is searched for as text; empty when it is not."""
-    written, refusal = _as_pattern(pattern)
-    return typed_search(written, caseless=caseless(pattern)), refusal
+    expression, refusal = _as_pattern(pattern)
+    return typed_search(expression, caseless=caseless(pattern)), refusal
 
 
 def _as_pattern(pattern: str) -> tuple[str, str]:

@@ -142,8 +142,8 @@ class LogReader:
         while not self._closed:
             with self._wake:
                 self._wake.wait(HANG_LOOK_S)
-            since = self._busy_since
-            if since is None or self._hang_told or time.monotonic() - since < HANG_S:
+            busy_since = self._busy_since
+            if busy_since is None or self._hang_told or time.monotonic() - busy_since < HANG_S:
                 continue
             self._hang_told = True
             text = f"{self._browser.sources[0]}: did not answer within {HANG_S:g} s: its file system hangs; Esc leaves"
@@ -168,13 +168,13 @@ class LogReader:
     def _turn(self) -> None:
         """Do one thing, or wait."""
         with self._wake:
-            asked = self._asked.popleft() if self._asked else None
+            request = self._asked.popleft() if self._asked else None
             window = self._window
-            if asked is None:
+            if request is None:
                 self._window = None
         try:
-            if asked is not None:
-                news = asked()
+            if request is not None:
+                news = request()
                 self._report(now=True)  # first the rows, then which of them
                 self._tell(news)
             elif window is not None:

@@ -116,10 +116,10 @@ Citations = Mapping[LinePlace, Cited]
 
 def citations(cited: Sequence[Cited]) -> dict[LinePlace, Cited]:
     """Return cited lines by their place; of several on one line the first."""
-    found: dict[LinePlace, Cited] = {}
-    for one in cited:
-        found.setdefault(LinePlace(one.source, one.line), one)
-    return found
+    by_place: dict[LinePlace, Cited] = {}
+    for citation in cited:
+        by_place.setdefault(LinePlace(citation.source, citation.line), citation)
+    return by_place
 
 
 # What goes on behind a log that is shown, in a word, and what was counted so far.

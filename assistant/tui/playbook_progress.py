@@ -73,7 +73,7 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
     """Return the playbook of an incident, or the one that its diagnosis would choose, and where it stands."""
     if diagnosis is None:
         return Play(note="No diagnosis yet: the playbook is chosen by it.")
-    begun = incident.playbook is not None
+    is_begun = incident.playbook is not None
     if incident.playbook is not None:
         book, why = engine.playbooks.get(incident.playbook), f"playbook {incident.playbook} is no longer there"
     else:
@@ -81,16 +81,16 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
     if book is None:
         return Play(note=why)
     changed = (
-        "The file has changed since it was chosen: steps may differ." if begun and book.digest != incident.playbook_digest else ""
+        "The file has changed since it was chosen: steps may differ." if is_begun and book.digest != incident.playbook_digest else ""
     )
     values = _values(incident, diagnosis, job)
     standing = PlaybookStanding({}, None, "")
-    if begun:
+    if is_begun:
         standing = replace(stand(book, values, calls), over=incident.state.ended)
-    steps = tuple(_seen(entry, standing, values, begun=begun) for entry in book.entries)
+    steps = tuple(_seen(entry, standing, values, begun=is_begun) for entry in book.entries)
     budget = engine.budget(book, diagnosis, job) if book.restarts else None
     ends = standing.ended or f"ends {book.ends} when all goes well"
-    return Play(book.name, book.title, steps, begun, changed, book.limits, budget, ends)
+    return Play(book.name, book.title, steps, is_begun, changed, book.limits, budget, ends)
 
 
 def _values(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from assistant.private_files import open_private, private_folder
 from assistant.redact import redact_value
 from assistant.tooling import to_json
 
-KEPT = 40
+MOST_SESSIONS = 40
 """Conversations."""
 MOST_VALUE = 20_000
 """Characters of one source that are kept."""
@@ -114,7 +114,7 @@ class Talks:
         fresh = not path.exists()
         _append(path, _to_line(entry))
         if fresh:
-            for old in self.names()[KEPT:]:
+            for old in self.names()[MOST_SESSIONS:]:
                 self._path(old.name).unlink(missing_ok=True)
 
     def entries(self, name: str) -> list[SessionEntry]:

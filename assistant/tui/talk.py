@@ -81,9 +81,9 @@ class Talk:
 
     def close(self) -> None:
         """Wait a moment until all is written."""
-        done = threading.Event()
-        self._lane.ask("end", done.set)
-        done.wait(ENDS_S)
+        closed = threading.Event()
+        self._lane.ask("end", closed.set)
+        closed.wait(ENDS_S)
         self._lane.close()
 
     def answers_are(self, answers: str) -> None:
@@ -339,7 +339,7 @@ def written(path: Path | None, name: str, text: str) -> Path:
 # every question about stopping.
 
 POLITE = r"(?:please|pls|now|nightshift|ok|okay|quick|quickly|immediately|at once|right now|for now|hey)"
-EVERYTHING = (
+ALL_TOPICS = (
     r"(?:everything|all|it all|all of it|nightshift|"
     r"(?:all|any|every|the|your|its)?\s*(?:further |other |more |new |automatic |automated )*"
     r"(?:change|changes|action|actions|automation|changing(?: things| anything)?|acting|making changes)"
@@ -350,9 +350,9 @@ GOES_ON = (
     r"(?:resume|unpause|unfreeze|unstop|go on|carry on|continue|proceed|start again|un-?pause|end the (?:stop|pause)|"
     r"(?:lift|remove|clear|release|unset) (?:the )?(?:stop|pause|kill switch))"
 )
-_STOP = re.compile(rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{STOPS}(?:\s{{1,8}}{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}")
+_STOP = re.compile(rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{STOPS}(?:\s{{1,8}}{ALL_TOPICS})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}")
 _GO_ON = re.compile(
-    rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{GOES_ON}(?:\s{{1,8}}(?:with\s{{1,8}})?{EVERYTHING})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}"
+    rf"(?:{POLITE}[\s,]{{1,8}}+){{0,8}}{GOES_ON}(?:\s{{1,8}}(?:with\s{{1,8}})?{ALL_TOPICS})?(?:[\s,]{{1,8}}+{POLITE}){{0,8}}"
 )
 LONGEST = 80
 """Characters of a line that may be such a wish."""

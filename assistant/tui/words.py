@@ -80,16 +80,16 @@ def age(at: datetime | None, now: datetime) -> str:
     if at is None:
         return ""
     seconds = abs((now - at).total_seconds())
-    for unit, size, until in (("s", 1, 100), ("m", 60, 100), ("h", 3600, 48)):
-        if seconds < until * size:
+    for unit, size, end in (("s", 1, 100), ("m", 60, 100), ("h", 3600, 48)):
+        if seconds < end * size:
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds / 86400:.0f}d"
 
 
 def clock(at: datetime, now: datetime) -> str:
     """Return a moment in local time: the time of day, with the date when it was another day."""
-    here, today = at.astimezone(), now.astimezone()
-    return here.strftime("%H:%M:%S" if here.date() == today.date() else "%m-%d %H:%M")
+    local, today = at.astimezone(), now.astimezone()
+    return local.strftime("%H:%M:%S" if local.date() == today.date() else "%m-%d %H:%M")
 
 
 def folded(nodes: Iterable[str], most: int = 3) -> str:
@@ -102,8 +102,8 @@ def folded(nodes: Iterable[str], most: int = 3) -> str:
 
 def hindrance(error: NightshiftError, otherwise: str = "") -> str:
     """Return why a change was not made: that it waits where the call and a person's yes stand, else `otherwise` and the reason."""
-    before = "waits" if isinstance(error, (ChangesStopped, Parked)) else otherwise
-    return f"{before}: {error}" if before else str(error)
+    state = "waits" if isinstance(error, (ChangesStopped, Parked)) else otherwise
+    return f"{state}: {error}" if state else str(error)
 
 
 def short(text: object, width: int) -> str:

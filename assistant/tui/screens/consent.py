@@ -289,8 +289,8 @@ class ConsentScreen(ModalScreen[Result]):
             self._stood_alone = self._alone(at, InputKind.TEXT)
             return True
         answers = event.key in self.ANSWER_KEYS
-        bound = event.key in self._bindings.key_to_bindings
-        text = event.is_printable and not answers and not bound
+        has_binding = event.key in self._bindings.key_to_bindings
+        text = event.is_printable and not answers and not has_binding
         kind = InputKind.ANSWER if answers else InputKind.TEXT if text else InputKind.NAVIGATION
         self._stood_alone = self._alone(at, kind)
         if text:
@@ -376,12 +376,12 @@ class ConsentScreen(ModalScreen[Result]):
             self._name_typed(event.input)
 
     def _name_typed(self, field: Input) -> None:
-        name, wanted = field.value.strip(), self.target_name
+        name, target = field.value.strip(), self.target_name
         # not until Enter: who pastes may well wait before it
         typed_s = self._typed[-1] - self._typed[0] if self._typed else 0.0
-        if name != wanted:
-            self.hint(f"That is not {wanted}: nothing was answered.")
-        elif len(self._typed) < len(wanted) or typed_s < BY_HAND_S * (len(wanted) - 1):
+        if name != target:
+            self.hint(f"That is not {target}: nothing was answered.")
+        elif len(self._typed) < len(target) or typed_s < BY_HAND_S * (len(target) - 1):
             self.hint("That was pasted or typed by a program: type it by hand.")
         else:
             self._begin("name", f"{self.YES}: any key stops it")

@@ -100,8 +100,8 @@ class IncidentScreen(Tabbed):
 
     def _store_read(self, _store_seen: StoreSeen | None) -> None:
         if not covered(self):
-            known, now = self._jobs(), self.desk.now()
-            self.ask("incident", lambda engine: read_incident(engine, self.incident, known, now), Read)
+            jobs, now = self._jobs(), self.desk.now()
+            self.ask("incident", lambda engine: read_incident(engine, self.incident, jobs, now), Read)
 
     def _cluster_read(self, _cluster: ClusterSeen | None) -> None:
         # a job that the scheduler has forgotten is not asked for again and again
@@ -177,11 +177,11 @@ class IncidentScreen(Tabbed):
             self.shown = kind
 
     def _open_cited(self, snapshot: IncidentSeen, key: str) -> None:
-        found = snapshot.diagnosis
-        if found is not None:
+        diagnosis = snapshot.diagnosis
+        if diagnosis is not None:
             kind, *places = key.split(":")
             numbers = [int(place) for place in places]
-            cited = found.root_cause[numbers[0]] if kind == "cite" else found.nodes[numbers[0]].citations[numbers[1]]
+            cited = diagnosis.root_cause[numbers[0]] if kind == "cite" else diagnosis.nodes[numbers[0]].citations[numbers[1]]
             self._open(snapshot, cited)
 
     def _open(self, snapshot: IncidentSeen, cited: Citation) -> None:
@@ -260,9 +260,9 @@ class IncidentScreen(Tabbed):
         if snapshot is None:
             return
         if snapshot.incident.state.ended:
-            again = f"; to try again: nightshift recover {snapshot.incident.job} --again" if snapshot.incident.job else ""
+            retry_hint = f"; to try again: nightshift recover {snapshot.incident.job} --again" if snapshot.incident.job else ""
             self.notify(
-                line(f"Incident {self.incident} is {snapshot.incident.state}: there is nothing to go on with{again}."),
+                line(f"Incident {self.incident} is {snapshot.incident.state}: there is nothing to go on with{retry_hint}."),
                 timeout=8,
                 markup=False,
             )
@@ -283,14 +283,14 @@ class IncidentScreen(Tabbed):
 
     def _ask_person(self, question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
         """Ask, or say where to ask again; return whether it was asked."""
-        asked = asked_on(self, question, answered)
-        if not asked:
+        dialog = asked_on(self, question, answered)
+        if not dialog:
             self.notify(
                 line(f"What you asked for on incident {self.incident} was looked at; ask there again to see it."),
                 timeout=10,
                 markup=False,
             )
-        return asked
+        return dialog
 
     def _work(self, *, asked: bool = True) -> None:
         self.desk.go_on(self.incident, asked=asked)

@@ -93,8 +93,8 @@ class JobScreen(Tabbed):
     def _look(self, _cluster: object) -> None:
         if covered(self):
             return
-        known, now = self._known(), self.desk.now()
-        self.ask("job", lambda engine: read_job(engine, self.job, known, now), Read)
+        jobs, now = self._known(), self.desk.now()
+        self.ask("job", lambda engine: read_job(engine, self.job, jobs, now), Read)
 
     def _known(self) -> Job | None:
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]

@@ -55,12 +55,12 @@ class KeysScreen(ModalScreen[None]):
 
 def _keys_of(screen: Screen[object]) -> list[tuple[str, str]]:
     """Return the keys that work on a screen now, each with what it does."""
-    told = {}
+    keys_by_description = {}
     for active in screen.active_bindings.values():
         binding = active.binding
         if binding.description and binding.show:
-            told[binding.description] = screen.app.get_key_display(binding)
-    return [(key, what) for what, key in told.items()]
+            keys_by_description[binding.description] = screen.app.get_key_display(binding)
+    return [(key, description) for description, key in keys_by_description.items()]
 
 
 def _commands() -> Iterator[tuple[str, str]]:
@@ -72,6 +72,6 @@ def _commands() -> Iterator[tuple[str, str]]:
 
 def _lines(title: str, pairs: object) -> Iterator[Content]:
     yield Content.styled(line(title), "bold $accent")
-    for key, what in pairs:  # type: ignore[attr-defined]
-        yield Content.styled(line(f"  {key:<26}"), "$primary") + Content(line(what))
+    for key, description in pairs:  # type: ignore[attr-defined]
+        yield Content.styled(line(f"  {key:<26}"), "$primary") + Content(line(description))
     yield Content("")

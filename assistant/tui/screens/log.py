@@ -25,7 +25,7 @@ __all__ = ["Cited", "LogScreen"]
 
 WIDE, LOW = 100, 12
 """Columns from which the ranks stand beside the log, and rows below which there is no footer."""
-_ASKED = {
+_PROMPTS = {
     "search": ("/", "text or regular expression; capitals matter once you type one"),
     "line": (":", "line number; 3:120 for a line of the fourth file"),
     "ranks": ("ranks ", "3, 0-7 or 1,5,9; nothing for all"),
@@ -107,7 +107,7 @@ class LogScreen(Screen[None]):
     def on_log_view_asks(self, message: LogView.Asks) -> None:
         """Ask for words at the foot."""
         self._asking = message.what
-        sign, hint = _ASKED[message.what]
+        sign, hint = _PROMPTS[message.what]
         self.query_one("#log-sign", Static).update(Content(line(sign)))
         words = self.query_one("#log-words", Input)
         words.value, words.placeholder = "", hint
@@ -117,14 +117,14 @@ class LogScreen(Screen[None]):
     def on_input_submitted(self, message: Input.Submitted) -> None:
         """Do what was asked for."""
         message.stop()
-        asked, text = self._asking, message.value.strip()
+        kind, text = self._asking, message.value.strip()
         self._answered()
         problem = ""
-        if asked == "search":
+        if kind == "search":
             self._view.search(text)
-        elif asked == "line":
+        elif kind == "line":
             problem = self._go_to(text)
-        elif asked == "ranks":
+        elif kind == "ranks":
             problem = self._only(text)
         if problem:
             self._view.note = problem
@@ -205,9 +205,9 @@ class LogScreen(Screen[None]):
         parts = [Content.styled(line(self.log_title), "bold")]
         row = self._view.row
         if len(state.sources) > 1:
-            what = f"{len(state.sources):,} files by time" if state.merged else _short(state.sources[state.source])
+            source_text = f"{len(state.sources):,} files by time" if state.merged else _short(state.sources[state.source])
             name = _short(state.sources[row.place.source]) if state.merged and row is not None else ""
-            parts.append(Content(line(f"{what}{': ' if name else ''}{name}")))
+            parts.append(Content(line(f"{source_text}{': ' if name else ''}{name}")))
         elif state.sources and state.sources[0].name != self.log_title:
             parts.append(Content(line(_short(state.sources[0]))))
         parts.append(Content.styled(line(f"{state.lines:,} lines" if state.numbered else _size(state.size_bytes)), "$text-muted"))

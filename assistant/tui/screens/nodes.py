@@ -92,9 +92,9 @@ class NodesScreen(Tabbed):
         if covered(self):
             return
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
-        known = cluster.nodes if cluster is not None and cluster.at is not None else None
+        nodes = cluster.nodes if cluster is not None and cluster.at is not None else None
         now = self.desk.now()
-        self.ask("nodes", lambda engine: read_nodes(engine, self.names, known, now), Read)
+        self.ask("nodes", lambda engine: read_nodes(engine, self.names, nodes, now), Read)
 
     def on_read(self, message: Read) -> None:
         """Show what was read."""
@@ -106,10 +106,10 @@ class NodesScreen(Tabbed):
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open an incident, or one node of many."""
         event.stop()
-        key, where = str(event.row_key.value), event.data_table.parent
-        if isinstance(where, IncidentList):
+        key, parent = str(event.row_key.value), event.data_table.parent
+        if isinstance(parent, IncidentList):
             self.post_message(OpenIncident(int(key)))
-        elif isinstance(where, NodeTable) and len(self.names) > 1:
+        elif isinstance(parent, NodeTable) and len(self.names) > 1:
             self.post_message(OpenNodes(key))
 
     def action_health(self) -> None:

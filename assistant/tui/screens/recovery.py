@@ -77,11 +77,11 @@ class RecoveryScreen(ConsentScreen[bool]):
 
 
 def _head(snapshot: RecoverySeen) -> Content:
-    found = snapshot.plan.diagnosis
-    reason = Content.styled(line(f"{found.reason} {found.confidence:.0%}"), "bold") + Content(
+    diagnosis = snapshot.plan.diagnosis
+    reason = Content.styled(line(f"{diagnosis.reason} {diagnosis.confidence:.0%}"), "bold") + Content(
         line(f"  playbook {snapshot.plan.playbook or 'none'}")
     )
-    return reason + Content(f"\n{short(found.summary, 240)}")
+    return reason + Content(f"\n{short(diagnosis.summary, 240)}")
 
 
 def _steps(snapshot: RecoverySeen) -> Iterator[Static]:

@@ -99,8 +99,8 @@ class ReportScreen(Screen[None]):
 
 def _free(path: Path) -> Path:
     """Return a path that does not exist: the given one, or with a number."""
-    number, found = 2, path
-    while found.exists():
-        found = path.with_stem(f"{path.stem}-{number}")
+    number, candidate = 2, path
+    while candidate.exists():
+        candidate = path.with_stem(f"{path.stem}-{number}")
         number += 1
-    return found
+    return candidate

@@ -94,7 +94,7 @@ class Tabbed(Screen[None]):
     def focus_in(self, name: str) -> None:
         """Give a tab the focus."""
         pane = self.pane(name)
-        inner = pane if pane.can_focus else next((one for one in pane.query("*").results(Widget) if one.can_focus), None)
+        inner = pane if pane.can_focus else next((widget for widget in pane.query("*").results(Widget) if widget.can_focus), None)
         if inner is not None:
             inner.focus(scroll_visible=False)
 

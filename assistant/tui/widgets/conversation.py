@@ -161,9 +161,9 @@ class Conversation(VerticalScroll):
             markup=False,
         )
 
-    async def _begin(self, number: int, text: str, before: Exchange | None = None) -> Exchange:
+    async def _begin(self, number: int, text: str, next_exchange: Exchange | None = None) -> Exchange:
         self._shown[number] = exchange = Exchange(number, text)
-        await self.mount(exchange, before=before)
+        await self.mount(exchange, before=next_exchange)
         return exchange
 
     async def _again(self, number: int, next_exchange: Exchange | None) -> None:

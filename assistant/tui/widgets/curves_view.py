@@ -89,7 +89,7 @@ class CurvesView(VerticalScroll):
             self.notify("No step is drawn, so there is no line to open.", severity="warning")
             return
         marked = self.snapshot.marks[0].step if self.snapshot.marks else run.points[-1].step
-        point = [one for one in run.points if one.step <= marked][-1:] or [run.points[-1]]
+        point = [sample for sample in run.points if sample.step <= marked][-1:] or [run.points[-1]]
         # of a log of which only the end was read, lines were counted from there
         self.post_message(self.LineChosen(run.name, run.path, point[0].line if not run.note else None, run.account))
 

@@ -69,9 +69,9 @@ def readable(text: str) -> str:
 def _folded(text: str) -> list[Part]:
     """Return the first lines of a text, each cut, and how many are left."""
     lines = [line for line in text.splitlines() if line.strip()]
-    shown = [Part(f"{line[:239]}…" if len(line) > 240 else line, "dim") for line in lines[:SHOWN_LINES]]
-    remaining = len(lines) - len(shown)
-    return [*shown, Part(f"… {remaining:,} more line{'s' * (remaining != 1)}: Enter", "accent")] if remaining else shown
+    parts = [Part(f"{line[:239]}…" if len(line) > 240 else line, "dim") for line in lines[:SHOWN_LINES]]
+    remaining = len(lines) - len(parts)
+    return [*parts, Part(f"… {remaining:,} more line{'s' * (remaining != 1)}: Enter", "accent")] if remaining else parts
 
 
 def value_text(seen_call: SeenCall) -> str:

@@ -71,7 +71,7 @@ class Exchange(Vertical):
     async def told(self, answer: Answer) -> None:
         """Show the answer, and the sources of it that were not seen being read."""
         self._ends()
-        numbers_shown = {looked.source.number for looked in self.query(Looked)}
+        numbers_shown = {widget.source.number for widget in self.query(Looked)}
         cited_numbers = {int(number) for number in _CITED.findall(answer.text)}
         for source in answer.sources:
             if source.number not in numbers_shown and (source.number in cited_numbers or not numbers_shown):
@@ -112,7 +112,7 @@ class Exchange(Vertical):
 # What came of a question: the draft of a model while it speaks, then the checked answer, its notes, proposals and options.
 
 DRAFT = "draft, not held against the evidence yet"
-BEGUN = "the model was ended in the middle of this; it is held against nothing"
+CUT_SHORT = "the model was ended in the middle of this; it is held against nothing"
 
 
 class Told(Vertical):
@@ -159,11 +159,11 @@ def _parts(answer: Answer) -> list[Widget]:
     by_model = answer.mode.startswith("model:")
     parts: list[Widget] = []
     if answer.begun:
-        parts += [Static(BEGUN, classes="draft-title"), Spoken(answer.begun, classes="draft")]
+        parts += [Static(CUT_SHORT, classes="draft-title"), Spoken(answer.begun, classes="draft")]
     parts.append(Spoken(answer.text, classes="answer") if by_model else Plain(answer.text, cites=True, classes="answer"))
     if answer.options:
         parts.append(Options(answer.options))
-    parts += [ProposalCard(one) for one in answer.proposals]
+    parts += [ProposalCard(proposal) for proposal in answer.proposals]
     if answer.kind is AnswerKind.REFUSED and not answer.proposals:
         parts.append(Static("Refused.", classes="note"))
     if answer.evidence or answer.incidents:
@@ -212,6 +212,6 @@ class Said(Static):
         """Show it."""
         lines = self.text.split("\n")
         more = [f"… {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
-        first, *rest = [*lines[:MOST_LINES], *more]
-        shown = "\n".join([first, *(f"  {text}" for text in rest)])
-        self.update(Content.styled("› ", "$accent bold") + Content.styled(block(shown), "bold"))
+        first, *further = [*lines[:MOST_LINES], *more]
+        text_shown = "\n".join([first, *(f"  {text}" for text in further)])
+        self.update(Content.styled("› ", "$accent bold") + Content.styled(block(text_shown), "bold"))

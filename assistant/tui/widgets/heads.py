@@ -28,13 +28,13 @@ def incident_head(snapshot: IncidentSeen) -> list[Content]:
     """Return the head of an incident."""
     incident, diagnosis = snapshot.incident, snapshot.diagnosis
     look = INCIDENTS[incident.state]
-    since = incident.failed_at or incident.opened
+    start = incident.failed_at or incident.opened
     first = [
         said(f"{look.sign} {incident.state}", f"bold {tint(look.colour)}"),
         said(f"incident {incident.id}", "bold"),
         said(about(incident)),
     ]
-    first += [said(f"{age(since, snapshot.at)} ago", "$foreground 60%")]
+    first += [said(f"{age(start, snapshot.at)} ago", "$foreground 60%")]
     if snapshot.approvals:
         first.append(said("waits for you: press a", "bold $accent"))
     second = [said(f"noticed as {incident.kind}, not diagnosed yet", "$foreground 60%")]
@@ -82,9 +82,9 @@ def job_head(snapshot: JobSeen) -> list[Content]:
         for word, at in (("submitted", job.submitted), ("started", job.started), ("ended", job.ended))
         if at is not None
     ]
-    again = f"attempt {job.attempt + 1}" if job.attempt else ""
+    attempt = f"attempt {job.attempt + 1}" if job.attempt else ""
     log = f"log {job.log}" if job.log is not None else "where it logs is not known"
-    facts = " · ".join(filter(None, (*times, again, ended, job.comment)))
+    facts = " · ".join(filter(None, (*times, attempt, ended, job.comment)))
     return [GAP.join(first), said(f"{nodes} · {log}"), said(facts, "$foreground 60%")]
 
 

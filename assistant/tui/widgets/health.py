@@ -49,15 +49,15 @@ class HealthTable(Vertical):
 
 def _summary(snapshot: HealthSeen) -> str:
     counts = Counter(row.status for row in snapshot.rows)
-    told = ", ".join(f"{counts[status]:,} {status}" for status in ("critical", "warning", "unknown", "ok") if counts[status])
+    summary = ", ".join(f"{counts[status]:,} {status}" for status in ("critical", "warning", "unknown", "ok") if counts[status])
     faulty = f"must be taken out: {folded(snapshot.faulty)}" if snapshot.faulty else "no node has to be taken out"
-    return f"{told}; {faulty}"
+    return f"{summary}; {faulty}"
 
 
 def _row(number: int, row: ProbeRow) -> Row:
     sign, colour = LOOKS.get(row.status, ("?", "warning"))
-    said = Cell(short(row.text, 200), "" if row.status == "ok" else colour)
+    message = Cell(short(row.text, 200), "" if row.status == "ok" else colour)
     return Row(
         f"{number}",
-        (Cell(sign, colour), short(row.node, 24), short(row.probe, 24), said, Cell(short(row.remedy, 120), "text-muted")),
+        (Cell(sign, colour), short(row.node, 24), short(row.probe, 24), message, Cell(short(row.remedy, 120), "text-muted")),
     )

@@ -26,7 +26,7 @@ class IncidentsPanel(Panel):
     def store_read(self, snapshot: StoreSeen | None) -> None:
         """Show the incidents."""
         if snapshot is not None:
-            self.table.show([row_of(one, snapshot.at) for one in snapshot.incidents])
+            self.table.show([row_of(incident, snapshot.at) for incident in snapshot.incidents])
             self.count(len(snapshot.incidents))
             self.set_class(snapshot.unfinished > 0, "-alarming")
 
@@ -38,20 +38,20 @@ class IncidentsPanel(Panel):
 
 def row_of(snapshot: SeenIncident, now: datetime) -> Row:
     """Return an incident as a row."""
-    one = snapshot.incident
-    look = INCIDENTS[one.state]
-    dim = "text-muted" if one.state.ended and look.colour != "error" else ""
-    state = f"{one.state} ({snapshot.waits})" if snapshot.waits else str(one.state)
-    holder = (one.owner or "").partition("@")[0]
+    incident = snapshot.incident
+    look = INCIDENTS[incident.state]
+    dim = "text-muted" if incident.state.ended and look.colour != "error" else ""
+    state = f"{incident.state} ({snapshot.waits})" if snapshot.waits else str(incident.state)
+    holder = (incident.owner or "").partition("@")[0]
     return Row(
-        str(one.id),
+        str(incident.id),
         (
             Cell(look.sign, look.colour),
-            Cell(str(one.id), dim),
-            Cell(short(about(one), 18), dim),
+            Cell(str(incident.id), dim),
+            Cell(short(about(incident), 18), dim),
             Cell(state, look.colour),
-            Cell(short(snapshot.reason or one.kind, 20), dim),
-            Cell(age(one.failed_at or one.opened, now), dim),
+            Cell(short(snapshot.reason or incident.kind, 20), dim),
+            Cell(age(incident.failed_at or incident.opened, now), dim),
             Cell(short(holder, 12), "text-muted"),
         ),
     )
@@ -76,4 +76,4 @@ class IncidentList(Vertical):
     def tell(self, incidents: Sequence[SeenIncident], now: datetime) -> None:
         """Show them."""
         self.set_class(not incidents, "-empty")
-        self.table.show([row_of(one, now) for one in incidents])
+        self.table.show([row_of(incident, now) for incident in incidents])

@@ -48,8 +48,8 @@ def rows_of_text(row: LogRow, cited: Cited | None, look: Look) -> list[Strip]:
     body = _body(row, cited, look)
     if not look.wrap:
         text = Strip(body)
-        shown = text.crop(look.left, look.left + width)
-        return [Strip([*gutter, *shown]).adjust_cell_length(look.width, look.style("text"))]
+        cropped = text.crop(look.left, look.left + width)
+        return [Strip([*gutter, *cropped]).adjust_cell_length(look.width, look.style("text"))]
     pieces = _wrapped(body, width)
     blank = [Segment(" " * (look.width - width), look.style("number"))]
     return [
@@ -92,9 +92,9 @@ def _painted(text: str, look: Look) -> list[Segment]:
     """Return the text with words that are loud, and matches, in their styles."""
     marks = [(match.start(), match.end(), match.lastgroup or "text") for match in _LOUD.finditer(text[:4_000])]
     if look.pattern is not None:
-        found = list(look.pattern.spans(text))
-        marks = [mark for mark in marks if not any(mark[0] < stop and start < mark[1] for start, stop in found)]
-        marks = sorted([*marks, *((start, stop, "match") for start, stop in found)])
+        spans = list(look.pattern.spans(text))
+        marks = [mark for mark in marks if not any(mark[0] < stop and start < mark[1] for start, stop in spans)]
+        marks = sorted([*marks, *((start, stop, "match") for start, stop in spans)])
     segments: list[Segment] = []
     at = 0
     for start, stop, name in marks:
@@ -110,17 +110,17 @@ def _wrapped(body: Sequence[Segment], width: int) -> list[list[Segment]]:
     lines: list[list[Segment]] = [[]]
     room = width
     for text, style, _ in body:
-        rest = text
-        while rest:
-            piece = _fitting(rest, room)
+        remaining = text
+        while remaining:
+            piece = _fitting(remaining, room)
             if not piece and lines[-1]:
                 lines.append([])
                 room = width
                 continue
-            piece = piece or rest[0]  # wider than the whole line: it is cut when it is drawn
+            piece = piece or remaining[0]  # wider than the whole line: it is cut when it is drawn
             lines[-1].append(Segment(piece, style))
             room -= cell_len(piece)
-            rest = rest[len(piece) :]
+            remaining = remaining[len(piece) :]
     return lines
 
 
@@ -150,7 +150,7 @@ def over(strip: Strip, style: Style) -> Strip:
 
 # The rows of a log that are at hand, and what they look like: drawn once, until they change.
 
-KEPT = 500
+MOST_CACHED_ROWS = 500
 """Rows that are kept in memory."""
 
 
@@ -171,7 +171,7 @@ class LogStrips:
 
     def take(self, first: int, rows: Sequence[LogRow], *, near: range) -> None:
         """Keep rows; those that are the same need not be drawn again. Of too many, those that are `near` stay."""
-        if len(self.rows) > KEPT:
+        if len(self.rows) > MOST_CACHED_ROWS:
             for far in [row for row in self.rows if row not in near]:
                 self.forget(far)
         for place, row in enumerate(rows, first):
@@ -196,10 +196,10 @@ class LogStrips:
     def strips(self, row: int) -> list[Strip]:
         """Return the lines of the screen that a row takes; none for one that is not at hand."""
         if row not in self._strips:
-            found = self.rows.get(row)
-            if found is None:
+            cached = self.rows.get(row)
+            if cached is None:
                 return []
-            self._strips[row] = rows_of_text(found, self.cited.get(found.place), self._look())
+            self._strips[row] = rows_of_text(cached, self.cited.get(cached.place), self._look())
         return self._strips[row]
 
     def table(self, top: int, height: int, cursor: int, count: int) -> list[tuple[int, int]]:
@@ -217,7 +217,7 @@ class LogStrips:
             table += self._parts(row)
             row += 1
         table = table[:height]
-        if any(shown == cursor for shown, _ in table) and table[-1] != (cursor, 0):
+        if any(position == cursor for position, _ in table) and table[-1] != (cursor, 0):
             return table
         table = []
         row = min(cursor, top + height - 1)

@@ -115,7 +115,7 @@ class LogView(ScrollView, can_focus=True):
         self.wrap = False
         self.note = ""
         """What the last key led to, where it did not lead anywhere."""
-        self._reader = LogReader(sources, self._post, cited=[(one.source, one.line) for one in cited], account=account)
+        self._reader = LogReader(sources, self._post, cited=[(citation.source, citation.line) for citation in cited], account=account)
         self._start = (line, source)
         self._fold_first = folded
         self._shown = LogStrips(self._look, citations(cited))
@@ -189,16 +189,16 @@ class LogView(ScrollView, can_focus=True):
             self.post_message(self.Counted(news))
 
     def _take_state(self, state: LogState) -> None:
-        before, self.state = self.state, state
-        if state.restarts != before.restarts:
+        previous, self.state = self.state, state
+        if state.restarts != previous.restarts:
             self._shown.cited = {}
-        if state.generation != before.generation:
+        if state.generation != previous.generation:
             on_screen = self.cursor - round(self.scroll_y)
             self._shown.clear()
             self.cursor = state.anchor
         else:
             on_screen = -1
-            for last in (before.rows - 1, state.rows - 1):  # its writer may have gone on with it
+            for last in (previous.rows - 1, state.rows - 1):  # its writer may have gone on with it
                 self._shown.forget(last)
         self._take_rows(state.generation, *state.window)
         self._take_rows(state.generation, *state.end)
@@ -207,7 +207,7 @@ class LogView(ScrollView, can_focus=True):
             self._go(state.rows - 1, end=True)
         elif on_screen >= 0:
             self._go(self.cursor, top=self.cursor - on_screen)
-        if (state.rank_digits, len(str(state.lines))) != (before.rank_digits, len(str(before.lines))):
+        if (state.rank_digits, len(str(state.lines))) != (previous.rank_digits, len(str(previous.lines))):
             self._repaint()
         self._fetch()
         self.changes += 1
@@ -239,8 +239,8 @@ class LogView(ScrollView, can_focus=True):
         """Put the cursor on a row and bring it into sight."""
         self.note = "" if not end else self.note
         last = max(self.state.rows - 1, 0)
-        before, self.cursor = self.cursor, min(max(row, 0), last)
-        if self.cursor != before:
+        previous, self.cursor = self.cursor, min(max(row, 0), last)
+        if self.cursor != previous:
             self._reader.look_at(self.cursor, self.state.generation, by_hand=not (end and self.following))
         height, at = self._height, round(self.scroll_y)
         if end:
@@ -253,12 +253,12 @@ class LogView(ScrollView, can_focus=True):
             self.scroll_to(y=max(top, 0), animate=False, immediate=True)
             self._moving = False
         elif not self.wrap:
-            self.refresh_line(before)
+            self.refresh_line(previous)
             self.refresh_line(self.cursor)
         else:
             self.refresh()
         self._fetch()
-        if self.cursor != before:
+        if self.cursor != previous:
             self.changes += 1
 
     @property
@@ -332,8 +332,8 @@ class LogView(ScrollView, can_focus=True):
     def _style(self, name: str) -> Style:
         if name not in self._styles:
             part = f"log-view--{name}"
-            known = part in self.COMPONENT_CLASSES
-            self._styles[name] = self.get_component_rich_style(part) if known else self.rich_style
+            is_component = part in self.COMPONENT_CLASSES
+            self._styles[name] = self.get_component_rich_style(part) if is_component else self.rich_style
         return self._styles[name]
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -343,11 +343,11 @@ class LogView(ScrollView, can_focus=True):
             return super().render_lines(crop)
         # Strips as they are kept, with what Textual remembers of each: its own way makes new ones of all that is in sight for each
         # row that the log moves. There are no borders, no padding and no links here that it would be needed for.
-        style, (_, background), (left, right) = self._style("text"), self.background_colors, crop.column_span
+        style, (_, background), (first, right) = self._style("text"), self.background_colors, crop.column_span
         strips = [self.render_line(y).adjust_cell_length(self.region.width, style) for y in crop.line_range]
         for line_filter in self.get_line_filters():
             strips = [strip.apply_filter(line_filter, background) for strip in strips]
-        return [strip.crop(left, right) for strip in strips] if left else strips
+        return [strip.crop(first, right) for strip in strips] if first else strips
 
     def render_line(self, y: int) -> Strip:
         """Draw one line of the screen."""

@@ -27,8 +27,8 @@ class Options(Static):
     def on_mount(self) -> None:
         """Show them."""
         lines = [
-            Content.styled(line(f"{place + 1}  "), "$accent") + link(line(one), "choose", place)
-            for place, one in enumerate(self.options)
+            Content.styled(line(f"{place + 1}  "), "$accent") + link(line(option), "choose", place)
+            for place, option in enumerate(self.options)
         ]
         self.update(Content("\n").join(lines))
 

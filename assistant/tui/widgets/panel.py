@@ -61,10 +61,10 @@ class Panel(Vertical):
             return
         store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
-        before, self._told = self._told, (store, cluster)
-        if store is not before[0]:
+        previous, self._told = self._told, (store, cluster)
+        if store is not previous[0]:
             self.store_read(store)
-        if cluster is not before[1]:
+        if cluster is not previous[1]:
             self.cluster_read(cluster)
 
     @property
@@ -104,9 +104,9 @@ class JobsPanel(Panel):
         if snapshot.at is None:
             self.count(0, calm=f"The scheduler does not answer: {short(snapshot.trouble, 200)}" if snapshot.trouble else "Asking…")
             return
-        chosen = snapshot.foremost[:MOST]
-        self.table.show([row_of(job, snapshot.at) for job in chosen])
-        self.count(len(chosen), of=len(snapshot.jobs))
+        jobs = snapshot.foremost[:MOST]
+        self.table.show([row_of(job, snapshot.at) for job in jobs])
+        self.count(len(jobs), of=len(snapshot.jobs))
         self.set_class(bool(snapshot.trouble), "-stale")
         stale = f" · as of {clock(snapshot.at, self.app.desk.now())}: no answer since" if snapshot.trouble else ""  # type: ignore[attr-defined]
         self.border_title = Content(line(f"{self.TITLE}{stale}"))

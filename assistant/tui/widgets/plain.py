@@ -83,13 +83,13 @@ class Plain(Widget):
         most, characters = (ALL_LINES, ALL_CHARACTERS) if self.whole else (self._most, MOST_CHARACTERS)
         if len(lines) <= most + FEW:
             most = len(lines)
-        shown = "\n".join(lines[:most])[:characters]
-        told = [cited(text) if self._cites else Content(line(text)) for text in shown.split("\n")]
-        if len(shown) < len(self.text):
-            left = len(lines) - len(told)
-            rest = f"{left:,} more lines" if left > 0 else f"{len(self.text) - len(shown):,} more characters"
-            told.append(Content.styled(line(f"… {rest}"), MUTED) if self.whole else link(f"… show {rest}", "all"))
-        return told
+        clipped = "\n".join(lines[:most])[:characters]
+        contents = [cited(text) if self._cites else Content(line(text)) for text in clipped.split("\n")]
+        if len(clipped) < len(self.text):
+            hidden_lines = len(lines) - len(contents)
+            remainder = f"{hidden_lines:,} more lines" if hidden_lines > 0 else f"{len(self.text) - len(clipped):,} more characters"
+            contents.append(Content.styled(line(f"… {remainder}"), MUTED) if self.whole else link(f"… show {remainder}", "all"))
+        return contents
 
 
 def hanging(content: Content, width: int) -> list[Content]:
@@ -98,10 +98,10 @@ def hanging(content: Content, width: int) -> list[Content]:
         return [content]
     plain = content.plain
     indent = min(len(plain) - len(plain.lstrip(" ")), DEEPEST, max(0, width // 3))
-    rest = content[len(plain) - len(plain.lstrip(" ")) :]
+    body = content[len(plain) - len(plain.lstrip(" ")) :]
     further = indent + 2 if width >= indent + 12 else indent
-    first, *more = rest.wrap(max(4, width - further))
-    return [first.pad_left(indent), *(one.pad_left(further) for one in more)]
+    first, *more = body.wrap(max(4, width - further))
+    return [first.pad_left(indent), *(part.pad_left(further) for part in more)]
 
 
 def link(text: str, action: str, *arguments: Any) -> Content:
@@ -114,7 +114,7 @@ def link(text: str, action: str, *arguments: Any) -> Content:
 def cited(text: str) -> Content:
     """Return text whose citations lead to their sources."""
     parts, end = [], 0
-    for found in _CITED.finditer(text):
-        parts += [Content(line(text[end : found.start()])), link(found.group(), "cite", int(found.group(1)))]
-        end = found.end()
+    for match in _CITED.finditer(text):
+        parts += [Content(line(text[end : match.start()])), link(match.group(), "cite", int(match.group(1)))]
+        end = match.end()
     return Content("").join([*parts, Content(line(text[end:]))])

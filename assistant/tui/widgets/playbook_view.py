@@ -16,7 +16,7 @@ LOOKS = {
     At.SKIPPED: ("–", "dim"),
     At.NEXT: ("·", "dim"),
 }
-TOLD = {At.NOW: "here it stands", At.WAITS: "waits for a yes: press a", At.SKIPPED: "not taken"}
+STANDING = {At.NOW: "here it stands", At.WAITS: "waits for a yes: press a", At.SKIPPED: "not taken"}
 
 
 class PlaybookView(Openable):
@@ -45,8 +45,8 @@ def playbook_items(play: Play) -> Iterator[Item]:
     yield from (_step(step, play) for step in play.steps if step.verify)
     yield heading("Limits")
     if play.budget is not None:
-        left = max(0, play.budget.limit - play.budget.used)
-        yield item("budget", f"{left} left", play.budget.why)
+        remaining = max(0, play.budget.limit - play.budget.used)
+        yield item("budget", f"{remaining} left", play.budget.why)
     elif play.limits is not None:
         yield item("budget", "restarts", Part("This playbook restarts nothing.", "dim"))
     yield item("ends", "end", play.ends)
@@ -54,8 +54,8 @@ def playbook_items(play: Play) -> Iterator[Item]:
 
 def _step(step: SeenStep, play: Play) -> Item:
     sign, look = LOOKS[step.at]
-    state = TOLD.get(step.at, "" if step.at is At.NEXT else str(step.at)) if play.begun else ""
+    state = STANDING.get(step.at, "" if step.at is At.NEXT else str(step.at)) if play.begun else ""
     head = (Part(step.tool, "dim"), Part(f"  {state}" if state else "", f"bold {look}"))
-    told = (Part(step.why, "dim" if step.at in (At.SKIPPED, At.NEXT) else ""), Part(step.expects, "dim"))
-    found = (Part("found ", "dim"), Part(step.found)) if step.found else Part("")
-    return item(f"step:{step.name}", Part(f"{sign} {step.name}", look), head, *told, found)
+    parts = (Part(step.why, "dim" if step.at in (At.SKIPPED, At.NEXT) else ""), Part(step.expects, "dim"))
+    result = (Part("found ", "dim"), Part(step.found)) if step.found else Part("")
+    return item(f"step:{step.name}", Part(f"{sign} {step.name}", look), head, *parts, result)

@@ -120,11 +120,11 @@ class Prompt(TextArea):
 
     def _enter(self) -> bool:
         """Hand the line over; the name of a command is completed before, an argument only where the person chose one."""
-        chosen = self.completion.chosen
-        if chosen is not None and (self.completion.moved or " " not in self.text) and chosen.line.rstrip() != self.text.rstrip():
+        offer = self.completion.chosen
+        if offer is not None and (self.completion.moved or " " not in self.text) and offer.line.rstrip() != self.text.rstrip():
             argument = " " in self.text
-            self._take(chosen.line)
-            if argument or chosen.line.endswith(" "):
+            self._take(offer.line)
+            if argument or offer.line.endswith(" "):
                 return True
         self.submit()
         return True
@@ -141,10 +141,10 @@ class Prompt(TextArea):
             self.post_message(self.Asked(text))
 
     def _tab(self) -> bool:
-        chosen = self.completion.chosen
-        if chosen is None:
+        offer = self.completion.chosen
+        if offer is None:
             return False
-        self._take(chosen.line)
+        self._take(offer.line)
         return True
 
     def _take(self, line: str) -> None:
@@ -245,8 +245,8 @@ class Completion(OptionList):
             return
         self.offers, self.moved = list(offers), False
         self.clear_options()
-        width = max((len(one.shown) for one in self.offers), default=0)
-        self.add_options([Option(_row(one, min(width, 30))) for one in self.offers])
+        width = max((len(offer.shown) for offer in self.offers), default=0)
+        self.add_options([Option(_row(offer, min(width, 30))) for offer in self.offers])
         self.highlighted = 0 if self.offers else None
         self.set_class(bool(self.offers), "-open")
 

@@ -37,10 +37,10 @@ class ProposalCard(Vertical):
 
     def compose(self) -> ComposeResult:
         """Lay it out."""
-        one = self.proposal
+        proposal = self.proposal
         yield self._change
         yield self._facts
-        if one.approval is not None:
+        if proposal.approval is not None:
             with Horizontal(classes="answers"):
                 yield Button("Allow…", variant="warning", classes="allow", compact=True)
                 yield Button("Refuse…", classes="refuse", compact=True)
@@ -48,13 +48,13 @@ class ProposalCard(Vertical):
 
     def on_mount(self) -> None:
         """Follow what becomes of it."""
-        one = self.proposal
-        if one.approval is None:
-            self.border_title = "Not proposed" if one.why_not else "Done"
-            self._facts.update(line(one.why_not))
+        proposal = self.proposal
+        if proposal.approval is None:
+            self.border_title = "Not proposed" if proposal.why_not else "Done"
+            self._facts.update(line(proposal.why_not))
             self.add_class("-over")
             return
-        self.border_title = Content(line(f"Proposed, not done · approval {one.approval}"))
+        self.border_title = Content(line(f"Proposed, not done · approval {proposal.approval}"))
         self.watch(self.app, "store_seen", self._seen)
 
     def settled(self, text: str) -> None:
@@ -66,12 +66,12 @@ class ProposalCard(Vertical):
     def _seen(self, snapshot: StoreSeen | None) -> None:
         if snapshot is None or self.came:
             return
-        found = next((one for one in snapshot.approvals if one.approval.id == self.proposal.approval), None)
-        if found is not None:
+        approval = next((candidate for candidate in snapshot.approvals if candidate.approval.id == self.proposal.approval), None)
+        if approval is not None:
             self._waited = True
             # the stored command, which is the one that would run: not the agent's draft of it
-            self._change.update(Content.styled(unambiguous(found.command), "bold"))
-            self._facts.update(_facts(found, snapshot))
+            self._change.update(Content.styled(unambiguous(approval.command), "bold"))
+            self._facts.update(_facts(approval, snapshot))
         elif self._waited:
             self.settled(_answer_of(self.proposal, snapshot))
 

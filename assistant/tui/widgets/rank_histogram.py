@@ -59,8 +59,8 @@ def bars_of(tallies: Sequence[RankTally], most: int = BUCKETS) -> list[Bar]:
     groups: dict[int, list[RankTally]] = {}
     for tally in ranks:
         groups.setdefault(tally.rank // size, []).append(tally)
-    nobody = [[tally] for tally in tallies if tally.rank == NO_RANK]
-    return [_bar(group) for group in [*nobody, *groups.values()]]
+    without_rank = [[tally] for tally in tallies if tally.rank == NO_RANK]
+    return [_bar(group) for group in [*without_rank, *groups.values()]]
 
 
 def _bar(group: Sequence[RankTally]) -> Bar:
@@ -138,11 +138,11 @@ class RankHistogram(ScrollView, can_focus=True):
         self.refresh()
 
     def _arrange(self) -> None:
-        here = self.bars[self.cursor].ranks[0] if self.cursor < len(self.bars) else NO_RANK
+        rank = self.bars[self.cursor].ranks[0] if self.cursor < len(self.bars) else NO_RANK
         tallies = [tally for tally in self._counted.tallies if not self._within or tally.rank in self._within]
         self.bars = bars_of(tallies)
         self._columns = _columns(self.bars)
-        self.cursor = next((place for place, bar in enumerate(self.bars) if here in bar.ranks), 0)
+        self.cursor = next((place for place, bar in enumerate(self.bars) if rank in bar.ranks), 0)
         self.virtual_size = Size(self.size.width, len(self.bars))
         ranks = sum(tally.rank != NO_RANK for tally in tallies)
         self.border_title = Content(

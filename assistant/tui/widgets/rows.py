@@ -188,14 +188,14 @@ def row_of(node_seen: SeenNode, snapshot: NodesSeen) -> Row:
     """Return a node as a row."""
     state = node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN
     look = NODES[state]
-    told = str(state) if node_seen.node is not None else "unknown" if snapshot.unknown else "no such node"
+    state_text = str(state) if node_seen.node is not None else "unknown" if snapshot.unknown else "no such node"
     score = node_seen.score
     of = Counter(sighting.reason for sighting in score.blamed).most_common() if score is not None else []
     lease = node_seen.lease
     by = (
         f"us ({lease.by})" if lease is not None else "somebody else" if node_seen.node is not None and node_seen.node.reason else ""
     )
-    until = (
+    lease_text = (
         ""
         if lease is None or lease.until is None
         else "ran out"
@@ -208,7 +208,7 @@ def row_of(node_seen: SeenNode, snapshot: NodesSeen) -> Row:
         (
             Cell(look.sign, look.colour),
             node_seen.name,
-            Cell(told, look.colour),
+            Cell(state_text, look.colour),
             short(", ".join(node_seen.node.jobs), 24) if node_seen.node is not None else "",
             Cell(
                 f"{score.score:.2f}" if score is not None and score.blamed else "0",
@@ -217,7 +217,7 @@ def row_of(node_seen: SeenNode, snapshot: NodesSeen) -> Row:
             str(score.present) if score is not None else "0",
             short(", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in of), 40),
             by,
-            until,
+            lease_text,
             Cell(short(reason, 160), look.colour),
         ),
     )

@@ -61,14 +61,14 @@ class StatusBar(Static):
             return
         store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
-        left = [Part(" Nightshift ", "$primary bold")]
+        parts = [Part(" Nightshift ", "$primary bold")]
         if self.trouble:
-            left.append(Part(f"! {self.trouble}", "$error bold"))
-        left += _store_parts(store) + _cluster_parts(cluster)
-        self._places = _places_of(left)
+            parts.append(Part(f"! {self.trouble}", "$error bold"))
+        parts += _store_parts(store) + _cluster_parts(cluster)
+        self._places = _places_of(parts)
         right = [Content.styled(line(text), "$text-muted") for text in (self.answers, self.MODES.get(self.mode, self.mode)) if text]
-        shown = Content(GAP).join(Content.styled(line(part.text), part.style) for part in left)
-        self.update(_spread(shown, Content(" · ").join(right), self.size.width), layout=False)  # always one line of the whole width
+        content = Content(GAP).join(Content.styled(line(part.text), part.style) for part in parts)
+        self.update(_spread(content, Content(" · ").join(right), self.size.width), layout=False)  # always one line of the whole width
 
     def on_resize(self) -> None:
         """Fill the line."""
@@ -92,13 +92,13 @@ class Part(NamedTuple):
 
 def _places_of(parts: Sequence[Part]) -> list[tuple[int, int, str]]:
     """Return from where to where the parts with a panel stand, in cells."""
-    found, at = [], 0
+    places, at = [], 0
     for part in parts:
         end = at + cell_len(part.text)
         if part.panel:
-            found.append((at, end, part.panel))
+            places.append((at, end, part.panel))
         at = end + len(GAP)
-    return found
+    return places
 
 
 def _store_parts(snapshot: StoreSeen | None) -> list[Part]:
@@ -121,8 +121,8 @@ def _cluster_parts(snapshot: ClusterSeen | None) -> list[Part]:
     if snapshot is None or (snapshot.at is None and not snapshot.trouble):
         return [Part("asking the scheduler…", "$text-muted")]
     if snapshot.trouble:
-        since = f" since {clock(snapshot.at, snapshot.at)}" if snapshot.at is not None else ""
-        return [Part(f"! scheduler silent{since}", "$warning", "jobs")]
+        since_text = f" since {clock(snapshot.at, snapshot.at)}" if snapshot.at is not None else ""
+        return [Part(f"! scheduler silent{since_text}", "$warning", "jobs")]
     parts = [Part(f"{snapshot.states.get(JobState.RUNNING, 0):,} running", "$text-muted", "jobs")]
     if snapshot.out:
         parts.append(Part(f"{snapshot.out:,} of {len(snapshot.nodes):,} nodes out", "$warning", "nodes"))
@@ -131,7 +131,7 @@ def _cluster_parts(snapshot: ClusterSeen | None) -> list[Part]:
     return parts
 
 
-def _spread(left: Content, right: Content, width: int) -> Content:
+def _spread(first: Content, right: Content, width: int) -> Content:
     """Put one text to the left and one to the right; the right one goes first where there is no room."""
-    gap = width - left.cell_length - right.cell_length - 1
-    return left + Content(" " * gap) + right if gap >= 2 else left
+    gap = width - first.cell_length - right.cell_length - 1
+    return first + Content(" " * gap) + right if gap >= 2 else first

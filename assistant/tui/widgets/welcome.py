@@ -46,7 +46,7 @@ class Welcome(Static):
         self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
         lines = [Content.styled(WHAT, "bold"), Content.styled(line(who(self.answers)), MUTED), Content("")]
         lines += [
-            Content.styled(line(f"{place + 1}  "), "$accent") + link(one, "ask", place) for place, one in enumerate(self.examples)
+            Content.styled(line(f"{place + 1}  "), "$accent") + link(example, "ask", place) for place, example in enumerate(self.examples)
         ]
         lines += [Content(""), Content.styled("A number and Enter asks it; / lists commands, F1 keys.", MUTED)]
         if lines != self._lines:
@@ -67,21 +67,21 @@ def who(answers: str) -> str:
 
 def examples(store: StoreSeen | None, cluster: ClusterSeen | None) -> tuple[str, ...]:
     """Return three questions that fit what is seen now, the most pressing first."""
-    found: list[str] = []
-    for one in store.incidents if store is not None else ():
-        if not one.incident.state.ended or one.incident.state.name == "ESCALATED":
-            if one.incident.service is not None:
+    questions: list[str] = []
+    for incident in store.incidents if store is not None else ():
+        if not incident.incident.state.ended or incident.incident.state.name == "ESCALATED":
+            if incident.incident.service is not None:
                 continue  # its jobs say more
-            found.append(
-                f"why did job {one.incident.job} die?" if one.incident.job else f"what happened on node {one.incident.node}?"
+            questions.append(
+                f"why did job {incident.incident.job} die?" if incident.incident.job else f"what happened on node {incident.incident.node}?"
             )
             break
     if store is not None and store.approvals:
-        found.append("what waits for me?")
+        questions.append("what waits for me?")
     out = next((node for node in cluster.nodes if node.state in OUT), None) if cluster is not None else None
     if out is not None:
-        found.append(f"why is node {out.name} out of service?")
+        questions.append(f"why is node {out.name} out of service?")
     running = next((job for job in reversed(cluster.jobs) if job.state is JobState.RUNNING), None) if cluster is not None else None
     if running is not None:
-        found.append(f"how far is job {running.id}?")
-    return tuple([*found, "what is wrong now?", "which jobs failed today?", "which nodes are out of service?"][:3])
+        questions.append(f"how far is job {running.id}?")
+    return tuple([*questions, "what is wrong now?", "which jobs failed today?", "which nodes are out of service?"][:3])
