@@ -22,14 +22,14 @@ MOST_INCIDENTS = 10_000
 
 
 def advice_for(
-    engine: Engine, job: Job, found: Inventory | None, *, cost_s: float, between_h: float, gpus_per_node: int, now: datetime
+    engine: Engine, job: Job, inventory: Inventory | None, *, cost_s: float, between_h: float, gpus_per_node: int, now: datetime
 ) -> Advice:
     """Return how often a job should save.
 
     Args:
         engine: Of this command.
         job: As the scheduler shows it.
-        found: Its checkpoints; None when there are none to be found.
+        inventory: Its checkpoints; None when there are none to be found.
         cost_s: What a save costs, where the operator says it; 0: as measured.
         between_h: Mean hours between failures, where the operator says it; 0: as observed.
         gpus_per_node: GPUs of each of its nodes.
@@ -40,7 +40,7 @@ def advice_for(
     """
     from assistant.recover.checkpoints.interval import Failures, SaveCost, advise
 
-    cost = SaveCost(cost_s, 0.0, None, "as --save-seconds says") if cost_s else _cost(job, found)
+    cost = SaveCost(cost_s, 0.0, None, "as --save-seconds says") if cost_s else _cost(job, inventory)
     failures = Failures(between_h * 3600, 0, "as --mtbf-hours says") if between_h else _failures(engine, job, now)
     return advise(cost, failures, max(1, len(job.nodes)) * gpus_per_node)
 
@@ -64,19 +64,21 @@ def _failures(engine: Engine, job: Job, now: datetime) -> Failures:
     from assistant.recover.checkpoints.interval import of_cluster, of_task
 
     incidents = [incident for incident in engine.store.incidents(limit=MOST_INCIDENTS) if _is_failure(incident)]
-    family = {known.id for known in engine.scheduler.jobs() if (known.name, known.user) == (job.name, job.user)} | {job.id}
+    family = {candidate.id for candidate in engine.scheduler.jobs() if (candidate.name, candidate.user) == (job.name, job.user)} | {
+        job.id
+    }
     family |= _related(incidents, family)
     own = [incident.failed_at or incident.opened for incident in incidents if incident.job in family]
-    every = [incident.failed_at or incident.opened for incident in incidents]
+    moments = [incident.failed_at or incident.opened for incident in incidents]
     nodes = max(1, len(job.nodes))
     cluster = max(nodes, len(engine.scheduler.nodes()))
-    found = of_task(own, job.name) or of_cluster(every, now=now, nodes=nodes, cluster_nodes=cluster)
-    if found is None:
+    estimate = of_task(own, job.name) or of_cluster(moments, now=now, nodes=nodes, cluster_nodes=cluster)
+    if estimate is None:
         raise ToolError(
-            f"how often job {job.id} fails is not known: {len(own)} failures of its task and {len(every)} of the cluster are too "
+            f"how often job {job.id} fails is not known: {len(own)} failures of its task and {len(moments)} of the cluster are too "
             "few; give it: --mtbf-hours 24"
         )
-    return found
+    return estimate
 
 
 def _is_failure(incident: Incident) -> bool:
@@ -116,15 +118,15 @@ def print_advice(job: Job, advice: Advice, as_json: bool) -> None:
             ("each minute", f"longer costs {advice.gpu_hours_a_minute:.3g} GPU-hours a day; a save {advice.gpu_hours_a_save:.2g}"),
         ]
     )
-    shown = [(name, span(row["interval_s"]), f"{row['lost_share']:.2%}", f"{row['gpu_hours_a_day']:.3g}") for name, row in rows]
-    print_table(("", "interval", "lost", "GPU-hours a day"), shown)
+    cells = [(name, span(row["interval_s"]), f"{row['lost_share']:.2%}", f"{row['gpu_hours_a_day']:.3g}") for name, row in rows]
+    print_table(("", "interval", "lost", "GPU-hours a day"), cells)
 
 
 def _rows(advice: Advice) -> Iterator[tuple[str, dict[str, float]]]:
     from assistant.recover.checkpoints.interval import lost_share
 
-    named = [("advised", advice.every_s), *((("now", advice.cost.every_s),) if advice.cost.every_s else ())]
-    for name, interval_s in [*named, *(("", minutes * 60.0) for minutes in MINUTES)]:
+    intervals = [("advised", advice.every_s), *((("now", advice.cost.every_s),) if advice.cost.every_s else ())]
+    for name, interval_s in [*intervals, *(("", minutes * 60.0) for minutes in MINUTES)]:
         share = lost_share(interval_s, advice.cost.blocked_s, advice.failures.between_s)
         yield name, {"interval_s": interval_s, "lost_share": share, "gpu_hours_a_day": advice.gpu_hours_a_day(interval_s)}
 

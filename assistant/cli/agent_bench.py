@@ -131,21 +131,21 @@ def run_cases(cases: Sequence[Case], folder: Path, agent_of: Callable[[Engine], 
     """
     scored: list[Scored] = []
     with tempfile.TemporaryDirectory(prefix="nightshift-agent-") as name:
-        kept: dict[tuple[str, Mode | None], tuple[Engine, Any]] = {}
+        engines: dict[tuple[str, Mode | None], tuple[Engine, Any]] = {}
         for number, case in enumerate(cases):
             key = (case.state, case.mode)
-            if key not in kept:
+            if key not in engines:
                 place = Path(name) / str(number)
                 place.mkdir()
-                kept[key] = open_state(folder / STATES / f"{case.state}.toml", place, mode=case.mode)
-            engine, cluster = kept[key]
+                engines[key] = open_state(folder / STATES / f"{case.state}.toml", place, mode=case.mode)
+            engine, cluster = engines[key]
             scored.append(_scored(case, agent_of(engine)))
             answer = scored[-1].answer
             if cluster.changes:
                 scored[-1] = scored[-1]._replace(faults=(*scored[-1].faults, f"changed the cluster: {cluster.changes[0]}"))
             if answer is None or answer.kind is AnswerKind.PROPOSAL or cluster.changes:
-                kept.pop(key)[0].store.close()
-        for engine, _ in kept.values():
+                engines.pop(key)[0].store.close()
+        for engine, _ in engines.values():
             engine.store.close()
     return scored
 
@@ -157,16 +157,16 @@ def _scored(case: Case, agent: Asks) -> Scored:
     except NightshiftError as error:
         return Scored(case, None, False, (f"{type(error).__name__}: {error}",), time.perf_counter() - start)
     seconds = (time.perf_counter() - start) / len(case.ask)
-    used = {source.tool for source in answer.sources}
-    tool = answer.intent in case.intent if answer.intent and case.intent else _used_right(case, used)
-    return Scored(case, answer, tool, tuple(_faults(case, answer, used)), seconds)
+    tools_used = {source.tool for source in answer.sources}
+    tool = answer.intent in case.intent if answer.intent and case.intent else _used_right(case, tools_used)
+    return Scored(case, answer, tool, tuple(_faults(case, answer, tools_used)), seconds)
 
 
 def _used_right(case: Case, used: set[str]) -> bool:
     """Tell whether a model, which names no reading, used the tools of the right one."""
-    wanted = [TOOLS.get(intent, ()) for intent in case.intent]
-    meant = not wanted or any(set(tools) & used if tools else not used for tools in wanted)
-    return meant and set(case.calls) <= used
+    expected = [TOOLS.get(intent, ()) for intent in case.intent]
+    is_right = not expected or any(set(tools) & used if tools else not used for tools in expected)
+    return is_right and set(case.calls) <= used
 
 
 def _faults(case: Case, answer: Answer, used: set[str]) -> Iterable[str]:
@@ -199,16 +199,16 @@ class Share(NamedTuple):
 
 def shares(scored: Sequence[Scored]) -> list[Share]:
     """Return the figures: of all cases, of the held-out wordings, and by tag."""
-    tags = list(dict.fromkeys(tag for one in scored for tag in one.case.tags))
-    groups = [("all", list(scored)), ("held-out wordings", [one for one in scored if one.case.heldout])]
-    groups += [(tag, [one for one in scored if tag in one.case.tags]) for tag in tags]
+    tags = list(dict.fromkeys(tag for score in scored for tag in score.case.tags))
+    groups = [("all", list(scored)), ("held-out wordings", [score for score in scored if score.case.heldout])]
+    groups += [(tag, [score for score in scored if tag in score.case.tags]) for tag in tags]
     return [
         Share(
             name,
             len(group),
-            sum(one.tool for one in group) / len(group),
-            sum(not one.faults for one in group) / len(group),
-            sum(one.by_model for one in group) / len(group),
+            sum(score.tool for score in group) / len(group),
+            sum(not score.faults for score in group) / len(group),
+            sum(score.by_model for score in group) / len(group),
         )
         for name, group in groups
         if group

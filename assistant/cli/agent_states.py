@@ -206,23 +206,23 @@ def _fill(engine: Engine, state: State, now: datetime, clock: JumpingClock) -> N
     todo: list[tuple[datetime, Any]] = [(now - timedelta(hours=row.opened_h), row) for row in state.incident]
     for at, row in sorted(todo, key=lambda pair: pair[0]):
         clock.sleep(max(0.0, (at - clock.now()).total_seconds()))
-        one, _ = store.open_incident(Event(EventKind.JOB_ENDED, row.job, None, clock.now()))
-        store.mark_stage(one.id, "opened")
-        engine.diagnose(one.id)
-        store.set_state(one.id, row.state, note=row.note)
-    for change in sorted(state.change, key=lambda one: -one.hours):
+        incident, _ = store.open_incident(Event(EventKind.JOB_ENDED, row.job, None, clock.now()))
+        store.mark_stage(incident.id, "opened")
+        engine.diagnose(incident.id)
+        store.set_state(incident.id, row.state, note=row.note)
+    for change in sorted(state.change, key=lambda change: -change.hours):
         clock.sleep(max(0.0, (now - timedelta(hours=change.hours) - clock.now()).total_seconds()))
         call = _call(engine, change, CallStatus.INTENT)
         store.write_outcome(Outcome(call.id, True, dict(change.arguments), "", clock.now()), undo=f"nightshift undo {call.id}")
-    for asked in state.approval:
-        call = _call(engine, asked, CallStatus.PENDING)
+    for approval_row in state.approval:
+        call = _call(engine, approval_row, CallStatus.PENDING)
         why = Decision(Verdict.ASK, "mode.propose", "policy", clock.now(), "a person must say yes")
         store.park(call.id, why, now + timedelta(days=1))
 
 
 def _call(engine: Engine, row: CallRow, status: CallStatus) -> Call:
     by = "playbook:faulty_node"
-    written = Call(
+    call = Call(
         0, row.incident, row.tool, dict(row.arguments), "as the playbook asks", by, engine.clock.now(), status, None, row.preview
     )
-    return engine.store.write_call(written, kind="cordon" if row.tool == "cordon_node" else "resubmit")
+    return engine.store.write_call(call, kind="cordon" if row.tool == "cordon_node" else "resubmit")

@@ -30,7 +30,7 @@ def approval_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str
     """Return ids of what waits for the shell to complete, with the call as help."""
     store = door_of(context).store
     waiting = store.approvals()
-    return completions(((str(one.id), store.call(one.call).preview) for one in waiting), incomplete)
+    return completions(((str(approval.id), store.call(approval.call).preview) for approval in waiting), incomplete)
 
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the approval.", autocompletion=approval_ids)]
@@ -79,13 +79,13 @@ def approvals(
     as_json: Json = False,
 ) -> None:
     """List what waits for an approval."""
-    store, seen = door_of(context).store, now()
-    found = store.approvals(pending_only=not everything)
+    store, at = door_of(context).store, now()
+    listed = store.approvals(pending_only=not everything)
     if as_json:
-        for one in found:
-            print_record(one, about=store.call(one.call))
+        for approval in listed:
+            print_record(approval, about=store.call(approval.call))
         return
-    rows = [_row(store, one, age(one.asked, seen), age(one.expires, seen)) for one in found]
+    rows = [_row(store, approval, age(approval.asked, at), age(approval.expires, at)) for approval in listed]
     print_table(("id", "incident", "change", "digest", "why", "rule", "asked", "expires", "answer"), rows)
 
 
@@ -138,10 +138,10 @@ def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, 
     store = door_of(context).store
     if not store.answer(number, verdict, f"cli:{user()}", why=why, digest=digest or None):
         late = store.approval(number)
-        told = (
+        message = (
             f"was answered already: {late.verdict} by {late.by}" if late.verdict else "has expired; `nightshift resume` asks anew"
         )
-        raise UsageError(f"approval {number} {told}")
+        raise UsageError(f"approval {number} {message}")
     answered = store.approval(number)
     call = store.call(answered.call)
     if as_json:

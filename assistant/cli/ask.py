@@ -108,14 +108,14 @@ def _summed_up(door: Door, incident: int) -> tuple[str, str]:
     from assistant.wiring import summariser_for
 
     try:
-        found = summariser_for(door.settings, door.store)
+        summariser = summariser_for(door.settings, door.store)
     except (NightshiftError, OSError) as error:
         door.say(f"no summary by the language model: {error}")
         return "", ""
     lines = told_lines(door.store, incident)
-    if found is None or not lines:
+    if summariser is None or not lines:
         return "", ""
-    by, write = found
+    by, write = summariser
     summed = summed_up(lines, write)
     if summed.why_not:
         door.say(f"the summary of {by} was left out: {summed.why_not}")

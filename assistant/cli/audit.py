@@ -114,24 +114,24 @@ def verify_audit(
         from assistant.daemon.audit_anchors import kept_heads
 
         try:
-            for place, kept in kept_heads(door.settings, store):
-                heads += kept
-                notes += [] if kept else [f"audit.anchor {place}: no head of this store is kept there yet"]
+            for place, saved_head in kept_heads(door.settings, store):
+                heads += saved_head
+                notes += [] if saved_head else [f"audit.anchor {place}: no head of this store is kept there yet"]
         except Unavailable as error:
             notes.append(str(error))
-    broken, head = store.broken_rows(since=heads), store.head()
+    breaks, head = store.broken_rows(since=heads), store.head()
     if as_json:
-        findings = [{"row": one.id, "why": one.why} for one in broken]
+        findings = [{"row": finding.id, "why": finding.why} for finding in breaks]
         first = findings[0] if findings else None
         more = {"broken": first, "findings": findings, "compared": len(heads), "notes": notes}
-        print_json({"ok": not broken, "rows": head.row, "hash": head.hash, **more})
+        print_json({"ok": not breaks, "rows": head.row, "hash": head.hash, **more})
     else:
         for note in notes:
             print_line(f"note: {note}")
         compared = f", {len(heads)} heads that were kept agree" if heads else ""
-        if not broken:
+        if not breaks:
             print_line(f"the audit holds: {head.row} rows{compared}, head {head}")
-        for one in broken:
-            print_line(f"the audit is broken at row {one.id}: {one.why}")
-    if broken:
+        for finding in breaks:
+            print_line(f"the audit is broken at row {finding.id}: {finding.why}")
+    if breaks:
         raise typer.Exit(Exit.ERROR)

@@ -79,44 +79,44 @@ def backtest(
     )
 
     door = door_of(context)
-    chosen, mode = _policy(policy, door)
+    rules, mode = _policy(policy, door)
     accounts = read_accounts(sacct)
     first, last = _moment("--since", begin), _moment("--until", until)
-    wanted = [one for one in accounts.attempts if _within(one, first, last)]
-    if not wanted:
+    attempts_within = [attempt for attempt in accounts.attempts if _within(attempt, first, last)]
+    if not attempts_within:
         raise InputError(
             f"{sacct}: no job ended in that time; {len(accounts.attempts):,} attempts were read, {accounts.broken:,} rows not"
         )
     kernels = Kernels(kernel) if kernel is not None else None
     traces = Traces(logs, kernels, accounts.attempts)
-    known = read_events(events) if events is not None else NodeEvents()
+    node_events = read_events(events) if events is not None else NodeEvents()
     notice_s = door.settings.watch.poll_s
-    replay = Replay(accounts.attempts, traces, chosen, site=door.site, notice_s=notice_s, events=known)
+    replay = Replay(accounts.attempts, traces, rules, site=door.site, notice_s=notice_s, events=node_events)
     replayed = []
-    for one in replay.run(
+    for entry in replay.run(
         lambda attempt: _within(attempt, first, last), lambda number: _told(door, number, len(accounts.attempts))
     ):
-        replayed.append(one)
+        replayed.append(entry)
         if details and as_json:
-            print_json(_as_object(accounts.attempts, one))
+            print_json(_as_object(accounts.attempts, entry))
     unknown = {**_without(traces.without, logs), **({"kernel logs without times": len(kernels.timeless)} if kernels else {})}
-    told = tally(
+    totals = tally(
         accounts.attempts,
         replayed,
-        jobs=wanted,
+        jobs=attempts_within,
         notice_s=notice_s,
         answer_s=answer_min * 60,
         unknown={name: count for name, count in unknown.items() if count},
-        events=known,
+        events=node_events,
     )
     notes = _notes(accounts)
     if as_json:
-        print_json(_summary(told, mode, notes, assumptions(notice_s, answer_min * 60)))
+        print_json(_summary(totals, mode, notes, assumptions(notice_s, answer_min * 60)))
     else:
-        _show(told, accounts.attempts, replayed if details else (), notes)
+        _show(totals, accounts.attempts, replayed if details else (), notes)
     if report is not None:
         source = ", ".join(str(path) for path in (sacct, logs, kernel) if path is not None)
-        text = markdown(told, source=source, mode=mode, notice_s=notice_s, answer_s=answer_min * 60, notes=notes)
+        text = markdown(totals, source=source, mode=mode, notice_s=notice_s, answer_s=answer_min * 60, notes=notes)
         _write(report, text)
         door.say(f"nightshift: wrote {report}")
 
@@ -188,7 +188,7 @@ def _show(told: Tally, attempts: list[Attempt], replayed: list[Replayed] | tuple
 
     if replayed:
         columns = ("ended", "job", "state", "reason", "playbook", "restart", "drains", "next_start", "note")
-        print_table(columns, [_row(attempts[one.number], one) for one in replayed])
+        print_table(columns, [_row(attempts[replay_row.number], replay_row) for replay_row in replayed])
         print_line()
     for section in sections(told):
         print_line(section.title, colour="bold")
@@ -212,7 +212,7 @@ def _row(attempt: Attempt, one: Replayed) -> tuple[object, ...]:
 def _as_object(attempts: list[Attempt], one: Replayed) -> dict[str, Any]:
     from assistant.tooling import to_json
 
-    attempt, found, after = attempts[one.number], one.diagnosis, one.after
+    attempt, diagnosis, outcome = attempts[one.number], one.diagnosis, one.after
     job = attempt.job
     return {
         "job": job.id,
@@ -223,18 +223,18 @@ def _as_object(attempts: list[Attempt], one: Replayed) -> dict[str, Any]:
         "ended": to_json(job.ended),
         "nodes": list(job.nodes),
         "gpus": attempt.gpus,
-        "reason": found.reason if found is not None else None,
-        "action": str(found.action) if found is not None else None,
-        "confidence": found.confidence if found is not None else None,
-        "faulty_nodes": list(found.faulty_nodes) if found is not None else [],
-        "summary": found.summary if found is not None else "",
+        "reason": diagnosis.reason if diagnosis is not None else None,
+        "action": str(diagnosis.action) if diagnosis is not None else None,
+        "confidence": diagnosis.confidence if diagnosis is not None else None,
+        "faulty_nodes": list(diagnosis.faulty_nodes) if diagnosis is not None else [],
+        "summary": diagnosis.summary if diagnosis is not None else "",
         "log": one.why_no_log or "read",
         "playbook": one.playbook,
         "ends": str(one.state) if one.state is not None else None,
         "note": one.note,
         "changes": to_json(one.decided),
         "already_out": list(one.already_out),
-        "next": {**to_json(after), "job": attempts[after.number].job.id} if after is not None else None,
+        "next": {**to_json(outcome), "job": attempts[outcome.number].job.id} if outcome is not None else None,
     }
 
 

@@ -48,7 +48,7 @@ def calibration(
     folders: Annotated[
         list[Path], typer.Argument(metavar="FOLDER", help="Cases with label.toml, or with labels.jsonl beside them.")
     ],
-    seen: Annotated[
+    on_seen: Annotated[
         bool, typer.Option("--seen", help="Leave the rules as they are, although they may know the wordings of these cases.")
     ] = False,
     write: Annotated[
@@ -69,9 +69,9 @@ def calibration(
 
     labels = [label for folder in folders for label in read_labels(folder)]
     knowledge = Knowledge.load(door_of(context).site)
-    told = [one for one in verdicts(labels, knowledge, unseen=not seen) if one.reason != "unknown"]
-    rule = [(one.raw, one.right) for one in told]
-    ranker = [(one.raw, one.right) for one in guesses(labels, knowledge, _ranker(labels, door_of(context).site))]
+    answers = [answer for answer in verdicts(labels, knowledge, unseen=not on_seen) if answer.reason != "unknown"]
+    rule = [(answer.raw, answer.right) for answer in answers]
+    ranker = [(answer.raw, answer.right) for answer in guesses(labels, knowledge, _ranker(labels, door_of(context).site))]
     if min(len(rule), len(ranker)) < 2:
         raise InputError(f"{len(labels)} cases are too few: a curve needs some that are diagnosed")
     encoder = _encoder(knowledge, labels)
@@ -79,10 +79,10 @@ def calibration(
     for name, seen_of in (*tables, *([("line ranker with the encoder", held_out(encoder))] if encoder else [])):
         _show(name, reliability(seen_of), as_json=as_json)
     if write is not None:
-        made_from = f"{len(labels)} cases of {', '.join(folder.name for folder in folders)}; wordings hidden: {not seen}".lower()
-        kept = curves(door_of(context).site)  # how sure a good end is has a curve of its own, of raw logs
-        made = replace(kept, made_from=made_from, rule=fitted(rule), ranker=fitted(ranker), encoder=fitted(encoder))
-        write.write_text(as_toml(made), encoding="utf-8")
+        made_from = f"{len(labels)} cases of {', '.join(folder.name for folder in folders)}; wordings hidden: {not on_seen}".lower()
+        current = curves(door_of(context).site)  # how sure a good end is has a curve of its own, of raw logs
+        calibrated = replace(current, made_from=made_from, rule=fitted(rule), ranker=fitted(ranker), encoder=fitted(encoder))
+        write.write_text(as_toml(calibrated), encoding="utf-8")
 
 
 def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float, bool]]:
@@ -95,7 +95,7 @@ def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float,
 
     if not embedded.status().works:
         return []
-    return [(one.raw, one.right) for one in guesses(labels, knowledge, embedded.ranker())]
+    return [(guess.raw, guess.right) for guess in guesses(labels, knowledge, embedded.ranker())]
 
 
 def _ranker(labels: Sequence[Label], site: Path | None) -> Ranker:
@@ -109,11 +109,11 @@ def _ranker(labels: Sequence[Label], site: Path | None) -> Ranker:
 
 def _show(name: str, table: Reliability, *, as_json: bool) -> None:
     if as_json:
-        bins = [one._asdict() for one in table.bins]
+        bins = [band._asdict() for band in table.bins]
         print_json({"of": name, "cases": table.cases, "right": table.right, "ece": table.error, "brier": table.brier, "bins": bins})
         return
     print_line(f"{name}: {table.cases} cases, {table.right:.3f} right, ECE {table.error:.3f}, Brier {table.brier:.3f}")
-    rows = [(f"{one.low:.1f}-{one.high:.1f}", one.cases, f"{one.confidence:.2f}", f"{one.right:.2f}") for one in table.bins]
+    rows = [(f"{band.low:.1f}-{band.high:.1f}", band.cases, f"{band.confidence:.2f}", f"{band.right:.2f}") for band in table.bins]
     print_table(("confidence", "cases", "mean", "right"), rows)
 
 
@@ -148,18 +148,18 @@ def agent(
     from assistant.cli.agent_bench import load_cases, run_cases, shares
 
     scored = run_cases(load_cases(cases), cases, _agents(door_of(context).settings, model, name))
-    found = shares(scored)
+    groups = shares(scored)
     if as_json:
-        for share in found:
+        for share in groups:
             print_json(share._asdict())
     else:
-        rows = [(one.name, one.cases, f"{one.tool:.3f}", f"{one.success:.3f}", f"{one.by_model:.3f}") for one in found]
+        rows = [(group.name, group.cases, f"{group.tool:.3f}", f"{group.success:.3f}", f"{group.by_model:.3f}") for group in groups]
         print_table(("cases", "number", "right tool", "task done", "by the model"), rows)
-        print_line(f"median {statistics.median(one.seconds for one in scored) * 1000:.0f} ms an answer")
-    for one in scored if faults else ():
-        if one.faults or not one.tool:
-            read_as = one.answer.intent or one.answer.mode if one.answer is not None else "nothing"
-            print_line(f"{' / '.join(one.case.ask)}: taken for {read_as}; {'; '.join(one.faults) or 'wrong tool'}")
+        print_line(f"median {statistics.median(score.seconds for score in scored) * 1000:.0f} ms an answer")
+    for score in scored if faults else ():
+        if score.faults or not score.tool:
+            read_as = score.answer.intent or score.answer.mode if score.answer is not None else "nothing"
+            print_line(f"{' / '.join(score.case.ask)}: taken for {read_as}; {'; '.join(score.faults) or 'wrong tool'}")
 
 
 def _agents(settings: Settings, model: str, name: str) -> Callable[[Engine], Asks]:
@@ -198,8 +198,8 @@ class _Bench(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the command before the words where none is named."""
-        named = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
-        return super().parse_args(ctx, args if named else ["speed", *args])
+        has_command = bool(args) and (args[0] in self.commands or args[0] in ("-h", "--help"))
+        return super().parse_args(ctx, args if has_command else ["speed", *args])
 
 
 bench_app = app(cls=_Bench, help="Measure start-up, scanning and diagnosis on this machine.")
@@ -310,11 +310,14 @@ def bench(
     figures = list(startup(runs))
     if paths:
         site = door_of(context).site
-        logs = [found for path in paths for found in (sorted(path.glob("job.log*")) if path.is_dir() else [path])]
+        logs = [log for path in paths for log in (sorted(path.glob("job.log*")) if path.is_dir() else [path])]
         figures += [scanning(logs, site), diagnosing(paths, site)]
     if as_json:
         for figure in figures:
             print_json({**figure._asdict(), "ratio": round(figure.ratio, 3)})
         return
-    rows = [(one.name, f"{one.value:.3g} {one.unit}", f"{one.limit:g} {one.unit}", f"{one.ratio:.1f} x") for one in figures]
+    rows = [
+        (figure.name, f"{figure.value:.3g} {figure.unit}", f"{figure.limit:g} {figure.unit}", f"{figure.ratio:.1f} x")
+        for figure in figures
+    ]
     print_table(("what", "measured", "limit", "better than the limit"), rows)

@@ -40,7 +40,7 @@ def show_breaker(context: typer.Context, as_json: Json = False) -> None:
         said = f"no; last from {local(period.since)} to {local(period.until)}: {period.why}"
     elif period is not None:
         said = f"yes, since {local(period.since)}, by {period.by}: {period.why}"
-    rows = [(name.replace("_", " "), f"{seen} of {most or 'any number'}") for name, (seen, most) in counted.items()]
+    rows = [(name.replace("_", " "), f"{count} of {most or 'any number'}") for name, (count, most) in counted.items()]
     print_pairs([("open", said), *rows, ("to go on", "nightshift breaker reset" if is_open else "")])
 
 
@@ -53,11 +53,11 @@ def reset(context: typer.Context, why: Why = "", as_json: Json = False) -> None:
     """
     from assistant.store.breaker import reset_breaker
 
-    done = reset_breaker(door_of(context).store, why=why or "reset by hand", by=f"cli:{user()}")
+    was_open = reset_breaker(door_of(context).store, why=why or "reset by hand", by=f"cli:{user()}")
     if as_json:
-        print_json({"open": False, "reset": done})
+        print_json({"open": False, "reset": was_open})
     else:
-        print_line("the breaker is closed: changes are made again" if done else "the breaker is not open")
+        print_line("the breaker is closed: changes are made again" if was_open else "the breaker is not open")
 
 
 @breaker_app.command("open", epilog=examples('nightshift breaker open --why "the storage is being moved"'))
@@ -68,8 +68,8 @@ def open_by_hand(context: typer.Context, why: Why = "", as_json: Json = False) -
     """
     from assistant.store.breaker import open_breaker
 
-    done = open_breaker(door_of(context).store, why=why or "opened by hand", by=f"cli:{user()}")
+    was_closed = open_breaker(door_of(context).store, why=why or "opened by hand", by=f"cli:{user()}")
     if as_json:
-        print_json({"open": True, "opened": done})
+        print_json({"open": True, "opened": was_closed})
     else:
-        print_line("the breaker is open: nothing is changed until it is reset" if done else "the breaker is open already")
+        print_line("the breaker is open: nothing is changed until it is reset" if was_closed else "the breaker is open already")

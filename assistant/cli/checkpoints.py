@@ -59,17 +59,17 @@ def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
     from assistant.recover.checkpoints.inventory import inventory
 
     folder = _folder(context, target)
-    found = inventory(folder.path, now=now(), live=folder.live)
-    for note in found.notes:
+    listing = inventory(folder.path, now=now(), live=folder.live)
+    for note in listing.notes:
         door_of(context).say(f"{folder.path}: {note}")
     if folder.foreign:
         names = ", ".join(sorted(path.name for path in folder.foreign))
         door_of(context).say(
             f"{folder.path}: not listed, because they are another run's by their names, steps, times or contents: {names}"
         )
-        own = tuple(checkpoint for checkpoint in found.checkpoints if checkpoint.path not in folder.foreign)
-        found = replace(found, checkpoints=own)
-    return found, folder.live
+        own = tuple(checkpoint for checkpoint in listing.checkpoints if checkpoint.path not in folder.foreign)
+        listing = replace(listing, checkpoints=own)
+    return listing, folder.live
 
 
 @checkpoints_app.command(
@@ -81,15 +81,23 @@ def list_checkpoints(context: typer.Context, target: Target, as_json: Json = Fal
 
     They are judged by names, sizes, markers and headers; `verify` also reads them through.
     """
-    found, _ = _inventory(context, target)
+    listing, _ = _inventory(context, target)
     if as_json:
-        for checkpoint in found.checkpoints:
+        for checkpoint in listing.checkpoints:
             print_record(checkpoint)
         return
-    seen = now()
+    at = now()
     rows = [
-        (one.step, one.format, _size(one.size_bytes), local(one.saved_at), age(one.saved_at, seen), _health(one), one.path)
-        for one in found.checkpoints
+        (
+            checkpoint.step,
+            checkpoint.format,
+            _size(checkpoint.size_bytes),
+            local(checkpoint.saved_at),
+            age(checkpoint.saved_at, at),
+            _health(checkpoint),
+            checkpoint.path,
+        )
+        for checkpoint in listing.checkpoints
     ]
     print_table(("step", "format", "size", "saved", "age", "health", "path"), rows)
 
@@ -110,17 +118,17 @@ def verify_checkpoints(
     """
     from assistant.recover.checkpoints.inventory import examined
 
-    found, live = _inventory(context, target)
-    if not found.checkpoints:
-        raise ToolError(f"{found.folder}: holds no checkpoint of a known format")
+    listing, live = _inventory(context, target)
+    if not listing.checkpoints:
+        raise ToolError(f"{listing.folder}: holds no checkpoint of a known format")
     bad = 0
-    for checkpoint in found.checkpoints[-1:] if newest else found.checkpoints:
-        one = examined(found, checkpoint, now=now(), live=live) if checkpoint.healthy else checkpoint
-        bad += not one.healthy
+    for checkpoint in listing.checkpoints[-1:] if newest else listing.checkpoints:
+        result = examined(listing, checkpoint, now=now(), live=live) if checkpoint.healthy else checkpoint
+        bad += not result.healthy
         if as_json:
-            print_record(one)
+            print_record(result)
         else:
-            print_line(f"{one.path}: step {one.step}: {_health(one)}", colour="green" if one.healthy else "red")
+            print_line(f"{result.path}: step {result.step}: {_health(result)}", colour="green" if result.healthy else "red")
     if bad:
         raise typer.Exit(Exit.ERROR)
 
@@ -147,10 +155,10 @@ def advise_interval(
     from assistant.cli.advice import advice_for, found_or_none, print_advice
 
     engine = door_of(context).engine()
-    shown = engine.scheduler.job(job)
-    found = None if save_seconds else found_or_none(lambda: _inventory(context, job)[0])
-    advice = advice_for(engine, shown, found, now=now(), cost_s=save_seconds, between_h=mtbf_hours, gpus_per_node=gpus_per_node)
-    print_advice(shown, advice, as_json)
+    subject = engine.scheduler.job(job)
+    listing = None if save_seconds else found_or_none(lambda: _inventory(context, job)[0])
+    advice = advice_for(engine, subject, listing, now=now(), cost_s=save_seconds, between_h=mtbf_hours, gpus_per_node=gpus_per_node)
+    print_advice(subject, advice, as_json)
 
 
 def _health(checkpoint: Checkpoint) -> str:

@@ -62,9 +62,9 @@ def _plain(value: Any, kind: Any, info: Any) -> Any:
     if kind is int and not isinstance(value, bool):
         return _number(value, info)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        found = value if isinstance(value, kind) else {str(member.value): member for member in kind}.get(value)
-        if found is not None:
-            return found
+        member_value = value if isinstance(value, kind) else {str(member.value): member for member in kind}.get(value)
+        if member_value is not None:
+            return member_value
     raise _Unsure
 
 

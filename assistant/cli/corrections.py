@@ -68,8 +68,8 @@ def correct_incident(
     from assistant.engine.confirm import confirm
 
     engine = door_of(context).engine()
-    found = confirm(engine, incident, by=user(), reason=reason, action=action, lines=line or (), why=why, cure=cure)
-    _show(incident, found, as_json=as_json)
+    correction = confirm(engine, incident, by=user(), reason=reason, action=action, lines=line or (), why=why, cure=cure)
+    _show(incident, correction, as_json=as_json)
 
 
 @incident_app.command("forget", epilog=examples('nightshift incident forget 3 --why "it was the cable after all"'))
@@ -81,11 +81,11 @@ def forget_incident(context: typer.Context, incident: Id, why: Why = "taken back
     from assistant.engine.confirm import take_back
 
     engine = door_of(context).engine()
-    done = take_back(engine, incident, by=user(), why=why)
+    removed = take_back(engine, incident, by=user(), why=why)
     if as_json:
-        print_record(engine.store.incident(incident), forgotten=done)
+        print_record(engine.store.incident(incident), forgotten=removed)
     else:
-        print_line(f"incident {incident} is forgotten" if done else f"incident {incident} was not remembered")
+        print_line(f"incident {incident} is forgotten" if removed else f"incident {incident} was not remembered")
 
 
 def _show(incident: int, found: Confirmed, *, as_json: bool) -> None:

@@ -65,22 +65,22 @@ def diagnose(
     door = door_of(context)
     knowledge, memory = remembered(door, Knowledge.load(door.site), shipped_only=shipped)
     opinions = (*memory, RankerOpinion(door.site))
-    unread = 0
+    failures = 0
     for number, path in enumerate(paths):
         try:
             facts = _facts(path, knowledge)
-            found = by_given_name(judge(facts, knowledge, opinions), path, facts.case)
+            diagnosis = by_given_name(judge(facts, knowledge, opinions), path, facts.case)
         except (InputError, Unavailable) as error:
             narrate(f"nightshift: error: {error}")
-            unread += 1
+            failures += 1
             continue
         if as_json:
-            print_json(as_object(str(path), found))
+            print_json(as_object(str(path), diagnosis))
         else:
             if number:
                 print_line()
-            show(str(path), found)
-    if unread:
+            show(str(path), diagnosis)
+    if failures:
         raise typer.Exit(Exit.USAGE)
 
 

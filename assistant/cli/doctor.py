@@ -137,9 +137,9 @@ def _ranker(door: Door) -> Iterator[Finding]:
 def _encoder(_: Door) -> Iterator[Finding]:
     from assistant.llm import embedded
 
-    found = embedded.status()
-    todo = "" if found.works else "install Nightshift again, and build llama-cpp-python: make deps-llama"
-    yield Finding("embedded model", Health.OK if found.works else Health.WARN, found.says, todo)
+    encoder_status = embedded.status()
+    todo = "" if encoder_status.works else "install Nightshift again, and build llama-cpp-python: make deps-llama"
+    yield Finding("embedded model", Health.OK if encoder_status.works else Health.WARN, encoder_status.says, todo)
 
 
 def _language_model(door: Door) -> Iterator[Finding]:
@@ -149,28 +149,28 @@ def _language_model(door: Door) -> Iterator[Finding]:
     from assistant.llm.models import identity, is_set, known
     from assistant.llm.trial import TASKS
 
-    used, other = door.settings.model, "nightshift model use FILE|URL|none"
+    model, remedy = door.settings.model, "nightshift model use FILE|URL|none"
     try:
-        if not is_set(used):
+        if not is_set(model):
             yield Finding("language model", Health.OK, "none: questions are answered without one")
             return
-        name = f"{used.name} at {used.url}"
-        if used.path is not None:
-            header, size = read_gguf(used.path), sum(part.stat().st_size for part in parts_of(used.path))
-            name = f"{used.path}, {header.architecture}, {size / 1e9:.1f} GB"
+        name = f"{model.name} at {model.url}"
+        if model.path is not None:
+            header, size = read_gguf(model.path), sum(part.stat().st_size for part in parts_of(model.path))
+            name = f"{model.path}, {header.architecture}, {size / 1e9:.1f} GB"
             if header.architecture not in known(door.site).architectures:
-                yield Finding("language model", Health.WARN, f"{name}: no model that holds a conversation", other)
+                yield Finding("language model", Health.WARN, f"{name}: no model that holds a conversation", remedy)
                 return
             if size > available_bytes():
                 free = available_bytes() / 1e9
-                yield Finding("language model", Health.WARN, f"{name}: does not fit into the {free:.1f} GB of free memory", other)
+                yield Finding("language model", Health.WARN, f"{name}: does not fit into the {free:.1f} GB of free memory", remedy)
                 return
-        trusted = [task for task in TASKS if door.store.may(identity(used), task)]
+        trusted = [task for task in TASKS if door.store.may(identity(model), task)]
     except (NightshiftError, OSError) as error:
-        yield Finding("language model", Health.WARN, str(error), other)
+        yield Finding("language model", Health.WARN, str(error), remedy)
         return
-    told = f"trusted with {', '.join(trusted)}" if trusted else "answers questions; trusted with no task of diagnosis"
-    yield Finding("language model", Health.OK, f"{name}; {told}", "" if trusted else "nightshift model test")
+    tasks_text = f"trusted with {', '.join(trusted)}" if trusted else "answers questions; trusted with no task of diagnosis"
+    yield Finding("language model", Health.OK, f"{name}; {tasks_text}", "" if trusted else "nightshift model test")
 
 
 def _cache(_: Door) -> Iterator[Finding]:
@@ -206,10 +206,10 @@ def _store(door: Door) -> Iterator[Finding]:
     breaker = why_open(door.store)
     if breaker is not None:
         yield Finding("breaker", Health.WARN, f"open {breaker}: the watch changes nothing", "nightshift breaker show, then reset")
-    broken = door.store.verify()
-    if broken is not None:
+    breaks = door.store.verify()
+    if breaks is not None:
         yield Finding(
-            "audit", Health.FAIL, broken.why, "nightshift audit verify; keep a copy of the store and find out who changed it"
+            "audit", Health.FAIL, breaks.why, "nightshift audit verify; keep a copy of the store and find out who changed it"
         )
     else:
         yield Finding("audit", Health.OK, "the chain and all sealed rows hold")

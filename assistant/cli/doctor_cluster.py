@@ -87,9 +87,9 @@ def _logs_of(job_id: str, checked: CheckedJob) -> tuple[bool, str, str]:
 
 def _checkpoints_of(job_id: str, checked: CheckedJob) -> tuple[bool, str, str]:
     reading = checked.reading
-    where = (
+    place = (
         f"saves into {reading.checkpoint_folder} ({reading.checkpoint_how})" if reading.checkpoint_folder else checked.search.note
     )
-    text = f"job {job_id}: {reading.resume.sentence}; {where}" + (f"; there now: {checked.saved}" if checked.saved else "")
+    text = f"job {job_id}: {reading.resume.sentence}; {place}" + (f"; there now: {checked.saved}" if checked.saved else "")
     blocks = next((gap for gap in reading.gaps if gap.weight == "blocks"), None)
     return blocks is None, text, "" if blocks is None else blocks.line or f"nightshift job check {job_id}"

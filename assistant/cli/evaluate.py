@@ -70,8 +70,8 @@ def evaluate(
         _list_runs(running.runs(door.settings), as_json)
         return
     if clean:
-        left = running.clean(door, resume)
-        raise typer.Exit(Exit.ERROR if left else Exit.DONE)
+        unreached = running.clean(door, resume)
+        raise typer.Exit(Exit.ERROR if unreached else Exit.DONE)
     if demo:
         report = running.demo(door, nodes=max(2, nodes), live=not as_json)
     elif resume:
@@ -107,11 +107,11 @@ def _print(report: EvaluationReport, as_json: bool) -> None:
     from assistant.evaluation.results import COLUMNS, duration, rows
 
     print_table(COLUMNS, rows(report))
-    lost = f", {len(report.given_up)} given up" if report.given_up else ""
+    given_up_text = f", {len(report.given_up)} given up" if report.given_up else ""
     took = f"{duration(report.seconds)}, lower bound {duration(report.bound_s)}"
-    print_line(f"{report.run}: {report.scored} of {len(report.results)} datasets scored{lost} in {took}")
-    for what in sorted({what for one in report.results for what in one.unprotected}):
-        print_line(f"sandbox: {what}")
+    print_line(f"{report.run}: {report.scored} of {len(report.results)} datasets scored{given_up_text} in {took}")
+    for item in sorted({item for result in report.results for item in result.unprotected}):
+        print_line(f"sandbox: {item}")
 
 
 def _list_runs(found: list[EvaluationReport], as_json: bool) -> None:
@@ -121,5 +121,5 @@ def _list_runs(found: list[EvaluationReport], as_json: bool) -> None:
         return
     print_table(
         ("run", "state", "scored", "given_up", "datasets", "model"),
-        [(one.run, one.state, one.scored, len(one.given_up), len(one.results), one.model) for one in found],
+        [(entry.run, entry.state, entry.scored, len(entry.given_up), len(entry.results), entry.model) for entry in found],
     )

@@ -61,8 +61,8 @@ DEMO_CPUS = 3
 
 def runs(settings: Settings) -> list[EvaluationReport]:
     """Return what came of all runs, oldest first."""
-    found = sorted(runs_folder(settings).glob("*/run.json"), key=lambda path: path.stat().st_mtime)
-    return [report_of(path.parent) for path in found]
+    files = sorted(runs_folder(settings).glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+    return [report_of(path.parent) for path in files]
 
 
 def begin(door: Door, wish: Wish, *, live: bool) -> EvaluationReport:
@@ -116,11 +116,11 @@ def demo(door: Door, *, nodes: int, live: bool) -> EvaluationReport:
 
 def clean(door: Door, run: str = "") -> tuple[str, ...]:
     """End what crashed runs left and free the memory of their nodes; return the nodes that could not be reached."""
-    engine, left = door.engine(), set[str]()
+    engine, unreached = door.engine(), set[str]()
     root = runs_folder(door.settings)
     if run:
         load_asked(RunFolder(root / run))
-    for path in [root / run] if run else sorted(one.parent for one in root.glob("*/run.json")):
+    for path in [root / run] if run else sorted(file.parent for file in root.glob("*/run.json")):
         folder = RunFolder(path)
         if is_held(folder.lock) and not run:
             continue
@@ -129,23 +129,23 @@ def clean(door: Door, run: str = "") -> tuple[str, ...]:
             continue
         with _held(folder):
             settle(engine, folder)
-            found = _coordinator(engine, folder, door.settings).clean()
-        left |= set(found)
-        said = f"; not reached: {', '.join(found)}" if found else ""
-        door.say(f"run {folder.id}: memory of its nodes was given back{said}")
-    return tuple(sorted(left))
+            nodes = _coordinator(engine, folder, door.settings).clean()
+        unreached |= set(nodes)
+        note = f"; not reached: {', '.join(nodes)}" if nodes else ""
+        door.say(f"run {folder.id}: memory of its nodes was given back{note}")
+    return tuple(sorted(unreached))
 
 
 def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings: Settings | None = None) -> EvaluationReport:
     from assistant.cli.evaluate_view import shown
 
-    chosen = settings or door.settings
+    run_settings = settings or door.settings
     with _held(folder):
         settle(engine, folder)
-        run = _coordinator(engine, folder, chosen)
+        run = _coordinator(engine, folder, run_settings)
         try:
             with shown(live=live and not door.quiet) as look:
-                run.run(poll_s=chosen.evaluation.poll_s, look=look)
+                run.run(poll_s=run_settings.evaluation.poll_s, look=look)
         except KeyboardInterrupt:
             door.say(f"jobs that run go on; nightshift evaluate --resume {folder.id}, or end them: --clean --resume {folder.id}")
             raise
@@ -173,9 +173,9 @@ def _held(folder: RunFolder) -> Iterator[None]:
 
 
 def _coordinator(engine: Engine, folder: RunFolder, settings: Settings) -> Coordinator:
-    asked = load_asked(folder)
-    size = asked.model.size_bytes or 0
-    estimates = estimator(Priors.load(settings.content), asked.datasets, past(engine), run=folder.id, model_bytes=size)
+    request = load_asked(folder)
+    size = request.model.size_bytes or 0
+    estimates = estimator(Priors.load(settings.content), request.datasets, past(engine), run=folder.id, model_bytes=size)
     gated = GatedJobs(engine.gate, folder, by=f"cli:{user()}")
     return Coordinator(
         folder, engine.scheduler, engine.clock, planner, submit=gated.submit, cancel=gated.cancel, estimator=estimates
@@ -184,17 +184,17 @@ def _coordinator(engine: Engine, folder: RunFolder, settings: Settings) -> Coord
 
 def _keep(engine: Engine, folder: RunFolder) -> None:
     """Keep what datasets took, so that the next evaluation is planned better."""
-    asked, now = load_asked(folder), engine.clock.now()
-    metrics = {one.name: (read_json(folder.score(one.name)) or {}).get("metric_s", 0.0) for one in asked.datasets}
-    items = {one.name: one.items for one in asked.datasets}
+    request, now = load_asked(folder), engine.clock.now()
+    metrics = {dataset.name: (read_json(folder.score(dataset.name)) or {}).get("metric_s", 0.0) for dataset in request.datasets}
+    items = {dataset.name: dataset.items for dataset in request.datasets}
     rows = []
     for piece in folder.pieces():
-        found = took(folder, piece)
-        if found is None or piece.dataset not in items:
+        measured = took(folder, piece)
+        if measured is None or piece.dataset not in items:
             continue
         metric_s = metrics[piece.dataset] * piece.items / items[piece.dataset]
-        row = (folder.id, piece.dataset, piece.first, piece.last, found.infer_s, metric_s)
-        rows.append(EvaluationRun(*row, asked.model.source, asked.model.size_bytes or 0, now, found.prepare_s))
+        row = (folder.id, piece.dataset, piece.first, piece.last, measured.infer_s, metric_s)
+        rows.append(EvaluationRun(*row, request.model.source, request.model.size_bytes or 0, now, measured.prepare_s))
     engine.store.keep_evaluation(rows)
 
 
@@ -234,8 +234,8 @@ class GatedJobs:
 
     def _call(self, tool: str, arguments: dict[str, Any], what: str) -> dict[str, Any]:
         why = f"evaluation {self._folder.id}: {what}"
-        given = {"run": str(self._folder.path), **arguments}
-        outcome = self._gate.call(tool, given, why=why, by=self._by, approved_by=self._by)
+        call_arguments = {"run": str(self._folder.path), **arguments}
+        outcome = self._gate.call(tool, call_arguments, why=why, by=self._by, approved_by=self._by)
         if not outcome.ok:
             raise ToolError(outcome.error)
         return dict(outcome.value)
@@ -278,47 +278,47 @@ def prepare(engine: Engine, settings: Settings, wish: Wish) -> RunFolder:
         UsageError: Something is wrong with it.
     """
     priors = Priors.load(settings.content)
-    suite = load_suite(wish.suite, {name: one.items for name, one in priors.known.items()})
+    suite = load_suite(wish.suite, {name: prior.items for name, prior in priors.known.items()})
     source = wish.model or suite.model
     if not source:
         raise UsageError(f"{wish.suite} names no model: name one with --model PATH")
-    wanted = settings.evaluation
-    size = None if wanted.fetch else _size(source)
-    most = max(one.gpus for one in suite.datasets)
-    if most > wanted.gpus_per_node:
-        name = next(one.name for one in suite.datasets if one.gpus == most)
+    options = settings.evaluation
+    size = None if options.fetch else _size(source)
+    most = max(dataset.gpus for dataset in suite.datasets)
+    if most > options.gpus_per_node:
+        name = next(dataset.name for dataset in suite.datasets if dataset.gpus == most)
         raise UsageError(
-            f"{name} needs {most} GPUs of one node; evaluation.gpus_per_node says that nodes have {wanted.gpus_per_node}"
+            f"{name} needs {most} GPUs of one node; evaluation.gpus_per_node says that nodes have {options.gpus_per_node}"
         )
-    known = [one for one in engine.scheduler.nodes() if wanted.partition in ("", one.partition)]
-    if wish.nodes > len(known):
-        raise UsageError(f"--nodes {wish.nodes}: the scheduler has {len(known)} that may be used; a run takes more when they come")
+    nodes = [node for node in engine.scheduler.nodes() if options.partition in ("", node.partition)]
+    if wish.nodes > len(nodes):
+        raise UsageError(f"--nodes {wish.nodes}: the scheduler has {len(nodes)} that may be used; a run takes more when they come")
     folder = RunFolder(runs_folder(settings) / _name(suite.title, engine))
-    limit = int(wanted.memory_limit_gib * (1 << 30)) or None
+    limit = int(options.memory_limit_gib * (1 << 30)) or None
     # behind a fetch command nobody can tell whether it is still the same, so each run fetches its own
-    mark = folder.id if wanted.fetch else mark_of(Path(source))
-    place = source if wanted.fetch else str(Path(source).absolute())
-    model = Model(place, wanted.fetch, size, limit, str(folder.digests), mark)
+    mark = folder.id if options.fetch else mark_of(Path(source))
+    place = source if options.fetch else str(Path(source).absolute())
+    model = Model(place, options.fetch, size, limit, str(folder.digests), mark)
     learned = priors.learn(suite.datasets, past(engine), run=folder.id, model_bytes=size or 0)
     RunSpec(
         model,
         suite.datasets,
         learned.estimates(suite.datasets),
-        memory=wanted.memory or _memory(engine, settings),
+        memory=options.memory or _memory(engine, settings),
         nodes=wish.nodes,
-        gpus_per_node=wanted.gpus_per_node,
-        cpus_per_node=wanted.cpus_per_node,
+        gpus_per_node=options.gpus_per_node,
+        cpus_per_node=options.cpus_per_node,
         title=suite.title,
         from_storage=wish.from_storage,
-        python=wanted.python or sys.executable,
-        partition=wanted.partition,
-        metric_partition=wanted.metric_partition,
-        gpu_option=wanted.gpu_option,
-        no_gpu_option=wanted.no_gpu_option,
-        options=wanted.options,
+        python=options.python or sys.executable,
+        partition=options.partition,
+        metric_partition=options.metric_partition,
+        gpu_option=options.gpu_option,
+        no_gpu_option=options.no_gpu_option,
+        options=options.options,
         retries=wish.retries,
-        load_s=wanted.load_s,
-        fetch_s=wanted.fetch_s,
+        load_s=options.load_s,
+        fetch_s=options.fetch_s,
     ).save(folder)
     return folder
 
@@ -326,8 +326,16 @@ def prepare(engine: Engine, settings: Settings, wish: Wish) -> RunFolder:
 def past(engine: Engine) -> list[Measured]:
     """Return what datasets took in past evaluations."""
     return [
-        Measured(one.run, one.dataset, one.items, one.infer_s, one.metric_s, one.prepare_s, one.model_bytes)
-        for one in engine.store.evaluations()
+        Measured(
+            evaluation.run,
+            evaluation.dataset,
+            evaluation.items,
+            evaluation.infer_s,
+            evaluation.metric_s,
+            evaluation.prepare_s,
+            evaluation.model_bytes,
+        )
+        for evaluation in engine.store.evaluations()
     ]
 
 

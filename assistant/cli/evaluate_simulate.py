@@ -57,26 +57,30 @@ def simulate(
     sets, title, model_bytes = _sets(suite, priors)
     storage = Storage(model_bytes or priors.unit.model_bytes, priors.unit.nic_bits_s / 8)
     machines = Machines(nodes, gpus_per_node, cpus_per_node, priors.unit.start_s, storage.fetch_s)
-    for one in sets:
-        if one.gpus > gpus_per_node:
-            raise UsageError(f"{one.name} needs {one.gpus} GPUs of one node, and nodes have {gpus_per_node}")
-    found = compare(sets, priors, machines, storage)
+    for dataset in sets:
+        if dataset.gpus > gpus_per_node:
+            raise UsageError(f"{dataset.name} needs {dataset.gpus} GPUs of one node, and nodes have {gpus_per_node}")
+    comparison = compare(sets, priors, machines, storage)
     if svg is not None:
-        _draw(svg, found, machines, title)
+        _draw(svg, comparison, machines, title)
     if as_json:
-        print_json(_record(found, sets, machines, storage, title))
+        print_json(_record(comparison, sets, machines, storage, title))
         return
-    _print(found, sets, machines, storage, title)
+    _print(comparison, sets, machines, storage, title)
 
 
 def _sets(suite: Path | None, priors: Priors) -> tuple[list[Dataset], str, int]:
     from assistant.evaluation.records import Dataset
     from assistant.evaluation.suite import load_suite
 
-    known = {name: one.items for name, one in priors.known.items()}
+    items_by_name = {name: prior.items for name, prior in priors.known.items()}
     if suite is None:
-        return [Dataset(name, items, "{pieces}", "metric") for name, items in known.items()], "the 63 datasets of the priors", 0
-    read = load_suite(suite, known)
+        return (
+            [Dataset(name, items, "{pieces}", "metric") for name, items in items_by_name.items()],
+            "the 63 datasets of the priors",
+            0,
+        )
+    read = load_suite(suite, items_by_name)
     return list(read.datasets), read.title, _size(Path(read.model)) if read.model else 0
 
 
@@ -92,22 +96,22 @@ def _record(found: StrategyComparison, sets: list[Dataset], machines: Machines, 
 
     rows = [
         {
-            "strategy": one.name,
-            "what": one.title,
-            "makespan_s": found.outcomes[one.name].makespan_s,
-            "speedup": found.speedup(one.name),
-            "gpu_hours": found.outcomes[one.name].gpu_hours,
-            "over_bound": found.over_bound(one.name),
-            "trials": found.outcomes[one.name].trials,
+            "strategy": strategy.name,
+            "what": strategy.title,
+            "makespan_s": found.outcomes[strategy.name].makespan_s,
+            "speedup": found.speedup(strategy.name),
+            "gpu_hours": found.outcomes[strategy.name].gpu_hours,
+            "over_bound": found.over_bound(strategy.name),
+            "trials": found.outcomes[strategy.name].trials,
         }
-        for one in STRATEGIES
+        for strategy in STRATEGIES
     ]
-    where = {"model_bytes": storage.model_bytes, "nic_bytes_s": storage.nic}
+    storage_facts = {"model_bytes": storage.model_bytes, "nic_bytes_s": storage.nic}
     return {
         "title": title,
         "datasets": len(sets),
         "machines": asdict(machines),
-        "storage": where,
+        "storage": storage_facts,
         "strategies": rows,
         "bound_s": found.bound_s,
     }
@@ -121,11 +125,18 @@ def _print(found: StrategyComparison, sets: list[Dataset], machines: Machines, s
     size, speed = storage.model_bytes / 1e9, storage.nic * 8 / 1e9
     print_line(f"{title}: {len(sets)} datasets on {nodes}; a model of {size:.3g} GB, read at {speed:.3g} Gb/s a node")
     rows: list[tuple[object, ...]] = []
-    for one in STRATEGIES:
-        outcome = found.outcomes[one.name]
-        share = f"{100 * found.over_bound(one.name):.1f} %"
+    for strategy in STRATEGIES:
+        outcome = found.outcomes[strategy.name]
+        share = f"{100 * found.over_bound(strategy.name):.1f} %"
         rows.append(
-            (one.name, round(outcome.makespan_s), f"{found.speedup(one.name):.2f}x", f"{outcome.gpu_hours:.2f}", share, one.title)
+            (
+                strategy.name,
+                round(outcome.makespan_s),
+                f"{found.speedup(strategy.name):.2f}x",
+                f"{outcome.gpu_hours:.2f}",
+                share,
+                strategy.title,
+            )
         )
     times = found.outcomes["baseline"].makespan_s / found.bound_s if found.bound_s else 1.0
     rows.append(("bound", round(found.bound_s), f"{times:.2f}x", "", "0.0 %", "no schedule can be shorter"))
@@ -140,16 +151,16 @@ def _panels(found: StrategyComparison) -> list[ChartPanel]:
     from assistant.evaluation.chart import ChartPanel
     from assistant.evaluation.strategies import STRATEGIES
 
-    return [ChartPanel(one.title, found.outcomes[one.name]) for one in STRATEGIES if one.name in CHARTED]
+    return [ChartPanel(strategy.title, found.outcomes[strategy.name]) for strategy in STRATEGIES if strategy.name in CHARTED]
 
 
 def _draw(path: Path, found: StrategyComparison, machines: Machines, title: str) -> None:
     from assistant.evaluation.chart import ChartPanel, svg
     from assistant.evaluation.strategies import STRATEGIES
 
-    panels = [ChartPanel(one.title, found.outcomes[one.name]) for one in STRATEGIES]
-    drawn = svg(panels, machines.nodes * machines.gpus_per_node, found.bound_s, title=f"{title}, {machines.nodes} nodes")
+    panels = [ChartPanel(strategy.title, found.outcomes[strategy.name]) for strategy in STRATEGIES]
+    picture = svg(panels, machines.nodes * machines.gpus_per_node, found.bound_s, title=f"{title}, {machines.nodes} nodes")
     try:
-        path.write_text(drawn, encoding="utf-8")
+        path.write_text(picture, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: the chart cannot be written: {error.strerror}") from error

@@ -41,12 +41,12 @@ class PlainLines:
 
     def __call__(self, run: Coordinator) -> None:
         """Say how a run stands if that is new."""
-        found = progress_of(run)
-        ended = (found.scored, found.given_up)
+        progress = progress_of(run)
+        ended = (progress.scored, progress.given_up)
         if ended == self._said and time.monotonic() - self._at < EVERY_S:
             return
         self._said, self._at = ended, time.monotonic()
-        narrate(found.line)
+        narrate(progress.line)
 
 
 @contextmanager
@@ -71,11 +71,16 @@ def drawn(found: EvaluationProgress) -> Any:
     table = Table(box=None, pad_edge=False)
     for column in ("NODE", "JOB", "DOES", "PIECE", "SINCE"):
         table.add_column(column, no_wrap=True)
-    busy = {one.node for one in found.activities}
+    busy = {activity.node for activity in found.activities}
     idle = [Activity(node, "", 0, "idle") for node in found.nodes if node not in busy]
-    rows = sorted([*found.activities, *idle], key=lambda one: (one.node, one.number))
-    for one in rows[:MOST_ROWS]:
-        what = f"{one.kind} {one.number}" if one.kind else ""
-        table.add_row(*(Text(line(text)) for text in (one.node, what, one.what, one.place, duration(one.seconds) if what else "")))
+    rows = sorted([*found.activities, *idle], key=lambda activity: (activity.node, activity.number))
+    for activity in rows[:MOST_ROWS]:
+        label = f"{activity.kind} {activity.number}" if activity.kind else ""
+        table.add_row(
+            *(
+                Text(line(text))
+                for text in (activity.node, label, activity.what, activity.place, duration(activity.seconds) if label else "")
+            )
+        )
     more = [Text(line(f"and {len(rows) - MOST_ROWS} more jobs"))] if len(rows) > MOST_ROWS else []
     return Group(Text(line(found.line), style="bold"), table, *more)

@@ -80,15 +80,15 @@ class _Stage:
     """A cluster, an engine on it, and job 1."""
 
     def __init__(
-        self, folder: Path, playbook: Playbook, told: ClusterFixture, site: Path | None, knowledge: Knowledge | None
+        self, folder: Path, playbook: Playbook, fixture: ClusterFixture, site: Path | None, knowledge: Knowledge | None
     ) -> None:
-        self.playbook, self.told = playbook, told
+        self.playbook, self.told = playbook, fixture
         self.clock = JumpingClock(START)
-        self.cluster = SimulatedCluster(self.clock, folder, nodes=told.node_names)
+        self.cluster = SimulatedCluster(self.clock, folder, nodes=fixture.node_names)
         self.saved = folder / "checkpoints"
         self.saved.mkdir()
         self.outage = self.saved / OUTAGE
-        self.cluster.plan("llm", *(SimulatedRun(**vars(run), checkpoints=self.saved) for run in told.runs))
+        self.cluster.plan("llm", *(SimulatedRun(**vars(run), checkpoints=self.saved) for run in fixture.runs))
         self.site = _site_with(playbook, site, folder / "site")
         settings = Settings(
             state_folder=folder,
@@ -102,11 +102,11 @@ class _Stage:
         self.engine = build(settings, clock=self.clock, scheduler=self.cluster, transport=self.cluster, policy=policy)
         if knowledge is not None:
             self.engine.shipped = knowledge
-        self.to_come = sorted(told.happens, key=lambda happening: happening.after_s)
-        words = f'checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {told.directives}'
+        self.to_come = sorted(fixture.happens, key=lambda happening: happening.after_s)
+        words = f'checkpoints={self.saved} skip="--skip {{from}}:{{to}}" {fixture.directives}'
         script = f"#NIGHTSHIFT {words}\nsrun python train.py ${{NIGHTSHIFT_RESUME_FROM:-}} ${{NIGHTSHIFT_ARGS:-}}\n"
-        spec = JobSpec("llm", script, nodes=told.job_nodes, work_dir=folder, user="ada", log="job-%j.log")
-        self.spec = dataclasses.replace(spec, time_limit_s=told.time_limit_s)
+        spec = JobSpec("llm", script, nodes=fixture.job_nodes, work_dir=folder, user="ada", log="job-%j.log")
+        self.spec = dataclasses.replace(spec, time_limit_s=fixture.time_limit_s)
         self.cluster.submit(self.spec)
 
     @property
@@ -116,9 +116,9 @@ class _Stage:
 
     def play(self) -> None:
         """Let time pass until nothing more will come."""
-        seen, since = self._seen(), START
+        state, unchanged_since = self._seen(), START
         while (now := self.clock.now()) < START + timedelta(seconds=LONGEST_S):
-            quiet_s = (now - since).total_seconds()
+            quiet_s = (now - unchanged_since).total_seconds()
             if self._over(quiet_s):
                 return
             self._pass(PACES_S[quiet_s > PATIENCE_S / 2])
@@ -126,8 +126,8 @@ class _Stage:
                 self.engine.tick(owner="fixture")
             except Unavailable:
                 continue
-            if seen != (seen := self._seen()):
-                since = self.clock.now()
+            if state != (state := self._seen()):
+                unchanged_since = self.clock.now()
 
     def _over(self, quiet_s: float) -> bool:
         if self.to_come or self.cluster.outage:
@@ -159,8 +159,8 @@ class _Stage:
             case "ask":
                 self.engine.open_for(about, by="cli:ada")
             case "submit":
-                before = self.cluster.job(about).spec
-                own = self.cluster.submit(before if before is not None else self.spec)
+                spec = self.cluster.job(about).spec
+                own = self.cluster.submit(spec if spec is not None else self.spec)
                 self.cluster.changes.remove(f"submit {own}")
             case "slow":
                 self.engine.open(Event(EventKind.SLOW_JOB, about, None, self.clock.now(), attempt=self.cluster.job(about).attempt))
@@ -186,8 +186,8 @@ class _Stage:
 
 def _site_with(playbook: Playbook, site: Path | None, folder: Path) -> Path | None:
     """Return a folder of site content in which the playbook is the one of its name."""
-    known = playbooks(site).get(playbook.name)
-    if known is not None and known.digest == playbook.digest:
+    existing = playbooks(site).get(playbook.name)
+    if existing is not None and existing.digest == playbook.digest:
         return site
     if site is not None and site.is_dir():
         shutil.copytree(site, folder)
@@ -217,33 +217,33 @@ def _outcome_problems(stage: _Stage, fixture: Fixture, incidents: tuple[Incident
 
 
 def _diagnosis_problems(stage: _Stage, fixture: Fixture, incident: Incident) -> Iterator[str]:
-    found = stage.engine.store.diagnosis(incident.id)
-    if found is None:
+    diagnosis = stage.engine.store.diagnosis(incident.id)
+    if diagnosis is None:
         yield "the incident was not diagnosed"
         return
-    if found.reason != fixture.reason:
-        yield f"diagnosed {found.reason} instead of {fixture.reason}: {found.summary}"
-    if fixture.action is not None and found.action is not fixture.action:
-        yield f"advised {found.action} instead of {fixture.action}"
-    if fixture.faulty_nodes and set(found.faulty_nodes) != set(fixture.faulty_nodes):
-        yield f"blamed {_listed(found.faulty_nodes)} instead of {_listed(fixture.faulty_nodes)}"
-    chosen = choose_playbook(found, stage.engine.playbooks)
-    if chosen is None or chosen.name != stage.playbook.name:
-        yield f"chose playbook {chosen.name if chosen else 'none'} for {found.reason} with {found.action}"
+    if diagnosis.reason != fixture.reason:
+        yield f"diagnosed {diagnosis.reason} instead of {fixture.reason}: {diagnosis.summary}"
+    if fixture.action is not None and diagnosis.action is not fixture.action:
+        yield f"advised {diagnosis.action} instead of {fixture.action}"
+    if fixture.faulty_nodes and set(diagnosis.faulty_nodes) != set(fixture.faulty_nodes):
+        yield f"blamed {_listed(diagnosis.faulty_nodes)} instead of {_listed(fixture.faulty_nodes)}"
+    playbook = choose_playbook(diagnosis, stage.engine.playbooks)
+    if playbook is None or playbook.name != stage.playbook.name:
+        yield f"chose playbook {playbook.name if playbook else 'none'} for {diagnosis.reason} with {diagnosis.action}"
 
 
 def _restart_problems(stage: _Stage) -> Iterator[str]:
     """Compare the last submission with what the fixture says of it."""
-    told, last = stage.told, stage.cluster.jobs()[-1]
+    fixture, last = stage.told, stage.cluster.jobs()[-1]
     environment = last.spec.environment if last.spec is not None else {}
     step = int(environment.get(STEP, "0") or 0)
-    if told.restart_step is not None and step != told.restart_step:
-        yield f"job {last.id} began with step {step} instead of {told.restart_step}"
-    if told.excluded is not None and set(_excluded(last)) != set(told.excluded):
-        yield f"job {last.id} stays away from {_listed(_excluded(last))} instead of {_listed(told.excluded)}"
+    if fixture.restart_step is not None and step != fixture.restart_step:
+        yield f"job {last.id} began with step {step} instead of {fixture.restart_step}"
+    if fixture.excluded is not None and set(_excluded(last)) != set(fixture.excluded):
+        yield f"job {last.id} stays away from {_listed(_excluded(last))} instead of {_listed(fixture.excluded)}"
     skipped = tuple(int(environment[name]) for name in SKIP_STEPS if name in environment)
-    if told.skipped is not None and skipped != told.skipped:
-        yield f"job {last.id} leaves out the data of steps {skipped} instead of {told.skipped}"
+    if fixture.skipped is not None and skipped != fixture.skipped:
+        yield f"job {last.id} leaves out the data of steps {skipped} instead of {fixture.skipped}"
 
 
 def _excluded(job: Job) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ incident_app = app(help="Show, report, correct or close one incident.", no_args_
 
 def incident_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids of incidents for the shell to complete, with the job as help."""
-    found = door_of(context).store.incidents()
-    return completions(((str(one.id), f"{one.state} {about(one)}") for one in found), incomplete)
+    listed = door_of(context).store.incidents()
+    return completions(((str(incident.id), f"{incident.state} {about(incident)}") for incident in listed), incomplete)
 
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the incident.", autocompletion=incident_ids)]
@@ -53,25 +53,35 @@ def incidents(
 
     Says of each what it is about, how it stands, why, and since when.
     """
-    seen = now()
-    after = since(begin, seen) if begin else None
+    at = now()
+    earliest = since(begin, at) if begin else None
     store = door_of(context).store
-    found = store.incidents(job=job or None, open_only=only_open, limit=limit)
-    listed = [(one, _reason(store, one)) for one in found if after is None or one.opened >= after]
+    matching = store.incidents(job=job or None, open_only=only_open, limit=limit)
+    listed = [(incident, _reason(store, incident)) for incident in matching if earliest is None or incident.opened >= earliest]
     if as_json:
-        for one, reason in listed:
-            print_record(one, reason=reason or None)
+        for incident, reason in listed:
+            print_record(incident, reason=reason or None)
         return
     rows = [
-        (one.id, one.state, one.job, one.node or "", one.kind, reason, local(one.opened), age(one.opened, seen), one.note)
-        for one, reason in listed
+        (
+            incident.id,
+            incident.state,
+            incident.job,
+            incident.node or "",
+            incident.kind,
+            reason,
+            local(incident.opened),
+            age(incident.opened, at),
+            incident.note,
+        )
+        for incident, reason in listed
     ]
     print_table(("id", "state", "job", "node", "kind", "reason", "opened", "age", "note"), rows, colour_of=1)
 
 
 def _reason(store: Store, incident: Incident) -> str:
-    found = store.diagnosis(incident.id)
-    return found.reason if found is not None else ""
+    diagnosis = store.diagnosis(incident.id)
+    return diagnosis.reason if diagnosis is not None else ""
 
 
 @incident_app.command(
@@ -86,45 +96,45 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
     from assistant.watch.outages import shared_by
 
     store = door_of(context).store
-    one = store.incident(incident)
-    found = store.diagnosis(incident)
+    row = store.incident(incident)
+    diagnosis = store.diagnosis(incident)
     calls, stages = store.calls(incident), store.stages(incident)
     if as_json:
-        said = store.acknowledgement(incident)
+        acknowledgement = store.acknowledgement(incident)
         outcomes = [store.outcome(call.id) for call in calls]
         print_record(
-            one,
-            diagnosis=found,
+            row,
+            diagnosis=diagnosis,
             stages=stages,
             calls=calls,
             outcomes=[outcome for outcome in outcomes if outcome],
-            acknowledged=said._asdict() if said is not None else None,
+            acknowledged=acknowledgement._asdict() if acknowledgement is not None else None,
         )
         return
-    seen = now()
+    at = now()
     print_pairs(
         [
-            ("incident", one.id),
-            ("about", about(one)),
-            ("state", one.state),
-            ("note", one.note),
-            ("seen as", one.kind),
-            ("failed", f"{local(one.failed_at)} ({age(one.failed_at, seen)})" if one.failed_at else None),
-            ("opened", f"{local(one.opened)} ({age(one.opened, seen)})"),
-            ("closed", f"{local(one.closed)} ({age(one.closed, seen)})" if one.closed else None),
-            ("worked by", f"{one.owner}, until {local(one.lease_until)}" if one.owner else None),
-            ("playbook", one.playbook),
-            ("acknowledged", _acknowledged(store, one)),
+            ("incident", row.id),
+            ("about", about(row)),
+            ("state", row.state),
+            ("note", row.note),
+            ("seen as", row.kind),
+            ("failed", f"{local(row.failed_at)} ({age(row.failed_at, at)})" if row.failed_at else None),
+            ("opened", f"{local(row.opened)} ({age(row.opened, at)})"),
+            ("closed", f"{local(row.closed)} ({age(row.closed, at)})" if row.closed else None),
+            ("worked by", f"{row.owner}, until {local(row.lease_until)}" if row.owner else None),
+            ("playbook", row.playbook),
+            ("acknowledged", _acknowledged(store, row)),
             ("belongs to", f"incident {shared}" if (shared := shared_by(store.events(incident))) else None),
-            ("follows", f"incident {one.parent}" if one.parent else None),
+            ("follows", f"incident {row.parent}" if row.parent else None),
         ]
     )
-    if found is not None:
+    if diagnosis is not None:
         from assistant.cli.diagnose import show
 
         facts = facts_of_page(store, incident)
         print_line()
-        show("diagnosis", replace(found, advice=advice_left(found.advice, facts, one, store)))
+        show("diagnosis", replace(diagnosis, advice=advice_left(diagnosis.advice, facts, row, store)))
         for text in filter(None, [*facts.undrained, facts.saved]):
             print_line(text)
     print_line()
@@ -137,10 +147,10 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
 
 
 def _acknowledged(store: Store, incident: Incident) -> str | None:
-    said = store.acknowledgement(incident.id)
-    if said is None:
+    acknowledgement = store.acknowledgement(incident.id)
+    if acknowledgement is None:
         return f"by nobody: nightshift incident ack {incident.id}" if incident.id in store.unacknowledged() else None
-    return f"by {said.by}, {local(said.at)}" + (f": {said.note}" if said.note else "")
+    return f"by {acknowledgement.by}, {local(acknowledgement.at)}" + (f": {acknowledgement.note}" if acknowledgement.note else "")
 
 
 def _call_row(store: Store, call: Call) -> tuple[object, ...]:
@@ -186,17 +196,20 @@ def acknowledge_incidents(
     if everything == bool(numbers):
         raise UsageError("say which incidents: their ids, or --all for every one that nobody has acknowledged")
     store = door_of(context).store
-    wanted = store.unacknowledged() if everything else list(dict.fromkeys(numbers or ()))
+    chosen_numbers = store.unacknowledged() if everything else list(dict.fromkeys(numbers or ()))
     with store.transaction():
-        for number in wanted:
+        for number in chosen_numbers:
             store.acknowledge(number, by=f"cli:{user()}", note=note)
-    for number in wanted:
-        said = store.acknowledgement(number)
-        if as_json and said is not None:
-            print_record(store.incident(number), acknowledged=said._asdict())
-        elif said is not None:
-            print_line(f"incident {number} is acknowledged by {said.by}" + (f": {said.note}" if said.note else ""))
-    if not wanted and not as_json:
+    for number in chosen_numbers:
+        acknowledgement = store.acknowledgement(number)
+        if as_json and acknowledgement is not None:
+            print_record(store.incident(number), acknowledged=acknowledgement._asdict())
+        elif acknowledgement is not None:
+            print_line(
+                f"incident {number} is acknowledged by {acknowledgement.by}"
+                + (f": {acknowledgement.note}" if acknowledgement.note else "")
+            )
+    if not chosen_numbers and not as_json:
         print_line("nothing waits to be acknowledged")
 
 
@@ -216,16 +229,16 @@ def close_incident(
 
     store = door_of(context).store
     me = f"cli:{user()}"
-    one = store.incident(incident)
-    if not one.state.ended:
+    row = store.incident(incident)
+    if not row.state.ended:
         if not store.claim(incident, me, 60):
-            raise StoreBusy(f"incident {incident} is being worked on by {one.owner} until {local(one.lease_until)}; try again then")
-        mine = {call.id for call in store.calls(incident)}
+            raise StoreBusy(f"incident {incident} is being worked on by {row.owner} until {local(row.lease_until)}; try again then")
+        own_calls = {call.id for call in store.calls(incident)}
         for approval in store.approvals():
-            if approval.call in mine:
+            if approval.call in own_calls:
                 store.answer(approval.id, Verdict.DENY, me, why=f"incident {incident} was closed: {why}")
-        one = store.set_state(incident, IncidentState.CLOSED, note=why, by=me)
+        row = store.set_state(incident, IncidentState.CLOSED, note=why, by=me)
     if as_json:
-        print_record(one)
+        print_record(row)
     else:
-        print_line(f"incident {incident} is {one.state}: {one.note}")
+        print_line(f"incident {incident} is {row.state}: {row.note}")

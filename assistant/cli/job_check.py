@@ -193,18 +193,18 @@ def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
     from assistant.tooling import PENDING_TAG
 
     spec = checked.reading.spec
-    wanted = as_the_same_job(engine.scheduler, Wanted("again", "resubmit_job", {"job": job.id, "checkpoint": "last_healthy"}, ""))
+    request = as_the_same_job(engine.scheduler, Wanted("again", "resubmit_job", {"job": job.id, "checkpoint": "last_healthy"}, ""))
     try:
-        if job.state.ended or wanted.tool != "resubmit_job":
-            return engine.gate.preview(wanted.tool, wanted.arguments, by=f"cli:{user()}").text
+        if job.state.ended or request.tool != "resubmit_job":
+            return engine.gate.preview(request.tool, request.arguments, by=f"cli:{user()}").text
         if spec.doubt:
             return f"none: job {job.id} cannot be submitted again as it was: {spec.doubt}"
         if checked.first.startswith(REFUSED):
             return f"none: {checked.first.removeprefix(REFUSED)}"
         argument = checked.reading.resume.argument
         newest = _newest(checked.search)
-        again = plan_restart(job, spec, newest, attempt=attempt_of(spec) + 1, tag=PENDING_TAG, resume=argument)
-        return "\n".join(submission_lines(engine.scheduler, job.id, again))
+        restart = plan_restart(job, spec, newest, attempt=attempt_of(spec) + 1, tag=PENDING_TAG, resume=argument)
+        return "\n".join(submission_lines(engine.scheduler, job.id, restart))
     except NightshiftError as error:
         return f"none: {error}"
 
@@ -237,7 +237,7 @@ def _record(checked: CheckedJob, submitted: str) -> dict[str, object]:
 
 def _print(checked: CheckedJob, submitted: str) -> None:
     reading = checked.reading
-    where = f"{reading.checkpoint_folder} ({reading.checkpoint_how})" if reading.checkpoint_folder else "not known"
+    folder = f"{reading.checkpoint_folder} ({reading.checkpoint_how})" if reading.checkpoint_folder else "not known"
     logs = [f"{log.path} ({log.how})" + "".join(f": {part}" for part in (log.state, log.note) if part) for log in reading.logs]
     print_pairs(
         [
@@ -246,7 +246,7 @@ def _print(checked: CheckedJob, submitted: str) -> None:
             ("starts with", reading.launch or "no program that is recognised"),
             ("logs", [*logs, *reading.log_problems]),
             ("log now", checked.log),
-            ("checkpoints", where),
+            ("checkpoints", folder),
             ("saved now", checked.saved),
             ("resumes", reading.resume.sentence),
             ("needs first", checked.first),

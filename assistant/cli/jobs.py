@@ -28,8 +28,8 @@ Spec = Annotated[bool, typer.Option("--spec", help="With --json: also script, en
 
 def job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids of jobs for the shell to complete, with the name as help."""
-    found = door_of(context).engine().scheduler.jobs()
-    return completions(((job.id, f"{job.name} {job.state}") for job in found), incomplete)
+    listed = door_of(context).engine().scheduler.jobs()
+    return completions(((job.id, f"{job.name} {job.state}") for job in listed), incomplete)
 
 
 @jobs_app.command(epilog=examples("nightshift jobs", "nightshift jobs --state failed", "nightshift jobs -u alice -p train --json"))
@@ -46,18 +46,19 @@ def jobs(
 
     The newest stand last, as in Slurm. Exit code 1 when the scheduler does not answer: no list is not an empty list.
     """
-    found = [
+    matching = [
         job
         for job in door_of(context).engine().scheduler.jobs()
         if (state is None or job.state == state) and user in ("", job.user) and partition in ("", job.partition)
     ][-limit:]
     if as_json:
-        for job in found:
+        for job in matching:
             print_json(_record(job, spec))
         return
-    seen = now()
+    at = now()
     rows = [
-        (job.id, job.state, job.name, job.user, job.partition, fold(job.nodes), age(job.started, seen), job.reason) for job in found
+        (job.id, job.state, job.name, job.user, job.partition, fold(job.nodes), age(job.started, at), job.reason)
+        for job in matching
     ]
     print_table(("id", "state", "name", "user", "partition", "nodes", "started", "reason"), rows, colour_of=1)
 
@@ -76,17 +77,17 @@ def show_job(
 ) -> None:
     """Show one job: where it ran, how it ended, its log, the incidents about it."""
     door = door_of(context)
-    one = door.engine().scheduler.job(job)
-    incidents = door.store.incidents(job=one.id)
+    subject = door.engine().scheduler.job(job)
+    incidents = door.store.incidents(job=subject.id)
     if as_json:
-        print_json({**_record(one, spec), "incidents": [incident.id for incident in incidents]})
+        print_json({**_record(subject, spec), "incidents": [incident.id for incident in incidents]})
         return
     print_pairs(
-        [*_pairs(one), *_logs(one), ("incidents", ", ".join(f"{incident.id} ({incident.state})" for incident in incidents))]
+        [*_pairs(subject), *_logs(subject), ("incidents", ", ".join(f"{incident.id} ({incident.state})" for incident in incidents))]
     )
-    if not incidents and one.state.failed:
+    if not incidents and subject.state.failed:
         print_line()
-        print_line(f"no incident yet: nightshift recover {one.id} --dry-run")
+        print_line(f"no incident yet: nightshift recover {subject.id} --dry-run")
 
 
 def _record(job: Job, with_spec: bool) -> dict[str, object]:
@@ -105,14 +106,14 @@ def _logs(job: Job) -> list[tuple[str, object]]:
         logs = logs_of(job)
     except (NightshiftError, OSError) as error:
         return [("logs", f"unknown: {error}")]
-    told = [file for file in logs.files if file.path != job.log or not file.readable]
-    shown = [("other log" if file.readable else "no log", file.described()) for file in told[:MOST_LOGS]]
-    more = [("", f"and {len(told) - MOST_LOGS} more")] if len(told) > MOST_LOGS else []
-    return [*shown, *more, *(("no log", problem) for problem in logs.problems)]
+    others_read = [file for file in logs.files if file.path != job.log or not file.readable]
+    pairs = [("other log" if file.readable else "no log", file.described()) for file in others_read[:MOST_LOGS]]
+    more = [("", f"and {len(others_read) - MOST_LOGS} more")] if len(others_read) > MOST_LOGS else []
+    return [*pairs, *more, *(("no log", problem) for problem in logs.problems)]
 
 
 def _pairs(job: Job) -> list[tuple[str, object]]:
-    seen = now()
+    at = now()
     ended = "" if job.exit_code is None else f"exit code {job.exit_code}" + (f", signal {job.signal}" if job.signal else "")
     return [
         ("job", job.id),
@@ -125,8 +126,8 @@ def _pairs(job: Job) -> list[tuple[str, object]]:
         ("nodes", fold(job.nodes)),
         ("attempt", job.attempt or None),
         ("submitted", local(job.submitted) if job.submitted else None),
-        ("started", f"{local(job.started)} ({age(job.started, seen)})" if job.started else None),
-        ("ended", f"{local(job.ended)} ({age(job.ended, seen)})" if job.ended else None),
+        ("started", f"{local(job.started)} ({age(job.started, at)})" if job.started else None),
+        ("ended", f"{local(job.ended)} ({age(job.ended, at)})" if job.ended else None),
         ("log", job.log),
         ("folder", job.work_dir),
         ("comment", job.comment),

@@ -46,14 +46,14 @@ def learn(
     door = door_of(context)
     with _engine(door, dry_run=dry_run) as engine:
         results = []
-        for one in learn_from(engine, labels, by=user()):
-            results.append(one)
+        for result in learn_from(engine, labels, by=user()):
+            results.append(result)
             if as_json:
-                print_json(_object(folder, one))
+                print_json(_object(folder, result))
         if not dry_run:
             _relearn(door, engine)
     if not as_json:
-        print_table(("case", "reason", "diagnosed", "incident", "learned"), [_row(folder, one) for one in results])
+        print_table(("case", "reason", "diagnosed", "incident", "learned"), [_row(folder, result) for result in results])
 
 
 def _relearn(door: Door, engine: Engine) -> None:
@@ -62,10 +62,11 @@ def _relearn(door: Door, engine: Engine) -> None:
 
     if door.site is None:
         return
-    made = relearn([(line, memory.reason) for memory in engine.store.memories() for line in memory.lines[:1]], door.site)
-    if made is not None:
+    model = relearn([(line, memory.reason) for memory in engine.store.memories() for line in memory.lines[:1]], door.site)
+    if model is not None:
         door.say(
-            f"the line model knew {made.right_before} of {made.lines} remembered lines, now knows {made.right_after}: {made.path}"
+            f"the line model knew {model.right_before} of {model.lines} remembered lines, "
+            f"now knows {model.right_after}: {model.path}"
         )
 
 

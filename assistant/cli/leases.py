@@ -43,8 +43,8 @@ def leases(
         return
     from assistant.engine.leases import Leases
 
-    found = Leases(engine.store, engine.gate, engine.scheduler, engine.clock, f"cli:{user()}")
-    raise typer.Exit(_foresee(found, as_json, approved_by=found.by if yes else None) if dry_run else _settle(found, as_json))
+    keeper = Leases(engine.store, engine.gate, engine.scheduler, engine.clock, f"cli:{user()}")
+    raise typer.Exit(_foresee(keeper, as_json, approved_by=keeper.by if yes else None) if dry_run else _settle(keeper, as_json))
 
 
 def _list(engine: Engine, as_json: bool) -> None:
@@ -82,14 +82,14 @@ def _settle(leases: Leases, as_json: bool) -> Exit:
         Ending.UNKNOWN: Exit.TRY_AGAIN,
     }
     settled = leases.settle()
-    for one in settled:
+    for result in settled:
         if as_json:
-            print_record(one)
+            print_record(result)
         else:
-            print_line(f"{one.node} {one.ending}: {one.note}")
+            print_line(f"{result.node} {result.ending}: {result.note}")
     if not settled and not as_json:
         print_line("no cordon of ours has run out")
-    return max((codes.get(one.ending, Exit.DONE) for one in settled), default=Exit.DONE)
+    return max((codes.get(result.ending, Exit.DONE) for result in settled), default=Exit.DONE)
 
 
 def _foresee(leases: Leases, as_json: bool, *, approved_by: str | None) -> Exit:
@@ -101,8 +101,8 @@ def _foresee(leases: Leases, as_json: bool, *, approved_by: str | None) -> Exit:
         renew = leases.gate.preview("renew_cordon", {"node": node.name}, by=leases.by, approved_by=approved_by)
         code = max(code, codes[lift.decision.verdict])
         if as_json:
-            until = own.until.isoformat() if own.until else None
-            row = {"node": node.name, "until": until, "lift": lift.text, "verdict": lift.decision.verdict}
+            end = own.until.isoformat() if own.until else None
+            row = {"node": node.name, "until": end, "lift": lift.text, "verdict": lift.decision.verdict}
             print_json({**row, "rule": lift.decision.rule, "renew": renew.text})
             continue
         print_line(f"would run: {lift.text}")

@@ -24,7 +24,7 @@ LEDGER_EXAMPLES = examples("nightshift nodes ledger", "nightshift nodes ledger -
 def ledger(
     context: typer.Context,
     days: Annotated[float, typer.Option("--days", min=0.1, metavar="N", help="How far back.")] = 60.0,
-    every: Annotated[bool, typer.Option("--all", help="Also nodes that were never to blame.")] = False,
+    include_all: Annotated[bool, typer.Option("--all", help="Also nodes that were never to blame.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the nodes that were to blame for failed jobs, worst first.
@@ -36,9 +36,13 @@ def ledger(
 
     engine = door_of(context).engine()
     now = engine.clock.now()
-    seen = engine.store.sightings(now - timedelta(days=days))
-    listed = [score for score in scores(seen, now) if every or score.blamed]
-    shared = patterns(seen, [score.node for score in listed], known_traits(fleet(engine.scheduler), seen), now) if seen else ()
+    sightings = engine.store.sightings(now - timedelta(days=days))
+    listed = [score for score in scores(sightings, now) if include_all or score.blamed]
+    shared = (
+        patterns(sightings, [score.node for score in listed], known_traits(fleet(engine.scheduler), sightings), now)
+        if sightings
+        else ()
+    )
     if as_json:
         for score in listed:
             print_json(_as_object(score))
@@ -47,21 +51,21 @@ def ledger(
         return
     rows = [
         (
-            one.node,
-            f"{one.score:.2f}",
-            len(one.blamed),
-            one.present,
-            _reasons(one.blamed),
-            age(one.blamed[-1].at, now) if one.blamed else "",
+            score.node,
+            f"{score.score:.2f}",
+            len(score.blamed),
+            score.present,
+            _reasons(score.blamed),
+            age(score.blamed[-1].at, now) if score.blamed else "",
         )
-        for one in listed
+        for score in listed
     ]
     print_table(("node", "score", "to blame", "failed jobs", "of what", "last"), rows)
     _show(shared)
 
 
 def _show(shared: tuple[NodePattern, ...]) -> None:
-    for number, pattern in enumerate(one for one in shared if one.kind != "repeat"):
+    for number, pattern in enumerate(pattern for pattern in shared if pattern.kind != "repeat"):
         if not number:
             print_line()
         odds = f" (by chance {pattern.chance:.1g})" if pattern.chance is not None else ""
@@ -74,12 +78,12 @@ def _as_object(score: Score) -> dict[str, object]:
         "score": score.score,
         "blamed": len(score.blamed),
         "present": score.present,
-        "reasons": dict(Counter(one.reason for one in score.blamed)),
-        "incidents": [one.incident for one in score.blamed],
+        "reasons": dict(Counter(sighting.reason for sighting in score.blamed)),
+        "incidents": [sighting.incident for sighting in score.blamed],
         "last": score.blamed[-1].at.isoformat() if score.blamed else None,
     }
 
 
 def _reasons(blamed: tuple[Sighting, ...]) -> str:
-    counted = Counter(one.reason for one in blamed).most_common()
+    counted = Counter(sighting.reason for sighting in blamed).most_common()
     return ", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in counted)

@@ -60,7 +60,10 @@ def try_model(context: typer.Context, as_json: Json = False) -> None:
         for trial in trials:
             print_json({**trial.__dict__, "passed": trial.passed, "model_sha256": model})
         return
-    rows = [(one.task, one.cases, one.model, one.baseline, one.failed or "", "yes" if one.passed else "no") for one in trials]
+    rows = [
+        (result.task, result.cases, result.model, result.baseline, result.failed or "", "yes" if result.passed else "no")
+        for result in trials
+    ]
     print_table(("task", "cases", "model", "without", "errors", "handed to the model"), rows)
     print_line(f"kept for the model {model[:12]}")
 
@@ -69,16 +72,16 @@ def _trials(door: Door, chat: Any) -> list[ModelTrial]:
     from assistant.content.reasons import reasons
     from assistant.llm import trial
 
-    given = trial.cases(door.site)
-    names = sorted({*reasons(door.site), *(case.expect for case in given.reason)})
-    first = given.reason[0].lines
+    cases = trial.cases(door.site)
+    names = sorted({*reasons(door.site), *(case.expect for case in cases.reason)})
+    first = cases.reason[0].lines
     # a model that cannot be asked at all is an error, not a model that knows nothing
     trial.namer_of(chat, names)(first)
     namer, writer = trial.namer_of(chat, names), trial.writer_of(chat)
     return [
-        trial.tried_reasons(given.reason, namer, _Without(door)),
-        trial.tried_filters(given.filter, writer, _written, _matches),
-        trial.tried_summaries(given.summary, trial.summariser_of(chat), _opening),
+        trial.tried_reasons(cases.reason, namer, _Without(door)),
+        trial.tried_filters(cases.filter, writer, _written, _matches),
+        trial.tried_summaries(cases.summary, trial.summariser_of(chat), _opening),
     ]
 
 
@@ -144,7 +147,7 @@ EVERY_S = 5.0
 
 def pull_model(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="SOURCE", help="OWNER/REPOSITORY/FILE on Hugging Face, or a URL.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="OWNER/REPOSITORY/FILE on Hugging Face, or a URL.")],
     sha256: Annotated[str, typer.Option("--sha256", metavar="HEX", help="That the file must have.")] = "",
     folder: Folder = None,
     as_json: Json = False,
@@ -157,21 +160,21 @@ def pull_model(
     from assistant.llm.pull import files_of, pull, source_of
 
     door = door_of(context)
-    if "://" not in what and what.count("/") == 1:
-        files = files_of(what, os.environ)
+    if "://" not in source and source.count("/") == 1:
+        files = files_of(source, os.environ)
         if as_json:
             for path, size in files:
-                print_json({"source": f"{what}/{path}", "size_bytes": size})
+                print_json({"source": f"{source}/{path}", "size_bytes": size})
         else:
-            print_table(("source", "size"), [(f"{what}/{path}", f"{size / 1e9:.1f} GB") for path, size in files])
+            print_table(("source", "size"), [(f"{source}/{path}", f"{size / 1e9:.1f} GB") for path, size in files])
         return
-    found = pull(source_of(what, os.environ), folder_of(folder), sha256=sha256, report_progress=_Progress(door))
+    pulled = pull(source_of(source, os.environ), folder_of(folder), sha256=sha256, report_progress=_Progress(door))
     if as_json:
-        print_json({"path": str(found.path), "sha256": found.sha256, "size_bytes": found.size_bytes, "checked": found.checked})
+        print_json({"path": str(pulled.path), "sha256": pulled.sha256, "size_bytes": pulled.size_bytes, "checked": pulled.checked})
         return
-    print_line(f"{found.path}: {found.size_bytes / 1e9:.2f} GB, sha256 {found.sha256}")
-    print_line(f"checked: {f'against {found.checked} sha256' if found.checked else 'the header only: no sha256 was given'}")
-    print_line(f"use it with: nightshift model use {found.path}")
+    print_line(f"{pulled.path}: {pulled.size_bytes / 1e9:.2f} GB, sha256 {pulled.sha256}")
+    print_line(f"checked: {f'against {pulled.checked} sha256' if pulled.checked else 'the header only: no sha256 was given'}")
+    print_line(f"use it with: nightshift model use {pulled.path}")
 
 
 class _Progress:
@@ -275,12 +278,12 @@ def _lessons(door: Door, *, from_store: bool, seed: int) -> list[TrainingExample
 def _one_thread() -> Iterator[None]:
     """Keep NumPy's products to one thread: they are small, and their sums then come in one order."""
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
+    previous = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value

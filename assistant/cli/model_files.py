@@ -45,24 +45,27 @@ def list_models(context: typer.Context, folder: Folder = None, as_json: Json = F
     from assistant.llm.models import known
 
     door, place = door_of(context), folder_of(folder)
-    used = door.settings.model
+    model = door.settings.model
     rows = []
-    for path in sorted({*place.glob("*.gguf"), *([used.path] if used.path else [])}):
-        mark = "in use" if used.path is not None and path.resolve() == used.path.resolve() else ""
+    for path in sorted({*place.glob("*.gguf"), *([model.path] if model.path else [])}):
+        mark = "in use" if model.path is not None and path.resolve() == model.path.resolve() else ""
         try:
             header = read_gguf(path)
         except NightshiftError as error:
-            what, size, note = "?", 0, str(error).partition(": ")[2]
+            description, size, note = "?", 0, str(error).partition(": ")[2]
         else:
-            what, size = f"{header.architecture} {_short(header.parameters)} {header.quantisation}".rstrip(), header.size_bytes
+            description, size = (
+                f"{header.architecture} {_short(header.parameters)} {header.quantisation}".rstrip(),
+                header.size_bytes,
+            )
             note = known(door.site).of(path.name).note
         if as_json:
-            print_json({"path": str(path), "model": what, "size_bytes": size, "used": bool(mark), "note": note})
-        rows.append((path.name, what, f"{size / 1e9:.1f} GB", mark, note))
+            print_json({"path": str(path), "model": description, "size_bytes": size, "used": bool(mark), "note": note})
+        rows.append((path.name, description, f"{size / 1e9:.1f} GB", mark, note))
     if as_json:
         return
-    if used.url:
-        print_line(f"in use: {used.name} at {used.url}")
+    if model.url:
+        print_line(f"in use: {model.name} at {model.url}")
     if rows:
         print_table(("file", "model", "size", "use", "note"), rows)
     else:
@@ -76,8 +79,14 @@ def _sizes(door: Door, free: int) -> None:
     best = known(door.site).fitting(free)
     print_line()
     rows = [
-        (f"{one.memory_gb:g} GB", one.parameters, one.quantisation, "fits" if one.memory_gb * 1e9 <= free else "", one.note)
-        for one in known(door.site).size
+        (
+            f"{entry.memory_gb:g} GB",
+            entry.parameters,
+            entry.quantisation,
+            "fits" if entry.memory_gb * 1e9 <= free else "",
+            entry.note,
+        )
+        for entry in known(door.site).size
     ]
     print_table(("memory", "parameters", "quantisation", f"{free / 1e9:.0f} GB free", "note"), rows)
     if best is not None:
@@ -87,7 +96,7 @@ def _sizes(door: Door, free: int) -> None:
 
 def use_model(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="FILE|URL|none", help="A GGUF file, an endpoint up to /v1, or none.")],
+    choice: Annotated[str, typer.Argument(metavar="FILE|URL|none", help="A GGUF file, an endpoint up to /v1, or none.")],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the endpoint calls the model.")] = "",
     key_file: Annotated[Path | None, typer.Option("--key-file", metavar="FILE", help="File that holds the endpoint's key.")] = None,
     write: Annotated[bool, typer.Option("--write/--print", help="Write the settings file, or print the lines only.")] = True,
@@ -98,23 +107,23 @@ def use_model(
     A file is checked first and its sha256 noted. The [model] table of your own settings file is written anew; what else stands
     there stays as it is.
     """
-    lines = _lines(what, name, key_file, door_of(context).site)
+    lines = _lines(choice, name, key_file, door_of(context).site)
     if not write:
         print_json({"lines": lines}) if as_json else print_block("\n".join(lines))
         return
     door = door_of(context)
     path = door.config or _own_settings()
-    before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    after = with_table(before, lines)
-    _checked(after, path)
+    old_text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    new_text = with_table(old_text, lines)
+    _checked(new_text, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
-    new.write_text(after, encoding="utf-8")
+    new.write_text(new_text, encoding="utf-8")
     new.replace(path)
     if as_json:
-        print_json({"path": str(path), "model": None if what == "none" else what})
+        print_json({"path": str(path), "model": None if choice == "none" else choice})
         return
-    print_line(f"{path}: {'the model is ' + what if what != 'none' else 'no language model from now on'}")
+    print_line(f"{path}: {'the model is ' + choice if choice != 'none' else 'no language model from now on'}")
 
 
 def _lines(what: str, name: str, key_file: Path | None, site: Path | None) -> list[str]:
@@ -140,8 +149,8 @@ def _lines(what: str, name: str, key_file: Path | None, site: Path | None) -> li
 
 def with_table(text: str, lines: list[str]) -> str:
     """Return a settings file with another [model] table, or none."""
-    kept = re.sub(r"(?ms)^\[model\][^\n]*\n.*?(?=^\[|\Z)", "", text).rstrip("\n")
-    parts = ([kept] if kept else []) + (["\n".join(lines)] if lines else [])
+    remaining = re.sub(r"(?ms)^\[model\][^\n]*\n.*?(?=^\[|\Z)", "", text).rstrip("\n")
+    parts = ([remaining] if remaining else []) + (["\n".join(lines)] if lines else [])
     return "\n\n".join(parts) + "\n" if parts else ""
 
 
@@ -171,11 +180,11 @@ def model_info(
 ) -> None:
     """Show what a model is, what it needs, and whether it may do which task."""
     door = door_of(context)
-    used = door.settings.model
-    if file is None and used.path is None:
-        values = _endpoint(used) if used.url else {"model": "none", "to do": "nightshift model list; nightshift model use FILE"}
+    model = door.settings.model
+    if file is None and model.path is None:
+        values = _endpoint(model) if model.url else {"model": "none", "to do": "nightshift model list; nightshift model use FILE"}
     else:
-        values = _file(file or used.path or Path(), door)
+        values = _file(file or model.path or Path(), door)
     if as_json:
         print_json(values)
         return
@@ -189,7 +198,7 @@ def _file(path: Path, door: Door) -> dict[str, object]:
 
     header, family = read_gguf(path), known(door.site).of(path.name)
     context = min(family.context, header.context or family.context)
-    wanted = sum(part.stat().st_size for part in parts_of(path)) + header.cache_bytes(context)
+    needed_bytes = sum(part.stat().st_size for part in parts_of(path)) + header.cache_bytes(context)
     converses = header.architecture in known(door.site).architectures and bool(header.template)
     return {
         "file": str(path),
@@ -201,8 +210,8 @@ def _file(path: Path, door: Door) -> dict[str, object]:
         "context": header.context,
         "licence": header.licence,
         "size_bytes": header.size_bytes,
-        "memory_bytes": wanted,
-        "fits": wanted < available_bytes(),
+        "memory_bytes": needed_bytes,
+        "fits": needed_bytes < available_bytes(),
         "converses": converses,
         "note": family.note,
         **_trusted(header.path, door),

@@ -27,10 +27,10 @@ def listen(verbosity: int, *, quiet: bool) -> None:
         def formatException(self, ei: Any) -> str:  # noqa: N802
             return "\n".join(f"    {line(text)}" for text in super().formatException(ei).split("\n"))
 
-    ours = logging.getLogger("assistant")
-    for handler in list(ours.handlers):
-        ours.removeHandler(handler)
+    logger = logging.getLogger("assistant")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
-    ours.addHandler(handler)
-    ours.setLevel(logging.ERROR if quiet else _LEVELS[min(verbosity, len(_LEVELS) - 1)])
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR if quiet else _LEVELS[min(verbosity, len(_LEVELS) - 1)])

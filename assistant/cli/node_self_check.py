@@ -69,5 +69,5 @@ def check_itself(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, 
         site=settings.content,
         readings=ReadingsFile(settings.state_folder / f"readings.{re.sub(r'[^A-Za-z0-9_.-]', '_', node)}.json"),
     )
-    found = find_tool("check_nodes").run(context, nodes=[node], **arguments)
-    return dict(found["nodes"])
+    result = find_tool("check_nodes").run(context, nodes=[node], **arguments)
+    return dict(result["nodes"])

@@ -32,8 +32,8 @@ WORST_FIRST = (Nagios.CRITICAL, Nagios.WARNING, Nagios.UNKNOWN, Nagios.OK)
 
 def node_names(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return names of nodes for the shell to complete, with the state as help."""
-    found = door_of(context).engine().scheduler.nodes()
-    return completions(((node.name, node.state) for node in found), incomplete)
+    listed = door_of(context).engine().scheduler.nodes()
+    return completions(((node.name, node.state) for node in listed), incomplete)
 
 
 Names = Annotated[
@@ -53,16 +53,16 @@ def nodes(context: typer.Context, where: Where = "", as_json: Json = False) -> N
         if where or as_json:
             raise UsageError(f"--nodes and --json stand behind the command: nightshift nodes {context.invoked_subcommand} --json")
         return
-    known = door_of(context).engine().scheduler.nodes()
-    wanted = set(_chosen(known, None, where)) if where else {node.name for node in known}
-    found = [node for node in known if node.name in wanted]
+    all_nodes = door_of(context).engine().scheduler.nodes()
+    names = set(_chosen(all_nodes, None, where)) if where else {node.name for node in all_nodes}
+    matching = [node for node in all_nodes if node.name in names]
     if as_json:
-        for node in found:
+        for node in matching:
             print_record(node)
         return
-    alike: dict[tuple[str, ...], list[Node]] = {}
-    for node in found:
-        alike.setdefault((node.state, node.partition, node.reason), []).append(node)
+    groups: dict[tuple[str, ...], list[Node]] = {}
+    for node in matching:
+        groups.setdefault((node.state, node.partition, node.reason), []).append(node)
     rows = [
         (
             fold(node.name for node in group),
@@ -71,18 +71,18 @@ def nodes(context: typer.Context, where: Where = "", as_json: Json = False) -> N
             ",".join(dict.fromkeys(j for node in group for j in node.jobs)),
             key[2],
         )
-        for key, group in alike.items()
+        for key, group in groups.items()
     ]
     print_table(("nodes", "count", "state", "partition", "jobs", "reason"), rows, colour_of=2)
 
 
 def _chosen(known: Sequence[Node], names: Sequence[str] | None, where: str) -> list[str]:
     """Return the nodes that were named, all of which the scheduler must know."""
-    wanted = expand(",".join([*(names or []), *([where] if where else [])]), groups=node_groups(known))
-    missing = sorted(set(wanted) - {node.name for node in known})
+    requested = expand(",".join([*(names or []), *([where] if where else [])]), groups=node_groups(known))
+    missing = sorted(set(requested) - {node.name for node in known})
     if missing:
         raise UsageError(f"the scheduler knows no node {fold(missing)}; known: {fold(node.name for node in known)}")
-    return wanted
+    return requested
 
 
 @nodes_app.command(
@@ -154,19 +154,19 @@ def _itself(context: typer.Context, names: Sequence[str] | None, where: str, mor
 
 def _others(context: typer.Context, names: Sequence[str] | None, where: str, more: Mapping[str, Any]) -> dict[str, Any]:
     engine = door_of(context).engine()
-    known = engine.scheduler.nodes()
-    chosen = _chosen(known, names, where) if names or where else [node.name for node in known]
-    return _probed(engine, chosen, more)
+    all_nodes = engine.scheduler.nodes()
+    targets = _chosen(all_nodes, names, where) if names or where else [node.name for node in all_nodes]
+    return _probed(engine, targets, more)
 
 
 def _print_nagios(found: Mapping[str, Mapping[str, Any]], states: Mapping[str, Nagios], worst: Nagios) -> None:
     counts = {state: [node for node, own in states.items() if own is state] for state in Nagios}
-    said = ", ".join(f"{len(counts[state])} {state.name} ({fold(counts[state])})" for state in WORST_FIRST if counts[state])
+    summary = ", ".join(f"{len(counts[state])} {state.name} ({fold(counts[state])})" for state in WORST_FIRST if counts[state])
     figures = " ".join(f"{state.name.lower()}={len(counts[state])}" for state in Nagios)
     faulty = [node for node, result in found.items() if result.get("faulty")]
-    said += f"; faulty: {fold(faulty)}" if faulty else ""
+    summary += f"; faulty: {fold(faulty)}" if faulty else ""
     # a bar begins the figures
-    print_line(f"{NAME} {worst.name} - {said or 'no nodes'} | nodes={len(states)} {figures} faulty={len(faulty)}")
+    print_line(f"{NAME} {worst.name} - {summary or 'no nodes'} | nodes={len(states)} {figures} faulty={len(faulty)}")
     for lines, nodes in _alike(found).items():
         for line in lines:
             print_line(f"{fold(nodes)}: {line}")
@@ -174,19 +174,19 @@ def _print_nagios(found: Mapping[str, Mapping[str, Any]], states: Mapping[str, N
 
 def _alike(found: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, ...], list[str]]:
     """Return nodes by what is to be said about them, so that what is the same for many is said once."""
-    alike: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for node, result in found.items():
         by_text: dict[tuple[str, str, str], list[str]] = {}
-        for one in result.get("probes", []):
-            if one["status"] != "ok":
-                by_text.setdefault((one["status"], one["text"], _remedy(one)), []).append(one["probe"])
-        said = sorted(by_text.items(), key=lambda item: WORST_FIRST.index(Nagios[item[0][0].upper()]))
+        for probe in result.get("probes", []):
+            if probe["status"] != "ok":
+                by_text.setdefault((probe["status"], probe["text"], _remedy(probe)), []).append(probe["probe"])
+        ordered = sorted(by_text.items(), key=lambda item: WORST_FIRST.index(Nagios[item[0][0].upper()]))
         lines = (
             f"{status.upper()} {', '.join(dict.fromkeys(probes))}: {text.replace('|', '/')}{remedy}"
-            for (status, text, remedy), probes in said
+            for (status, text, remedy), probes in ordered
         )
-        alike.setdefault(tuple(lines), []).append(node)
-    return alike
+        groups.setdefault(tuple(lines), []).append(node)
+    return groups
 
 
 def _remedy(one: Mapping[str, Any]) -> str:

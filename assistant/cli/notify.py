@@ -34,11 +34,11 @@ def notify(
     services = services_of(door_of(context).settings)
     if not services:
         raise UsageError("nobody is told of anything: the settings have no [notify.sinks.NAME] with a url_file")
-    chosen = services if sink is None else {sink: one_of(sink, services, "sink", "nightshift config show")}
+    sinks = services if sink is None else {sink: one_of(sink, services, "sink", "nightshift config show")}
     text = f"If you read this, messages arrive.\nsent by {user()} with `nightshift notify`"
     trial = Notice(0, About.LEADER, Severity.INFO, "a trial message", text, "trial", owner=owner or user())
     failed = False
-    for name, service in chosen.items():
+    for name, service in sinks.items():
         try:
             service.send(trial)
             error = ""

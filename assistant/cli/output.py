@@ -85,9 +85,9 @@ def print_pairs(pairs: Sequence[tuple[str, object]]) -> None:
     Args:
         pairs: A value is one line; a list or tuple of values has a line for each.
     """
-    shown = [(name, value) for name, value in pairs if value not in (None, "", [], ())]
-    width = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
+    filled = [(name, value) for name, value in pairs if value not in (None, "", [], ())]
+    width = max((len(name) for name, _ in filled), default=0)
+    for name, value in filled:
         lines = [line(item) for item in value] if isinstance(value, (list, tuple)) else [line(value)]
         indented = f"\n{' ' * (width + 2)}".join(lines)
         _write(sys.stdout, f"{coloured(name.ljust(width), 'bold')}  {indented}\n")
@@ -163,8 +163,8 @@ def _width(text: str) -> int:
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], colours: Mapping[int, str] | None = None) -> str:
-    shown = [coloured(cell, (colours or {}).get(place, "")) for place, cell in enumerate(cells)]
-    padded = [text + " " * (width - _width(cell)) for text, cell, width in zip(shown, cells, widths, strict=True)]
+    painted = [coloured(cell, (colours or {}).get(place, "")) for place, cell in enumerate(cells)]
+    padded = [text + " " * (width - _width(cell)) for text, cell, width in zip(painted, cells, widths, strict=True)]
     return "  ".join(padded).rstrip()
 
 

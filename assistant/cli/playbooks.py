@@ -38,14 +38,14 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the playbook.
 @playbooks_app.command("list", epilog=examples("nightshift playbooks list", "nightshift playbooks list --json"))
 def list_playbooks(context: typer.Context, as_json: Json = False) -> None:
     """List the playbooks: name, what they handle, how they end, title."""
-    known = _known(context).values()
+    books = _known(context).values()
     if as_json:
-        for book in known:
+        for book in books:
             print_json(
                 {"name": book.name, "title": book.title, "handles": list(book.handles), "ends": book.ends, "shipped": book.shipped}
             )
         return
-    rows = [(book.name, ",".join(book.handles), book.ends, "shipped" if book.shipped else "site", book.title) for book in known]
+    rows = [(book.name, ",".join(book.handles), book.ends, "shipped" if book.shipped else "site", book.title) for book in books]
     print_table(("name", "handles", "ends", "from", "title"), rows)
 
 
@@ -103,16 +103,16 @@ def try_one(
 
     book = _playbook(context, name)
     problems = check_playbook(book, found(), list(reasons(door_of(context).site)))
-    fixtures = {one.name: one for one in book.fixture}
-    chosen = [one_of(fixture, fixtures, "fixture", f"nightshift playbooks show {book.name}")] if fixture else list(book.fixture)
+    fixtures = {entry.name: entry for entry in book.fixture}
+    selected = [one_of(fixture, fixtures, "fixture", f"nightshift playbooks show {book.name}")] if fixture else list(book.fixture)
     for problem in problems:
         _print_problem(problem, as_json)
     failed = bool(problems)
-    for rehearsal in (try_playbook(book, one) for one in chosen if one.calls is not None):
+    for rehearsal in (try_playbook(book, entry) for entry in selected if entry.calls is not None):
         failed |= bool(rehearsal.problems)
         _print_rehearsal(rehearsal, as_json)
     # a playbook that names what does not exist cannot be played
-    for played in _played(context, book, chosen) if not problems else ():
+    for played in _played(context, book, selected) if not problems else ():
         failed |= bool(played.problems)
         _print_played(played, as_json)
     if failed:
@@ -128,7 +128,7 @@ def _playbook(context: typer.Context, name: str) -> Playbook:
 
 
 def _played(context: typer.Context, book: Playbook, fixtures: Sequence[Fixture]) -> Iterator[Played]:
-    on_cluster = [one for one in fixtures if one.cluster is not None]
+    on_cluster = [entry for entry in fixtures if entry.cluster is not None]
     if not on_cluster:
         return
     from assistant.cli.fixture_play import play_fixture
@@ -136,8 +136,8 @@ def _played(context: typer.Context, book: Playbook, fixtures: Sequence[Fixture])
 
     site = door_of(context).site
     knowledge = Knowledge.load(site)
-    for one in on_cluster:
-        yield play_fixture(book, one, site=site, knowledge=knowledge)
+    for entry in on_cluster:
+        yield play_fixture(book, entry, site=site, knowledge=knowledge)
 
 
 def _print_problem(problem: str, as_json: bool) -> None:
@@ -166,15 +166,18 @@ def _print_rehearsal(rehearsal: Rehearsal, as_json: bool) -> None:
 
 def _print_played(played: Played, as_json: bool) -> None:
     if as_json:
-        incidents = [{"job": one.job, "state": one.state, "playbook": one.playbook, "note": one.note} for one in played.incidents]
+        incidents = [
+            {"job": incident.job, "state": incident.state, "playbook": incident.playbook, "note": incident.note}
+            for incident in played.incidents
+        ]
         about = {"fixture": played.fixture, "changes": list(played.changes), "incidents": incidents}
         print_json({**about, "passed": not played.problems, "problems": list(played.problems)})
         return
     print_line(f"{'FAILED' if played.problems else 'passed'}  {played.fixture}", colour="red" if played.problems else "green")
     for number, change in enumerate(played.changes, 1):
         print_line(f"    {number}. {change}")
-    for one in played.incidents:
-        print_line(f"    job {one.job} {one.state}: {one.note}")
+    for incident in played.incidents:
+        print_line(f"    job {incident.job} {incident.state}: {incident.note}")
     for problem in played.problems:
         print_line(f"    {problem}", colour="red")
 
@@ -187,7 +190,7 @@ def _heading(entry: Step | Verify) -> str:
     when = f", when {entry.when}" if entry.when else ""
     if not isinstance(entry, Step):
         return f"{name}, until it says {entry.expect} within {entry.within_min:g} min{when}"
-    each = f", for each of {entry.each}" if entry.each else ""
+    repetition = f", for each of {entry.each}" if entry.each else ""
     unless = f", unless {entry.unless}" if entry.unless else ""
     waits = f", until it says {entry.expect} within {entry.within_min:g} min" if entry.expect else ""
-    return f"{name}{waits}{each}{when}{unless}" + (f", then ends as {entry.then}" if entry.then else "")
+    return f"{name}{waits}{repetition}{when}{unless}" + (f", then ends as {entry.then}" if entry.then else "")

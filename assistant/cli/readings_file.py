@@ -62,9 +62,9 @@ class ReadingsFile:
                 return error.strerror or str(error)
             return ""
 
-        found = _within(self._deadline_s, write, late="a disk that does not answer")
-        if found:
-            raise StoreError(f"{self.path}: wanted to keep counters, found: {found}; set state_folder to a local disk")
+        result = _within(self._deadline_s, write, late="a disk that does not answer")
+        if result:
+            raise StoreError(f"{self.path}: wanted to keep counters, found: {result}; set state_folder to a local disk")
 
 
 def _replace(path: Path, text: str) -> None:
@@ -82,8 +82,8 @@ def _replace(path: Path, text: str) -> None:
 
 def _within(seconds: float, act: Callable[[], Found], *, late: Found) -> Found:
     """Return what a function returns, or `late` when that takes too long; a thread that hangs is left behind."""
-    done: list[Found] = []
-    thread = threading.Thread(target=lambda: done.append(act()), daemon=True)
+    results: list[Found] = []
+    thread = threading.Thread(target=lambda: results.append(act()), daemon=True)
     thread.start()
     thread.join(seconds)
-    return done[0] if done else late
+    return results[0] if results else late

@@ -63,8 +63,8 @@ def recover(
         raise UsageError("name one job, or its incident with --incident; to go on with all that is unfinished: nightshift resume")
     if dry_run:
         with door.rehearsal() as engine:
-            one = _incident_of(engine, job, incident, again=again)
-            _print_plan(plan_of(engine, one), as_json)
+            subject = _incident_of(engine, job, incident, again=again)
+            _print_plan(plan_of(engine, subject), as_json)
         return
     engine = door.engine(yes=yes, narrated=True)
     end = drive(engine, _incident_of(engine, job, incident, again=again), by=f"cli:{user()}")
@@ -138,10 +138,10 @@ def _incident_of(engine: Engine, job_id: str, number: int | None, *, again: bool
         UsageError: It has ended, or there is nothing to recover.
     """
     if number is not None:
-        one = engine.store.incident(number)
-        if one.state.ended:
-            raise UsageError(f"incident {number} has ended: {one.state}. {one.note}".rstrip(". "))
-        return one
+        candidate = engine.store.incident(number)
+        if candidate.state.ended:
+            raise UsageError(f"incident {number} has ended: {candidate.state}. {candidate.note}".rstrip(". "))
+        return candidate
     from assistant.engine.requested import requested
 
     return requested(engine, job_id, by=f"cli:{user()}", again=again)
@@ -183,9 +183,9 @@ def print_end(door: Door, end: Incident, as_json: bool) -> None:
         return
     print_line(f"incident {end.id}, {about(end)}: {end.state}" + (f". {end.note}" if end.note else ""))
     if end.state is IncidentState.WAITING:
-        mine = {call.id for call in door.store.calls(end.id)}
+        own_calls = {call.id for call in door.store.calls(end.id)}
         for approval in door.store.approvals():
-            if approval.call in mine:
+            if approval.call in own_calls:
                 print_line(
                     f"  waits for: nightshift approve {approval.id}    ({unambiguous(door.store.call(approval.call).preview)})"
                 )

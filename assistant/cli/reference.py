@@ -50,8 +50,8 @@ def page() -> str:
         "Global options stand before the command: `nightshift --store FILE incidents`.",
         f"```\n{exits.HELP}\n```",
     ]
-    for found in live():
-        parts += _entry(found)
+    for command in live():
+        parts += _entry(command)
     return "\n\n".join(parts) + "\n"
 
 

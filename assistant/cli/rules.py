@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # `nightshift rules test|learn`: what a rule would match, and rules made from logs of good runs.
 
-SHOWN = 5
+MOST_EXAMPLES = 5
 """Lines shown of each file."""
 TRIED = "pattern"
 """Id of a pattern that is no rule yet."""
@@ -53,7 +53,7 @@ def try_rule(
     door = door_of(context)
     entry = _filter_of(pattern) if pattern else _entry(door, logs[0])
     flaws = _proof(door, entry)
-    for flaw in flaws[:SHOWN]:
+    for flaw in flaws[:MOST_EXAMPLES]:
         door.say(f"proof: {flaw}")
     files = logs if pattern else logs[1:]
     total = 0
@@ -85,18 +85,20 @@ def learn_rules(
     from assistant.diagnose.routine import routine_of
 
     door = door_of(context)
-    known = door.store.rules()
+    rules = door.store.rules()
     shipped = Knowledge.load(door.site)
     writer = _writer(door)
     for path in logs:
-        knowledge = shipped.with_learned(known)
+        knowledge = shipped.with_learned(rules)
         at = datetime.now(UTC)
-        taken = {rule.id for rule in known}
-        found = routine_of(path, knowledge, at=at, task=task, rules=known, taken=taken, least=least, site=door.site, writer=writer)
-        known += found.rules
+        used_ids = {rule.id for rule in rules}
+        learned = routine_of(
+            path, knowledge, at=at, task=task, rules=rules, taken=used_ids, least=least, site=door.site, writer=writer
+        )
+        rules += learned.rules
         if not dry_run:
-            _keep(door, path, found)
-        _print_routine(door, path, found, as_json)
+            _keep(door, path, learned)
+        _print_routine(door, path, learned, as_json)
 
 
 def _writer(door: Door) -> RuleWriter | None:
@@ -105,13 +107,13 @@ def _writer(door: Door) -> RuleWriter | None:
     from assistant.llm.models import identity, is_set, open_chat
     from assistant.llm.trial import FILTER
 
-    used = door.settings.model
-    if not is_set(used) or not door.store.may(identity(used), FILTER):
+    model = door.settings.model
+    if not is_set(model) or not door.store.may(identity(model), FILTER):
         return None
     from assistant.llm.rule_writer import ModelWriter
 
-    chat = open_chat(used, site=door.site, mask=mask_for(door.settings, door.store))
-    return ModelWriter(used.path.name if used.path is not None else used.name, chat) if chat is not None else None
+    chat = open_chat(model, site=door.site, mask=mask_for(door.settings, door.store))
+    return ModelWriter(model.path.name if model.path is not None else model.name, chat) if chat is not None else None
 
 
 def _keep(door: Door, path: Path, found: Routine) -> None:
@@ -140,12 +142,12 @@ def _entry(door: Door, rule: str) -> Entry:
     from assistant.content.reasons import reasons
     from assistant.rules.learned import entry_of
 
-    known: dict[str, Entry] = {learned.id: entry_of(learned) for learned in door.store.rules()}
+    entries: dict[str, Entry] = {learned.id: entry_of(learned) for learned in door.store.rules()}
     for reason in reasons(door.site).values():
-        known |= {entry.id: entry for entry in reason.signature}
-        known |= {entry.id: entry for entry in reason.herring}
-    known |= {entry.id: entry for entry in filters(door.site)}
-    return one_of(rule, known, "rule", "nightshift rules list; --pattern tries a new one")
+        entries |= {entry.id: entry for entry in reason.signature}
+        entries |= {entry.id: entry for entry in reason.herring}
+    entries |= {entry.id: entry for entry in filters(door.site)}
+    return one_of(rule, entries, "rule", "nightshift rules list; --pattern tries a new one")
 
 
 def _filter_of(pattern: str) -> Entry:
@@ -162,9 +164,9 @@ def _proof(door: Door, entry: Entry) -> list[str]:
 
     if not isinstance(entry, Filter) or entry in filters(None):
         return []
-    others = [rule for rule in door.store.rules(counting=True) if rule.id != entry.id]
-    found = flaws(_as_rule(entry), [], ground_of(_knowledge(door, others).patterns, others, site=door.site))
-    return [f"{flaw.what}: {flaw.line[:200]!r}" if flaw.line else flaw.what for flaw in found]
+    counting = [rule for rule in door.store.rules(counting=True) if rule.id != entry.id]
+    problems = flaws(_as_rule(entry), [], ground_of(_knowledge(door, counting).patterns, counting, site=door.site))
+    return [f"{flaw.what}: {flaw.line[:200]!r}" if flaw.line else flaw.what for flaw in problems]
 
 
 def _is_safe(entry: Entry) -> bool:
@@ -188,8 +190,8 @@ def _as_rule(entry: Entry) -> LearnedRule:
 
     from assistant.records import LearnedRule, RuleKind, RuleState
 
-    made = datetime.now(UTC)
-    return LearnedRule(entry.id, RuleKind.FILTER, entry.pattern, entry.examples, "", RuleState.PROPOSED, "cli", "", made)
+    at = datetime.now(UTC)
+    return LearnedRule(entry.id, RuleKind.FILTER, entry.pattern, entry.examples, "", RuleState.PROPOSED, "cli", "", at)
 
 
 def _tried(door: Door, entry: Entry, file: str, as_json: bool) -> int:
@@ -199,21 +201,21 @@ def _tried(door: Door, entry: Entry, file: str, as_json: bool) -> int:
 
     try:
         single = Patterns([entry])
-        found = search(file, lambda block: [*single.telling(block), *single.routine(block)][1::2], most=2 * SHOWN)
+        matches = search(file, lambda block: [*single.telling(block), *single.routine(block)][1::2], most=2 * MOST_EXAMPLES)
     except ContentError as error:
         raise UsageError(f"the pattern cannot be used: {error}") from error
     except InputError:
         if not Path(file).exists() and file != "-":
             raise UsageError(f"there is no log {file!r}; wanted: nightshift rules test ID LOG...") from None
         raise
-    for line in found.lines[:SHOWN]:
+    for line in matches.lines[:MOST_EXAMPLES]:
         if as_json:
             print_json({"log": file, "line": line.number, "text": line.text})
         else:
             print_line(f"{file}:{line.number}: {line.text}")
-    if found.total > SHOWN:
-        door.say(f"{file}: {found.total - SHOWN:,} more")
-    return found.total
+    if matches.total > MOST_EXAMPLES:
+        door.say(f"{file}: {matches.total - MOST_EXAMPLES:,} more")
+    return matches.total
 
 
 rules_app = app(help="List, show, learn, test and retire signatures, herrings and filters.", no_args_is_help=True)
@@ -305,18 +307,18 @@ def show_rule(
     as_json: Json = False,
 ) -> None:
     """Show one rule with its examples and where it counts."""
-    known = _all(door_of(context).site)
-    if rule not in known:
+    entries = _all(door_of(context).site)
+    if rule not in entries:
         for learned in door_of(context).store.rules():
             if learned.id == rule:
                 show_learned(learned, as_json)
                 return
-    listed = one_of(rule, known, "rule", "nightshift rules list")
+    listed = one_of(rule, entries, "rule", "nightshift rules list")
     if as_json:
         print_record(listed.rule, kind=listed.kind, of=listed.of)
         return
     entry = listed.rule
-    where = ", ".join(str(source) for source in getattr(entry, "where", ()))
+    sources = ", ".join(str(source) for source in getattr(entry, "where", ()))
     print_pairs(
         [
             ("id", entry.id),
@@ -324,7 +326,7 @@ def show_rule(
             ("of", listed.of),
             ("pattern", entry.pattern),
             ("role", getattr(entry, "role", None)),
-            ("counts in", where),
+            ("counts in", sources),
             ("weight", getattr(entry, "weight", None)),
             ("action", getattr(entry, "action", None)),
             ("printed by", getattr(entry, "versions", None)),

@@ -41,16 +41,16 @@ def activate_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_jso
     from assistant.records import RuleKind, RuleState
 
     door = door_of(context)
-    found = door.store.rule(rule)
-    if not found.state.counts:
-        if found.kind is not RuleKind.FILTER:
-            raise UsageError(f"{rule} is a signature and {found.state}; teach it again with `nightshift incident correct`")
+    candidate = door.store.rule(rule)
+    if not candidate.state.counts:
+        if candidate.kind is not RuleKind.FILTER:
+            raise UsageError(f"{rule} is a signature and {candidate.state}; teach it again with `nightshift incident correct`")
         from assistant.diagnose.knowledge import Knowledge
         from assistant.rules.admission import flaws, ground_of
 
-        others = [other for other in door.store.rules(counting=True) if other.id != rule]
-        knowledge = Knowledge.load(door.site).with_learned(others)
-        if bad := flaws(found, [], ground_of(knowledge.patterns, others, site=door.site)):
+        counting = [existing for existing in door.store.rules(counting=True) if existing.id != rule]
+        knowledge = Knowledge.load(door.site).with_learned(counting)
+        if bad := flaws(candidate, [], ground_of(knowledge.patterns, counting, site=door.site)):
             raise UsageError(f"{rule} cannot be used: {bad[0].what}" + (f": {bad[0].line[:200]!r}" if bad[0].line else ""))
     moved = door.store.move_rule(rule, RuleState.ACTIVE, by=f"cli:{user()}", why=why or "a person activated it")
     _print_moved(moved, as_json)
@@ -61,7 +61,7 @@ def export_rules(
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FOLDER", help="Write files below it; without it they are printed.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also those on trial.")] = False,
+    include_all: Annotated[bool, typer.Option("--all", help="Also those on trial.")] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -73,10 +73,10 @@ def export_rules(
     from assistant.rules.export import exported
 
     door = door_of(context)
-    rules = [rule for rule in door.store.rules(counting=True) if every or rule.state is RuleState.ACTIVE]
+    rules = [rule for rule in door.store.rules(counting=True) if include_all or rule.state is RuleState.ACTIVE]
     files = exported(rules, door.site)
     if not files:
-        door.say("no learned rule is active" + ("" if every else "; --all exports those on trial as well"))
+        door.say("no learned rule is active" + ("" if include_all else "; --all exports those on trial as well"))
     for name, text in files.items():
         if to is not None and not dry_run:
             _write(to / name, text)

@@ -55,21 +55,21 @@ def status(
 
     door = door_of(context)
     try:
-        found = _asked(door, url)
+        report = _asked(door, url)
         limit = timedelta(minutes=max_age) if max_age is not None else timedelta(seconds=door.settings.watch.poll_s * 3 + 60)
     except NightshiftError as error:
         _unknown(str(error), as_json)
         raise typer.Exit(Nagios.UNKNOWN) from error
-    seen = now()
-    level, text = judged(found, seen, limit)
+    at = now()
+    level, text = judged(report, at, limit)
     code = Nagios[level.name]
     if as_json:
-        print_record(found, level=str(level), text=text)
+        print_record(report, level=str(level), text=text)
         raise typer.Exit(code)
     # a bar begins the figures, and a plugin's first line is all that some monitors show
     plain = " ".join(text.split()).replace("|", "/")
-    print_line(f"{NAME} {code.name} - {plain} | {figures_of(found, seen, limit)}", colour=_COLOURS[code])
-    _print(found)
+    print_line(f"{NAME} {code.name} - {plain} | {figures_of(report, at, limit)}", colour=_COLOURS[code])
+    _print(report)
     raise typer.Exit(code)
 
 
@@ -89,7 +89,7 @@ def _asked(door: Door, url: str | None) -> Status:
 def _print(found: Status) -> None:
     from assistant.nodeset import fold
 
-    seen = now()
+    at = now()
     states = ", ".join(f"{many} {state}" for state, many in (found.open_incidents or {}).items())
     waiting = ", ".join(f"nightshift approve {number}" for number in found.approvals) or found.approvals_waiting or ""
     needs = ", ".join(f"nightshift incident show {number}" for number in found.unacknowledged[:MOST_NAMED])
@@ -99,10 +99,10 @@ def _print(found: Status) -> None:
         [
             ("leads", f"{found.leader}, since {local(found.leads_since)}" if found.leads_since else found.leader or "nobody"),
             ("stands by", ", ".join(found.stand_by)),
-            ("last pass", f"{local(found.last_pass)}, {age(found.last_pass, seen)}" if found.last_pass else "none"),
+            ("last pass", f"{local(found.last_pass)}, {age(found.last_pass, at)}" if found.last_pass else "none"),
             (
                 "saw everything",
-                f"{local(found.last_whole_pass)}, {age(found.last_whole_pass, seen)}" if found.last_whole_pass else "",
+                f"{local(found.last_whole_pass)}, {age(found.last_whole_pass, at)}" if found.last_whole_pass else "",
             ),
             ("degraded", list(found.trouble) or (f"{found.troubles} things" if found.troubles else "")),
             ("set aside", list(found.aside)),
@@ -114,7 +114,7 @@ def _print(found: Status) -> None:
             ("kill switch", found.kill_switch),
             ("breaker", f"open {found.breaker}" if found.breaker else ""),
             ("policy", _policy(found)),
-            ("remarks", [f"{local(one.at)}  {one.text}" for one in found.remarks]),
+            ("remarks", [f"{local(remark.at)}  {remark.text}" for remark in found.remarks]),
             ("read from", found.source),
         ]
     )

@@ -42,28 +42,28 @@ def stop(
     door, by = door_of(context), f"cli:{user()}"
     policy = door.in_force.policy
     if lift:
-        done = lift_kill_switch(door.store, policy, by=by, why=why)
+        result = lift_kill_switch(door.store, policy, by=by, why=why)
         if as_json:
             print_json(
                 {
-                    "stopped": bool(done.still_set),
-                    "lifted": list(map(str, done.lifted)),
-                    "still_set": {str(path): reason for path, reason in done.still_set},
+                    "stopped": bool(result.still_set),
+                    "lifted": list(map(str, result.lifted)),
+                    "still_set": {str(path): reason for path, reason in result.still_set},
                 }
             )
         else:
-            print_line(f"lifted: {', '.join(map(str, done.lifted))}" if done.lifted else "no kill switch was lifted")
-        for path, reason in done.still_set:
+            print_line(f"lifted: {', '.join(map(str, result.lifted))}" if result.lifted else "no kill switch was lifted")
+        for path, reason in result.still_set:
             narrate(f"nightshift: error: {path} is set still and nothing is changed: {reason}")
-        raise typer.Exit(Exit.ERROR if done.still_set else Exit.DONE)
+        raise typer.Exit(Exit.ERROR if result.still_set else Exit.DONE)
     watched = _watched(door)
     path = set_kill_switch(door.store, policy, by=by, why=why, watched=watched)
-    unseen = bool(watched) and path not in watched
+    is_unseen = bool(watched) and path not in watched
     if as_json:
-        print_json({"stopped": True, "file": str(path), "seen_by_watch": not unseen})
+        print_json({"stopped": True, "file": str(path), "seen_by_watch": not is_unseen})
     else:
         print_line(f"stopped: {path} is set, nothing is changed until `nightshift stop --lift`")
-    if unseen:
+    if is_unseen:
         looks = ", ".join(map(str, watched))
         narrate(
             f"nightshift: error: the leading watch runs as another account and looks for {looks}: stop it as that account or root"
@@ -76,5 +76,5 @@ def _watched(door: Door) -> list[Path]:
     from pathlib import Path
 
     leader = door.store.leader()
-    rows = [one for one in door.store.watches() if leader is not None and one.owner == leader.owner]
+    rows = [row for row in door.store.watches() if leader is not None and row.owner == leader.owner]
     return [Path(name) for name in rows[0].kill_switch] if rows else []

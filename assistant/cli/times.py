@@ -31,8 +31,8 @@ def age(at: datetime | None, seen: datetime) -> str:
 
 def span(seconds: float) -> str:
     """Return a length of time in the largest unit that keeps it above two: `90 s`, `45 min`, `20 h`, `3 d`."""
-    for unit, size, until in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
-        if seconds < until * size:
+    for unit, size, end in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if seconds < end * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 86400:.0f} d"
 

@@ -81,7 +81,9 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
     if book is None:
         return Play(note=why)
     changed = (
-        "The file has changed since it was chosen: steps may differ." if is_begun and book.digest != incident.playbook_digest else ""
+        "The file has changed since it was chosen: steps may differ."
+        if is_begun and book.digest != incident.playbook_digest
+        else ""
     )
     values = _values(incident, diagnosis, job)
     standing = PlaybookStanding({}, None, "")

@@ -20,7 +20,7 @@ from assistant.tui.messages import Drafted
 from assistant.tui.screens.approval import ApprovalScreen
 from assistant.tui.sessions import EntryKind, SessionEntry
 from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier
-from assistant.tui.widgets.exchange import BEGUN, Exchange
+from assistant.tui.widgets.exchange import CUT_SHORT, Exchange
 from assistant.tui.widgets.looked import Looked
 from assistant.tui.widgets.plain import Plain
 from assistant.tui.widgets.prompt import Completion, Prompt
@@ -204,7 +204,7 @@ async def test_a_model_that_dies_in_the_middle_of_an_answer_is_answered_for(brok
         assert "this is the answer without a model" in seen
         assert "ecc_error" in seen
         assert "not held against the evidence yet" not in seen
-        assert f"{BEGUN}\nJob 1 died of an\n" in seen
+        assert f"{CUT_SHORT}\nJob 1 died of an\n" in seen
 
 
 async def test_an_agent_that_breaks_is_told_and_the_next_question_is_answered(broken: Scene) -> None:

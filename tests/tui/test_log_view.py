@@ -14,7 +14,7 @@ from assistant.logs.merged import LinePlace
 from assistant.logs.rank_counts import RankTally
 from assistant.tui.log_pattern import caseless, finder, highlighter
 from assistant.tui.log_rows import Cited, LogRow, RanksCounted
-from assistant.tui.widgets.log_paint import KEPT, LogStrips, Look
+from assistant.tui.widgets.log_paint import MOST_CACHED_ROWS, LogStrips, Look
 from assistant.tui.widgets.rank_histogram import RankHistogram, bars_of
 from tests.tui.log_world import LogApp, ready
 from tests.tui.waiting import until
@@ -112,10 +112,10 @@ def test_of_too_many_rows_those_near_stay() -> None:
     strips = LogStrips(lambda: Look(80, 4, 0, 0, wrap=False, pattern=None, style=lambda _: Style()), {})
     near = range(100, 160)
     strips.take(100, [LogRow(LinePlace(0, n), f"line {n}") for n in near], near=near)
-    for first in range(5_000, 5_000 + 3 * KEPT, 50):
+    for first in range(5_000, 5_000 + 3 * MOST_CACHED_ROWS, 50):
         strips.take(first, [LogRow(LinePlace(0, first + n), "end") for n in range(50)], near=near)
         assert all(row in strips.rows for row in (*near, *range(first, first + 50)))
-    assert len(strips.rows) <= KEPT + 50 + len(near)
+    assert len(strips.rows) <= MOST_CACHED_ROWS + 50 + len(near)
 
 
 async def test_a_line_is_jumped_to_by_number(numbered: Path) -> None:

@@ -19,7 +19,7 @@ from assistant.config import ModelSettings, Settings
 from assistant.engine import Engine
 from assistant.llm.models import close_models
 from assistant.ports import JumpingClock
-from assistant.tui.widgets.exchange import BEGUN
+from assistant.tui.widgets.exchange import CUT_SHORT
 from assistant.wiring import Agent, open_agent
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
@@ -137,7 +137,7 @@ async def test_a_worker_that_is_killed_in_the_middle_of_an_answer(night: Night, 
         assert "4830" in told.text
         assert "running" in told.text
         words = told.begun.split(" [", 1)[0]  # what it cites is shown as a link
-        begun = f"{BEGUN} {' '.join(words.split())}"
+        begun = f"{CUT_SHORT} {' '.join(words.split())}"
         await until(pilot, lambda: begun in " ".join(seen_text(app).split()), begun)
         seen = " ".join(seen_text(app).split())
         assert "ended by SIGKILL" in seen

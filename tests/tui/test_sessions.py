@@ -13,7 +13,7 @@ import pytest
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.errors import UsageError
 from assistant.tui.export import exported
-from assistant.tui.sessions import KEPT, MOST_TYPED, MOST_VALUE, TYPED_KEPT, EntryKind, SessionEntry, Talks
+from assistant.tui.sessions import MOST_SESSIONS, MOST_TYPED, MOST_VALUE, TYPED_KEPT, EntryKind, SessionEntry, Talks
 from assistant.tui.start import begun
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import opened
@@ -104,12 +104,12 @@ def test_a_long_source_is_cut(talks: Talks) -> None:
 
 
 def test_only_the_newest_are_kept(talks: Talks) -> None:
-    for number in range(KEPT + 5):
+    for number in range(MOST_SESSIONS + 5):
         talks.add(f"talk-{number:02}", entries()[0])
         os.utime(talks.folder / f"talk-{number:02}.jsonl", (number, number))
     talks.add("newest", entries()[0])
     names = [one.name for one in talks.names()]
-    assert len(names) == KEPT
+    assert len(names) == MOST_SESSIONS
     assert names[0] == "newest"
     assert "talk-05" not in names
 

@@ -115,7 +115,9 @@ class LogView(ScrollView, can_focus=True):
         self.wrap = False
         self.note = ""
         """What the last key led to, where it did not lead anywhere."""
-        self._reader = LogReader(sources, self._post, cited=[(citation.source, citation.line) for citation in cited], account=account)
+        self._reader = LogReader(
+            sources, self._post, cited=[(citation.source, citation.line) for citation in cited], account=account
+        )
         self._start = (line, source)
         self._fold_first = folded
         self._shown = LogStrips(self._look, citations(cited))

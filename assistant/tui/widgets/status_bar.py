@@ -68,7 +68,9 @@ class StatusBar(Static):
         self._places = _places_of(parts)
         right = [Content.styled(line(text), "$text-muted") for text in (self.answers, self.MODES.get(self.mode, self.mode)) if text]
         content = Content(GAP).join(Content.styled(line(part.text), part.style) for part in parts)
-        self.update(_spread(content, Content(" · ").join(right), self.size.width), layout=False)  # always one line of the whole width
+        self.update(
+            _spread(content, Content(" · ").join(right), self.size.width), layout=False
+        )  # always one line of the whole width
 
     def on_resize(self) -> None:
         """Fill the line."""

@@ -92,7 +92,9 @@ def _nodes(diagnosis: Diagnosis) -> Iterator[Item]:
     for number, pattern in enumerate(diagnosis.patterns):
         odds = f"by chance {pattern.chance:.1g}" if pattern.chance is not None else ""
         incidents_text = f"incidents {', '.join(map(str, pattern.incidents))}" if pattern.incidents else ""
-        yield item(f"pattern:{number}", str(pattern.kind), pattern.text, Part(" · ".join(filter(None, (odds, incidents_text))), "dim"))
+        yield item(
+            f"pattern:{number}", str(pattern.kind), pattern.text, Part(" · ".join(filter(None, (odds, incidents_text))), "dim")
+        )
 
 
 def _rival(number: int, rival: Rival) -> Item:
@@ -109,7 +111,9 @@ def _recall(recall: Recall, snapshot: IncidentSeen) -> Item:
     similarity_text = f"{recall.reason}, similarity {recall.similarity:.2f}, {age(recall.at, snapshot.at)} ago"
     shared = f"shares {', '.join(recall.shared)}" if recall.shared else ""
     cure = f"cured by {recall.cure}" if recall.cure else "what cured it is not known"
-    return item(f"incident:{recall.incident}", f"incident {recall.incident}", similarity_text, Part(shared, "dim"), Part(cure, "success"))
+    return item(
+        f"incident:{recall.incident}", f"incident {recall.incident}", similarity_text, Part(shared, "dim"), Part(cure, "success")
+    )
 
 
 def _related(snapshot: IncidentSeen) -> Iterator[Item]:

@@ -46,7 +46,8 @@ class Welcome(Static):
         self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
         lines = [Content.styled(WHAT, "bold"), Content.styled(line(who(self.answers)), MUTED), Content("")]
         lines += [
-            Content.styled(line(f"{place + 1}  "), "$accent") + link(example, "ask", place) for place, example in enumerate(self.examples)
+            Content.styled(line(f"{place + 1}  "), "$accent") + link(example, "ask", place)
+            for place, example in enumerate(self.examples)
         ]
         lines += [Content(""), Content.styled("A number and Enter asks it; / lists commands, F1 keys.", MUTED)]
         if lines != self._lines:
@@ -68,12 +69,12 @@ def who(answers: str) -> str:
 def examples(store: StoreSeen | None, cluster: ClusterSeen | None) -> tuple[str, ...]:
     """Return three questions that fit what is seen now, the most pressing first."""
     questions: list[str] = []
-    for incident in store.incidents if store is not None else ():
-        if not incident.incident.state.ended or incident.incident.state.name == "ESCALATED":
-            if incident.incident.service is not None:
+    for entry in store.incidents if store is not None else ():
+        if not entry.incident.state.ended or entry.incident.state.name == "ESCALATED":
+            if entry.incident.service is not None:
                 continue  # its jobs say more
             questions.append(
-                f"why did job {incident.incident.job} die?" if incident.incident.job else f"what happened on node {incident.incident.node}?"
+                f"why did job {entry.incident.job} die?" if entry.incident.job else f"what happened on node {entry.incident.node}?"
             )
             break
     if store is not None and store.approvals:
