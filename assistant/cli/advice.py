@@ -45,13 +45,13 @@ def advice_for(
     return advise(cost, failures, max(1, len(job.nodes)) * gpus_per_node)
 
 
-def _cost(job: Job, found: Inventory | None) -> SaveCost:
+def _cost(job: Job, inventory: Inventory | None) -> SaveCost:
     from assistant.recover.checkpoints.cost import save_cost
     from assistant.recover.joblog import log_lines
 
     metrics = job.work_dir / "metrics.jsonl" if job.work_dir is not None else None
     with reading_as(job.account):
-        cost = save_cost(found, metrics, (line.text for line in log_lines(job)))
+        cost = save_cost(inventory, metrics, (line.text for line in log_lines(job)))
     if cost is None:
         raise ToolError(
             f"what a save costs job {job.id} is not known: neither its checkpoints, its metrics.jsonl nor its log tell; "

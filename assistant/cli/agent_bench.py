@@ -162,14 +162,14 @@ def _scored(case: Case, agent: Asks) -> Scored:
     return Scored(case, answer, tool, tuple(_faults(case, answer, tools_used)), seconds)
 
 
-def _used_right(case: Case, used: set[str]) -> bool:
+def _used_right(case: Case, tools_used: set[str]) -> bool:
     """Tell whether a model, which names no reading, used the tools of the right one."""
     expected = [TOOLS.get(intent, ()) for intent in case.intent]
-    is_right = not expected or any(set(tools) & used if tools else not used for tools in expected)
-    return is_right and set(case.calls) <= used
+    is_right = not expected or any(set(tools) & tools_used if tools else not tools_used for tools in expected)
+    return is_right and set(case.calls) <= tools_used
 
 
-def _faults(case: Case, answer: Answer, used: set[str]) -> Iterable[str]:
+def _faults(case: Case, answer: Answer, tools_used: set[str]) -> Iterable[str]:
     text = answer.text.casefold()
     if answer.kind is not case.kind:
         yield f"kind {answer.kind}, wanted {case.kind}"
@@ -180,7 +180,7 @@ def _faults(case: Case, answer: Answer, used: set[str]) -> Iterable[str]:
         if word.casefold() in text:
             yield f"says {word!r}"
     for name in case.calls:
-        if name not in used:
+        if name not in tools_used:
             yield f"did not use {name}"
     if case.cites and case.kind is AnswerKind.ANSWER and not any(f"[{source.number}]" in answer.text for source in answer.sources):
         yield "names no source"

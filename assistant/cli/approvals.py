@@ -89,11 +89,11 @@ def approvals(
     print_table(("id", "incident", "change", "digest", "why", "rule", "asked", "expires", "answer"), rows)
 
 
-def _row(store: Store, one: Approval, asked: str, expires: str) -> tuple[object, ...]:
-    call = store.call(one.call)
-    answer = f"{one.verdict} by {one.by}" if one.verdict else ""
-    digest, change = one.digest[:SHORT_DIGEST], unambiguous(call.preview or call.tool)
-    return (one.id, call.incident, change, digest, unambiguous(call.why), one.rule, asked, expires, answer)
+def _row(store: Store, approval: Approval, age_text: str, expires: str) -> tuple[object, ...]:
+    call = store.call(approval.call)
+    answer = f"{approval.verdict} by {approval.by}" if approval.verdict else ""
+    digest, change = approval.digest[:SHORT_DIGEST], unambiguous(call.preview or call.tool)
+    return (approval.id, call.incident, change, digest, unambiguous(call.why), approval.rule, age_text, expires, answer)
 
 
 @approve_app.command(

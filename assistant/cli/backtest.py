@@ -94,7 +94,7 @@ def backtest(
     replay = Replay(accounts.attempts, traces, rules, site=door.site, notice_s=notice_s, events=node_events)
     replayed = []
     for entry in replay.run(
-        lambda attempt: _within(attempt, first, last), lambda number: _told(door, number, len(accounts.attempts))
+        lambda attempt: _within(attempt, first, last), lambda number: _report_progress(door, number, len(accounts.attempts))
     ):
         replayed.append(entry)
         if details and as_json:
@@ -149,7 +149,7 @@ def _within(attempt: Attempt, first: datetime | None, last: datetime | None) -> 
     return ended is not None and (first is None or ended >= first) and (last is None or ended < last)
 
 
-def _told(door: Door, number: int, count: int) -> None:
+def _report_progress(door: Door, number: int, count: int) -> None:
     if number and number % PROGRESS == 0 and sys.stderr.isatty():
         door.say(f"nightshift: {number:,} of {count:,} jobs")
 
@@ -183,14 +183,14 @@ def _notes(accounts: Accounts) -> dict[str, str]:
     return notes
 
 
-def _show(told: Tally, attempts: list[Attempt], replayed: list[Replayed] | tuple[()], notes: Mapping[str, str]) -> None:
+def _show(totals: Tally, attempts: list[Attempt], replayed: list[Replayed] | tuple[()], notes: Mapping[str, str]) -> None:
     from assistant.engine.backtest import sections
 
     if replayed:
         columns = ("ended", "job", "state", "reason", "playbook", "restart", "drains", "next_start", "note")
         print_table(columns, [_row(attempts[replay_row.number], replay_row) for replay_row in replayed])
         print_line()
-    for section in sections(told):
+    for section in sections(totals):
         print_line(section.title, colour="bold")
         print_pairs([(f"  {name}", value) for name, value in section.pairs])
     if notes:
@@ -199,20 +199,20 @@ def _show(told: Tally, attempts: list[Attempt], replayed: list[Replayed] | tuple
     print_line("These figures rest on assumptions: --report FILE and --json list them.")
 
 
-def _row(attempt: Attempt, one: Replayed) -> tuple[object, ...]:
-    job, restart = attempt.job, one.change("resubmit")
-    drained = [node for change in one.decided if change.kind == "cordon" and change.done for node in change.nodes]
+def _row(attempt: Attempt, replay_row: Replayed) -> tuple[object, ...]:
+    job, restart = attempt.job, replay_row.change("resubmit")
+    drained = [node for change in replay_row.decided if change.kind == "cordon" and change.done for node in change.nodes]
     answer = "" if restart is None else str(restart.verdict) if restart.done else "not made"
-    started = f"{one.after.waited_s / 60:.0f} min, {one.after.starter}" if one.after is not None else ""
+    started = f"{replay_row.after.waited_s / 60:.0f} min, {replay_row.after.starter}" if replay_row.after is not None else ""
     ended = f"{job.ended:%Y-%m-%d %H:%M}" if job.ended else ""
-    reason = one.diagnosis.reason if one.diagnosis is not None else ""
-    return (ended, job.id, str(job.state), reason, one.playbook, answer, ",".join(drained), started, one.note)
+    reason = replay_row.diagnosis.reason if replay_row.diagnosis is not None else ""
+    return (ended, job.id, str(job.state), reason, replay_row.playbook, answer, ",".join(drained), started, replay_row.note)
 
 
-def _as_object(attempts: list[Attempt], one: Replayed) -> dict[str, Any]:
+def _as_object(attempts: list[Attempt], replay_row: Replayed) -> dict[str, Any]:
     from assistant.tooling import to_json
 
-    attempt, diagnosis, outcome = attempts[one.number], one.diagnosis, one.after
+    attempt, diagnosis, outcome = attempts[replay_row.number], replay_row.diagnosis, replay_row.after
     job = attempt.job
     return {
         "job": job.id,
@@ -228,20 +228,20 @@ def _as_object(attempts: list[Attempt], one: Replayed) -> dict[str, Any]:
         "confidence": diagnosis.confidence if diagnosis is not None else None,
         "faulty_nodes": list(diagnosis.faulty_nodes) if diagnosis is not None else [],
         "summary": diagnosis.summary if diagnosis is not None else "",
-        "log": one.why_no_log or "read",
-        "playbook": one.playbook,
-        "ends": str(one.state) if one.state is not None else None,
-        "note": one.note,
-        "changes": to_json(one.decided),
-        "already_out": list(one.already_out),
+        "log": replay_row.why_no_log or "read",
+        "playbook": replay_row.playbook,
+        "ends": str(replay_row.state) if replay_row.state is not None else None,
+        "note": replay_row.note,
+        "changes": to_json(replay_row.decided),
+        "already_out": list(replay_row.already_out),
         "next": {**to_json(outcome), "job": attempts[outcome.number].job.id} if outcome is not None else None,
     }
 
 
-def _summary(told: Tally, mode: str, notes: Mapping[str, str], assumed: list[str]) -> dict[str, Any]:
+def _summary(totals: Tally, mode: str, notes: Mapping[str, str], assumed: list[str]) -> dict[str, Any]:
     from assistant.tooling import to_json
 
-    return {"policy": mode, **to_json(told), "input": dict(notes), "assumptions": assumed}
+    return {"policy": mode, **to_json(totals), "input": dict(notes), "assumptions": assumed}
 
 
 def _write(path: Path, text: str) -> None:

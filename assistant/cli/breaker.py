@@ -35,13 +35,13 @@ def show_breaker(context: typer.Context, as_json: Json = False) -> None:
 
         print_json({"open": is_open, "last": to_json(period), "last_hour": to_json(lately), "opens_at": to_json(terms)})
         return
-    said = "no, it never was"
+    answer = "no, it never was"
     if period is not None and period.until is not None:
-        said = f"no; last from {local(period.since)} to {local(period.until)}: {period.why}"
+        answer = f"no; last from {local(period.since)} to {local(period.until)}: {period.why}"
     elif period is not None:
-        said = f"yes, since {local(period.since)}, by {period.by}: {period.why}"
+        answer = f"yes, since {local(period.since)}, by {period.by}: {period.why}"
     rows = [(name.replace("_", " "), f"{count} of {most or 'any number'}") for name, (count, most) in counted.items()]
-    print_pairs([("open", said), *rows, ("to go on", "nightshift breaker reset" if is_open else "")])
+    print_pairs([("open", answer), *rows, ("to go on", "nightshift breaker reset" if is_open else "")])
 
 
 @breaker_app.command("reset", epilog=examples("nightshift breaker reset", 'nightshift breaker reset --why "power is back"'))

@@ -88,19 +88,19 @@ def forget_incident(context: typer.Context, incident: Id, why: Why = "taken back
         print_line(f"incident {incident} is forgotten" if removed else f"incident {incident} was not remembered")
 
 
-def _show(incident: int, found: Confirmed, *, as_json: bool) -> None:
+def _show(incident: int, correction: Confirmed, *, as_json: bool) -> None:
     if as_json:
-        taught = found.taught
-        print_record(found.diagnosis, incident=incident, learned=taught.learned, refused=taught.refused, judged=taught.judged)
+        taught = correction.taught
+        print_record(correction.diagnosis, incident=incident, learned=taught.learned, refused=taught.refused, judged=taught.judged)
         return
-    print_line(f"incident {incident} was {found.diagnosis.reason}, by the word of {user()}")
+    print_line(f"incident {incident} was {correction.diagnosis.reason}, by the word of {user()}")
     print_pairs(
         [
-            ("remembered", found.taught.memory.lines if found.taught.memory is not None else "no line shows it"),
-            ("learned", learned_text(found.taught)),
+            ("remembered", correction.taught.memory.lines if correction.taught.memory is not None else "no line shows it"),
+            ("learned", learned_text(correction.taught)),
             (
                 "judged",
-                [f"{rule.id}: {rule.state}, {rule.hits} hits, {rule.misses} misses" for rule in found.taught.judged],
+                [f"{rule.id}: {rule.state}, {rule.hits} hits, {rule.misses} misses" for rule in correction.taught.judged],
             ),
         ]
     )

@@ -96,7 +96,7 @@ def _facts(path: Path, knowledge: Knowledge) -> Facts:
     return within(READ_S, partial(gather, case, knowledge), str(path))
 
 
-def by_given_name(found: Diagnosis, path: Path, case: Case) -> Diagnosis:
+def by_given_name(diagnosis: Diagnosis, path: Path, case: Case) -> Diagnosis:
     """Return the diagnosis with the lines of the job's log given by the name that people know it by.
 
     That is of a file its path as given, of `-` `stdin`, of a folder the name of the log in it.
@@ -110,40 +110,40 @@ def by_given_name(found: Diagnosis, path: Path, case: Case) -> Diagnosis:
         name = MAIN
     else:
         name = str(path) if main == path else main.name
-    return placed(found, lambda line: (name, line)) if name != MAIN else found
+    return placed(diagnosis, lambda line: (name, line)) if name != MAIN else diagnosis
 
 
-def as_object(path: str, found: Diagnosis) -> Mapping[str, Any]:
+def as_object(path: str, diagnosis: Diagnosis) -> Mapping[str, Any]:
     """Return a diagnosis as JSON; `faulty_nodes` holds names, `nodes` says why."""
     from assistant.tooling import to_json
 
-    value = to_json(found)
-    return {"path": path, **value, "faulty_nodes": list(found.faulty_nodes)}
+    value = to_json(diagnosis)
+    return {"path": path, **value, "faulty_nodes": list(diagnosis.faulty_nodes)}
 
 
-def show(path: str, found: Diagnosis) -> None:
+def show(path: str, diagnosis: Diagnosis) -> None:
     """Print a diagnosis for a person: the answer first, then what it rests on."""
     print_line(path)
     print_pairs(
         [
-            ("reason", f"{found.reason} ({found.category})"),
-            ("confidence", f"{found.confidence:.0%}, by {found.by}"),
-            ("summary", found.summary),
-            ("action", found.action.replace("_", " ")),
-            ("at fault", [f"{finding.node}: {finding.why}" for finding in found.nodes]),
-            ("where", [place.sentence for place in found.where]),
-            ("last step", found.step),
-            ("failed in", PHASES.get(found.phase)),
-            ("spike at", found.spike_step),
-            ("lines", [_cited(citation) for citation in found.root_cause]),
-            ("across nodes", [pattern.text for pattern in found.patterns]),
-            ("seen before", [_recalled(recall) for recall in found.seen_before]),
-            ("what to do", found.advice),
+            ("reason", f"{diagnosis.reason} ({diagnosis.category})"),
+            ("confidence", f"{diagnosis.confidence:.0%}, by {diagnosis.by}"),
+            ("summary", diagnosis.summary),
+            ("action", diagnosis.action.replace("_", " ")),
+            ("at fault", [f"{finding.node}: {finding.why}" for finding in diagnosis.nodes]),
+            ("where", [place.sentence for place in diagnosis.where]),
+            ("last step", diagnosis.step),
+            ("failed in", PHASES.get(diagnosis.phase)),
+            ("spike at", diagnosis.spike_step),
+            ("lines", [_cited(citation) for citation in diagnosis.root_cause]),
+            ("across nodes", [pattern.text for pattern in diagnosis.patterns]),
+            ("seen before", [_recalled(recall) for recall in diagnosis.seen_before]),
+            ("what to do", diagnosis.advice),
         ]
     )
-    if found.rivals:
+    if diagnosis.rivals:
         print_line("other explanations", colour="bold")
-    for rival in found.rivals:
+    for rival in diagnosis.rivals:
         print_line(f"  {rival.reason} ({rival.confidence:.0%})")
         print_pairs([("    for", rival.speaks_for), ("    against", rival.speaks_against), ("    test", rival.test)])
 

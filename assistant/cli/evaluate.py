@@ -114,12 +114,12 @@ def _print(report: EvaluationReport, as_json: bool) -> None:
         print_line(f"sandbox: {item}")
 
 
-def _list_runs(found: list[EvaluationReport], as_json: bool) -> None:
+def _list_runs(reports: list[EvaluationReport], as_json: bool) -> None:
     if as_json:
-        for report in found:
+        for report in reports:
             print_record(report)
         return
     print_table(
         ("run", "state", "scored", "given_up", "datasets", "model"),
-        [(entry.run, entry.state, entry.scored, len(entry.given_up), len(entry.results), entry.model) for entry in found],
+        [(entry.run, entry.state, entry.scored, len(entry.given_up), len(entry.results), entry.model) for entry in reports],
     )

@@ -127,7 +127,7 @@ def clean(door: Door, run: str = "") -> tuple[str, ...]:
         state = Journal(folder).state
         if not state.touched and not any(state.live()):
             continue
-        with _held(folder):
+        with _locked(folder):
             settle(engine, folder)
             nodes = _coordinator(engine, folder, door.settings).clean()
         unreached |= set(nodes)
@@ -140,7 +140,7 @@ def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings:
     from assistant.cli.evaluate_view import shown
 
     run_settings = settings or door.settings
-    with _held(folder):
+    with _locked(folder):
         settle(engine, folder)
         run = _coordinator(engine, folder, run_settings)
         try:
@@ -159,7 +159,7 @@ def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings:
 
 
 @contextmanager
-def _held(folder: RunFolder) -> Iterator[None]:
+def _locked(folder: RunFolder) -> Iterator[None]:
     """Be the one coordinator of a run.
 
     Raises:
@@ -232,8 +232,8 @@ class GatedJobs:
         """
         self._call(END, {"number": number, "job": job}, f"end job {number}")
 
-    def _call(self, tool: str, arguments: dict[str, Any], what: str) -> dict[str, Any]:
-        why = f"evaluation {self._folder.id}: {what}"
+    def _call(self, tool: str, arguments: dict[str, Any], about: str) -> dict[str, Any]:
+        why = f"evaluation {self._folder.id}: {about}"
         call_arguments = {"run": str(self._folder.path), **arguments}
         outcome = self._gate.call(tool, call_arguments, why=why, by=self._by, approved_by=self._by)
         if not outcome.ok:

@@ -91,18 +91,20 @@ def _size(model: Path) -> int:
     return sum(path.stat().st_size for path in model.rglob("*") if path.is_file()) if model.is_dir() else 0
 
 
-def _record(found: StrategyComparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str) -> dict[str, object]:
+def _record(
+    comparison: StrategyComparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str
+) -> dict[str, object]:
     from assistant.evaluation.strategies import STRATEGIES
 
     rows = [
         {
             "strategy": strategy.name,
             "what": strategy.title,
-            "makespan_s": found.outcomes[strategy.name].makespan_s,
-            "speedup": found.speedup(strategy.name),
-            "gpu_hours": found.outcomes[strategy.name].gpu_hours,
-            "over_bound": found.over_bound(strategy.name),
-            "trials": found.outcomes[strategy.name].trials,
+            "makespan_s": comparison.outcomes[strategy.name].makespan_s,
+            "speedup": comparison.speedup(strategy.name),
+            "gpu_hours": comparison.outcomes[strategy.name].gpu_hours,
+            "over_bound": comparison.over_bound(strategy.name),
+            "trials": comparison.outcomes[strategy.name].trials,
         }
         for strategy in STRATEGIES
     ]
@@ -113,11 +115,11 @@ def _record(found: StrategyComparison, sets: list[Dataset], machines: Machines, 
         "machines": asdict(machines),
         "storage": storage_facts,
         "strategies": rows,
-        "bound_s": found.bound_s,
+        "bound_s": comparison.bound_s,
     }
 
 
-def _print(found: StrategyComparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str) -> None:
+def _print(comparison: StrategyComparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str) -> None:
     from assistant.evaluation.chart import terminal
     from assistant.evaluation.strategies import STRATEGIES
 
@@ -126,40 +128,40 @@ def _print(found: StrategyComparison, sets: list[Dataset], machines: Machines, s
     print_line(f"{title}: {len(sets)} datasets on {nodes}; a model of {size:.3g} GB, read at {speed:.3g} Gb/s a node")
     rows: list[tuple[object, ...]] = []
     for strategy in STRATEGIES:
-        outcome = found.outcomes[strategy.name]
-        share = f"{100 * found.over_bound(strategy.name):.1f} %"
+        outcome = comparison.outcomes[strategy.name]
+        share = f"{100 * comparison.over_bound(strategy.name):.1f} %"
         rows.append(
             (
                 strategy.name,
                 round(outcome.makespan_s),
-                f"{found.speedup(strategy.name):.2f}x",
+                f"{comparison.speedup(strategy.name):.2f}x",
                 f"{outcome.gpu_hours:.2f}",
                 share,
                 strategy.title,
             )
         )
-    times = found.outcomes["baseline"].makespan_s / found.bound_s if found.bound_s else 1.0
-    rows.append(("bound", round(found.bound_s), f"{times:.2f}x", "", "0.0 %", "no schedule can be shorter"))
+    times = comparison.outcomes["baseline"].makespan_s / comparison.bound_s if comparison.bound_s else 1.0
+    rows.append(("bound", round(comparison.bound_s), f"{times:.2f}x", "", "0.0 %", "no schedule can be shorter"))
     print_table(COLUMNS, rows)
     encoding = (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "")
     width = min(100, shutil.get_terminal_size((80, 24)).columns)
     print_line()
-    print_block(terminal(_panels(found), machines.nodes * machines.gpus_per_node, width=width, unicode=encoding == "utf8"))
+    print_block(terminal(_panels(comparison), machines.nodes * machines.gpus_per_node, width=width, unicode=encoding == "utf8"))
 
 
-def _panels(found: StrategyComparison) -> list[ChartPanel]:
+def _panels(comparison: StrategyComparison) -> list[ChartPanel]:
     from assistant.evaluation.chart import ChartPanel
     from assistant.evaluation.strategies import STRATEGIES
 
-    return [ChartPanel(strategy.title, found.outcomes[strategy.name]) for strategy in STRATEGIES if strategy.name in CHARTED]
+    return [ChartPanel(strategy.title, comparison.outcomes[strategy.name]) for strategy in STRATEGIES if strategy.name in CHARTED]
 
 
-def _draw(path: Path, found: StrategyComparison, machines: Machines, title: str) -> None:
+def _draw(path: Path, comparison: StrategyComparison, machines: Machines, title: str) -> None:
     from assistant.evaluation.chart import ChartPanel, svg
     from assistant.evaluation.strategies import STRATEGIES
 
-    panels = [ChartPanel(strategy.title, found.outcomes[strategy.name]) for strategy in STRATEGIES]
-    picture = svg(panels, machines.nodes * machines.gpus_per_node, found.bound_s, title=f"{title}, {machines.nodes} nodes")
+    panels = [ChartPanel(strategy.title, comparison.outcomes[strategy.name]) for strategy in STRATEGIES]
+    picture = svg(panels, machines.nodes * machines.gpus_per_node, comparison.bound_s, title=f"{title}, {machines.nodes} nodes")
     try:
         path.write_text(picture, encoding="utf-8")
     except OSError as error:

@@ -62,7 +62,7 @@ def _table() -> Iterator[Callable[[Coordinator], None]]:
         yield look
 
 
-def drawn(found: EvaluationProgress) -> Any:
+def drawn(progress: EvaluationProgress) -> Any:
     """Return a run as rich shows it: a line on the whole, a row for each job and each idle node."""
     from rich.console import Group
     from rich.table import Table
@@ -71,9 +71,9 @@ def drawn(found: EvaluationProgress) -> Any:
     table = Table(box=None, pad_edge=False)
     for column in ("NODE", "JOB", "DOES", "PIECE", "SINCE"):
         table.add_column(column, no_wrap=True)
-    busy = {activity.node for activity in found.activities}
-    idle = [Activity(node, "", 0, "idle") for node in found.nodes if node not in busy]
-    rows = sorted([*found.activities, *idle], key=lambda activity: (activity.node, activity.number))
+    busy = {activity.node for activity in progress.activities}
+    idle = [Activity(node, "", 0, "idle") for node in progress.nodes if node not in busy]
+    rows = sorted([*progress.activities, *idle], key=lambda activity: (activity.node, activity.number))
     for activity in rows[:MOST_ROWS]:
         label = f"{activity.kind} {activity.number}" if activity.kind else ""
         table.add_row(
@@ -83,4 +83,4 @@ def drawn(found: EvaluationProgress) -> Any:
             )
         )
     more = [Text(line(f"and {len(rows) - MOST_ROWS} more jobs"))] if len(rows) > MOST_ROWS else []
-    return Group(Text(line(found.line), style="bold"), table, *more)
+    return Group(Text(line(progress.line), style="bold"), table, *more)

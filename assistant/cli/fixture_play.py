@@ -197,22 +197,22 @@ def _site_with(playbook: Playbook, site: Path | None, folder: Path) -> Path | No
 
 
 def _outcome_problems(stage: _Stage, fixture: Fixture, incidents: tuple[Incident, ...]) -> Iterator[str]:
-    told = stage.told
-    yield from (f"directives: {problem}" for problem in read_directives(f"#NIGHTSHIFT {told.directives}").problems)
-    if stage.changes != told.changes:
-        yield f"changed {_listed(stage.changes)} instead of {_listed(told.changes)}"
+    ending = stage.told
+    yield from (f"directives: {problem}" for problem in read_directives(f"#NIGHTSHIFT {ending.directives}").problems)
+    if stage.changes != ending.changes:
+        yield f"changed {_listed(stage.changes)} instead of {_listed(ending.changes)}"
     if not incidents:
         yield "no incident was opened: nothing that a watch notices happened to the job"
         return
     first, *later = incidents
     if first.state is not STATES[fixture.ends]:
         yield f"ended {first.state} instead of {fixture.ends}: {first.note}"
-    elif told.note not in first.note:
-        yield f"its note says {first.note!r}, not {told.note!r}"
+    elif ending.note not in first.note:
+        yield f"its note says {first.note!r}, not {ending.note!r}"
     states = tuple(incident.state for incident in later)
-    if states != told.later:
+    if states != ending.later:
         notes = "".join(f"; incident {incident.id}: {incident.note}" for incident in later)
-        yield f"later incidents ended {_listed(states)} instead of {_listed(told.later)}{notes}"
+        yield f"later incidents ended {_listed(states)} instead of {_listed(ending.later)}{notes}"
     yield from _diagnosis_problems(stage, fixture, first)
 
 

@@ -79,30 +79,30 @@ def _engine(door: Door, *, dry_run: bool) -> Iterator[Engine]:
         yield door.engine()
 
 
-def _row(folder: Path, one: Learned) -> tuple[object, ...]:
-    name = one.label.folder.relative_to(folder) if one.label.folder != folder else one.label.folder.name
-    diagnosed = "unreadable" if one.before is None else "right" if one.was_right else one.before.reason
-    return (name, one.label.reason, diagnosed, one.incident, _outcome(one))
+def _row(folder: Path, result: Learned) -> tuple[object, ...]:
+    name = result.label.folder.relative_to(folder) if result.label.folder != folder else result.label.folder.name
+    diagnosed = "unreadable" if result.before is None else "right" if result.was_right else result.before.reason
+    return (name, result.label.reason, diagnosed, result.incident, _outcome(result))
 
 
-def _outcome(one: Learned) -> str:
-    if one.problem or one.taught is None:
-        return one.problem
-    if one.taught.learned is not None:
-        return f"{one.taught.learned.id}: {one.taught.learned.pattern}"
-    return f"refused: {one.taught.refused}" if one.taught.refused else "remembered"
+def _outcome(result: Learned) -> str:
+    if result.problem or result.taught is None:
+        return result.problem
+    if result.taught.learned is not None:
+        return f"{result.taught.learned.id}: {result.taught.learned.pattern}"
+    return f"refused: {result.taught.refused}" if result.taught.refused else "remembered"
 
 
-def _object(folder: Path, one: Learned) -> dict[str, object]:
-    learned = one.taught.learned if one.taught is not None else None
+def _object(folder: Path, result: Learned) -> dict[str, object]:
+    learned = result.taught.learned if result.taught is not None else None
     return {
-        "case": str(one.label.folder.relative_to(folder)),
-        "reason": one.label.reason,
-        "diagnosed": one.before.reason if one.before is not None else None,
-        "right": one.was_right,
-        "incident": one.incident,
+        "case": str(result.label.folder.relative_to(folder)),
+        "reason": result.label.reason,
+        "diagnosed": result.before.reason if result.before is not None else None,
+        "right": result.was_right,
+        "incident": result.incident,
         "rule": learned.id if learned is not None else None,
         "pattern": learned.pattern if learned is not None else None,
-        "refused": one.taught.refused if one.taught is not None else "",
-        "problem": one.problem,
+        "refused": result.taught.refused if result.taught is not None else "",
+        "problem": result.problem,
     }

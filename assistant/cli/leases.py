@@ -51,9 +51,9 @@ def _list(engine: Engine, as_json: bool) -> None:
     from assistant.recover.leases import parse
 
     now = engine.clock.now()
-    found = [(node, own) for node in engine.scheduler.nodes() if (own := parse(node.reason)) is not None]
+    leased = [(node, own) for node in engine.scheduler.nodes() if (own := parse(node.reason)) is not None]
     if as_json:
-        for node, own in found:
+        for node, own in leased:
             print_record(own, node=node.name, state=node.state, expired=own.expired(now), incident=own.incident)
         return
     rows = [
@@ -66,7 +66,7 @@ def _list(engine: Engine, as_json: bool) -> None:
             "" if own.incident is None else own.incident,
             own.why,
         )
-        for node, own in found
+        for node, own in leased
     ]
     print_table(("node", "state", "until", "expired", "by", "incident", "why"), rows, colour_of=1)
 

@@ -74,8 +74,8 @@ class RootGroup(LazyGroup):
 root = app(cls=RootGroup, add_completion=True, epilog="\b\n" + exits.HELP)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(show: bool) -> None:
+    if show:
         from assistant import __version__
 
         print_line(f"nightshift {__version__}")

@@ -43,12 +43,12 @@ def try_model(context: typer.Context, as_json: Json = False) -> None:
     from assistant.llm.models import close_models, identity, open_chat
 
     door = door_of(context)
-    used = door.settings.model
-    chat = open_chat(used, site=door.site)
+    settings = door.settings.model
+    chat = open_chat(settings, site=door.site)
     if chat is None:
         raise UsageError("there is no language model to test; nightshift model use FILE or URL")
-    model = identity(used)
-    door.say(f"testing {used.path or used.name}; a model on processors takes minutes")
+    model = identity(settings)
+    door.say(f"testing {settings.path or settings.name}; a model on processors takes minutes")
     try:
         trials = _trials(door, chat)
     finally:
@@ -80,7 +80,7 @@ def _trials(door: Door, chat: Any) -> list[ModelTrial]:
     namer, writer = trial.namer_of(chat, names), trial.writer_of(chat)
     return [
         trial.tried_reasons(cases.reason, namer, _Without(door)),
-        trial.tried_filters(cases.filter, writer, _written, _matches),
+        trial.tried_filters(cases.filter, writer, _filter_text, _matches),
         trial.tried_summaries(cases.summary, trial.summariser_of(chat), _opening),
     ]
 
@@ -111,7 +111,7 @@ class _Without:
             return diagnose(Case.from_path(log), self.engine.knowledge, self.engine.opinions).reason
 
 
-def _written(lines: Sequence[str]) -> str:
+def _filter_text(lines: Sequence[str]) -> str:
     """Return the pattern that is written without a model."""
     from assistant.logs.templates import Miner
     from assistant.rules.matching import pattern_of

@@ -31,11 +31,11 @@ Folder = Annotated[
 ]
 
 
-def folder_of(given: Path | None) -> Path:
+def folder_of(folder: Path | None) -> Path:
     """Return the folder of models."""
     from assistant.llm.models import models_folder
 
-    return given or models_folder(os.environ.get("XDG_DATA_HOME", ""), Path.home())
+    return folder or models_folder(os.environ.get("XDG_DATA_HOME", ""), Path.home())
 
 
 def list_models(context: typer.Context, folder: Folder = None, as_json: Json = False) -> None:
@@ -126,22 +126,22 @@ def use_model(
     print_line(f"{path}: {'the model is ' + choice if choice != 'none' else 'no language model from now on'}")
 
 
-def _lines(what: str, name: str, key_file: Path | None, site: Path | None) -> list[str]:
+def _lines(choice: str, name: str, key_file: Path | None, site: Path | None) -> list[str]:
     from assistant.config.manual import shown
 
-    if what == "none":
+    if choice == "none":
         return []
-    if what.startswith(("http://", "https://")):
+    if choice.startswith(("http://", "https://")):
         if not name:
-            raise UsageError(f"which model of {what}? name it with --name; `curl {what.rstrip('/')}/models` lists them")
-        values: dict[str, object] = {"url": what, "name": name}
+            raise UsageError(f"which model of {choice}? name it with --name; `curl {choice.rstrip('/')}/models` lists them")
+        values: dict[str, object] = {"url": choice, "name": name}
         values |= {"key_file": str(key_file.expanduser().absolute())} if key_file else {}
     else:
         from assistant.llm.digests import digest_of
         from assistant.llm.models import known
         from assistant.llm.process import ModelProcess
 
-        path = Path(what).expanduser().absolute()
+        path = Path(choice).expanduser().absolute()
         ModelProcess(path, context=known(site).of(path.name).context, architectures=known(site).architectures).check()
         values = {"path": str(path), "sha256": digest_of(path)}
     return ["[model]", *(f"{key} = {shown(value)}" for key, value in values.items())]
@@ -223,22 +223,22 @@ def _trusted(path: Path, door: Door) -> dict[str, object]:
     from assistant.llm.models import identity
     from assistant.llm.trial import TASKS
 
-    used = door.settings.model
-    if used.path is None or path.resolve() != used.path.resolve() or not door.settings.store.is_file():
+    settings = door.settings.model
+    if settings.path is None or path.resolve() != settings.path.resolve() or not door.settings.store.is_file():
         return {}
-    model = identity(used)
+    model = identity(settings)
     tried = [task for task in TASKS if door.store.trial(model, task) is not None]
     passed = [task for task in tried if door.store.may(model, task)]
     return {"tried": tried or "nothing: nightshift model test", "handed to it": passed or "nothing"}
 
 
-def _endpoint(used: ModelSettings) -> dict[str, object]:
+def _endpoint(settings: ModelSettings) -> dict[str, object]:
     from assistant.llm.endpoint import key_of
     from assistant.llm.sse import Endpoint
 
-    endpoint = Endpoint(used.url, key_of(used.key_file), timeout_s=used.timeout_s)
+    endpoint = Endpoint(settings.url, key_of(settings.key_file), timeout_s=settings.timeout_s)
     names = endpoint.names()
-    values: dict[str, object] = {"endpoint": endpoint.url, "name": used.name, "answers": bool(names), "models": names}
+    values: dict[str, object] = {"endpoint": endpoint.url, "name": settings.name, "answers": bool(names), "models": names}
     if endpoint.key and endpoint.url.startswith("http://") and not re.match(r"http://(localhost|127\.|\[::1\])", endpoint.url):
         values["note"] = "the key goes over the network in the clear: use https"
     return values

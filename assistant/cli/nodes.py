@@ -54,7 +54,7 @@ def nodes(context: typer.Context, where: Where = "", as_json: Json = False) -> N
             raise UsageError(f"--nodes and --json stand behind the command: nightshift nodes {context.invoked_subcommand} --json")
         return
     all_nodes = door_of(context).engine().scheduler.nodes()
-    names = set(_chosen(all_nodes, None, where)) if where else {node.name for node in all_nodes}
+    names = set(_targets(all_nodes, None, where)) if where else {node.name for node in all_nodes}
     matching = [node for node in all_nodes if node.name in names]
     if as_json:
         for node in matching:
@@ -76,12 +76,12 @@ def nodes(context: typer.Context, where: Where = "", as_json: Json = False) -> N
     print_table(("nodes", "count", "state", "partition", "jobs", "reason"), rows, colour_of=2)
 
 
-def _chosen(known: Sequence[Node], names: Sequence[str] | None, where: str) -> list[str]:
+def _targets(all_nodes: Sequence[Node], names: Sequence[str] | None, where: str) -> list[str]:
     """Return the nodes that were named, all of which the scheduler must know."""
-    requested = expand(",".join([*(names or []), *([where] if where else [])]), groups=node_groups(known))
-    missing = sorted(set(requested) - {node.name for node in known})
+    requested = expand(",".join([*(names or []), *([where] if where else [])]), groups=node_groups(all_nodes))
+    missing = sorted(set(requested) - {node.name for node in all_nodes})
     if missing:
-        raise UsageError(f"the scheduler knows no node {fold(missing)}; known: {fold(node.name for node in known)}")
+        raise UsageError(f"the scheduler knows no node {fold(missing)}; known: {fold(node.name for node in all_nodes)}")
     return requested
 
 
@@ -120,18 +120,18 @@ def check(
     try:
         if fail_on not in FAIL_ON:
             raise UsageError(f"--fail-on must be one of {', '.join(name for name in FAIL_ON if name)}, not {fail_on!r}")
-        found = _itself(context, names, where, more) if local else _others(context, names, where, more)
+        results = _itself(context, names, where, more) if local else _from_here(context, names, where, more)
     except NightshiftError as error:
         print_line(f"{NAME} UNKNOWN - {error}")
         raise typer.Exit(Nagios.UNKNOWN) from error
-    states = {node: _state(result) for node, result in found.items()}
+    states = {node: _state(result) for node, result in results.items()}
     worst = next((state for state in WORST_FIRST if state in states.values()), Nagios.UNKNOWN)
     if as_json:
-        for node, result in found.items():
+        for node, result in results.items():
             print_json({"node": node, **result})
     else:
-        _print_nagios(found, states, worst)
-    fails = any(FAIL_ON[fail_on](result) for result in found.values())
+        _print_nagios(results, states, worst)
+    fails = any(FAIL_ON[fail_on](result) for result in results.values())
     raise typer.Exit(worst if not fail_on else Nagios.CRITICAL if fails else Nagios.OK)
 
 
@@ -152,30 +152,30 @@ def _itself(context: typer.Context, names: Sequence[str] | None, where: str, mor
     return dict(check_itself(door_of(context).settings, more))
 
 
-def _others(context: typer.Context, names: Sequence[str] | None, where: str, more: Mapping[str, Any]) -> dict[str, Any]:
+def _from_here(context: typer.Context, names: Sequence[str] | None, where: str, more: Mapping[str, Any]) -> dict[str, Any]:
     engine = door_of(context).engine()
     all_nodes = engine.scheduler.nodes()
-    targets = _chosen(all_nodes, names, where) if names or where else [node.name for node in all_nodes]
+    targets = _targets(all_nodes, names, where) if names or where else [node.name for node in all_nodes]
     return _probed(engine, targets, more)
 
 
-def _print_nagios(found: Mapping[str, Mapping[str, Any]], states: Mapping[str, Nagios], worst: Nagios) -> None:
+def _print_nagios(results: Mapping[str, Mapping[str, Any]], states: Mapping[str, Nagios], worst: Nagios) -> None:
     counts = {state: [node for node, own in states.items() if own is state] for state in Nagios}
     summary = ", ".join(f"{len(counts[state])} {state.name} ({fold(counts[state])})" for state in WORST_FIRST if counts[state])
     figures = " ".join(f"{state.name.lower()}={len(counts[state])}" for state in Nagios)
-    faulty = [node for node, result in found.items() if result.get("faulty")]
+    faulty = [node for node, result in results.items() if result.get("faulty")]
     summary += f"; faulty: {fold(faulty)}" if faulty else ""
     # a bar begins the figures
     print_line(f"{NAME} {worst.name} - {summary or 'no nodes'} | nodes={len(states)} {figures} faulty={len(faulty)}")
-    for lines, nodes in _alike(found).items():
+    for lines, nodes in _groups(results).items():
         for line in lines:
             print_line(f"{fold(nodes)}: {line}")
 
 
-def _alike(found: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, ...], list[str]]:
+def _groups(results: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, ...], list[str]]:
     """Return nodes by what is to be said about them, so that what is the same for many is said once."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for node, result in found.items():
+    for node, result in results.items():
         by_text: dict[tuple[str, str, str], list[str]] = {}
         for probe in result.get("probes", []):
             if probe["status"] != "ok":
@@ -189,21 +189,21 @@ def _alike(found: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, ...], list
     return groups
 
 
-def _remedy(one: Mapping[str, Any]) -> str:
-    return f" -> {one['remedy']}" if one.get("remedy") and one["status"] != "unknown" else ""
+def _remedy(probe: Mapping[str, Any]) -> str:
+    return f" -> {probe['remedy']}" if probe.get("remedy") and probe["status"] != "unknown" else ""
 
 
 def _state(result: Mapping[str, Any]) -> Nagios:
     return Nagios[str(result.get("status", "unknown")).upper()]
 
 
-def _probed(engine: Engine, chosen: Sequence[str], more: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _probed(engine: Engine, targets: Sequence[str], more: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the status of each node and what its probes said.
 
     Raises:
         ToolError: The probes could not be run at all.
     """
-    outcome = engine.gate.call("check_nodes", {"nodes": list(chosen), **more}, why="asked for by hand", by=f"cli:{user()}")
+    outcome = engine.gate.call("check_nodes", {"nodes": list(targets), **more}, why="asked for by hand", by=f"cli:{user()}")
     if not outcome.ok:
         raise ToolError(outcome.error)
     return dict(outcome.value["nodes"])
@@ -296,6 +296,6 @@ def _change(
         raise UsageError("name nodes: nightshift nodes cordon node[1-3]")
     codes = [
         make(engine, tool, {"node": node, **more}, why=why, yes=yes, dry_run=dry_run, as_json=as_json)
-        for node in _chosen(engine.scheduler.nodes(), names, where)
+        for node in _targets(engine.scheduler.nodes(), names, where)
     ]
     raise typer.Exit(max(codes, default=Exit.DONE))

@@ -18,20 +18,20 @@ Limit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Print a
 Found = TypeVar("Found")
 
 
-def one_of(name: str, known: Mapping[str, Found], what: str, see: str) -> Found:
+def one_of(name: str, choices: Mapping[str, Found], kind: str, see: str) -> Found:
     """Return the value of a name.
 
     Args:
         name: As the person wrote it.
-        known: All that there is.
-        what: The word for such a thing, for the message.
+        choices: All that there is.
+        kind: The word for such a thing, for the message.
         see: The command that lists them.
 
     Raises:
         UsageError: There is none of that name; the message has the nearest ones.
     """
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if name in choices:
+        return choices[name]
+    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known ones: {see}"
-    raise UsageError(f"there is no {what} {name!r}; {hint}")
+    raise UsageError(f"there is no {kind} {name!r}; {hint}")

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 playbooks_app = app(help="List, show and try playbooks.", no_args_is_help=True)
 
 
-def _known(context: typer.Context) -> Mapping[str, Playbook]:
+def _playbooks(context: typer.Context) -> Mapping[str, Playbook]:
     from assistant.content.playbooks import playbooks
 
     return playbooks(door_of(context).site)
 
 
 def _names(context: typer.Context, incomplete: str) -> list[str]:
-    return [name for name in _known(context) if name.startswith(incomplete)]
+    return [name for name in _playbooks(context) if name.startswith(incomplete)]
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the playbook.", autocompletion=_names)]
@@ -38,7 +38,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the playbook.
 @playbooks_app.command("list", epilog=examples("nightshift playbooks list", "nightshift playbooks list --json"))
 def list_playbooks(context: typer.Context, as_json: Json = False) -> None:
     """List the playbooks: name, what they handle, how they end, title."""
-    books = _known(context).values()
+    books = _playbooks(context).values()
     if as_json:
         for book in books:
             print_json(
@@ -52,7 +52,7 @@ def list_playbooks(context: typer.Context, as_json: Json = False) -> None:
 @playbooks_app.command("show", epilog=examples("nightshift playbooks show ecc_error", "nightshift playbooks show ecc_error --json"))
 def show_playbook(context: typer.Context, name: Name, as_json: Json = False) -> None:
     """Show a playbook step by step, with why each is taken."""
-    book = one_of(name, _known(context), "playbook", "nightshift playbooks list")
+    book = one_of(name, _playbooks(context), "playbook", "nightshift playbooks list")
     if as_json:
         print_record(book)
         return
@@ -124,7 +124,7 @@ def _playbook(context: typer.Context, name: str) -> Playbook:
 
     if name.endswith(".toml"):
         return read_playbook(Path(name))
-    return one_of(name, _known(context), "playbook", "nightshift playbooks list")
+    return one_of(name, _playbooks(context), "playbook", "nightshift playbooks list")
 
 
 def _played(context: typer.Context, book: Playbook, fixtures: Sequence[Fixture]) -> Iterator[Played]:

@@ -154,16 +154,16 @@ def plan_of(engine: Engine, incident: Incident) -> Plan:
     return plan(engine, incident.id, by=f"cli:{user()}")
 
 
-def _print_plan(found: Plan, as_json: bool) -> None:
+def _print_plan(plan: Plan, as_json: bool) -> None:
     if as_json:
-        print_record(found)
+        print_record(plan)
         return
-    diagnosis = found.diagnosis
+    diagnosis = plan.diagnosis
     print_line(f"{diagnosis.reason} ({diagnosis.confidence:.0%}): {diagnosis.summary}")
-    print_line(f"playbook: {found.playbook or 'none'}")
-    if found.resumes:
-        print_line(f"resumes: {unambiguous(found.resumes)}")
-    for number, step in enumerate(found.steps, 1):
+    print_line(f"playbook: {plan.playbook or 'none'}")
+    if plan.resumes:
+        print_line(f"resumes: {unambiguous(plan.resumes)}")
+    for number, step in enumerate(plan.steps, 1):
         print_line(f"{number}. {unambiguous(step.preview)}", colour="bold" if step.change else "")
         print_pairs(
             [
@@ -173,7 +173,7 @@ def _print_plan(found: Plan, as_json: bool) -> None:
                 ("     undo", (step.undo or "cannot be taken back") if step.change else None),
             ]
         )
-    print_line(found.note)
+    print_line(plan.note)
 
 
 def print_end(door: Door, end: Incident, as_json: bool) -> None:

@@ -33,13 +33,13 @@ def live() -> Iterator[Found]:
     group = typer.main.get_command(root)
     for name in COMMANDS:
         command = group.get_command(None, name)  # type: ignore[attr-defined]
-        yield from _below(f"nightshift {name}", command)
+        yield from _commands_below(f"nightshift {name}", command)
 
 
-def _below(path: str, command: Any) -> Iterator[Found]:
+def _commands_below(path: str, command: Any) -> Iterator[Found]:
     yield Found(path, command)
     for name, inner in getattr(command, "commands", {}).items():
-        yield from _below(f"{path} {name}", inner)
+        yield from _commands_below(f"{path} {name}", inner)
 
 
 def page() -> str:
@@ -55,15 +55,15 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _entry(found: Found) -> list[str]:
-    depth = found.path.count(" ")
-    help_text = inspect.cleandoc(found.command.help or "").partition("\f")[0].replace("\b\n", "")
-    parts = [f"{'#' * (depth + 1)} `{found.path}`", help_text]
-    rows = [_row(parameter) for parameter in found.command.params if not getattr(parameter, "hidden", False)]
+def _entry(command: Found) -> list[str]:
+    depth = command.path.count(" ")
+    help_text = inspect.cleandoc(command.command.help or "").partition("\f")[0].replace("\b\n", "")
+    parts = [f"{'#' * (depth + 1)} `{command.path}`", help_text]
+    rows = [_row(parameter) for parameter in command.command.params if not getattr(parameter, "hidden", False)]
     if rows:
         parts.append("| argument | meaning |\n|---|---|\n" + "\n".join(rows))
-    if found.command.epilog:
-        parts.append("```\n" + found.command.epilog.replace("\b\n", "").replace("Examples:\n", "").rstrip() + "\n```")
+    if command.command.epilog:
+        parts.append("```\n" + command.command.epilog.replace("\b\n", "").replace("Examples:\n", "").rstrip() + "\n```")
     return parts
 
 

@@ -116,23 +116,23 @@ def _writer(door: Door) -> RuleWriter | None:
     return ModelWriter(model.path.name if model.path is not None else model.name, chat) if chat is not None else None
 
 
-def _keep(door: Door, path: Path, found: Routine) -> None:
-    for rule in found.rules:
+def _keep(door: Door, path: Path, routine: Routine) -> None:
+    for rule in routine.rules:
         if rule.state.counts:
             door.store.add_rule(rule)
-    if found.healthy:
-        door.store.keep_templates(found.task, str(path.resolve()), found.state)
+    if routine.healthy:
+        door.store.keep_templates(routine.task, str(path.resolve()), routine.state)
 
 
-def _print_routine(door: Door, path: Path, found: Routine, as_json: bool) -> None:
-    how = "a good run" if found.healthy else "not a good run: only what stands before its failure was looked at"
-    door.say(f"{path}: task {found.task}; {how}; {sum(rule.state.counts for rule in found.rules)} rules")
+def _print_routine(door: Door, path: Path, routine: Routine, as_json: bool) -> None:
+    how = "a good run" if routine.healthy else "not a good run: only what stands before its failure was looked at"
+    door.say(f"{path}: task {routine.task}; {how}; {sum(rule.state.counts for rule in routine.rules)} rules")
     if as_json:
-        for rule in found.rules:
-            row = {"id": rule.id, "state": rule.state, "lines": found.covers[rule.id], "pattern": rule.pattern, "why": rule.why}
-            print_json({"log": str(path), "task": found.task, **row})
-    elif found.rules:
-        rows = [(r.id, r.state, found.covers[r.id], r.pattern if r.state.counts else r.why) for r in found.rules]
+        for rule in routine.rules:
+            row = {"id": rule.id, "state": rule.state, "lines": routine.covers[rule.id], "pattern": rule.pattern, "why": rule.why}
+            print_json({"log": str(path), "task": routine.task, **row})
+    elif routine.rules:
+        rows = [(r.id, r.state, routine.covers[r.id], r.pattern if r.state.counts else r.why) for r in routine.rules]
         print_table(("id", "state", "lines", "pattern or why not"), rows, colour_of=1)
 
 
@@ -279,8 +279,8 @@ def list_rules(
 ) -> None:
     """List the rules: id, kind, what they stand for, pattern."""
     if learned:
-        found = [rule for rule in door_of(context).store.rules() if kind in (None, Kind(rule.kind))]
-        list_learned([rule for rule in found if reason in ("", rule.of)], as_json)
+        matching = [rule for rule in door_of(context).store.rules() if kind in (None, Kind(rule.kind))]
+        list_learned([rule for rule in matching if reason in ("", rule.of)], as_json)
         return
     site = door_of(context).site
     if reason:

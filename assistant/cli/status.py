@@ -55,7 +55,7 @@ def status(
 
     door = door_of(context)
     try:
-        report = _asked(door, url)
+        report = _status_of(door, url)
         limit = timedelta(minutes=max_age) if max_age is not None else timedelta(seconds=door.settings.watch.poll_s * 3 + 60)
     except NightshiftError as error:
         _unknown(str(error), as_json)
@@ -73,7 +73,7 @@ def status(
     raise typer.Exit(code)
 
 
-def _asked(door: Door, url: str | None) -> Status:
+def _status_of(door: Door, url: str | None) -> Status:
     from assistant.daemon.status import of_store, of_url
 
     if url is not None:
@@ -86,50 +86,54 @@ def _asked(door: Door, url: str | None) -> Status:
     return of_store(door.store, standing, stopped_by(standing.policy.kill_switch), now())
 
 
-def _print(found: Status) -> None:
+def _print(report: Status) -> None:
     from assistant.nodeset import fold
 
     at = now()
-    states = ", ".join(f"{many} {state}" for state, many in (found.open_incidents or {}).items())
-    waiting = ", ".join(f"nightshift approve {number}" for number in found.approvals) or found.approvals_waiting or ""
-    needs = ", ".join(f"nightshift incident show {number}" for number in found.unacknowledged[:MOST_NAMED])
-    if found.unacknowledged_count > MOST_NAMED or not needs:
-        needs = f"{needs} … {found.unacknowledged_count} in all" if needs else str(found.unacknowledged_count or "")
+    states = ", ".join(f"{many} {state}" for state, many in (report.open_incidents or {}).items())
+    waiting = ", ".join(f"nightshift approve {number}" for number in report.approvals) or report.approvals_waiting or ""
+    needs = ", ".join(f"nightshift incident show {number}" for number in report.unacknowledged[:MOST_NAMED])
+    if report.unacknowledged_count > MOST_NAMED or not needs:
+        needs = f"{needs} … {report.unacknowledged_count} in all" if needs else str(report.unacknowledged_count or "")
     print_pairs(
         [
-            ("leads", f"{found.leader}, since {local(found.leads_since)}" if found.leads_since else found.leader or "nobody"),
-            ("stands by", ", ".join(found.stand_by)),
-            ("last pass", f"{local(found.last_pass)}, {age(found.last_pass, at)}" if found.last_pass else "none"),
+            ("leads", f"{report.leader}, since {local(report.leads_since)}" if report.leads_since else report.leader or "nobody"),
+            ("stands by", ", ".join(report.stand_by)),
+            ("last pass", f"{local(report.last_pass)}, {age(report.last_pass, at)}" if report.last_pass else "none"),
             (
                 "saw everything",
-                f"{local(found.last_whole_pass)}, {age(found.last_whole_pass, at)}" if found.last_whole_pass else "",
+                f"{local(report.last_whole_pass)}, {age(report.last_whole_pass, at)}" if report.last_whole_pass else "",
             ),
-            ("degraded", list(found.trouble) or (f"{found.troubles} things" if found.troubles else "")),
-            ("set aside", list(found.aside)),
+            ("degraded", list(report.trouble) or (f"{report.troubles} things" if report.troubles else "")),
+            ("set aside", list(report.aside)),
             ("open", states or "none"),
-            ("in work", found.in_flight or ""),
+            ("in work", report.in_flight or ""),
             ("needs a person", needs),
             ("waits for you", waiting),
-            ("nodes out", fold(found.nodes_out) if found.nodes_out else found.nodes_cordoned or ""),
-            ("kill switch", found.kill_switch),
-            ("breaker", f"open {found.breaker}" if found.breaker else ""),
-            ("policy", _policy(found)),
-            ("remarks", [f"{local(remark.at)}  {remark.text}" for remark in found.remarks]),
-            ("read from", found.source),
+            ("nodes out", fold(report.nodes_out) if report.nodes_out else report.nodes_cordoned or ""),
+            ("kill switch", report.kill_switch),
+            ("breaker", f"open {report.breaker}" if report.breaker else ""),
+            ("policy", _policy(report)),
+            ("remarks", [f"{local(remark.at)}  {remark.text}" for remark in report.remarks]),
+            ("read from", report.source),
         ]
     )
 
 
-def _policy(found: Status) -> str:
+def _policy(report: Status) -> str:
     from assistant.policy import short_digest
 
-    if found.policy_problem:
-        return f"none in force: {found.policy_problem}"
+    if report.policy_problem:
+        return f"none in force: {report.policy_problem}"
     holds = (
-        f"mode {found.mode}, digest {short_digest(found.policy)}" if found.policy else f"mode {found.mode}" if found.mode else ""
+        f"mode {report.mode}, digest {short_digest(report.policy)}"
+        if report.policy
+        else f"mode {report.mode}"
+        if report.mode
+        else ""
     )
-    if found.policy_now and found.policy_now != found.policy:
-        holds += f" in the last pass; the files say mode {found.mode_now}, digest {short_digest(found.policy_now)} now"
+    if report.policy_now and report.policy_now != report.policy:
+        holds += f" in the last pass; the files say mode {report.mode_now}, digest {short_digest(report.policy_now)} now"
     return holds
 
 

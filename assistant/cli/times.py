@@ -21,11 +21,11 @@ def local(at: datetime | None) -> str:
     return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def age(at: datetime | None, seen: datetime) -> str:
+def age(at: datetime | None, now: datetime) -> str:
     """Return how long ago a moment was, in one unit: `3 min ago`; `-` for none."""
     if at is None:
         return "-"
-    seconds = (seen - at).total_seconds()
+    seconds = (now - at).total_seconds()
     return f"in {span(-seconds)}" if seconds < -1 else f"{span(max(seconds, 0.0))} ago"
 
 
@@ -37,7 +37,7 @@ def span(seconds: float) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
-def since(text: str, seen: datetime) -> datetime:
+def since(text: str, now: datetime) -> datetime:
     """Return the moment that `2h`, `3d` or `2026-03-01[T12:00]` means.
 
     Raises:
@@ -46,7 +46,7 @@ def since(text: str, seen: datetime) -> datetime:
     match = _SPAN.fullmatch(text.strip())
     try:
         if match:
-            return seen - timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+            return now - timedelta(seconds=float(match[1]) * _UNITS[match[2]])
         moment = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError):
         raise UsageError(

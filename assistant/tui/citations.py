@@ -49,10 +49,10 @@ def place_of(snapshot: IncidentSeen, citation: Citation, folder: Path) -> CitedP
     cited = _cited(snapshot, citation.file)
     if citation.file == "metrics.jsonl":
         path = snapshot.job.work_dir / "metrics.jsonl" if snapshot.job is not None and snapshot.job.work_dir is not None else None
-        return CitedPlace(_there(path, citation.file), citation.file, citation.line, cited, snapshot.account)
+        return CitedPlace(_existing(path, citation.file), citation.file, citation.line, cited, snapshot.account)
     if (noted := _noted(snapshot, citation.file)) is not None:
-        return CitedPlace(_there(noted, citation.file), citation.file, citation.line, cited, snapshot.account)
-    text = _kept(snapshot, citation.file)
+        return CitedPlace(_existing(noted, citation.file), citation.file, citation.line, cited, snapshot.account)
+    text = _excerpt(snapshot, citation.file)
     if text is None:
         return log_of(snapshot, citation.line)
     lines = text.split("\n")
@@ -70,7 +70,7 @@ def log_of(snapshot: IncidentSeen, line: int | None = None) -> CitedPlace:
         InputError: It is not known, or no longer there.
     """
     return CitedPlace(
-        _there(snapshot.log, "the job's log"),
+        _existing(snapshot.log, "the job's log"),
         f"log of job {snapshot.incident.job}",
         line,
         _cited(snapshot, "job.log"),
@@ -107,7 +107,7 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def _there(path: Path | None, subject: str) -> Path:
+def _existing(path: Path | None, subject: str) -> Path:
     if path is None:
         raise InputError(f"where {subject} is, is not known: the scheduler no longer tells, and no evidence does")
     if not path.is_file():
@@ -124,7 +124,7 @@ def _noted(snapshot: IncidentSeen, file: str) -> Path | None:
     return None
 
 
-def _kept(snapshot: IncidentSeen, file: str) -> str | None:
+def _excerpt(snapshot: IncidentSeen, file: str) -> str | None:
     """Return the text of a file that only the store has; None for the job's own log."""
     if file == "slurmctld.log":
         for record in snapshot.calls:

@@ -89,7 +89,7 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
     standing = PlaybookStanding({}, None, "")
     if is_begun:
         standing = replace(stand(book, values, calls), over=incident.state.ended)
-    steps = tuple(_seen(entry, standing, values, begun=is_begun) for entry in book.entries)
+    steps = tuple(_seen_step(entry, standing, values, begun=is_begun) for entry in book.entries)
     budget = engine.budget(book, diagnosis, job) if book.restarts else None
     ends = standing.ended or f"ends {book.ends} when all goes well"
     return Play(book.name, book.title, steps, is_begun, changed, book.limits, budget, ends)
@@ -151,7 +151,7 @@ def _entry_of(key: str) -> str:
     return key.partition("[")[0].partition("#")[0]
 
 
-def _seen(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, begun: bool) -> SeenStep:
+def _seen_step(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, begun: bool) -> SeenStep:
     calls = standing.made.get(entry.name, ())
     expects = f"until it says {entry.expect}, within {entry.within_min:g} min" if entry.expect else ""
     return SeenStep(
@@ -190,13 +190,13 @@ def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: PlaybookStand
     if turn and not standing.over:
         return At.WAITS if status is CallStatus.PENDING else At.NOW
     if not calls:
-        return At.NEXT if not standing.over and standing.now in standing.order and _after(entry.name, standing) else At.SKIPPED
+        return At.NEXT if not standing.over and standing.now in standing.order and _is_after(entry.name, standing) else At.SKIPPED
     if entry.expect:
         return At.DONE if _status(calls[-1].outcome) == entry.expect else At.FAILED
     return At.FAILED if turn or any(seen_call.outcome is not None and not seen_call.outcome.ok for seen_call in calls) else At.DONE
 
 
-def _after(name: str, standing: PlaybookStanding) -> bool:
+def _is_after(name: str, standing: PlaybookStanding) -> bool:
     return standing.now is not None and standing.order.index(name) > standing.order.index(standing.now)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.cli.model import _matches, _opening, _written
+from assistant.cli.model import _filter_text, _matches, _opening
 from assistant.cli.model_files import with_table
 from assistant.content.reasons import reasons
 from assistant.llm.trial import ModelTrial, SummaryCase, cases, good_summary, tried_filters, tried_reasons, tried_summaries
@@ -150,7 +150,7 @@ def test_a_task_is_handed_over_only_to_the_model_that_beat_the_baseline(store: S
 def test_the_cases_of_the_trial_name_known_reasons_and_the_baseline_is_fair() -> None:
     known = set(reasons())
     assert {case.expect for case in cases().reason} <= known
-    assert tried_filters(cases().filter, lambda lines: "", _written, _matches).baseline >= 5
+    assert tried_filters(cases().filter, lambda lines: "", _filter_text, _matches).baseline >= 5
 
 
 @pytest.mark.parametrize("case", cases().summary, ids=lambda case: case.lines[0].split(":")[0])

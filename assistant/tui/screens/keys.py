@@ -35,9 +35,9 @@ class KeysScreen(ModalScreen[None]):
         Binding("k", "scroll('up')", show=False),
     ]
 
-    def __init__(self, below: Screen[object]) -> None:
+    def __init__(self, screen: Screen[object]) -> None:
         super().__init__()
-        self._below = below
+        self._below = screen
 
     def compose(self) -> ComposeResult:
         """Lay out the list."""

@@ -74,21 +74,21 @@ class Tabbed(Screen[None]):
         self._beside = self.PANES[1][0] if len(self.PANES) > 1 else self.PANES[0][0]
         self.shown = self.shown or self.PANES[0][0]
 
-    def watch_shown(self, before: str, shown: str) -> None:
+    def watch_shown(self, old: str, new: str) -> None:
         """Show a tab."""
-        if not shown:
+        if not new:
             return
         first = self.PANES[0][0]
-        self._beside = shown if shown != first else before or self._beside
+        self._beside = new if new != first else old or self._beside
         for name, _ in self.PANES:
-            self.pane(name).set_class(name == shown, "-chosen")
+            self.pane(name).set_class(name == new, "-chosen")
             self.pane(name).set_class(name in (first, self._beside), "-beside")
-        self.query_one(Tabs).active = f"tab-{shown}"
-        self.focus_in(shown)
+        self.query_one(Tabs).active = f"tab-{new}"
+        self.focus_in(new)
         self.refresh_bindings()
-        self.call_after_refresh(self.turned, shown)
+        self.call_after_refresh(self.turned, new)
 
-    def turned(self, shown: str) -> None:
+    def turned(self, tab: str) -> None:
         """Read what a tab needs when it is first shown."""
 
     def focus_in(self, name: str) -> None:
@@ -132,12 +132,14 @@ class Tabbed(Screen[None]):
         desk: Desk = self.app.desk  # type: ignore[attr-defined]
         return desk
 
-    def ask(self, kind: str, work: Callable[[Engine], Found], then: Callable[[Found], Message], *, lane: str = "read") -> None:
+    def ask(
+        self, kind: str, work: Callable[[Engine], Found], message_of: Callable[[Found], Message], *, lane: str = "read"
+    ) -> None:
         """Read something on a lane; what comes of it arrives here as a message: that of `then`, or `NotThere`."""
 
         def tried(engine: Engine) -> Message:
             try:
-                return then(work(engine))
+                return message_of(work(engine))
             except (NightshiftError, OSError) as error:
                 return NotThere(str(error))
 

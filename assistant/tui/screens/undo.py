@@ -85,8 +85,8 @@ def _facts(snapshot: SeenUndo) -> Content:
         ("because", "" if snapshot.rule else snapshot.why, "$warning"),
         ("digest", snapshot.digest, "$text-muted"),
     )
-    told = [
+    rows = [
         (Content.styled(line(f"{name:<11}"), "$foreground 60%"), Content.styled(unambiguous(text), style))
         for name, text, style in facts
     ]
-    return Content("\n").join(name + text for name, text in told if text.plain)
+    return Content("\n").join(name + text for name, text in rows if text.plain)

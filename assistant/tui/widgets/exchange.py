@@ -36,12 +36,12 @@ class Exchange(Vertical):
         """Whether an answer is awaited."""
         self._began = 0.0
         self._thinking = Static("", markup=False, classes="thinking")
-        self.reply = Told()
+        self.reply = AnswerView()
 
     def compose(self) -> ComposeResult:
         """Lay it out."""
         if self.text:
-            yield Said(self.text)
+            yield QuestionView(self.text)
         yield self._thinking
         yield self.reply
 
@@ -115,7 +115,7 @@ DRAFT = "draft, not held against the evidence yet"
 CUT_SHORT = "the model was ended in the middle of this; it is held against nothing"
 
 
-class Told(Vertical):
+class AnswerView(Vertical):
     """An answer, or what there is of it."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class Rests(Static):
 MOST_LINES = 12
 
 
-class Said(Static):
+class QuestionView(Static):
     """A question or a command, as it was typed."""
 
     def __init__(self, text: str) -> None:

@@ -43,10 +43,10 @@ def incident_head(snapshot: IncidentSeen) -> list[Content]:
         second = [said(diagnosis.reason, "bold $primary"), said(sure)]
         if diagnosis.faulty_nodes:
             second.append(said(f"to blame: {folded(diagnosis.faulty_nodes)}", "$error"))
-    return [GAP.join(first), GAP.join(second), said(" · ".join(_held(incident, snapshot)), "$foreground 60%")]
+    return [GAP.join(first), GAP.join(second), said(" · ".join(_holders(incident, snapshot)), "$foreground 60%")]
 
 
-def _held(incident: Incident, snapshot: IncidentSeen) -> list[str]:
+def _holders(incident: Incident, snapshot: IncidentSeen) -> list[str]:
     facts = [f"opened {clock(incident.opened, snapshot.at)}"]
     if incident.closed is not None:
         facts.append(f"ended {clock(incident.closed, snapshot.at)}")
@@ -98,10 +98,10 @@ def nodes_head(snapshot: NodesSeen, names: str) -> list[Content]:
         return [GAP.join(first), said(snapshot.unknown, "$warning")]
     if count != 1:
         return [GAP.join(first)]
-    return [GAP.join(first), *_one(snapshot)]
+    return [GAP.join(first), *_one_node(snapshot)]
 
 
-def _one(snapshot: NodesSeen) -> list[Content]:
+def _one_node(snapshot: NodesSeen) -> list[Content]:
     node_seen = snapshot.nodes[0]
     if node_seen.node is None:
         return [said("The scheduler knows no node of this name.", "$warning")]

@@ -57,7 +57,7 @@ class LogView(ScrollView, can_focus=True):
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"log-view--{part}" for part in (*_PARTS, *(f"rank-{n}" for n in range(RANK_HUES)))}
 
-    class Told(Message):
+    class ReaderNews(Message):
         """The reader has something to tell; made on its thread."""
 
         def __init__(self, news: News) -> None:
@@ -66,7 +66,9 @@ class LogView(ScrollView, can_focus=True):
 
         def can_replace(self, message: Message) -> bool:
             """Let a newer state take the place of one that still waits."""
-            return isinstance(message, LogView.Told) and isinstance(self.news, LogState) and isinstance(message.news, LogState)
+            return (
+                isinstance(message, LogView.ReaderNews) and isinstance(self.news, LogState) and isinstance(message.news, LogState)
+            )
 
     class Counted(Message):
         """The ranks were counted."""
@@ -78,9 +80,9 @@ class LogView(ScrollView, can_focus=True):
     class Asks(Message):
         """A key was pressed that needs words: `search`, `line` or `ranks`."""
 
-        def __init__(self, what: str) -> None:
+        def __init__(self, kind: str) -> None:
             super().__init__()
-            self.what = what
+            self.what = kind
 
     changes: reactive[int] = reactive(0, repaint=False)
     """How often the log, the cursor or what is shown changed. Watched and not posted: what is said of the cursor's line comes to
@@ -175,9 +177,9 @@ class LogView(ScrollView, can_focus=True):
 
     def _post(self, news: News) -> None:
         if self.is_attached:
-            self.post_message(self.Told(news))
+            self.post_message(self.ReaderNews(news))
 
-    def on_log_view_told(self, message: Told) -> None:
+    def on_log_view_reader_news(self, message: ReaderNews) -> None:
         """Take what the reader tells."""
         message.stop()
         news = message.news
@@ -465,8 +467,8 @@ class LogView(ScrollView, can_focus=True):
     def action_cited(self, steps: int) -> None:
         """Go to the next or the previous line that is cited; from the last one to the first."""
         places = sorted(self._shown.cited, key=lambda place: (place.source, place.number))
-        here = self.row.place if self.row is not None else places[0]
-        ahead = [place for place in places[::steps] if (place > here if steps > 0 else place < here)]
+        current = self.row.place if self.row is not None else places[0]
+        ahead = [place for place in places[::steps] if (place > current if steps > 0 else place < current)]
         going = (ahead or places[::steps])[0]
         self.go_to(going.number, going.source)
 

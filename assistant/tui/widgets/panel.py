@@ -78,11 +78,11 @@ class Panel(Vertical):
     def cluster_read(self, snapshot: ClusterSeen | None) -> None:
         """Show what the scheduler says; panels about the cluster do."""
 
-    def count(self, shown: int, *, of: int | None = None, calm: str = "") -> None:
+    def count(self, rows: int, *, of: int | None = None, calm: str = "") -> None:
         """Say how many there are, or the calm sentence where there is none."""
-        self.set_class(not shown, "-empty")
+        self.set_class(not rows, "-empty")
         self.calm.update(calm or self.CALM)
-        self.border_subtitle = "" if not shown else f"{shown:,} of {of:,}" if of is not None and of != shown else f"{shown:,}"
+        self.border_subtitle = "" if not rows else f"{rows:,} of {of:,}" if of is not None and of != rows else f"{rows:,}"
 
 
 # The jobs: those that failed or have an incident first, then what runs, then what waits, then what is over.

@@ -89,15 +89,15 @@ class ProposalCard(Vertical):
             self.border_subtitle = Content(line(f"/approve {approval} when you are ready"))
 
 
-def _facts(found: SeenApproval, approval: StoreSeen) -> Content:
-    risk, colour = RISKS[found.risk]
+def _facts(seen_approval: SeenApproval, approval: StoreSeen) -> Content:
+    risk, colour = RISKS[seen_approval.risk]
     facts = (
-        ("why", found.call.why or "nobody said why", ""),
+        ("why", seen_approval.call.why or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
-        ("undo", found.undo or "cannot be undone", ""),
-        ("asks", f"{found.call.by}; {found.approval.rule}", MUTED),
-        ("left", f"{age(found.approval.expires, approval.at)}, then it lapses", MUTED),
-        ("digest", found.digest, MUTED),
+        ("undo", seen_approval.undo or "cannot be undone", ""),
+        ("asks", f"{seen_approval.call.by}; {seen_approval.approval.rule}", MUTED),
+        ("left", f"{age(seen_approval.approval.expires, approval.at)}, then it lapses", MUTED),
+        ("digest", seen_approval.digest, MUTED),
     )
     lines = [
         Content.styled(line(f"{name:<7}"), MUTED) + Content.styled(unambiguous(text), style) for name, text, style in facts if text
