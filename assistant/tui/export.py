@@ -74,7 +74,7 @@ def _entry(entry: SessionEntry, came: Mapping[int, str]) -> Iterator[str]:
         yield f"{_time(entry)}"
         yield from (["", *fenced(entry.text)] if len(lines) > 1 else [])
     elif entry.what is EntryKind.ANSWERED and entry.answer is not None:
-        yield from _answer(entry.answer, came)
+        yield from _answer_text(entry.answer, came)
     elif entry.what is EntryKind.NOTED:
         yield re.sub(r"^(#+ )", r"##\1", tamed(entry.text), flags=re.MULTILINE)
     else:
@@ -82,7 +82,7 @@ def _entry(entry: SessionEntry, came: Mapping[int, str]) -> Iterator[str]:
         yield f"**{word}** ({_time(entry)}): {escaped(entry.text)}"
 
 
-def _answer(answer: Answer, came: Mapping[int, str]) -> Iterator[str]:
+def _answer_text(answer: Answer, came: Mapping[int, str]) -> Iterator[str]:
     if answer.begun:
         yield "*A model was ended in the middle of this; it is held against nothing:*"
         yield ""

@@ -33,7 +33,7 @@ class PlaybookScreen(Screen[None]):
         """Lay out the steps."""
         with VerticalScroll(id="playbook") as box:
             box.border_title = Content(line(self.playbook.name))
-            yield Static(Content("\n").join(_lines(self.playbook)))
+            yield Static(Content("\n").join(_playbook_lines(self.playbook)))
         yield Footer(show_command_palette=False)
 
     def action_scroll(self, direction: str) -> None:
@@ -42,7 +42,7 @@ class PlaybookScreen(Screen[None]):
         (box.scroll_down if direction == "down" else box.scroll_up)()
 
 
-def _lines(book: Playbook) -> Iterator[Content]:
+def _playbook_lines(book: Playbook) -> Iterator[Content]:
     yield Content.styled(line(book.title), "bold")
     yield _pair("handles", ", ".join((*book.handles, *map(str, book.actions))))
     yield _pair("limits", f"{book.limits.attempts} restarts for one cause within {book.limits.within_h:g} h, then a person is told")

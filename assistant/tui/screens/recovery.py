@@ -88,13 +88,13 @@ def _steps(snapshot: RecoverySeen) -> Iterator[Static]:
     for number, step in enumerate(snapshot.plan.steps, 1):
         if step.change:
             yield Static(Content(line(f"{number}  ")) + Content.styled(unambiguous(step.preview), "bold"), classes="recovery-step")
-            yield Static(Content("\n").join(_facts(step)), classes="recovery-facts")
+            yield Static(Content("\n").join(_recovery_facts(step)), classes="recovery-facts")
         else:
             outcome_line = f"{number}  {short(step.preview, 160)}: {short(step.found, 160)}"
             yield Static(Content.styled(line(outcome_line), "$foreground 60%"), classes="recovery-step")
 
 
-def _facts(step: Planned) -> Iterator[Content]:
+def _recovery_facts(step: Planned) -> Iterator[Content]:
     risk, colour = RISKS[step.risk]
     policy, urgent = POLICY[step.verdict]
     facts = (

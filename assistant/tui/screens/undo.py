@@ -54,7 +54,7 @@ class UndoScreen(ConsentScreen[bool]):
                 yield Static(
                     Content.styled(unambiguous(self.snapshot.text or "This cannot be taken back."), "bold"), classes="asks-change"
                 )
-                yield Static(_facts(self.snapshot))
+                yield Static(_undo_facts(self.snapshot))
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
@@ -70,7 +70,7 @@ class UndoScreen(ConsentScreen[bool]):
         return False
 
 
-def _facts(snapshot: SeenUndo) -> Content:
+def _undo_facts(snapshot: SeenUndo) -> Content:
     policy = (
         "allows it, once you say yes"
         if snapshot.verdict is Verdict.ALLOW

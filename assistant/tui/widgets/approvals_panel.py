@@ -56,7 +56,7 @@ class ApprovalsPanel(Panel):
         if self._at is None:
             return
         at, room = self._at, room_of(self._waiting, self.scrollable_content_region.width)
-        self.table.show([row_of(approval, at, room) for approval in self._waiting])
+        self.table.show([approval_row(approval, at, room) for approval in self._waiting])
         self.set_class(room is not None, "-columns")
         self._tell()
 
@@ -91,7 +91,7 @@ def room_of(waiting: Sequence[SeenApproval], width: int) -> Room | None:
     return Room(change, spare - change)
 
 
-def row_of(approval: SeenApproval, now: datetime, room: Room | None = None) -> Row:
+def approval_row(approval: SeenApproval, now: datetime, room: Room | None = None) -> Row:
     """Return an approval as a row; without room for columns nothing stands behind the change."""
     colour = RISKS[approval.risk][1]
     columns: tuple[Cell | str, ...] = ("", "", "")

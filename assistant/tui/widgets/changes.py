@@ -9,7 +9,7 @@ from assistant.tui.about_incident import IncidentSeen, SeenCall
 from assistant.tui.widgets.openable import Item, Openable, Part, heading, item
 from assistant.tui.words import RISKS, clock
 
-LOOKS = {
+CALL_SIGNS = {
     CallStatus.DONE: ("✓", "success"),
     CallStatus.FAILED: ("✗", "error"),
     CallStatus.DENIED: ("✗", "error"),
@@ -49,7 +49,7 @@ def change_items(snapshot: IncidentSeen) -> Iterator[Item]:
 
 def _change(seen_call: SeenCall, snapshot: IncidentSeen) -> Item:
     call, outcome, decided = seen_call.call, seen_call.outcome, seen_call.decision
-    sign, look = LOOKS[call.status]
+    sign, look = CALL_SIGNS[call.status]
     at = outcome.at if outcome is not None else call.at
     state = "failed" if outcome is not None and not outcome.ok else str(call.status)
     allowed = f"{VERDICTS[decided.verdict]} {decided.by} ({decided.rule})" if decided is not None else "not decided"

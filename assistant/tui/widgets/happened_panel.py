@@ -31,7 +31,7 @@ class HappenedPanel(Panel):
         """Show the rows."""
         if snapshot is not None:
             self._incidents = {str(row.id): row.incident for row in snapshot.happened if row.incident is not None}
-            self.table.show([row_of(row, snapshot.at) for row in snapshot.happened])
+            self.table.show([audit_row(row, snapshot.at) for row in snapshot.happened])
             self.count(len(snapshot.happened))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -42,7 +42,7 @@ class HappenedPanel(Panel):
             self.post_message(OpenIncident(about))
 
 
-def row_of(row: AuditRow, now: datetime) -> Row:
+def audit_row(row: AuditRow, now: datetime) -> Row:
     """Return a row of the audit as a row."""
     return Row(
         str(row.id),

@@ -13,7 +13,7 @@ from assistant.tui.about_nodes import HealthSeen, ProbeRow
 from assistant.tui.widgets.rows import Cell, Row, Rows
 from assistant.tui.words import folded, short
 
-LOOKS = {"ok": ("✓", "success"), "warning": ("!", "warning"), "critical": ("✗", "error"), "unknown": ("?", "warning")}
+HEALTH_SIGNS = {"ok": ("✓", "success"), "warning": ("!", "warning"), "critical": ("✗", "error"), "unknown": ("?", "warning")}
 
 
 class HealthTable(Vertical):
@@ -55,7 +55,7 @@ def _summary(snapshot: HealthSeen) -> str:
 
 
 def _row(number: int, row: ProbeRow) -> Row:
-    sign, colour = LOOKS.get(row.status, ("?", "warning"))
+    sign, colour = HEALTH_SIGNS.get(row.status, ("?", "warning"))
     message = Cell(short(row.text, 200), "" if row.status == "ok" else colour)
     return Row(
         f"{number}",

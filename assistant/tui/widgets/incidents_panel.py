@@ -26,7 +26,7 @@ class IncidentsPanel(Panel):
     def store_read(self, snapshot: StoreSeen | None) -> None:
         """Show the incidents."""
         if snapshot is not None:
-            self.table.show([row_of(incident, snapshot.at) for incident in snapshot.incidents])
+            self.table.show([incident_row(incident, snapshot.at) for incident in snapshot.incidents])
             self.count(len(snapshot.incidents))
             self.set_class(snapshot.unfinished > 0, "-alarming")
 
@@ -36,7 +36,7 @@ class IncidentsPanel(Panel):
         self.post_message(OpenIncident(int(str(event.row_key.value))))
 
 
-def row_of(snapshot: SeenIncident, now: datetime) -> Row:
+def incident_row(snapshot: SeenIncident, now: datetime) -> Row:
     """Return an incident as a row."""
     incident = snapshot.incident
     look = INCIDENTS[incident.state]
@@ -76,4 +76,4 @@ class IncidentList(Vertical):
     def tell(self, incidents: Sequence[SeenIncident], now: datetime) -> None:
         """Show them."""
         self.set_class(not incidents, "-empty")
-        self.table.show([row_of(incident, now) for incident in incidents])
+        self.table.show([incident_row(incident, now) for incident in incidents])

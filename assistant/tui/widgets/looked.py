@@ -12,7 +12,7 @@ from assistant.display import line
 from assistant.tui.widgets.plain import MUTED, Plain
 from assistant.tui.words import short
 
-MOST_LINES = 24
+MOST_EVIDENCE_LINES = 24
 
 
 class Looked(Collapsible):
@@ -39,7 +39,7 @@ class Looked(Collapsible):
         """Lay out the evidence when it is first wanted."""
         inner = self.query_one(Collapsible.Contents)
         if not inner.children:
-            inner.mount(Plain(evidence(self.source), most=MOST_LINES, classes="evidence"))
+            inner.mount(Plain(evidence(self.source), most=MOST_EVIDENCE_LINES, classes="evidence"))
 
 
 def evidence(source: AnswerSource) -> str:

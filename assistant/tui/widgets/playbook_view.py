@@ -8,7 +8,7 @@ from assistant.tui.about_incident import IncidentSeen
 from assistant.tui.playbook_progress import At, Play, SeenStep
 from assistant.tui.widgets.openable import Item, Openable, Part, heading, item
 
-LOOKS = {
+STEP_SIGNS = {
     At.DONE: ("✓", "success"),
     At.FAILED: ("✗", "error"),
     At.NOW: ("▸", "accent"),
@@ -53,7 +53,7 @@ def playbook_items(play: Play) -> Iterator[Item]:
 
 
 def _step(step: SeenStep, play: Play) -> Item:
-    sign, look = LOOKS[step.at]
+    sign, look = STEP_SIGNS[step.at]
     state = STANDING.get(step.at, "" if step.at is At.NEXT else str(step.at)) if play.begun else ""
     head = (Part(step.tool, "dim"), Part(f"  {state}" if state else "", f"bold {look}"))
     parts = (Part(step.why, "dim" if step.at in (At.SKIPPED, At.NEXT) else ""), Part(step.expects, "dim"))

@@ -10,7 +10,7 @@ from textual.widgets import Markdown
 from assistant.display import block, line
 from assistant.tui.widgets.plain import Plain
 
-_CITED = re.compile(r"(?<!\\)\[(\d{1,4})\](?!\()")
+_SOURCE_MARK = re.compile(r"(?<!\\)\[(\d{1,4})\](?!\()")
 _SOURCE = "source:"
 _LEADS_TO = re.compile(rf"{_SOURCE}([0-9]{{1,4}})")
 
@@ -25,7 +25,7 @@ class Spoken(Markdown):
 
     def __init__(self, text: str = "", *, classes: str | None = None) -> None:
         super().__init__(
-            _CITED.sub(rf"[\\[\1\\]]({_SOURCE}\1)", block(text)), open_links=False, parser_factory=parser, classes=classes
+            _SOURCE_MARK.sub(rf"[\\[\1\\]]({_SOURCE}\1)", block(text)), open_links=False, parser_factory=parser, classes=classes
         )
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
