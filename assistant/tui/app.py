@@ -23,20 +23,17 @@ from assistant.tui.backend import Desk
 from assistant.tui.memory import PAUSE_S, Garbage
 from assistant.tui.palette import PROVIDERS
 from assistant.tui.questions import asked_on
-from assistant.tui.screens.approval import ApprovalAnswer, ApprovalScreen
+from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
 from assistant.tui.screens.consent import ConsentScreen
-from assistant.tui.screens.keys import KeysScreen
 from assistant.tui.screens.main import MainScreen
-from assistant.tui.screens.playbook import PlaybookScreen
+from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
 from assistant.tui.sessions import Talks
 from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen, read_store
 from assistant.tui.talk import Talk
 from assistant.tui.themes import DARK, LIGHT, THEMES
-from assistant.tui.widgets.kill_switch_banner import KillSwitchBanner
-from assistant.tui.widgets.options import Options
+from assistant.tui.widgets.exchange import Options, ProposalCard
 from assistant.tui.widgets.prompt import Completion, Prompt
-from assistant.tui.widgets.proposal import ProposalCard
-from assistant.tui.widgets.status_bar import StatusBar
+from assistant.tui.widgets.status_bar import KillSwitchBanner, StatusBar
 
 WIDE = 100
 """Columns from which on a screen has room for two things side by side."""
@@ -288,19 +285,19 @@ class ChatApp(App[int]):
 
     def on_ask_recovery(self, message: messages.AskRecovery) -> None:
         """Ask the person whether a playbook may begin."""
-        from assistant.tui.screens.recovery import RecoveryScreen
+        from assistant.tui.screens.changes import RecoveryScreen
 
         self._ask_person(RecoveryScreen(message.snapshot), message.then)
 
     def on_ask_undo(self, message: messages.AskUndo) -> None:
         """Ask the person whether a change is taken back."""
-        from assistant.tui.screens.undo import UndoScreen
+        from assistant.tui.screens.changes import UndoScreen
 
         self._ask_person(UndoScreen(message.snapshot), message.then)
 
     def on_ask_lift(self, message: messages.AskLift) -> None:
         """Ask the person whether the kill switch is lifted."""
-        from assistant.tui.screens.lift import LiftScreen
+        from assistant.tui.screens.changes import LiftScreen
 
         self._ask_person(LiftScreen(message.snapshot), message.then)
 

@@ -17,7 +17,7 @@ from assistant.engine.left_open import outlives_incident
 from assistant.errors import ChangesStopped, NightshiftError, Parked, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Call, EventKind, IncidentState, Verdict
-from assistant.tui.about_undo import SeenUndo, leave_undo
+from assistant.tui.about_changes import SeenUndo, leave_undo
 from assistant.tui.coalescing_worker import Lane
 from assistant.tui.messages import (
     AgentReady,

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from assistant.errors import NightshiftError, UsageError
 from assistant.records import CallStatus, Verdict
-from assistant.tui.about_recovery import recovery_of
-from assistant.tui.about_undo import SeenUndo, take_back, undo_of
-from assistant.tui.export import code, escaped
+from assistant.tui.about_changes import SeenUndo, recovery_of, take_back, undo_of
 from assistant.tui.messages import (
     AskLift,
     AskRecovery,
@@ -21,6 +19,7 @@ from assistant.tui.messages import (
     OpenJob,
     OpenNodes,
 )
+from assistant.tui.sessions import code, escaped
 from assistant.tui.slash import ArgumentValue, Takes, TypedCommand
 from assistant.tui.snapshot import read_kill_switch
 from assistant.tui.widgets.welcome import who

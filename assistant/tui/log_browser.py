@@ -19,9 +19,19 @@ from assistant.logs.pages import PageCache
 from assistant.logs.passes import MOST_FOUND, Cover, OfRanks, Pass, Search
 from assistant.logs.sequence import Interleaved, LineSequence, Picked, Single
 from assistant.rules.matching import Patterns, load_patterns
-from assistant.tui.log_layout import Layout, folds_of
-from assistant.tui.log_pattern import finder
-from assistant.tui.log_rows import GoTo, LogRow, LogState, News, RanksCounted, RowsRead, counted_now, doing_now
+from assistant.tui.log_rows import (
+    GoTo,
+    Layout,
+    LogRow,
+    LogState,
+    News,
+    RanksCounted,
+    RowsRead,
+    counted_now,
+    doing_now,
+    finder,
+    folds_of,
+)
 
 TAIL_LINES = 2_000
 """Lines from the end that can be looked at before lines have numbers."""

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from assistant.agent.answer import Answer, AnswerSource
-    from assistant.tui.about_recovery import RecoverySeen
-    from assistant.tui.about_undo import SeenUndo
+    from assistant.tui.about_changes import RecoverySeen, SeenUndo
     from assistant.tui.sessions import SessionEntry
 
 

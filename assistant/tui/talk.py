@@ -12,9 +12,8 @@ from assistant.display import line
 from assistant.errors import UsageError
 from assistant.tui.coalescing_worker import Lane
 from assistant.tui.commands import SlashCommands
-from assistant.tui.export import code, exported
 from assistant.tui.messages import Looked, NotAnswered, Noted, Resumed, Trouble, Typed
-from assistant.tui.sessions import EntryKind, SavedSession, SessionEntry, Talks, checked
+from assistant.tui.sessions import EntryKind, SavedSession, SessionEntry, Talks, checked, code, exported
 from assistant.tui.slash import is_command, parse
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assistant.tui.screens.approval import ApprovalScreen
+from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.screens.consent import AFTER_S, BEFORE_S, TYPING_S, AnswerGuard, InputKind
 from tests.adversary.typed_keys import CORPUS
 

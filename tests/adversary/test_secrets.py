@@ -24,7 +24,7 @@ from assistant.redact import redact
 from assistant.redact.tokens import secret_forms
 from assistant.rules.redos import RefusedPattern, shape_of
 from assistant.schedulers.local import LocalScheduler
-from assistant.tui import export
+from assistant.tui import sessions
 
 CASES = Path(__file__).parent.parent / "cases" / "redact"
 
@@ -158,7 +158,7 @@ def planted_job(home: Path) -> tuple[str, Path]:
 OUTPUTS = (
     *(display.line, display.block, display.unambiguous, display.json_text, display.notice_line),
     *(display.markdown, display.markdown_code, display.markdown_fence, display.markdown_tamed),
-    *(export.escaped, export.fenced, export.code),
+    *(sessions.escaped, sessions.fenced, sessions.code),
     lambda text: display.prompt_data("log", text),
     lambda text: display.prompt_data(text, "log"),
 )

@@ -24,10 +24,10 @@ from assistant.engine import Engine
 from assistant.records import Call, CallStatus, Decision, Verdict
 from assistant.tui.app import ChatApp
 from assistant.tui.messages import OpenApproval
-from assistant.tui.screens.approval import ApprovalScreen
+from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.screens.consent import AFTER_S, BEFORE_S, TYPING_S, ConsentScreen
-from assistant.tui.screens.keys import KeysScreen
-from assistant.tui.widgets.proposal import ProposalCard
+from assistant.tui.screens.pages import KeysScreen
+from assistant.tui.widgets.exchange import ProposalCard
 from tests.adversary.typed_keys import PACES_S, Keys, corpus, drawn, is_yes, samples, send
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened

@@ -15,14 +15,10 @@ from textual.pilot import Pilot
 
 from assistant.engine.plan import Plan, Planned
 from assistant.records import Risk, Verdict
-from assistant.tui.about_recovery import RecoverySeen
-from assistant.tui.about_undo import SeenUndo
+from assistant.tui.about_changes import RecoverySeen, SeenUndo
 from assistant.tui.app import ChatApp
-from assistant.tui.screens.approval import ApprovalAnswer, ApprovalScreen
+from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen, LiftScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen
-from assistant.tui.screens.lift import LiftScreen
-from assistant.tui.screens.recovery import RecoveryScreen
-from assistant.tui.screens.undo import UndoScreen
 from assistant.tui.snapshot import KillSwitchSeen
 from tests.scenarios.scene import Scene
 

@@ -11,8 +11,7 @@ from textual.notifications import Notification
 
 from assistant.records import IncidentState, Verdict
 from assistant.tui.app import ChatApp
-from assistant.tui.widgets.approvals_panel import ApprovalsPanel
-from assistant.tui.widgets.incidents_panel import IncidentsPanel
+from assistant.tui.widgets.record_panels import ApprovalsPanel, IncidentsPanel
 from assistant.tui.widgets.status_bar import StatusBar
 from bench._terminal import Terminal
 from tests.scenarios.scene import Scene

@@ -17,15 +17,12 @@ from assistant.llm.scripted_chat import Breaks, ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tui.messages import Drafted
-from assistant.tui.screens.approval import ApprovalScreen
+from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.sessions import EntryKind, SessionEntry
 from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier
-from assistant.tui.widgets.exchange import CUT_SHORT, Exchange
-from assistant.tui.widgets.looked import Looked
+from assistant.tui.widgets.exchange import CUT_SHORT, Exchange, Looked, ProposalCard, Spoken
 from assistant.tui.widgets.plain import Plain
 from assistant.tui.widgets.prompt import Completion, Prompt
-from assistant.tui.widgets.proposal import ProposalCard
-from assistant.tui.widgets.spoken import Spoken
 from assistant.tui.widgets.welcome import Welcome, examples
 from assistant.wiring import Agent
 from tests.scenarios.scene import START, Scene

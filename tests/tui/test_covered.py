@@ -9,8 +9,8 @@ from textual.message import Message
 
 from assistant.records import Verdict
 from assistant.tui.messages import ActionReport, OpenIncident, OpenJob, OpenNodes, OpenPlaybook
-from assistant.tui.screens.playbook import PlaybookScreen
-from assistant.tui.screens.recovery import RecoveryScreen
+from assistant.tui.screens.changes import RecoveryScreen
+from assistant.tui.screens.pages import PlaybookScreen
 from assistant.tui.widgets.status_bar import StatusBar
 from assistant.tui.widgets.welcome import Welcome
 from tests.scenarios.scene import Scene

@@ -23,12 +23,12 @@ from assistant.errors import NightshiftError
 from assistant.records import CallStatus, Event, EventKind
 from assistant.tui.log_rows import Cited
 from assistant.tui.messages import OpenIncident, OpenJob, OpenNodes, OpenPlaybook
+from assistant.tui.screens.changes import LiftScreen
 from assistant.tui.screens.consent import ConsentScreen
-from assistant.tui.screens.lift import LiftScreen
+from assistant.tui.screens.nodes import HealthTable
 from assistant.tui.widgets.conversation import Conversation
 from assistant.tui.widgets.curves_view import CurvesView, Plot
 from assistant.tui.widgets.exchange import Exchange
-from assistant.tui.widgets.health import HealthTable
 from assistant.tui.widgets.log_view import LogView
 from assistant.tui.widgets.panel import NodeTree
 from assistant.tui.widgets.prompt import Completion, Prompt

@@ -16,12 +16,10 @@ from assistant.records import CallStatus, Event, EventKind, IncidentState, NodeS
 from assistant.tui.app import ChatApp
 from assistant.tui.citations import rival_place
 from assistant.tui.messages import OpenIncident
-from assistant.tui.screens.approval import ApprovalScreen
+from assistant.tui.screens.changes import ApprovalScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.incident import IncidentScreen
 from assistant.tui.screens.log import LogScreen
-from assistant.tui.screens.recovery import RecoveryScreen
-from assistant.tui.screens.report import ReportScreen
-from assistant.tui.screens.undo import UndoScreen
+from assistant.tui.screens.pages import ReportScreen
 from assistant.tui.widgets.curves_view import CurvesView
 from assistant.tui.widgets.openable import Openable, item
 from tests.scenarios.scene import START, Scene

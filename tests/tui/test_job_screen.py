@@ -18,10 +18,9 @@ from assistant.tui.app import ChatApp
 from assistant.tui.messages import OpenJob, OpenNodes
 from assistant.tui.screens.incident import IncidentScreen
 from assistant.tui.screens.log import LogScreen
-from assistant.tui.screens.nodes import NodesScreen
+from assistant.tui.screens.nodes import HealthTable, NodesScreen
 from assistant.tui.widgets.curves_view import CurvesView
-from assistant.tui.widgets.health import HealthTable
-from assistant.tui.widgets.incidents_panel import IncidentList
+from assistant.tui.widgets.record_panels import IncidentList
 from assistant.tui.widgets.rows import CheckpointsTable, NodeTable, Rows
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened

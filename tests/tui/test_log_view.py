@@ -12,8 +12,7 @@ from rich.style import Style
 from assistant.logs.marks import NO_RANK
 from assistant.logs.merged import LinePlace
 from assistant.logs.rank_counts import RankTally
-from assistant.tui.log_pattern import caseless, finder, highlighter
-from assistant.tui.log_rows import Cited, LogRow, RanksCounted
+from assistant.tui.log_rows import Cited, LogRow, RanksCounted, caseless, finder, highlighter
 from assistant.tui.widgets.log_paint import MOST_CACHED_ROWS, LogStrips, Look
 from assistant.tui.widgets.rank_histogram import RankHistogram, bars_of
 from tests.tui.log_world import LogApp, ready

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from assistant.tui.keys import PANELS
-from assistant.tui.widgets.approvals_panel import ApprovalsPanel
-from assistant.tui.widgets.incidents_panel import IncidentsPanel
 from assistant.tui.widgets.prompt import Prompt
+from assistant.tui.widgets.record_panels import ApprovalsPanel, IncidentsPanel
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import until

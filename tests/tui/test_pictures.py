@@ -14,8 +14,8 @@ from textual.widgets import Input, TextArea
 from assistant.policy import Mode
 from assistant.records import Event, EventKind
 from assistant.tui.app import ChatApp
+from assistant.tui.screens.changes import RecoveryScreen
 from assistant.tui.screens.log import LogScreen
-from assistant.tui.screens.recovery import RecoveryScreen
 from assistant.tui.screens.tabbed import Tabbed
 from assistant.tui.themes import DARK, LIGHT
 from assistant.tui.widgets.log_view import LogView

@@ -12,8 +12,7 @@ import pytest
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.errors import UsageError
-from assistant.tui.export import exported
-from assistant.tui.sessions import MOST_SESSIONS, MOST_TYPED, MOST_VALUE, TYPED_KEPT, EntryKind, SessionEntry, Talks
+from assistant.tui.sessions import MOST_SESSIONS, MOST_TYPED, MOST_VALUE, TYPED_KEPT, EntryKind, SessionEntry, Talks, exported
 from assistant.tui.start import begun
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import opened

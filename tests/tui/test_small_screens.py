@@ -10,12 +10,11 @@ from textual.widgets import Input, OptionList, Static
 
 from assistant.records import Verdict
 from assistant.tui.messages import OpenApproval, OpenPlaybook
-from assistant.tui.screens.approval import ApprovalScreen
+from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.screens.incident import IncidentScreen
 from assistant.tui.screens.job import JobScreen
-from assistant.tui.screens.keys import KeysScreen
 from assistant.tui.screens.nodes import NodesScreen
-from assistant.tui.screens.playbook import PlaybookScreen
+from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
 from assistant.tui.slash import COMMANDS
 from assistant.tui.themes import DARK, LIGHT
 from tests.scenarios.scene import Scene

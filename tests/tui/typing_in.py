@@ -7,10 +7,9 @@ from textual.widgets import Static
 
 from assistant.tui.app import ChatApp
 from assistant.tui.widgets.conversation import Conversation
-from assistant.tui.widgets.exchange import Exchange
+from assistant.tui.widgets.exchange import Exchange, Spoken
 from assistant.tui.widgets.plain import Plain
 from assistant.tui.widgets.prompt import Prompt
-from assistant.tui.widgets.spoken import Spoken
 from tests.tui.waiting import until
 
 

@@ -13,35 +13,38 @@ from textual.widget import Widget
 from assistant.display import line
 from assistant.errors import NightshiftError
 from assistant.records import Citation, EventKind, IncidentState, Job
+from assistant.tui.about_changes import SeenUndo, recovery_of, take_back, undo_of
 from assistant.tui.about_incident import IncidentSeen, read_incident
-from assistant.tui.about_recovery import recovery_of
-from assistant.tui.about_undo import SeenUndo, take_back, undo_of
 from assistant.tui.citations import first_place, log_of, place_of, rival_place, text_place
 from assistant.tui.curves import CurvesSeen, incident_curves
 from assistant.tui.messages import ActionReport, OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.tui.questions import asked_on
+from assistant.tui.screens.changes import RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen
-from assistant.tui.screens.recovery import RecoveryScreen
-from assistant.tui.screens.report import ReportScreen
+from assistant.tui.screens.pages import ReportScreen
 from assistant.tui.screens.tabbed import NotThere, Tabbed
-from assistant.tui.screens.undo import UndoScreen
 from assistant.tui.snapshot import ClusterSeen, StoreSeen
 from assistant.tui.visibility import covered
-from assistant.tui.widgets.changes import ChangesView
 from assistant.tui.widgets.curves_view import CurvesView
-from assistant.tui.widgets.evidence import EvidenceView, readable, value_text
 from assistant.tui.widgets.heads import incident_head
+from assistant.tui.widgets.incident_tabs import (
+    ChangesView,
+    EvidenceView,
+    PlaybookView,
+    TimelineView,
+    VerdictView,
+    readable,
+    value_text,
+    weighed,
+)
 from assistant.tui.widgets.openable import Openable
-from assistant.tui.widgets.playbook_view import PlaybookView
-from assistant.tui.widgets.timeline import TimelineView
-from assistant.tui.widgets.verdict import VerdictView, weighed
 from assistant.tui.words import hindrance
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
 from textual.message import Message
 
-from assistant.tui.about_recovery import RecoverySeen
+from assistant.tui.about_changes import RecoverySeen
 from assistant.tui.citations import CitedPlace
 from assistant.tui.messages import Latest
 

@@ -21,8 +21,8 @@ from assistant.tui.snapshot import ClusterSeen
 from assistant.tui.visibility import covered
 from assistant.tui.widgets.curves_view import CurvesView
 from assistant.tui.widgets.heads import job_head
-from assistant.tui.widgets.incidents_panel import IncidentList
 from assistant.tui.widgets.prompt import Prompt
+from assistant.tui.widgets.record_panels import IncidentList
 from assistant.tui.widgets.rows import CheckpointsTable
 
 

@@ -14,12 +14,10 @@ from textual.widgets import Footer
 
 from assistant.tui.keys import panel_keys
 from assistant.tui.snapshot import StoreSeen
-from assistant.tui.widgets.approvals_panel import ApprovalsPanel
 from assistant.tui.widgets.conversation import Conversation
-from assistant.tui.widgets.happened_panel import HappenedPanel
-from assistant.tui.widgets.incidents_panel import IncidentsPanel
 from assistant.tui.widgets.panel import JobsPanel, NodesPanel, Panel
 from assistant.tui.widgets.prompt import Completion, Prompt
+from assistant.tui.widgets.record_panels import ApprovalsPanel, HappenedPanel, IncidentsPanel
 from assistant.tui.widgets.status_bar import StatusBar
 from assistant.tui.widgets.welcome import Welcome
 

@@ -1,25 +1,26 @@
-"""One question or command with all that came of it."""
+"""One question or command in the conversation with its answer: text, calls that were made, changes proposed, questions back."""
 
 from __future__ import annotations
 
+import json
 import re
 import time
 
+from markdown_it import MarkdownIt
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Markdown, Static
+from textual.widgets import Button, Collapsible, Markdown, Static
 from textual.widgets.markdown import MarkdownStream
 
-from assistant.agent.answer import Answer, AnswerKind, AnswerSource
-from assistant.display import block, line
-from assistant.tui.messages import OpenIncident
-from assistant.tui.widgets.looked import Looked
-from assistant.tui.widgets.options import Options
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
+from assistant.display import block, line, unambiguous
+from assistant.tui.messages import OpenApproval, OpenIncident
+from assistant.tui.snapshot import SeenApproval, StoreSeen
 from assistant.tui.widgets.plain import MUTED, Plain, link
-from assistant.tui.widgets.proposal import ProposalCard
-from assistant.tui.widgets.spoken import Spoken
+from assistant.tui.words import RISKS, age, short
 
 SILENT_S = 0.4
 """Seconds before it is said that the agent works."""
@@ -215,3 +216,211 @@ class QuestionView(Static):
         first, *further = [*lines[:MOST_LINES], *more]
         text_shown = "\n".join([first, *(f"  {text}" for text in further)])
         self.update(Content.styled("› ", "$accent bold") + Content.styled(block(text_shown), "bold"))
+
+
+# What the person may say instead, when the agent asks back.
+
+
+class Options(Static):
+    """What the person may say instead, numbered."""
+
+    class Chosen(Message):
+        """One was clicked."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, options: tuple[str, ...]) -> None:
+        super().__init__("", markup=False)
+        self.options = options
+
+    def on_mount(self) -> None:
+        """Show them."""
+        lines = [
+            Content.styled(line(f"{place + 1}  "), "$accent") + link(line(option), "choose", place)
+            for place, option in enumerate(self.options)
+        ]
+        self.update(Content("\n").join(lines))
+
+    def action_choose(self, place: int) -> None:
+        """Say one."""
+        self.post_message(self.Chosen(self.options[place]))
+
+
+# Markdown of a model or of a report, in which nothing can be pressed but sources.
+
+_SOURCE_MARK = re.compile(r"(?<!\\)\[(\d{1,4})\](?!\()")
+_SOURCE = "source:"
+_LEADS_TO = re.compile(rf"{_SOURCE}([0-9]{{1,4}})")
+
+
+def parser() -> MarkdownIt:
+    """Return a reader of Markdown that takes tags as text."""
+    return MarkdownIt("gfm-like", {"html": False, "linkify": False})
+
+
+class Spoken(Markdown):
+    """Markdown of a model or of a report; a link in it opens nothing but sources."""
+
+    def __init__(self, text: str = "", *, classes: str | None = None) -> None:
+        super().__init__(
+            _SOURCE_MARK.sub(rf"[\\[\1\\]]({_SOURCE}\1)", block(text)), open_links=False, parser_factory=parser, classes=classes
+        )
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        """Lead to a source, or show where a link leads: whoever wrote it may not send anybody anywhere."""
+        event.stop()
+        cited = _LEADS_TO.fullmatch(event.href)  # a model may write links of this form itself
+        if cited is not None:
+            self.post_message(Plain.Cited(int(cited[1])))
+        else:
+            self.app.notify(line(event.href, 200), title="This link leads to", markup=False)
+
+
+# A reading call of the agent: one line that opens to what came back.
+
+MOST_EVIDENCE_LINES = 24
+
+
+class Looked(Collapsible):
+    """Folded until somebody wants to see the evidence, which is laid out only then."""
+
+    def __init__(self, source: AnswerSource, took_s: float | None = None) -> None:
+        """Show a call.
+
+        Args:
+            source: The call and what it returned.
+            took_s: Seconds that it took; None where nobody measured it.
+        """
+        super().__init__(collapsed_symbol="▸", expanded_symbol="▾")
+        self.source = source
+        self._title.label = _label(source, took_s)
+        self.set_class(bool(source.error), "-failed")
+
+    def open(self) -> None:
+        """Unfold, and bring it into view."""
+        self.collapsed = False
+        self._title.focus()
+
+    def on_collapsible_expanded(self) -> None:
+        """Lay out the evidence when it is first wanted."""
+        inner = self.query_one(Collapsible.Contents)
+        if not inner.children:
+            inner.mount(Plain(evidence(self.source), most=MOST_EVIDENCE_LINES, classes="evidence"))
+
+
+def evidence(source: AnswerSource) -> str:
+    """Return what a call returned, as a person reads it."""
+    if source.error:
+        return f"It did not work: {source.error}"
+    if isinstance(source.value, str):
+        return source.value or "(nothing)"
+    return json.dumps(source.value, ensure_ascii=False, indent=2, default=str)
+
+
+def _label(source: AnswerSource, took_s: float | None) -> Content:
+    took = "" if took_s is None else f" · {took_s * 1000:.0f} ms" if took_s < 1 else f" · {took_s:.1f} s"
+    failed = " · did not work" if source.error else ""
+    number = Content.styled(line(f"[{source.number}] "), "$primary")
+    return number + Content(short(source.call, 110)) + Content.styled(line(took), MUTED) + Content.styled(line(failed), "$warning")
+
+
+# A change that the agent proposed: the exact command, why, what it risks, how it is taken back, and what came of it.
+
+
+class ProposalCard(Vertical):
+    """A proposal; while it waits it can be answered from here."""
+
+    class Refuse(Message):
+        """The person wants to refuse it, and may say why."""
+
+        def __init__(self, approval: int) -> None:
+            super().__init__()
+            self.approval = approval
+
+    def __init__(self, proposal: Proposal) -> None:
+        super().__init__()
+        self.proposal = proposal
+        self.came = ""
+        """What came of it; empty while it waits."""
+        self._waited = False
+        self._change = Static(Content.styled(unambiguous(proposal.preview or proposal.tool), "bold"), classes="change")
+        self._facts = Static("", markup=False, classes="facts")
+
+    def compose(self) -> ComposeResult:
+        """Lay it out."""
+        proposal = self.proposal
+        yield self._change
+        yield self._facts
+        if proposal.approval is not None:
+            with Horizontal(classes="answers"):
+                yield Button("Allow…", variant="warning", classes="allow", compact=True)
+                yield Button("Refuse…", classes="refuse", compact=True)
+                yield Button("Later", classes="later", compact=True)
+
+    def on_mount(self) -> None:
+        """Follow what becomes of it."""
+        proposal = self.proposal
+        if proposal.approval is None:
+            self.border_title = "Not proposed" if proposal.why_not else "Done"
+            self._facts.update(line(proposal.why_not))
+            self.add_class("-over")
+            return
+        self.border_title = Content(line(f"Proposed, not done · approval {proposal.approval}"))
+        self.watch(self.app, "store_seen", self._seen)
+
+    def settled(self, text: str) -> None:
+        """Say what came of it; it cannot be answered any more."""
+        self.came = text
+        self.border_subtitle = Content(line(text, 60))
+        self.add_class("-over")
+
+    def _seen(self, snapshot: StoreSeen | None) -> None:
+        if snapshot is None or self.came:
+            return
+        approval = next((candidate for candidate in snapshot.approvals if candidate.approval.id == self.proposal.approval), None)
+        if approval is not None:
+            self._waited = True
+            # the stored command, which is the one that would run: not the agent's draft of it
+            self._change.update(Content.styled(unambiguous(approval.command), "bold"))
+            self._facts.update(_facts(approval, snapshot))
+        elif self._waited:
+            self.settled(_answer_of(self.proposal, snapshot))
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Lead to the question, to the reason of a no, or fold it away."""
+        event.stop()
+        approval = self.proposal.approval
+        assert approval is not None
+        if event.button.has_class("allow"):
+            self.post_message(OpenApproval(approval))
+        elif event.button.has_class("refuse"):
+            self.post_message(self.Refuse(approval))
+        else:
+            self.add_class("-later")
+            self.border_subtitle = Content(line(f"/approve {approval} when you are ready"))
+
+
+def _facts(seen_approval: SeenApproval, approval: StoreSeen) -> Content:
+    risk, colour = RISKS[seen_approval.risk]
+    facts = (
+        ("why", seen_approval.call.why or "nobody said why", ""),
+        ("risk", risk, f"${colour}"),
+        ("undo", seen_approval.undo or "cannot be undone", ""),
+        ("asks", f"{seen_approval.call.by}; {seen_approval.approval.rule}", MUTED),
+        ("left", f"{age(seen_approval.approval.expires, approval.at)}, then it lapses", MUTED),
+        ("digest", seen_approval.digest, MUTED),
+    )
+    lines = [
+        Content.styled(line(f"{name:<7}"), MUTED) + Content.styled(unambiguous(text), style) for name, text, style in facts if text
+    ]
+    return Content("\n").join(lines)
+
+
+def _answer_of(proposal: Proposal, approval: StoreSeen) -> str:
+    """Return who answered, by the audit as far as it is seen."""
+    for row in approval.happened:
+        if row.what == "approval.answered" and row.preview == proposal.preview:
+            return f"{row.outcome or 'answered'} by {row.by}"
+    return "answered, or lapsed"

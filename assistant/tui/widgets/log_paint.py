@@ -13,8 +13,7 @@ from textual.strip import Strip
 
 from assistant.display import line
 from assistant.logs.merged import LinePlace
-from assistant.tui.log_pattern import Highlighter
-from assistant.tui.log_rows import Cited, LogRow
+from assistant.tui.log_rows import Cited, Highlighter, LogRow
 
 RANK_HUES = 6
 NARROW = 44

@@ -16,9 +16,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from assistant.display import line
-from assistant.tui.log_pattern import Highlighter, highlighter
 from assistant.tui.log_reader import LogReader
-from assistant.tui.log_rows import Cited, GoTo, LogRow, LogState, News, RanksCounted, RowsRead, citations
+from assistant.tui.log_rows import Cited, GoTo, Highlighter, LogRow, LogState, News, RanksCounted, RowsRead, citations, highlighter
 from assistant.tui.widgets.log_paint import NARROW, RANK_HUES, LogStrips, Look, over
 
 SHIFT = 8

@@ -1,4 +1,4 @@
-"""The first line: is anything wrong, does anything wait, who answers, how far may Nightshift go."""
+"""The first lines of every screen: the state of cluster and store, who answers, the mode, and a kill switch that is set."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from textual.widgets import Static
 
 from assistant.display import line
 from assistant.records import JobState, NodeState
-from assistant.tui.snapshot import ClusterSeen, StoreSeen
+from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen
 from assistant.tui.visibility import covered
-from assistant.tui.words import clock
+from assistant.tui.words import clock, short
 
 GAP = "  "
 _OUT = (NodeState.DOWN, NodeState.DRAINED, NodeState.DRAINING)
@@ -137,3 +137,31 @@ def _spread(first: Content, right: Content, width: int) -> Content:
     """Put one text to the left and one to the right; the right one goes first where there is no room."""
     gap = width - first.cell_length - right.cell_length - 1
     return first + Content(" " * gap) + right if gap >= 2 else first
+
+
+# A line on top of every screen while the kill switch is set: that nothing is changed, who said so, since when and why.
+
+MOST_CHARACTERS = 300
+
+
+class KillSwitchBanner(Static):
+    """Not there while no kill switch is set."""
+
+    DEFAULT_CSS = """
+    KillSwitchBanner { dock: top; display: none; width: 100%; height: auto; max-height: 2; padding: 0 1;
+        background: $error; color: $background; text-style: bold; }
+    KillSwitchBanner.-set { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__("", markup=False)
+
+    def on_mount(self) -> None:
+        """Follow the kill switch."""
+        self.watch(self.app, "kill_switch", self._show)
+
+    def _show(self, snapshot: KillSwitchSeen | None) -> None:
+        if snapshot is not None:
+            note = f"{snapshot.note} · " if snapshot.note else ""
+            self.update(Content(short(f"■ STOPPED, nothing is changed · {note}{snapshot.path} · /stop --lift", MOST_CHARACTERS)))
+        self.set_class(snapshot is not None, "-set")

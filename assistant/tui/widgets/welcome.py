@@ -9,7 +9,7 @@ from assistant.display import line
 from assistant.records import JobState
 from assistant.tui.snapshot import OUT, ClusterSeen, StoreSeen
 from assistant.tui.visibility import covered
-from assistant.tui.widgets.options import Options
+from assistant.tui.widgets.exchange import Options
 from assistant.tui.widgets.plain import MUTED, link
 
 WHAT = "Nightshift finds out why training jobs fail and brings them back."
