@@ -44,6 +44,63 @@ _SET_UP = re.compile(
 )
 
 
+_NO_GPU = re.compile(
+    r"driver on your system is too old|[Cc]ould not find cuda drivers|GPU will not be used|GPU available: False"
+    r"|failed call to cuInit"
+    r"|No GPU/TPU found, falling back to CPU|[Nn]o CUDA-capable device is detected|CUDA initialization: (?!.*fork)|no NVIDIA driver"
+    r"|[Cc]annot dlopen some GPU libraries|[Ff]alling back to (?:the )?CPU|(?:auto-)?detected: no CUDA"
+)
+ERRORS_BEFORE, SAME = 40, 40
+"""Lines before an exception in which logged errors count, and characters of a message by which another line repeats it."""
+_LOGGED_ERROR = re.compile(r"(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|SEVERE)\b(?!.{0,40}(?:Unable to register|Traceback))")
+_NOT_A_NUMBER = re.compile(
+    r"(?<![\w./-])(?P<name>[A-Za-z][\w./-]{0,40}?)['\"]?\s{0,2}[:=]\s{0,2}['\"]?(?:tensor\()?-?(?:nan|NaN)\b(?!\s{0,2}[:=])"
+)
+
+
+def without_gpu(facts: Facts, before: int) -> Line | None:
+    """Return the first line of the last attempt that says that the program runs without a GPU; None without one.
+
+    Args:
+        facts: Of the case.
+        before: Line up to which is looked.
+    """
+    for line in facts.lines:
+        if line.number >= before:
+            return None
+        if line.number >= facts.progress.leg and len(line.text) < 2 * MOST_OF_LINE and _NO_GPU.search(line.text):
+            return line
+    return None
+
+
+def error_before(cited: Citation, facts: Facts) -> Line | None:
+    """Return the first of the errors that a program logged shortly before an exception, outside of tracebacks; None without one."""
+    first = next((episode.first for episode in facts.episodes if episode.first <= cited.line <= episode.last), cited.line)
+    message = facts.streams.body(cited.text).text.partition(": ")[2][:SAME]
+    for line in facts.between(max(facts.progress.leg, first - ERRORS_BEFORE), first - 1):
+        inside = any(episode.first <= line.number <= episode.last for episode in facts.episodes)
+        if (
+            len(line.text) < 2 * MOST_OF_LINE
+            and _LOGGED_ERROR.search(line.text)
+            and not inside
+            and not (message and message in line.text)
+        ):
+            return line
+    return None
+
+
+def first_nan(facts: Facts, before: int) -> tuple[str, int] | None:
+    """Return the name of the first value of the last attempt that the log prints as NaN, with its line; None without one."""
+    for line in facts.lines:
+        if line.number >= before:
+            return None
+        if line.number >= facts.progress.leg and ("nan" in line.text or "NaN" in line.text):
+            match = _NOT_A_NUMBER.search(line.text[: 4 * MOST_OF_LINE])
+            if match is not None:
+                return match["name"].strip(), line.number
+    return None
+
+
 def gpus_shown(facts: Facts) -> str:
     """Return how many GPUs the last table of nvidia-smi in the log shows, with its first line; empty where it holds none."""
     gpus: set[int] = set()
