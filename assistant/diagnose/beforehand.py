@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from assistant.diagnose.compiling import compiler_account
+from assistant.diagnose.compiling import compiler_account, pip_account
 from assistant.diagnose.decisive import failed_set_up
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import LIBRARY, raised_at
@@ -99,7 +99,7 @@ def look_first(found: Diagnosis, facts: Facts) -> str:
     if found.root_cause and found.reason not in _OF_MACHINES and (words := _set_up(found.root_cause[0], found.reason, facts)):
         return words
     if found.root_cause and found.reason in ("called_process_error", "runtime_error", "import_error"):
-        account = compiler_account(found.root_cause[0], facts)
+        account = pip_account(found.root_cause[0], facts) or compiler_account(found.root_cause[0], facts)
         if account:
             return account
     if not patterns or not found.root_cause or found.root_cause[0].file != "job.log" or facts.combined is not None:
