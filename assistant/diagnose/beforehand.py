@@ -48,6 +48,8 @@ _CONTROL = frozenset(
     {"KeyError", "StopIteration", "AttributeError", "IndexError", "LookupError", "ImportError", "ModuleNotFoundError", "Empty"}
 )
 """Exceptions by which programs look whether something is there; what is raised while they are handled tells more."""
+HANDLER = 20
+"""Lines of source below the line that raised among which its handler stands."""
 SAME = 40
 """Characters of a message by which another one repeats it."""
 _ENVIRONMENT = re.compile(r"/envs/[^/]{1,80}/lib/|/\.?v?env[^/]{0,40}/lib(?:64)?/python")
@@ -90,7 +92,24 @@ def handled_before(found: Diagnosis, facts: Facts) -> str:
     frame = next((frame for frame in reversed(first.frames) if frame.line and not LIBRARY.search(frame.file)), None)
     place = f", raised from {frame.file}:{frame.line}" if frame is not None else ""
     said = f"job.log:{first.line}: {text.rstrip('.')}{place}"
-    return f"Mend the error that came first ({said}); the cited one came while that was handled."
+    if handler_failed(found, facts):
+        return f"Mend the error that came first ({said}); the cited one came while that was handled."
+    return f"Another error came first ({said}), and the cited one while it was handled: mend the first, unless it was expected."
+
+
+def handler_failed(found: Diagnosis, facts: Facts) -> bool:
+    """Tell whether the cited exception came in the handler of the first of its chain: in the same function, a few lines below."""
+    known = raised_at(found.root_cause[0], facts) if found.root_cause else None
+    if known is None:
+        return False
+    own = [
+        [frame for frame in raised.frames if frame.line and not LIBRARY.search(frame.file)]
+        for raised in (known[0].raised[0], known[1])
+    ]
+    if not own[0] or not own[1]:
+        return False
+    last = own[1][-1]
+    return any((f.file, f.function) == (last.file, last.function) and 0 < last.line - f.line <= HANDLER for f in own[0])
 
 
 def look_first(found: Diagnosis, facts: Facts) -> str:

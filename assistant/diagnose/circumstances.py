@@ -158,6 +158,8 @@ def _holders(values: Sequence[str], facts: Facts, before: int) -> list[Setting]:
         if line.number >= before or not any(value in line.text for value in values) or _in_traceback(line.number, facts):
             continue
         for match in pattern.finditer(line.text[:MOST_OF_LINE]):
+            if not match["option"] and not match["value"][0].isdigit():
+                continue  # a word may stand behind any name
             name = (match["option"] or match["name"]).lstrip("-")
             one = Setting(name, match["value"], line.number)
             holders.setdefault(match["value"], {}).setdefault(name.lower().replace("-", "_"), one)

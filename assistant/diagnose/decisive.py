@@ -45,11 +45,11 @@ _SET_UP = re.compile(
 
 
 _NO_GPU = re.compile(
-    r"driver on your system is too old|[Cc]ould not find cuda drivers|GPU will not be used|GPU available: False"
-    r"|failed call to cuInit"
-    r"|No GPU/TPU found, falling back to CPU|[Nn]o CUDA-capable device is detected|CUDA initialization: (?!.*fork)|no NVIDIA driver"
-    r"|[Cc]annot dlopen some GPU libraries|[Ff]alling back to (?:the )?CPU|(?:auto-)?detected: no CUDA"
+    r"driver on your system is too old|GPU available: False|CUDA initialization: (?!.*fork)|auto-detected: no CUDA"
+    r"|Found no NVIDIA driver"
 )
+"""What PyTorch and Lightning say; TensorFlow says the like in programs that only import it."""
+_ON_GPU = re.compile(r"\bcuda:\d|CUDA out of memory|GPU available: True|HIP out of memory")
 ERRORS_BEFORE, SAME = 40, 40
 """Lines before an exception in which logged errors count, and characters of a message by which another line repeats it."""
 _LOGGED_ERROR = re.compile(r"(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|SEVERE)\b(?!.{0,40}(?:Unable to register|Traceback))")
@@ -65,12 +65,10 @@ def without_gpu(facts: Facts, before: int) -> Line | None:
         facts: Of the case.
         before: Line up to which is looked.
     """
-    for line in facts.lines:
-        if line.number >= before:
-            return None
-        if line.number >= facts.progress.leg and len(line.text) < 2 * MOST_OF_LINE and _NO_GPU.search(line.text):
-            return line
-    return None
+    lines = [line for line in facts.lines if facts.progress.leg <= line.number <= before]
+    found = next((line for line in lines if len(line.text) < 2 * MOST_OF_LINE and _NO_GPU.search(line.text)), None)
+    used = found is not None and any(_ON_GPU.search(line.text[:MOST_OF_LINE]) for line in lines if line.number > found.number)
+    return found if found is not None and found.number < before and not used else None
 
 
 def error_before(cited: Citation, facts: Facts) -> Line | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
-from assistant.diagnose.beforehand import ANNOUNCES, handled_before, look_first
+from assistant.diagnose.beforehand import ANNOUNCES, handled_before, handler_failed, look_first
 from assistant.diagnose.circumstances import last_save, settings_named
 from assistant.diagnose.decisive import error_before, filled_fields, first_nan, without_gpu
 from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
@@ -134,7 +134,7 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     deed = "" if words is not None and words.whole else with_checkpoint(deed, facts, program)
     parts = [deed, words.text if words else "", _place(found, facts, words), standing(found, facts, program)]
     first, earlier = handled_before(found, facts), look_first(found, facts)
-    if first and found.reason in _OF_MESSAGES:  # what the handler of an error met is no cause
+    if first and found.reason in _OF_MESSAGES and handler_failed(found, facts):  # what the handler of an error met is no cause
         parts[1], parts[2] = first, _place(found, facts, None)
     else:
         earlier = f"{first} {earlier}".strip()

@@ -81,7 +81,7 @@ _MODULE = re.compile(r"cannot import name '?\w{1,100}'? from (?:partially initia
 _ROWS = re.compile(r"input array from shape \((\d{1,9})((?:,\d{1,9}){0,6},?)\) into shape \((\d{1,9})((?:,\d{1,9}){0,6},?)\)")
 _PAIRS = ((r"^enumerate\(", "a number and an element"), (r"\.items\(\)$", "a key and a value"))
 _MAKES = re.compile(
-    r"(?:torch\.(?:ones|zeros|arange|rand|randn|randint|full|eye|tensor|empty|linspace|Tensor|FloatTensor|LongTensor|from_numpy)"
+    r"(?:torch\.(?:ones|zeros|arange|rand|randn|randint|full|eye|tensor(?!\(-?[\d.]{1,20}\))|empty|linspace|Tensor|FloatTensor|LongTensor|from_numpy)"
     r"\((?:[^()]|\([^()]{0,80}\)){0,120}\))(?!\.(?:to|cuda)\()"
 )
 """Calls that make a tensor on the host where no device is named."""
@@ -191,14 +191,32 @@ def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: F
     return slots
 
 
+def _expected(text: str) -> int:
+    match = re.search(r"\(expected (\d{1,6})", text)
+    return int(match[1]) if match else 0
+
+
+def _names_taken(source: str) -> int:
+    """Return how many names a loop takes at each turn, without those in brackets of their own; 0 for no loop."""
+    match = re.match(r"\s*(?:async )?for (.{1,120}?) in ", source)
+    left = match[1].strip() if match else ""
+    if left.startswith("(") and left.endswith(")") and left.count("(") == 1:
+        left = left[1:-1]
+    while (flat := re.sub(r"\([^()]*\)", "_", left)) != left:
+        left = flat
+    return len([name for name in left.split(",") if name.strip()])
+
+
 def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
     """Return what the line of source decides of sizes: fewer rows than their place, pairs, a tensor made on the host."""
     slots: dict[str, str] = {}
     if (match := _ROWS.search(text)) and match[2] == match[4] and int(match[1]) < int(match[3]):
         slots |= {"rows": match[1], "room": match[3]}
     if _UNPACKED.search(text):
-        slots["pairs"] = next((words for start, words in _PAIRS if re.search(start, subject)), "")
-    if "same device" in text and (made := [call for call in _MAKES.findall(origin.code) if "device" not in call]):
+        pairs = next((words for start, words in _PAIRS if re.search(start, subject)), "")
+        slots["pairs"] = pairs if _names_taken(origin.code) == _expected(text) != 2 else ""
+    moved = any(word in origin.code for word in (".to(", ".cuda(", "device"))
+    if "same device" in text and not moved and (made := _MAKES.findall(origin.code)):
         slots["made"] = made[0]
     if (match := re.search(r"([\w.]{1,120})\(\) takes 0 positional", text)) and "." not in match[1]:
         slots["bare"] = f"{match[1]}()"
