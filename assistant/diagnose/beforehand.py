@@ -8,14 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from assistant.diagnose.compiling import compiler_account
+from assistant.diagnose.compiling import compiler_account, pip_account
 from assistant.diagnose.decisive import failed_set_up
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import raised_at
+from assistant.diagnose.raising import LIBRARY, raised_at
 from assistant.diagnose.tracebacks import QUOTING
+from assistant.diagnose.wording import cut
 from assistant.records import Citation, Diagnosis
 
-SHOWN = 200
+SHOWN, SHOWN_OF_FIRST, LINES_OF_FIRST = 200, 320, 4
 FARTHEST, BEHIND = 5000, 200
 """Lines before the cited one that are looked at; behind it only for what a tool printed."""
 _SET_UP = re.compile(
@@ -47,9 +48,12 @@ _CONTROL = frozenset(
     {"KeyError", "StopIteration", "AttributeError", "IndexError", "LookupError", "ImportError", "ModuleNotFoundError", "Empty"}
 )
 """Exceptions by which programs look whether something is there; what is raised while they are handled tells more."""
+HANDLER = 20
+"""Lines of source below the line that raised among which its handler stands."""
 SAME = 40
 """Characters of a message by which another one repeats it."""
-_OF_MACHINES = frozenset({"ecc_error", "nvlink_error", "node_failure", "cancelled", "preempted", "no_failure"})
+_ENVIRONMENT = re.compile(r"/envs/[^/]{1,80}/lib/|/\.?v?env[^/]{0,40}/lib(?:64)?/python")
+_OF_MACHINES = frozenset({"ecc_error", "nvlink_error", "node_failure", "preempted", "no_failure"})
 """Reasons with which the set-up of the script has nothing to do."""
 _EXPLAINING = {
     "called_process_error": (_COMPILER,),
@@ -83,19 +87,38 @@ def handled_before(found: Diagnosis, facts: Facts) -> str:
     shown = any(other.line == first.line or words[:SAME] in other.text for other in found.root_cause[:1])
     if shown or first.line >= cited.line or first.short in _CONTROL:
         return ""
-    text = facts.streams.body(first.text).text.strip()
-    text = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-    said = f"job.log:{first.line}: {text.rstrip('.')}"
-    return f"It was raised while another error was handled, which came first ({said}): mend that one."
+    more = [line.strip() for _, line in first.more[:LINES_OF_FIRST] if line.strip()]
+    text = cut(" ".join([facts.streams.body(first.text).text.strip(), *more]), SHOWN_OF_FIRST)
+    frame = next((frame for frame in reversed(first.frames) if frame.line and not LIBRARY.search(frame.file)), None)
+    place = f", raised from {frame.file}:{frame.line}" if frame is not None else ""
+    said = f"job.log:{first.line}: {text.rstrip('.')}{place}"
+    if handler_failed(found, facts):
+        return f"Mend the error that came first ({said}); the cited one came while that was handled."
+    return f"Another error came first ({said}), and the cited one while it was handled: mend the first, unless it was expected."
+
+
+def handler_failed(found: Diagnosis, facts: Facts) -> bool:
+    """Tell whether the cited exception came in the handler of the first of its chain: in the same function, a few lines below."""
+    known = raised_at(found.root_cause[0], facts) if found.root_cause else None
+    if known is None:
+        return False
+    own = [
+        [frame for frame in raised.frames if frame.line and not LIBRARY.search(frame.file)]
+        for raised in (known[0].raised[0], known[1])
+    ]
+    if not own[0] or not own[1]:
+        return False
+    last = own[1][-1]
+    return any((f.file, f.function) == (last.file, last.function) and 0 < last.line - f.line <= HANDLER for f in own[0])
 
 
 def look_first(found: Diagnosis, facts: Facts) -> str:
     """Return a sentence about the earliest line of the same attempt that may be why the cited one came; empty without any."""
     patterns = _EXPLAINING.get(found.reason, ())
-    if found.root_cause and found.reason not in _OF_MACHINES and (words := _set_up(found.root_cause[0], facts)):
+    if found.root_cause and found.reason not in _OF_MACHINES and (words := _set_up(found.root_cause[0], found.reason, facts)):
         return words
     if found.root_cause and found.reason in ("called_process_error", "runtime_error", "import_error"):
-        account = compiler_account(found.root_cause[0], facts)
+        account = pip_account(found.root_cause[0], facts) or compiler_account(found.root_cause[0], facts)
         if account:
             return account
     if not patterns or not found.root_cause or found.root_cause[0].file != "job.log" or facts.combined is not None:
@@ -111,13 +134,15 @@ def look_first(found: Diagnosis, facts: Facts) -> str:
     return f"Look first at {where} (job.log:{line[0]}: {text}): it may be why."
 
 
-def _set_up(cited: Citation, facts: Facts) -> str:
+def _set_up(cited: Citation, reason: str, facts: Facts) -> str:
     """Return that the environment had not been set up before a cited line, which a restart would meet again."""
     line = failed_set_up(facts, cited.line) if cited.file == "job.log" else None
-    if line is None:
+    if line is None or (reason != "import_error" and _in_environment(cited, facts)):
         return ""
     text = line.text.strip()
     said = f"job.log:{line.number}: {text if len(text) <= SHOWN else f'{text[:SHOWN]}…'}"
+    if reason == "cancelled":
+        return f"Its script could not set up its environment ({said})."
     conda = "conda" in text or "mamba" in text
     how = (
         ' (source etc/profile.d/conda.sh of the conda installation, or eval "$(conda shell.bash hook)", before conda activate)'
@@ -125,6 +150,12 @@ def _set_up(cited: Citation, facts: Facts) -> str:
         else ""
     )
     return f"Mend first what failed in the script before that ({said}){how}: the program ran without the environment that is meant."
+
+
+def _in_environment(cited: Citation, facts: Facts) -> bool:
+    """Tell whether the traceback of a cited line shows the interpreter of an environment of its own, which was active after all."""
+    known = raised_at(cited, facts)
+    return known is not None and any(_ENVIRONMENT.search(frame.file) for frame in known[1].frames)
 
 
 def _earliest(patterns: Sequence[re.Pattern[str]], cited: Citation, facts: Facts) -> tuple[int, str] | None:

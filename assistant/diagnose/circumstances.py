@@ -7,8 +7,9 @@ arguments); what they have in common is a name, a sign and a value, so only the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
@@ -36,6 +37,7 @@ RATE = re.compile(
     r"(?<![\w-])(?P<name>(?:--)?(?:base_lr|learning[-_]rate|lr))(?:['\"]?\s{0,2}(?:[:=]|\.{3,})\s{0,2}['\"]?|\s)"
     r"(?P<value>(?:\d{1,3}(?:\.\d{0,12})?|\.\d{1,12})(?:[eE]-?\d{1,3})?)(?![\w.])"
 )
+TIME = re.compile(r"#(?:BSUB|SBATCH|PBS|\$) .{0,80}?(?P<name>-W|--time|-t|walltime|h_rt)(?:=| )(?P<value>[\d:-]{1,20})(?![\w.])")
 FOLDER = re.compile(
     r"(?<![\w-])(?P<name>--(?:train|output|save|ckpt|checkpoint|log|exp|run|model)[-_]?(?:dir|path|folder))(?:=|\s)"
     r"(?P<value>[\w./~-]{1,200})"
@@ -49,6 +51,18 @@ _SAVED = re.compile(
     rf"|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d",
     re.IGNORECASE,
 )
+MOST_SETTINGS, MOST_NAMES, MOST_VALUES = 3, 6, 6
+_TYPES = frozenset({"int", "str", "float", "bool", "dict", "list", "tuple", "type", "object", "tensor"})
+_SETTING_NAME = re.compile(r"\b(?:[a-z][a-z0-9]*_[a-z0-9_]{2,60})\b")
+_READ_SETTING = re.compile(
+    r"\b(?:args?|cfg|config|opts?|options|hparams|hps|FLAGS|params|settings|conf)\.(?:\w+\.){0,3}(\w{2,60})(?![\w(.])"
+)
+_MESSAGE_VALUE = re.compile(
+    r"(?<![A-Za-wyz0-9_.:/-])(?<!line )(?<!rrno )(?<!pid )(?<!0x)\d{3,9}(?![\w:/-]|\.\d)|(?<![\w.])0\.\d{1,4}(?![\w.])"
+    r"|['\"`][A-Za-z][\w.-]{3,60}['\"`]"
+)
+"""Settings that a message or a line of source may name, and values by which a setting is known: numbers of three digits and more,
+shares, and words in quotes."""
 _NOT_SAVED = re.compile(
     r"\bnot\b|fail|error|will be|every \d|interval|skip|every n|\bn train|saved? (?:tensor|variable)|load", re.IGNORECASE
 )
@@ -110,6 +124,58 @@ def option_with(facts: Facts, value: str, before: int) -> str:
         if value in line.text and (match := pattern.search(line.text[:MOST_OF_LINE])) and "rror" not in line.text:
             return f"{match['option'] or match['name']} (job.log:{line.number})"
     return ""
+
+
+def settings_named(facts: Facts, message: str, source: str, before: int) -> list[Setting]:
+    """Return the settings printed in the log that a message is about: by their names, by what code reads them, by their values.
+
+    Args:
+        facts: Of the case.
+        message: What was complained of.
+        source: The line of the job's own code that raised it, or nothing.
+        before: Line up to which is looked first; what that line itself prints is none.
+
+    Returns:
+        At most `MOST_SETTINGS`, each name once. A value counts only where one setting alone has it.
+    """
+    names = dict.fromkeys([*_SETTING_NAME.findall(message), *_READ_SETTING.findall(source)])
+    printed = (named_setting(facts, name, before) for name in list(names)[:MOST_NAMES])
+    named = [value for value in printed if value is not None and value.line < before and not _in_traceback(value.line, facts)]
+    values = list(dict.fromkeys(match[0].strip("'\"`") for match in _MESSAGE_VALUE.finditer(message)))[:MOST_VALUES]
+    known = {value.value for value in named}
+    held = _holders([value for value in values if value not in known], facts, before)
+    found = {value.name.lower().replace("-", "_"): value for value in (*held, *named)}
+    return [value for value in sorted(found.values(), key=lambda value: value.line) if value.value not in _TYPES][:MOST_SETTINGS]
+
+
+def _holders(values: Sequence[str], facts: Facts, before: int) -> list[Setting]:
+    """Return for each value the one setting that the log prints with it; none for a value that several settings have."""
+    if not values:
+        return []
+    pattern = _holding_pattern(tuple(values))
+    holders: dict[str, dict[str, Setting]] = {}
+    for line in islice(_start_lines(facts, before - 1), FIRST_LINES):
+        if line.number >= before or not any(value in line.text for value in values) or _in_traceback(line.number, facts):
+            continue
+        for match in pattern.finditer(line.text[:MOST_OF_LINE]):
+            if not match["option"] and not match["value"][0].isdigit():
+                continue  # a word may stand behind any name
+            name = (match["option"] or match["name"]).lstrip("-")
+            one = Setting(name, match["value"], line.number)
+            holders.setdefault(match["value"], {}).setdefault(name.lower().replace("-", "_"), one)
+    return [next(iter(same.values())) for same in holders.values() if len(same) == 1]
+
+
+def _in_traceback(number: int, facts: Facts) -> bool:
+    return any(episode.first <= number <= episode.last for episode in facts.episodes)
+
+
+@lru_cache(maxsize=64)
+def _holding_pattern(values: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(
+        rf"(?<![\w.-])(?:(?P<option>--[A-Za-z][\w.-]{{1,60}})(?:=|\s|['\"],\s{{0,2}})|(?P<name>[A-Za-z][A-Za-z0-9]{{0,40}}[_-]\w[\w-]{{1,40}}){_SIGN})"
+        rf"['\"]?(?P<value>{'|'.join(map(re.escape, values))})(?![\w/-]|\.\d)"
+    )
 
 
 @lru_cache(maxsize=64)

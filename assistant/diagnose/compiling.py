@@ -1,4 +1,4 @@
-"""Say what a compiler's error asks for where its words decide it: the header of a standard name, or a package of headers."""
+"""Say what a failed build asks for: the header of a standard name, a package of headers, what pip quotes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.wording import cut
 from assistant.records import Citation
 
 BEFORE, BEHIND, MOST_OF_LINE, MOST_LINES_NAMED = 5000, 200, 400, 6
@@ -61,6 +62,28 @@ _PACKAGES = (
         "a PyTorch before 1.11, the last with that header, or a version of the extension written for a newer one",
     ),
 )
+
+
+_QUOTED, _QUOTE_ENDS = re.compile(r"\[\d{1,5} lines of output\]"), "[end of output]"
+_PACKAGE_BUILT = re.compile(r"(?:Collecting|Building wheels? for|Running setup\.py \w+ for) ([A-Za-z][\w.-]{0,60})")
+_TELLS = re.compile(r"^\s*(?:[\w.]{1,80}(?:Error|Exception)\b|(?:fatal )?error:|ERROR\b)")
+BEFORE_QUOTE, LONGEST_QUOTE, SHOWN = 40, 400, 200
+
+
+def pip_account(cited: Citation, facts: Facts) -> str:
+    """Return which package pip could not build and the line of the quoted output that tells why; empty where it quotes none."""
+    if cited.file != "job.log" or "subprocess-exited-with-error" not in cited.text:
+        return ""
+    lines = facts.between(cited.line + 1, cited.line + LONGEST_QUOTE)
+    start = next((place for place, line in enumerate(lines[:BEFORE_QUOTE]) if _QUOTED.search(line.text)), None)
+    end = next((place for place, line in enumerate(lines) if _QUOTE_ENDS in line.text), len(lines))
+    quoted = [line for line in lines[start + 1 : end] if line.text.strip()] if start is not None else []
+    if not quoted:
+        return ""
+    telling = next((line for line in reversed(quoted) if _TELLS.match(line.text)), quoted[0])
+    before = reversed(facts.between(max(1, cited.line - BEFORE_QUOTE), cited.line))
+    built = next((match[1] for line in before if (match := _PACKAGE_BUILT.search(line.text[:MOST_OF_LINE]))), "a package")
+    return f"pip could not build {built} (job.log:{telling.number}): {cut(telling.text.strip(), SHOWN).rstrip('.')}."
 
 
 def compiler_account(cited: Citation, facts: Facts) -> str:

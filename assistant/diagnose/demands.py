@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import message_of, raised_at
+from assistant.diagnose.wording import cut
 from assistant.records import Citation
 
 BEHIND, BEFORE = 12, 3
@@ -95,7 +96,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
             r"?[`'\"](?P<have>[^`'\"]{1,80})[`'\"]"
             r".{0,40}?(?:one of|[Cc]hoose from|[Aa]vailable|[Ss]upported|[Vv]alid|[Kk]nown|[Aa]llowed)(?: (?:options|values|"
             r"names|choices|\w+s))?"
-            rf"(?: are)?[:= ]{{1,2}}(?P<want>{_VALUE}){_CLOSE}"
+            rf"(?: are)?[:= ]{{1,2}}(?P<want>[^;\n]{{1,500}}?){_CLOSE}"
         ),
         "Set the {kind} to one of {want}",
     ),
@@ -159,7 +160,8 @@ _NO_REMEDY = re.compile(
     r"TORCHDYNAMO_VERBOSE|debug(?:ging)? (?:info|mode)"
     r"|destroy_process_group|RAY_DEDUP|check the logs|for more (?:information|details)|read more|error reporting|"
     r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
-    r"|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait|You should probably TRAIN",
+    r"|sqrt\(Complex|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait"
+    r"|You should probably TRAIN",
     re.IGNORECASE,
 )
 """Standing words of frameworks that come with any error, or tell how to learn more about it."""
@@ -183,22 +185,31 @@ def demand_of(cited: Citation, facts: Facts) -> str:
             continue
         if _NO_THING.match(groups.get("what") or groups.get("part", "")):
             continue
-        said = words.format(**groups)
         have = groups.get("have", "")
+        groups["want"] = cut(groups.get("want", ""), LONGEST)
+        said = words.format(**groups)
+        near = _nearest(have, match["want"]) if "kind" in groups else ""
         what = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
-        return f"{said}{f' by {what}' if what else ''}{f'; it is {have}' if have else ''}"
+        return f"{said}{f' by {what}' if what else ''}{f'; it is {have}' if have else ''}{f', nearest is {near}' if near else ''}"
     if match := _RELATION.search(text[:600]):
         first, second = (
             f"{match[name]} = {match[number]}" if match[name] else match[number] for name, number in (("a", "x"), ("b", "y"))
         )
         if match["sign"].startswith(">"):
             return f"Bring {first} to at most {second} (shorten or lower what comes in), or raise that limit where it is set"
-        return f"Make the two agree that are compared, {first} and {second}: look where each of them comes from"
+        return f"Make the two agree that are compared, {first} and {second}"
     asked = next((match for match in _REMEDY.finditer(text[:600]) if not _NO_REMEDY.search(match["words"])), None)
     if asked is not None:
         return f"Do what the message asks: {asked['words'].strip()}"
     named = _DATA.search(text[:2000])
     return f"Look at the file that it names, {named[1]}: repair it, replace it or leave it out" if named is not None else ""
+
+
+def _nearest(name: str, choices: str) -> str:
+    """Return the choice of a printed list that a refused name is most like; empty where none is alike."""
+    listed = [choice for choice in _WORD.findall(choices) if choice.lower() not in ("and", "one")]
+    part = [choice for choice in listed if name and (name.lower() in choice.lower() or choice.lower() in name.lower())]
+    return next(iter(part if len(part) == 1 else difflib.get_close_matches(name, listed, 1, SLIP - 0.1)), "")
 
 
 def _pair(groups: Mapping[str, str]) -> str:

@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
-from assistant.diagnose.beforehand import ANNOUNCES, handled_before, look_first
-from assistant.diagnose.circumstances import last_save
-from assistant.diagnose.decisive import filled_fields
+from assistant.diagnose.beforehand import ANNOUNCES, handled_before, handler_failed, look_first
+from assistant.diagnose.circumstances import last_save, settings_named
+from assistant.diagnose.decisive import error_before, filled_fields, first_nan, without_gpu
 from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
 from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.gpu_memory import memory_advice
 from assistant.diagnose.kills import KILLS, kill_account
 from assistant.diagnose.program import Program, program_of
-from assistant.diagnose.raising import LIBRARY, Origin, message_of, origin_of, raised_at, source_of
+from assistant.diagnose.raising import LIBRARY, Origin, caller_of, message_of, origin_of, raised_at, source_of
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
     end_account,
@@ -62,7 +62,8 @@ PREEMPTED_ANEW = (
 )
 LAST_CHECKPOINT = "from the last healthy checkpoint"
 ANEW = "Start it again"
-SHOWN_OF_MESSAGE = 400
+SHOWN_OF_MESSAGE, SHOWN_OF_LINE = 400, 160
+_OF_NUMBERS = re.compile(r"\b[Nn]a[Nn]\b|\binf|non-?finite|invalid values|not a number|AssertionError\W*$")
 _LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
 """Words of errors that show at whatever call comes next."""
 _REFUSED = re.compile(r"(?:unrecognized arguments|Unrecognized options|No such option|unrecognized option):? (.{1,200})")
@@ -79,6 +80,9 @@ _OF_MESSAGES = frozenset(
     "syntax_error zero_division_error".split()
 )
 """Reasons of which the general remedy only says that the message is to be read."""
+_OF_CALLS = _OF_MESSAGES - {"argument_error", "name_error", "syntax_error"}
+_OF_VALUES = frozenset({"type_error", "attribute_error", "assertion_error", "index_error"})
+"""Reasons of which the value that was refused may have come in by a call, and those where a known remedy does not tell of it."""
 _ASKS = frozenset(
     "file_not_found_error permission_error dataset_loading_error model_loading_error os_error import_error output_file_error "
     "s3_storage_error connection_error out_of_memory_error".split()
@@ -90,6 +94,11 @@ _HTTP = frozenset("requests urllib3 httpx httpcore aiohttp botocore boto3 s3fs f
 _NO_PLACE = frozenset(
     {"cancelled", "time_limit", "preempted", "no_failure", "unknown", "killed", "hang", "loss_spike", "dataloader_killed"}
 )
+
+
+REPEATED = 0.75
+"""Share of the words of a message from which on a demand that has them makes the message a repetition."""
+_LONG_WORDS = re.compile(r"[\w.-]{3,}")
 
 
 class _Words(NamedTuple):
@@ -111,7 +120,7 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     if found.reason == "no_failure":
         return replace(found, advice=f"{end_account(found, facts)} {found.advice}".strip())
     if found.reason == "unknown" and facts.lines and facts.case.job is None:
-        return replace(found, advice=f"{last_words(found, facts)} {found.advice}".strip())
+        return replace(found, advice=f"{deed} {last_words(found, facts)}".strip())
     if found.reason == "loss_spike" and (early := _diverged_early(found, facts)) is not None:
         return early
     quoted = next(_quoted(found, facts, entries, program), None) if found.reason == "hang" else None
@@ -124,14 +133,47 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
     deed = "" if words is not None and words.whole else with_checkpoint(deed, facts, program)
     parts = [deed, words.text if words else "", _place(found, facts, words), standing(found, facts, program)]
-    earlier = " ".join(words for words in (handled_before(found, facts), look_first(found, facts)) if words)
+    first, earlier = handled_before(found, facts), look_first(found, facts)
+    if first and found.reason in _OF_MESSAGES and handler_failed(found, facts):  # what the handler of an error met is no cause
+        parts[1], parts[2] = first, _place(found, facts, None)
+    else:
+        earlier = f"{first} {earlier}".strip()
     if not any(parts[1:3]) and not _said_already(found, earlier, parts[3]):
         parts[1] = _remedy(found, facts, reason)
     if (found.reason == "hang" or (found.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
-    return replace(
-        found, advice=" ".join(_once([*parts, earlier, _printed(found, [*parts, earlier], facts, understood=words is not None)]))
-    )
+    parts += [earlier, _printed(found, [*parts, earlier], facts, understood=words is not None)]
+    return replace(found, advice=" ".join(_once([*parts, _beside(found, " ".join(parts), facts, understood=words is not None)])))
+
+
+def _beside(found: Diagnosis, said: str, facts: Facts, *, understood: bool) -> str:
+    """Return what stands elsewhere in the log and bears upon what has to change: settings, a first NaN, a run without a GPU."""
+    cited = found.root_cause[0] if found.root_cause else None
+    if cited is None or cited.file != "job.log" or found.action is not Action.FIX_AND_RESUBMIT or facts.combined is not None:
+        return ""
+    sentences: list[str] = []
+    if found.reason in _OF_MESSAGES | _ASKS:
+        origin = origin_of(cited, facts)
+        source = origin.code if origin is not None and origin.own else ""
+        printed = settings_named(facts, " ".join(message_of(cited, facts)[:MESSAGE_LINES]), source, cited.line)
+        handed = found.reason in (_OF_VALUES if understood else _OF_CALLS)
+        place, call = caller_of(cited, facts) if handed else ("", "")
+        if place and f"{place} " not in f"{said} " and f"{place}," not in said:
+            sentences.append(f"It was called at {place}, `{call}`.")
+        if not understood and (origin is None or not origin.own) and (line := error_before(cited, facts)) is not None:
+            words = cut(facts.streams.body(line.text).text.strip(), SHOWN_OF_LINE).rstrip(".")
+            sentences.append(f"Before it the log tells of an error (job.log:{line.number}: {words}).")
+        new = [value for value in printed if f"(job.log:{value.line})" not in said]
+        if new:
+            sentences.append(f"The log prints {', '.join(map(str, new))}.")
+        lost = first_nan(facts, cited.line) if _OF_NUMBERS.search(cited.text) else None
+        if lost is not None:
+            sentences.append(f"The first value that is no number is {lost[0]} (job.log:{lost[1]}).")
+    line = without_gpu(facts, cited.line)
+    if line is not None and f"job.log:{line.number}" not in said:
+        text = cut(facts.streams.body(line.text).text.strip(), SHOWN_OF_LINE).rstrip(".")
+        sentences.append(f"It ran without a GPU (job.log:{line.number}: {text}).")
+    return " ".join(sentences)
 
 
 def _said_already(found: Diagnosis, earlier: str, reached: str) -> bool:
@@ -143,7 +185,7 @@ def _said_already(found: Diagnosis, earlier: str, reached: str) -> bool:
 def _diverged_early(found: Diagnosis, facts: Facts) -> Diagnosis | None:
     """Return the diagnosis of a loss that never was a number, or never fell; None for any other."""
     if _never_finite(facts):
-        return replace(found, advice=NEVER_FINITE)
+        return replace(found, advice=_never_finite_account(facts))
     spike = spike_of(facts)
     levels = never_learned(facts, spike) if spike is not None else None
     if levels is None:
@@ -187,7 +229,8 @@ def _by_reason(found: Diagnosis, facts: Facts, program: Program) -> _Words | Non
     for cited in found.root_cause[:2] if found.reason in _OF_KEYS else ():
         origin = origin_of(cited, facts)
         text = text or keys_account(message_of(cited, facts), origin.place if origin is not None else "")
-    return _Words(text) if text else None
+    early = found.reason == "dataloader_killed" and program.trains and not program.steps
+    return _Words(text, wall=early) if text else None
 
 
 def _remedy(found: Diagnosis, facts: Facts, reason: Reason) -> str:
@@ -281,10 +324,15 @@ def _never_finite(facts: Facts) -> bool:
     return lost and not any(math.isfinite(value) and value for value in logged)
 
 
+def _never_finite_account(facts: Facts) -> str:
+    lost = first_nan(facts, facts.lines_total + 1)
+    return f"{NEVER_FINITE} The first value that is none is {lost[0]} (job.log:{lost[1]})." if lost is not None else NEVER_FINITE
+
+
 def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
     if found.reason == "cuda_error" and not found.nodes and found.root_cause:
-        return _noticed_at(found.root_cause[0], facts)
+        return _noticed_at(found.root_cause[0], words, facts)
     if found.reason in _OF_SERVICES and found.root_cause:
         return _asked_at(found, facts, words)
     if found.category is Category.INFRASTRUCTURE or found.reason in _NO_PLACE or not found.root_cause:
@@ -297,14 +345,15 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
         return "" if origin.place in words.text or not origin.own else f"{_raised_from(origin)}."
     demand = demand_of(cited, facts)
     message = cut(_without(demand, " ".join(message_of(cited, facts)[:MESSAGE_LINES])), SHOWN_OF_MESSAGE).rstrip(".?! ")
+    said = f": {message}" if message else ""
     asked = f"{demand.rstrip('.?! ')}. " if demand else ""
     if origin.own and (match := _ASSERTS.match(origin.code)):
-        return f"{asked}`{match[1]}` has to hold at {_place_of(origin)} and does not: {message}."
+        return f"{asked}`{match[1]}` has to hold at {_place_of(origin)} and does not{said}."
     if origin.own and origin.code.startswith(("raise ", "assert ")):
         return f"{asked}{_own_check(origin, message, cited, facts)}"
     if origin.own and origin.library and origin.code:
-        return f"{asked}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses: {message}."
-    return f"{asked}{_raised_from(origin)}: {message}."
+        return f"{asked}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses{said}."
+    return f"{asked}{_raised_from(origin)}{said}."
 
 
 def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> str:
@@ -317,8 +366,9 @@ def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> s
     caller = own[-2] if len(own) > 1 else None
     called = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
     source = source_of(caller, facts) if caller is not None else ""
-    said = f"The program's own check at {_place_of(origin)} refuses it: {message}{f' ({values})' if values else ''}"
-    return f"{said}{called}{f', `{source}`' if source else ''}. The condition that raises stands in the lines above that one."
+    told = f": {message}" if message else ""
+    said = f"The program's own check at {_place_of(origin)} refuses it{told}{f' ({values})' if values else ''}"
+    return f"{said}{called}{f', `{source}`' if source else ''}."
 
 
 def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
@@ -331,7 +381,11 @@ def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
 
 
 def _without(demand: str, message: str) -> str:
-    """Return a message without the words that were quoted of it as its demand."""
+    """Return a message without the words that were quoted of it as its demand; empty where the demand has nearly all of them."""
+    told = {word.lower() for word in _LONG_WORDS.findall(demand)}
+    words = [word.lower() for word in _LONG_WORDS.findall(message)]
+    if told and sum(word in told for word in words) >= REPEATED * len(words):
+        return ""
     asked = demand.partition("Do what the message asks: ")[2]
     return message.replace(asked, "").rstrip(" ,;.") if asked else message
 
@@ -340,10 +394,10 @@ def _place_of(origin: Origin) -> str:
     return origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
 
 
-def _noticed_at(cited: Citation, facts: Facts) -> str:
+def _noticed_at(cited: Citation, words: _Words | None, facts: Facts) -> str:
     """Return the job's own call at which a device error showed: the kernel that made it is that call's, or of one before."""
     origin = origin_of(cited, facts)
-    if origin is None or not origin.own:
+    if origin is None or not origin.own or (words is not None and origin.place in words.text):
         return ""
     where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
     return f"It showed at {where}; the call that made it is this one or one before."

@@ -12,19 +12,20 @@ from typing import NamedTuple
 from assistant.diagnose.expressions import marked
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.tracebacks import Episode, Frame, Raised
+from assistant.logs.lines import Line
 from assistant.records import Citation
 
 MOST_OF_SOURCE = 160
 LOGGED_BEFORE = 160
 """Lines before a cited one among which a logged traceback is looked for."""
-_PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([A-Za-z_]\w*)")
+_PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([A-Za-z_]\w*)|[/\\]\.julia[/\\](?:packages|dev)[/\\]([A-Za-z_]\w*)")
 LIBRARY = re.compile(
-    r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python)?3?|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio)/"
+    r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\]lib(?:32|64)?[/\\]python\d|[/\\]Lib[/\\]|\\lib\\|^/usr/(?:local/)?lib(?:64)?/|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio)/"
     r"|/(?:torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|pytorch_lightning)/\w[\w/]*\.py$"
     r"|/ray/(?:_private|train|tune|actor|rllib|data|util)\b|^/(?:opt/[\w.-]+|usr)/bin/"
-    r"|/(?:envs?|\.?venvs?)/(?:[\w.-]+/)?bin/[\w.-]+$"
+    r"|/(?:envs?|\.?venvs?)/(?:[\w.-]+/)?bin/[\w.-]+$|[/\\]\.julia[/\\]packages[/\\]"
 )
-_WORKPLACE = re.compile(r"/(torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|ray)/\w[\w/]*\.py$")
+_WORKPLACE = re.compile(r"()/(torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|ray)/\w[\w/]*\.py$")
 _STANDARD = re.compile(r"[/\\][Ll]ib(?:64)?[/\\](?:python3?[\d.]*[/\\])?([a-z_]\w*)")
 FORWARDS = frozenset(
     {"_call_impl", "_wrapped_call_impl", "__call__", "wrapper", "wrapped_func", "inner", "decorate_context", "_fn"}
@@ -34,6 +35,13 @@ MESSAGE_LINES = 4
 _GOES_ON = re.compile(r"(?:Original error|Caused by|Cause|Reason|Details?|Inner (?:error|exception)|Value error)\b", re.IGNORECASE)
 """How a second line begins that says what the first one only announces."""
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:, in (\S+))?')
+_CELL_FRAME = re.compile(r"File (\S{1,300}?):(\d{1,9}), in ([\w.<>]{1,120})")
+_ARROW = re.compile(r"-+> ?\d{1,9} (.*)")
+_MAIN = re.compile(r"(?:return |raise |sys\.exit\(|exit\()?\w*main\w*\(|(?:fire\.)?Fire\(|app\.run\(|cli\(")
+_SAID = re.compile(r"[A-Za-z_][\w.]{0,80}(?:Error|Exception): ")
+_JULIA_CALL = re.compile(r"\s*\[\d{1,3}\] ([\w.!#]{1,80})")
+_JULIA_PLACE = re.compile(r"\s+@ (?:[\w.]{1,80} )?((?:\.{0,2}|~|[A-Za-z]:)[/\\][^\s:]{1,300}):(\d{1,9})(?:\s|$)")
+"""How IPython and Julia print frames."""
 _DIGITS = re.compile(r"\d")
 _CLASS = re.compile(r"(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure)\b")
 
@@ -96,6 +104,34 @@ def origin_of(cited: Citation, facts: Facts) -> Origin | None:
     )
 
 
+def caller_of(cited: Citation, facts: Facts) -> tuple[str, str]:
+    """Return where the job's own code called the function in which a line was raised, and that line; two empty texts without it.
+
+    A function that another process ran is called where the outer traceback of the chain ends.
+    """
+    known = raised_at(cited, facts)
+    chains = (
+        [_frames(cited, facts)] if known is None else [known[1].frames, *(raised.frames for raised in reversed(known[0].raised))]
+    )
+    own = [[frame for frame in frames if frame.line and not LIBRARY.search(frame.file)] for frames in chains]
+    if not own[0] or own[0][-1].function == "<module>":
+        return "", ""
+    inner = own[0][-1]
+    outer = own[0][-2] if len(own[0]) > 1 else next((frames[-1] for frames in own[1:] if frames and frames[-1] != inner), None)
+    source = source_of(outer, facts) if outer is not None else ""
+    name = "" if inner.function in (*FORWARDS, "forward", "__init__", "__getitem__") else re.escape(inner.function)
+    handed = re.search(rf"\b{name}(?:\(\s*[^)\s]|\s*,)" if name else r"\(\s*[^)\s]", source)
+    if (
+        outer is None
+        or handed is None
+        or _MAIN.match(source)
+        or "*args" in source
+        or (outer.file, outer.line) == (inner.file, inner.line)
+    ):
+        return "", ""
+    return f"{outer.file}:{outer.line}", source
+
+
 def _called(frames: Sequence[Frame]) -> Sequence[Frame]:
     """Return the frames without those at the end that only forward a call, such as `__call__` of a module."""
     last = len(frames)
@@ -117,7 +153,7 @@ def _chained_frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
 def package_of(file: str) -> str:
     """Return the package that a file of a library belongs to; empty for the job's own code."""
     if match := _PACKAGE.search(file) or _WORKPLACE.search(file):
-        return match[1]
+        return match[1] or match[2]
     if not LIBRARY.search(file):
         return ""
     match = _STANDARD.search(file)
@@ -142,16 +178,57 @@ def message_of(cited: Citation, facts: Facts) -> list[str]:
     behind = [facts.streams.body(line.text) for line in facts.between(cited.line + 1, cited.line + MESSAGE_LINES)]
     own = [body.text.strip() for body in behind if body.stream == stream]
     if lines[0].endswith(":") or (own and _GOES_ON.match(own[0])):
-        end = next((place for place, text in enumerate(own) if not text), len(own))
+        end = next((place for place, text in enumerate(own) if not text or text == "Stacktrace:"), len(own))
         return [*lines, *own[:end]]
     return lines
 
 
 def _frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
     known = raised_at(cited, facts)
-    if known is not None:
+    if known is not None and known[1].frames:
         return known[1].frames
-    return _logged_frames(cited, facts) if cited.file == "job.log" else ()
+    if cited.file != "job.log":
+        return ()
+    return _logged_frames(cited, facts) or _cell_frames(cited, facts) or _julia_frames(cited, facts)
+
+
+def _cell_frames(cited: Citation, facts: Facts) -> list[Frame]:
+    """Return the frames of a cited exception as IPython prints them; where they are all a library's, of the one that it caused."""
+    above = facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)
+    start = next((place for place in range(len(above) - 1, -1, -1) if "Traceback (most recent" in above[place].text), None)
+    frames = _cells(above[start:]) if start is not None else []
+    if frames and _own(frames) is None:
+        behind = facts.between(cited.line + 1, cited.line + LOGGED_BEFORE)
+        return _cells(behind[: next((place for place, line in enumerate(behind) if _SAID.match(line.text)), len(behind))]) or frames
+    return frames
+
+
+def _cells(lines: Sequence[Line]) -> list[Frame]:
+    frames: list[Frame] = []
+    header: re.Match[str] | None = None
+    for line in lines:
+        if match := _CELL_FRAME.match(line.text):
+            header = match
+        elif header is not None and _ARROW.match(line.text):
+            frames.append(Frame(header[1], header[3], int(header[2]), line.number - 1))
+            header = None
+    return frames
+
+
+def _julia_frames(cited: Citation, facts: Facts) -> list[Frame]:
+    """Return the frames behind a cited line as Julia prints them, without those of its own base."""
+    frames: list[Frame] = []
+    function = ""
+    for line in facts.between(cited.line + 1, cited.line + LOGGED_BEFORE):
+        if match := _JULIA_CALL.match(line.text):
+            function = match[1]
+        elif function and (match := _JULIA_PLACE.match(line.text)):
+            if not match[1].startswith("./"):
+                frames.append(Frame(match[1], function, int(match[2]), 0))
+            function = ""
+        elif frames and not line.text[:1].isspace():
+            break
+    return frames[::-1]
 
 
 def _logged_frames(cited: Citation, facts: Facts) -> list[Frame]:
@@ -196,6 +273,8 @@ def _source(frame: Frame, facts: Facts) -> tuple[str, str]:
     named, behind = facts.line(frame.at), facts.line(frame.at + 1)
     if named is None or behind is None:
         return "", ""
+    if arrow := _ARROW.match(behind.text):
+        return _shortened(arrow[1].strip()), ""
     prefix = named.text[: max(named.text.find('File "'), 0)].rstrip()
     text = behind.text[len(prefix) :]
     alike = _DIGITS.sub("0", behind.text[: len(prefix)]) == _DIGITS.sub("0", prefix)
@@ -203,5 +282,8 @@ def _source(frame: Frame, facts: Facts) -> tuple[str, str]:
         return "", ""
     below = facts.line(frame.at + 2)
     part = marked(text, below.text[len(prefix) :]) if below is not None else ""
-    source = text.strip()
-    return source if len(source) <= MOST_OF_SOURCE else f"{source[:MOST_OF_SOURCE]}…", part
+    return _shortened(text.strip()), part
+
+
+def _shortened(source: str) -> str:
+    return source if len(source) <= MOST_OF_SOURCE else f"{source[:MOST_OF_SOURCE]}…"

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from assistant.content.reading import package_for, successor_of
 from assistant.diagnose.batch_system import batch_system, record_command
-from assistant.diagnose.circumstances import PORT, WORKERS, named_setting, option_with, setting, version_of
+from assistant.diagnose.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.decisive import (
     empty_list,
     gpus_shown,
@@ -49,7 +49,9 @@ _WRITES = re.compile(
     r"open\(.*,\s*(?:mode\s*=\s*)?['\"][wax]\+?b?\+?['\"]|\.save\(|\bsave\w*\(|to_(?:csv|json|parquet|pickle|excel)\(|savefig\(|\.dump\(|makedirs\(|mkdir\("
     r"|imwrite\(|File\(.*['\"][wa]-?['\"]|SummaryWriter\(|FileHandler\(|\.write\w*\(|savetxt\(|torch\.save"
 )
-_MISSING = re.compile(r"(?:No such file or directory: |name = )['\"]([^'\"]{1,300})['\"]")
+_MISSING = re.compile(
+    r"(?:No such file or directory: |name = )['\"]([^'\"]{1,300})['\"]|\b[Nn]ot found: {1,4}([^\s;]{1,300}); No such file"
+)
 _CREATES = re.compile(r"create file|o_flags = \w*[1-9a-f]42|flags = 1[3-9]", re.IGNORECASE)
 _HOME = re.compile(r"^(/(?:home|Users|users|root|u)/[^/]{1,60}/|[A-Z]:[\\/])")
 _TEMPORARY = re.compile(r"No space left on device.{0,20}?['\"](/(?:var/)?tmp)/")
@@ -76,6 +78,18 @@ _UNPACKING = re.compile(r"\*\*([A-Za-z_][\w.]{0,80})")
 _ARGUMENTS = re.compile(r"sys\.argv\[[^\]]{1,20}\]")
 _EVALUATED = re.compile(r"\beval\([^()]{1,80}\)")
 _MODULE = re.compile(r"cannot import name '?\w{1,100}'? from (?:partially initialized module )?'?(\w{1,100})")
+_ROWS = re.compile(r"input array from shape \((\d{1,9})((?:,\d{1,9}){0,6},?)\) into shape \((\d{1,9})((?:,\d{1,9}){0,6},?)\)")
+_PAIRS = ((r"^enumerate\(", "a number and an element"), (r"\.items\(\)$", "a key and a value"))
+_MAKES = re.compile(
+    r"(?:torch\.(?:ones|zeros|arange|rand|randn|randint|full|eye|tensor(?!\(-?[\d.]{1,20}\))|empty|linspace|Tensor|FloatTensor|LongTensor|from_numpy)"
+    r"\((?:[^()]|\([^()]{0,80}\)){0,120}\))(?!\.(?:to|cuda)\()"
+)
+"""Calls that make a tensor on the host where no device is named."""
+_SHARDED = re.compile(
+    r"\b(?:FSDP|FullyShardedDataParallel|fully_shard)\b|ZeRO-3|zero3|zero_stage['\"]?[:= ]+3\b|stage3", re.IGNORECASE
+)
+_LAUNCHER_SETS = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT GROUP_RANK".split())
+_WARNED = re.compile(r"longer than the specified maximum|exceed the model's predefined maximum length")
 _DIVISOR = re.compile(r"(?<!/)//?=?\s*([A-Za-z_][\w.]{0,60}(?:\([^()]{0,60}\)|\[[^\[\]]{0,60}\])?)[^/]*$")
 _PARSED = re.compile(r"(?:Syntax|Indentation|Tab)Error")
 _ALIASES = {
@@ -103,8 +117,7 @@ _OWN_NAMES = frozenset(
     "losses layers engine options dataloader dataloaders dataset test tests metrics args settings constants loss".split()
 )
 """Names that people give to folders and files of their own code."""
-MOST_OF_VALUE = 160
-MOST_NAMES = 4
+MOST_OF_VALUE, MOST_OF_LINE = 160, 400
 _OF_MEMORY = re.compile(r"[Oo]om|OOM|OUT_OF_MEMORY|[Mm]emory")
 _OF_GPUS = re.compile(r"invalid device ordinal|CUDA GPUs are available|no CUDA-capable device|Invalid device id|device_id")
 _OPENED = re.compile(r"can't open file '([^']{1,300})'")
@@ -116,7 +129,6 @@ _WORDS = {ProgramKind.TRAINING: "training", ProgramKind.SERVING: "server", Progr
 """By kind of program: the slot that only it fills, and what it is called."""
 _NO_TERMINAL = re.compile(r"EOFError|Bad file descriptor|Inappropriate ioctl|not a TTY|StdinNotImplementedError|BdbQuit|no-tty")
 _ASKS = re.compile(r"\b(?:raw_)?input\(|getpass\(|\bpdb\b|breakpoint\(|set_trace\(|embed\(|click\.(?:confirm|prompt)\(")
-_SETTING_NAME = re.compile(r"\b(?:[a-z][a-z0-9]*_[a-z0-9_]{2,60})\b")
 _REQUIRED = re.compile(r"[Rr]equires?:? [`'\"]?([A-Za-z][\w-]{1,40})[`'\"]?(?![\w-]*[(\[])")
 
 
@@ -127,7 +139,7 @@ def slots_of(
     text = " ".join(message_of(cited, facts)[:4])
     slots = {**_of_names(text, origin.code if origin is not None else ""), **_of_files(text, origin, cited, facts)}
     slots |= _of_asserts(cited, facts)
-    slots |= _of_settings(text, cited, facts)
+    slots |= _of_settings(text, origin, cited, facts)
     if match := _TEMPORARY.search(text):
         slots["temporary"] = match[1]
     if origin is not None:
@@ -166,6 +178,8 @@ def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: F
         slots["text_setting"] = text_setting(origin, cited, facts)
     if origin is not None and "index out of range" in text:
         slots["emptied"] = empty_list(origin)
+    if "1-D tensor" in text or "must be 2-D" in text:
+        slots["sharded"] = next((m[0] for line in facts.lines if (m := _SHARDED.search(line.text[:MOST_OF_LINE]))), "")
     if "not found" in text:
         slots["lost"] = lost_options(cited, facts)
     if (match := _OPENED.search(text)) and (folders := outer_folder(match[1]))[0]:
@@ -177,6 +191,38 @@ def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: F
     return slots
 
 
+def _expected(text: str) -> int:
+    match = re.search(r"\(expected (\d{1,6})", text)
+    return int(match[1]) if match else 0
+
+
+def _names_taken(source: str) -> int:
+    """Return how many names a loop takes at each turn, without those in brackets of their own; 0 for no loop."""
+    match = re.match(r"\s*(?:async )?for (.{1,120}?) in ", source)
+    left = match[1].strip() if match else ""
+    if left.startswith("(") and left.endswith(")") and left.count("(") == 1:
+        left = left[1:-1]
+    while (flat := re.sub(r"\([^()]*\)", "_", left)) != left:
+        left = flat
+    return len([name for name in left.split(",") if name.strip()])
+
+
+def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
+    """Return what the line of source decides of sizes: fewer rows than their place, pairs, a tensor made on the host."""
+    slots: dict[str, str] = {}
+    if (match := _ROWS.search(text)) and match[2] == match[4] and int(match[1]) < int(match[3]):
+        slots |= {"rows": match[1], "room": match[3]}
+    if _UNPACKED.search(text):
+        pairs = next((words for start, words in _PAIRS if re.search(start, subject)), "")
+        slots["pairs"] = pairs if _names_taken(origin.code) == _expected(text) != 2 else ""
+    moved = any(word in origin.code for word in (".to(", ".cuda(", "device"))
+    if "same device" in text and not moved and (made := _MAKES.findall(origin.code)):
+        slots["made"] = made[0]
+    if (match := re.search(r"([\w.]{1,120})\(\) takes 0 positional", text)) and "." not in match[1]:
+        slots["bare"] = f"{match[1]}()"
+    return slots
+
+
 def _of_origin(text: str, origin: Origin) -> dict[str, str]:
     where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
     slots = {"place": where, "code": origin.code if origin.own else ""}
@@ -184,6 +230,7 @@ def _of_origin(text: str, origin: Origin) -> dict[str, str]:
     named = subject_named_in(text, origin.code)
     source = origin.code if named or not (origin.library and origin.own) else ""
     slots |= {"subject": named or subject_of(text, source, origin.part), "call": _call(text, origin)}
+    slots |= _of_shapes(text, origin, slots["subject"])
     if origin.own:
         slots["own"] = where
     if origin.library and origin.deepest_line:
@@ -202,6 +249,8 @@ def _of_origin(text: str, origin: Origin) -> dict[str, str]:
     slots |= _of_questions(text, origin)
     if "environ" in slots["subject"]:
         slots["environment"] = slots["subject"]
+        if (match := _KEY.search(text)) and match[1] in _LAUNCHER_SETS:
+            slots["launched"] = match[1]
     if "by zero" in text and (match := _DIVISOR.search(source)):
         slots["divisor"] = match[1]
     if match := _COMPARED.match(source):
@@ -223,12 +272,9 @@ def _of_questions(text: str, origin: Origin) -> dict[str, str]:
     return {"asker": origin.library} if _ASKS.search(origin.deepest) or "no-tty" in text else {}
 
 
-def _of_settings(text: str, cited: Citation, facts: Facts) -> dict[str, str]:
+def _of_settings(text: str, origin: Origin | None, cited: Citation, facts: Facts) -> dict[str, str]:
     """Return what the log prints of the settings and packages that a message names, and of ports and workers."""
-    names = list(dict.fromkeys(_SETTING_NAME.findall(text)))[:MOST_NAMES]
-    printed = [
-        value for name in names if (value := named_setting(facts, name, cited.line)) is not None and value.line != cited.line
-    ]
+    printed = settings_named(facts, text, origin.code if origin is not None and origin.own else "", cited.line)
     slots = {"printed": "; ".join(str(value) for value in printed)} if printed else {}
     if "ddress already in use" in text and (port := setting(facts, PORT, cited.line)) is not None:
         slots["port_setting"] = str(port)
@@ -304,7 +350,9 @@ def _of_names(text: str, source: str) -> dict[str, str]:
         names.append(match[1] or match[2])
         if match[2] and (package := package_for(match[2])):
             slots["package"] = package
-        if match[2] and "._" in match[2]:
+        if match[2] and match[2].startswith("numpy._core"):
+            slots["newer_numpy"] = match[2]
+        elif match[2] and "._" in match[2]:
             slots["compiled"] = match[2].partition(".")[0]
     for name in names:
         if rename := successor_of(name, f"{text} {source}"):
@@ -323,7 +371,7 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
     match = _MISSING.search(text)
     if match is None:
         return {}
-    path = match[1]
+    path = match[1] or match[2]
     slots = {"path": path}
     folder = str(PurePosixPath(path).parent) if "/" in path else ""
     source = f"{origin.code} {origin.deepest}" if origin is not None else ""
@@ -360,17 +408,25 @@ def _of_module(text: str, origin: Origin) -> dict[str, str]:
 
 
 def _of_asserts(cited: Citation, facts: Facts) -> Mapping[str, str]:
-    """Return the first check that failed on a device, which a later error tells of without saying which."""
-    if "Assertion `" in cited.text and (match := _ASSERTION.search(cited.text)):
-        return {"assertion": match[1], "asserted": f"{cited.file}:{cited.line}", "refused": _refused(cited.text)}
-    if "device-side assert" not in cited.text:
+    """Return the first check that failed on a device, of which a later error does not say which, and a warning before it."""
+    place, text = (cited.line, cited.text) if "Assertion `" in cited.text else (0, "")
+    if not place and "device-side assert" not in cited.text:
         return {}
+    warned = ""
     for line in facts.lines:
-        if line.number >= cited.line:
+        if line.number >= (place or cited.line):
             break
-        if "Assertion `" in line.text and line.number >= facts.progress.leg and (match := _ASSERTION.search(line.text)):
-            return {"assertion": match[1], "asserted": f"job.log:{line.number}", "refused": _refused(line.text)}
-    return {}
+        if line.number < facts.progress.leg:
+            continue
+        if _WARNED.search(line.text):
+            warned = f"{cited.file}:{line.number}: {cut(line.text.strip(), MOST_OF_VALUE)}"
+        if not place and "Assertion `" in line.text:
+            place, text = line.number, line.text
+            break
+    match = _ASSERTION.search(text)
+    if match is None:
+        return {}
+    return {"assertion": match[1], "asserted": f"{cited.file}:{place}", "refused": _refused(text), "warned": warned}
 
 
 def _refused(text: str) -> str:

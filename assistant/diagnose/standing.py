@@ -9,23 +9,29 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from assistant.diagnose.batch_system import batch_system, record_command
-from assistant.diagnose.circumstances import RATE, SAVING, WORLD, Bar, last_bar, last_save, setting
+from assistant.diagnose.circumstances import RATE, SAVING, TIME, WORLD, Bar, Setting, last_bar, last_save, setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.wording import cut
+from assistant.logs.lines import Line
 from assistant.records import Diagnosis, MetricPoint
 
 _CGROUP = re.compile(r"slurm(?:step)?d: error: .{0,160}(?:cgroup|\(null\)/)")
 STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
-SHOWN_OF_SAVE = 240
+SHOWN_OF_SAVE, SHOWN_OF_END = 240, 120
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _RANK = re.compile(r"\[Rank (\d{1,6})\]|\[rank(\d{1,6})\]")
 _TIMEOUT = re.compile(r"Timeout\(ms\)=(\d{1,12})")
 MOST_BEFORE, MOST_OF_LINE = 2000, 400
 """Lines before a stop, and characters of each, in which words of failure are looked for."""
-MOST_FRAMES = 60
+MOST_FRAMES, MOST_TORN, MOST_APART = 60, 200, 40
+_OVER = re.compile(r"\b(?:finish|complet|done\b|ended|success|train_runtime|best |saved|shut)", re.IGNORECASE)
+_FRAMED = re.compile(r'File "([^"]{1,300})", line (\d{1,9})')
+_STATUS = re.compile(
+    r"non-zero exit (?:status|code) [1-9]\d{0,2}\b|\b[Ee]xit(?:ed)?(?: with)?(?: exit)? (?:status|code):? [1-9]\d{0,2}\b"
+)
 _PYSPY = re.compile(r"\s+(?P<function>[\w.<>]{1,120}) \((?P<file>[^():]{1,300}):(?P<line>\d{1,9})\)")
 _DUMPED = re.compile(r'\s+File "(?P<file>[^"]{1,300})", line (?P<line>\d{1,9}) in (?P<function>\S{1,120})')
 """Frames as py-spy prints them, and as faulthandler does: the innermost first."""
@@ -80,7 +86,7 @@ def end_account(found: Diagnosis, facts: Facts) -> str:
     outcome, cited = outcome_of(facts), found.root_cause[0]
     ended = outcome.how is How.FINISHED and (outcome.recorded or outcome.concluded)
     if ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED:
-        return f"It is over and came to its end ({cited.file}:{cited.line})."
+        return f"It is over and came to its end ({cited.file}:{cited.line}{_words_of_end(cited.text, facts)})."
     bar, last = last_bar(facts), facts.lines[-1].number
     if outcome.counted and bar is None:
         counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
@@ -95,14 +101,19 @@ def end_account(found: Diagnosis, facts: Facts) -> str:
     return f"Nothing is wrong up to the last line, job.log:{last}{reached}."
 
 
+def _words_of_end(line: str, facts: Facts) -> str:
+    """Return the words of a line that say that a run is over, to be quoted; empty where the line is a bar or a table."""
+    words = facts.streams.body(line.rsplit("\r", 1)[-1]).text.strip()
+    return (
+        f": {cut(words, SHOWN_OF_END).rstrip('.')}" if _OVER.search(words) and "|" not in words and "bytes ..." not in words else ""
+    )
+
+
 def last_words(found: Diagnosis, facts: Facts) -> str:
-    """Return what a log in which nothing tells why it ended says last, and what would decide it."""
+    """Return what a log in which nothing tells why it ended says last: a torn traceback, an exit status, its last line."""
     last = next((line for line in reversed(facts.lines) if line.text.strip()), None)
     if last is None:
         return ""
-    step = f", the last step {found.step}" if found.step and not facts.progress.learnt else ""
-    who = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
-    text = facts.streams.body(last.text).text.strip()
     fault = next((line for line in facts.lines if _CGROUP.search(line.text[:MOST_OF_LINE])), None)
     node = (
         f"slurmstepd could not place a process into its cgroup (job.log:{fault.number}): that is the set-up of the node "
@@ -110,7 +121,56 @@ def last_words(found: Diagnosis, facts: Facts) -> str:
         if fault is not None
         else ""
     )
+    if (torn := _torn_traceback(last.number, facts)) is not None:
+        frame = _FRAMED.search(torn[1])
+        place = f" at {frame[1]}:{frame[2]}" if frame else ""
+        return f"{node}The traceback from job.log:{torn[0]} on breaks off{place}: it failed there, and its error is not in the log."
+    if (status := _exit_status(facts)) is not None:
+        text = cut(facts.streams.body(status.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
+        return (
+            f"{node}It failed (job.log:{status.number}: {text}), and what that program printed is not in this log: run it by hand."
+        )
+    if (failing := _last_failure(facts)) is not None:
+        text = cut(facts.streams.body(failing.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
+        return f"{node}The last line that tells of a failure is job.log:{failing.number}: {text}."
+    step = f", the last step {found.step}" if found.step and not facts.progress.learnt else ""
+    who = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
+    text = facts.streams.body(last.text).text.strip()
     return f"{node}Its last line is job.log:{last.number} ({cut(text, SHOWN_OF_SAVE)}){step}. {who} says whether it failed at all."
+
+
+def _torn_traceback(last: int, facts: Facts) -> tuple[int, str] | None:
+    """Return where a traceback begins that the log ends in, and its last frame; None where the log does not end in one."""
+    frame = ""
+    for line in reversed(facts.between(max(1, last - MOST_TORN), last)):
+        text = facts.streams.body(line.text).text.rstrip()
+        if "Traceback (most recent call last)" in text:
+            return (line.number, frame) if frame else None
+        if text.strip() and not text[:1].isspace():
+            return None
+        frame = frame or (text if _FRAMED.search(text) else "")
+    return None
+
+
+def _last_failure(facts: Facts) -> Line | None:
+    """Return the first line of the last group of lines with words of failure; None where none has any."""
+    found: Line | None = None
+    for line in reversed(facts.lines[-MOST_BEFORE:]):
+        if line.number < facts.progress.leg or (found is not None and found.number - line.number > MOST_APART):
+            break
+        if tells_failure(line.text[:MOST_OF_LINE]):
+            found = line
+    return found
+
+
+def _exit_status(facts: Facts) -> Line | None:
+    """Return the last line of the last attempt that tells of a command that ended with a status other than 0."""
+    for line in reversed(facts.lines):
+        if line.number < facts.progress.leg:
+            return None
+        if len(line.text) < 2 * MOST_OF_LINE and _STATUS.search(line.text):
+            return line
+    return None
 
 
 def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
@@ -121,6 +181,8 @@ def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
     save = last_save(facts)
     if bar is None and save is not None:
         return f"Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
+    if bar is None and (limit := _limit(facts)):
+        return f"Under the same limit, {limit}, it ends at the same place: ask for more time, or let it save and go on from there."
     if bar is None:
         return f"Under the same limit it ends at the same place: ask for more time ({option}), or let it save and go on from there."
     stood = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
@@ -132,6 +194,14 @@ def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
         f"{clock(bar.spent_s + bar.left_s)} "
         f"({option}), unless it saves on the way and goes on from there."
     )
+
+
+def _limit(facts: Facts) -> str:
+    """Return the option that set the limit of time, where the log holds the batch script; empty where it does not."""
+    for line in facts.lines:
+        if line.number >= facts.progress.leg and line.text.startswith("#") and (match := TIME.search(line.text[:MOST_OF_LINE])):
+            return str(Setting(match["name"], match["value"], line.number))
+    return ""
 
 
 def saved(facts: Facts, before: int | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
+from bench.diagnosis import own_cases
 
 FILES = sorted((Path(__file__).parents[1] / "cases" / "particulars").glob("*.toml"))
 CASES = [case for path in FILES for case in tomllib.loads(path.read_text(encoding="utf-8"))["case"]]
@@ -149,3 +151,50 @@ def test_advice_says_what_the_case_allows_and_no_more(tmp_path: Path, knowledge:
     advice = advised(tmp_path, knowledge, *case["lines"])
     assert [words for words in case["says"] if words not in advice] == [], advice
     assert [words for words in case.get("never", ()) if words in advice] == [], advice
+
+
+DIRECTION = re.compile(r"(?:^|[.!?] )(?:Restart|Start it again|Wait until|Set \S+ aside and|Go back to a checkpoint)\b")
+"""How the sentence of an action other than to mend begins."""
+SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
+
+
+def contradictions(action: str, advice: str) -> list[str]:
+    """Return sentences that say another thing than the action, and those that are said twice."""
+    sentences = [sentence.strip() for sentence in SENTENCE.split(advice)]
+    twice = [sentence for sentence in set(sentences) if len(sentence) > 12 and sentences.count(sentence) > 1]
+    mends = "Do not restart: the owner has to change something first" in advice
+    starts = DIRECTION.search(advice) is not None
+    return [
+        *twice,
+        *(["starts and mends"] if mends and starts else []),
+        *(["mends"] if mends and action != "fix_and_resubmit" else []),
+    ]
+
+
+def test_no_advice_contradicts_its_action_or_says_a_sentence_twice(tmp_path: Path, knowledge: Knowledge) -> None:
+    wrong = {}
+    for number, case in enumerate(CASES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "job.log").write_text("\n".join(case["lines"]) + "\n", encoding="utf-8")
+        found = diagnose(Case.from_path(folder), knowledge)
+        wrong[case["name"]] = contradictions(found.action, found.advice)
+    for folder, _ in own_cases():
+        found = diagnose(Case.from_path(folder), knowledge)
+        wrong[folder.name] = contradictions(found.action, found.advice)
+    assert {name: sentences for name, sentences in wrong.items() if sentences} == {}
+
+
+@pytest.mark.parametrize(
+    ("action", "advice"),
+    [
+        (
+            "restart_same_nodes",
+            "Restart from the last healthy checkpoint. Do not restart: the owner has to change something first.",
+        ),
+        ("wait_and_retry", "Do not restart: the owner has to change something first."),
+        ("none", "Look at the first line of it. Look at the first line of it."),
+    ],
+)
+def test_a_contradiction_is_seen(action: str, advice: str) -> None:
+    assert contradictions(action, advice)
