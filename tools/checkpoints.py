@@ -19,8 +19,9 @@ from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import cost_of_beginning
 from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeWay
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
+from assistant.recover.resume_plan import ResumePlan, resume_plan
+from assistant.recover.runs import writer_beside
 from assistant.tooling import Context, tool
 from assistant.untrusted import reading_as
 
@@ -28,6 +29,7 @@ WHICH = ("last", "last_healthy", "before_step")
 FEWEST_LOST = 5
 """Logged steps without a number that show lost weights; a loss scaler skips one or two."""
 LOST = "the loss of job {job} is no number from step {step} on: what it saved since must not be loaded"
+NOTHING_LOST = "A restart loses nothing of it."
 MOST_TORN = 3
 """Newest checkpoints that are not whole and are named to people."""
 MOST_PRESENT = 200
@@ -122,6 +124,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         points = log_points(shown) if fresh else []
         reached = max((point.step for point in points), default=None)
         cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
+        cost = NOTHING_LOST if search.stateless else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {way.repeats or search.settle}"
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     found = _refused_from(found, lost_from(shown))
@@ -209,28 +212,67 @@ def about(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def saved_state(context: Context, job: Job) -> str:
-    """Say what a job left to go on from, for people: the newest checkpoint that is whole, and newer ones that are not.
+    """Say what a job left to go on from, for people: the newest checkpoint that is whole, newer ones that are not, how it goes on.
 
-    Only what lies there is looked at; contents are not read. Empty where nothing is known of it, or the storage does not answer.
+    Also what its script would do if it were submitted as it is, and who else saves into the folder. Only what lies there is looked
+    at; contents are not read. Empty where nothing is known of it, or the storage does not answer.
     """
     try:
         search = search_of(context, job)
         if search.inventory is None:
-            return f"{search.note}." if search.state is SaveState.NEVER_SAVED else ""
-        checkpoints = _refused_from(search.inventory, lost_from(job)).checkpoints
+            known = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
+            return " ".join([f"{search.note}.", *_writer(context, job)]) if known and not search.stateless else ""
+        found = _refused_from(search.inventory, lost_from(job))
+        way = resume_of(job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""
     whole = max(
-        (checkpoint for checkpoint in checkpoints if checkpoint.healthy), key=lambda checkpoint: checkpoint.step, default=None
+        (checkpoint for checkpoint in found.checkpoints if checkpoint.healthy), key=lambda checkpoint: checkpoint.step, default=None
     )
-    newer = [checkpoint for checkpoint in checkpoints if not checkpoint.healthy and (whole is None or checkpoint.step > whole.step)]
+    newer = [one for one in found.checkpoints if not one.healthy and (whole is None or one.step > whole.step)]
     torn = "; ".join(
         f"{checkpoint.path.name}: {checkpoint.problems[0]}" for checkpoint in newer[-MOST_TORN:] if checkpoint.problems
     )
     unusable = f"not to be loaded: {torn}." if torn else ""
     if whole is None:
-        return f"No checkpoint of it is whole; {unusable}" if unusable else ""
-    return f"The newest whole checkpoint is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else '.'}"
+        return " ".join([f"No checkpoint of it is whole; {unusable}", *_writer(context, job)]) if unusable else ""
+    named = f"The newest whole checkpoint is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else '.'}"
+    try:
+        going_on = _as_it_is(search, resume_plan(way, found, whole, moves=folder_moves(job, search)), way)
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        going_on = []
+    return " ".join([named, *going_on, *_writer(context, job)])
+
+
+def _as_it_is(search: CheckpointSearch, plan: ResumePlan, way: ResumeWay) -> list[str]:
+    """Return what would become of a job that is submitted as it is, and what has to be done first, as sentences."""
+    if plan.refusal:
+        option = resume_option(search.programs) if way.means is ResumeMeans.NONE else ""
+        known = f" Its program knows {option}: with it, and that checkpoint, it goes on." if option else ""
+        return [f"Submitted as it is: {plan.refusal}.{known}"]
+    first = []
+    if plan.tracker is not None:
+        first.append(f"{plan.tracker} does not name it, and the script goes by that: {plan.tracker_text!r} has to stand there.")
+    if plan.set_aside:
+        names = ", ".join(path.name for path in plan.set_aside[:MOST_TORN])
+        first.append(f"{names} {'has' if len(plan.set_aside) == 1 else 'have'} to be moved away first: the script would load that.")
+    sentence = way.sentence
+    return [*first, f"{sentence[:1].upper()}{sentence[1:]}."] if sentence else first
+
+
+def _writer(context: Context, job: Job) -> list[str]:
+    """Return that another job saves into the folder of a job, as a sentence; nothing where none is known to."""
+    try:
+        other = writer_beside(context.scheduler, context.checkpoint_folders, job, now=context.clock.now())
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return []
+    if other is None:
+        return []
+    does = "saves" if not other.state.ended else "saved at the same time"
+    return [
+        f"Job {other.id} ({other.name}) of {other.user} ({other.state}) {does} into the same folder: what lies there may be its "
+        "own, and whoever starts this one again beside it writes over it."
+    ]
 
 
 def search_of(context: Context, job: Job) -> CheckpointSearch:

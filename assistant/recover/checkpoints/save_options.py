@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -228,3 +229,53 @@ def _argument(source: TrainerSource, call: SourceCall, keyword: str, place: int 
     if node is None and place is not None and place < len(call.positional):
         node = call.positional[place]
     return source.value(node)
+
+
+# Programs that keep no state of their own: servers and evaluations, of which a restart loses nothing.
+
+SAVE_CALLS = re.compile(
+    r"(?:async_)?save\w*|save|write_checkpoint|dump|savez\w*|tofile|write_bytes|fit|train|checkpoint\w*|Trainer|\w+Trainer"
+)
+"""Calls by which a program may save; a program without any of them saves nothing."""
+_NO_STATE = re.compile(r"(?:json|yaml|simplejson|orjson)\.dump|(?:\w+\.)*(?:savefig|savetxt)")
+"""Calls of such names that write results or pictures."""
+_WRITES = frozenset("write writelines dumps memmap write_text".split())
+_NO_FILE = re.compile(r"(?:\w+\.)*(?:wfile|stdout|stderr|json|response|resp|sock\w*|writer)\.(?:write|writelines|dumps)")
+"""Calls of such names that write to a client or the log."""
+_SERVES = re.compile(
+    r"(?:^|[\s/])(?:(?:vllm|lmdeploy|ollama|xinference) serve|trl vllm-serve|text-generation-launcher|tritonserver|llama-server|"
+    r"uvicorn|gunicorn|redis-server)(?:\s|$)"
+    r"|-m (?:vllm\.entrypoints\S*|sglang\.launch_server|http\.server|fastchat\.serve\S*)(?:\s|$)"
+)
+"""Command lines of servers: they load weights and write none."""
+_LIBRARIES = frozenset(
+    "torch torchvision numpy pandas transformers tokenizers datasets safetensors vllm sglang fastapi flask starlette uvicorn "
+    "aiohttp httpx requests grpc pydantic openai gradio tqdm yaml PIL sklearn scipy matplotlib evaluate sacrebleu rouge_score "
+    "lm_eval".split()
+)
+"""Of which no call but those of SAVE_CALLS saves."""
+
+
+def silent_programs(programs: Sequence[JobProgram]) -> list[JobProgram]:
+    """Return the programs whose source was read and holds no call that may save; what their libraries do is not known."""
+    read = [one for one in programs if one.source is not None and one.source.parsed and not one.starts_others]
+    return [one for one in read if not any(SAVE_CALLS.fullmatch(call.method) for call in one.calls)]
+
+
+def keeps_no_state(programs: Sequence[JobProgram]) -> bool:
+    """Tell whether all programs of a script are known to save no state: servers, or sources read with all that they import."""
+    return bool(programs) and all(_SERVES.search(" ".join(one.launch.words)) or _is_read_whole(one) for one in programs)
+
+
+def _is_read_whole(program: JobProgram) -> bool:
+    if program.unread_behind or program.starts_others or not program.sources or not all(one.parsed for one in program.sources):
+        return False
+    if any(SAVE_CALLS.fullmatch(call.method) and not _NO_STATE.fullmatch(call.name) for call in program.calls):
+        return False
+    if any(call.method in _WRITES and not _NO_FILE.fullmatch(call.name) for call in program.calls):
+        return False
+    beside = {PurePosixPath(one.path).stem for one in program.modules} | {
+        PurePosixPath(one.path).parent.name for one in program.modules
+    }
+    imported = {name.lstrip(".").partition(".")[0] for one in program.sources for name in one.modules}
+    return imported <= sys.stdlib_module_names | _LIBRARIES | beside | {""}
