@@ -14,7 +14,7 @@ from assistant.recover.checkpoints.inventory import Choice, Inventory, before_st
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
 from assistant.recover.gpus import gpu_hours
-from assistant.recover.job_program import programs_now
+from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import cost_of_beginning
@@ -22,6 +22,7 @@ from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.runs import writer_beside
+from assistant.recover.training_end import training_goal
 from assistant.tooling import Context, tool
 from assistant.untrusted import reading_as
 
@@ -32,6 +33,8 @@ LOST = "the loss of job {job} is no number from step {step} on: what it saved si
 NOTHING_LOST = "A restart loses nothing of it."
 MOST_TORN = 3
 """Newest checkpoints that are not whole and are named to people."""
+MOST_READ_AHEAD = 2_000
+"""Lines of a log, from its beginning, that may announce how long a training is to be."""
 MOST_PRESENT = 200
 """Newest checkpoints that a choice writes down, so that it can be told later which were written over."""
 
@@ -242,6 +245,28 @@ def saved_state(context: Context, job: Job) -> str:
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
     return " ".join([named, *going_on, *_writer(context, job)])
+
+
+def time_left(context: Context, job: Job) -> str:
+    """Say how many steps a job had left and how long they take at its own rate; empty where its goal or its rate is not known."""
+    try:
+        programs = programs_of(job)
+    except (Unavailable, UnreadableFile, OSError):
+        return ""
+    options = [(option.name, option.value) for program in programs for option in program.options]
+    texts = [line.text for line in log_lines(job)]
+    goal, points = training_goal(options, texts[:MOST_READ_AHEAD]), log_points(job)
+    if goal is None or len({point.step for point in points}) < FEWEST_LOST or job.started is None:
+        return ""
+    first, last = points[0], points[-1]
+    if last.step >= goal or last.step <= first.step:
+        return ""
+    timed = first.at is not None and last.at is not None and last.at > first.at
+    seconds = (last.at - first.at).total_seconds() if timed and last.at and first.at else 0.0
+    seconds = seconds or ((job.ended or context.clock.now()) - job.started).total_seconds()
+    each_s = seconds / (last.step - first.step)
+    left_min = (goal - last.step) * each_s / 60
+    return f"It had made {last.step} of {goal} steps; the rest takes about {left_min:.0f} min more ({each_s:.3g} s a step)."
 
 
 def _as_it_is(search: CheckpointSearch, plan: ResumePlan, way: ResumeWay) -> list[str]:
