@@ -41,7 +41,7 @@ IN_A_PASS = 4
 """Jobs whose logs are read in one pass of the watch: the others have their turn in the next ones."""
 LARGEST_BYTES = 64 << 20
 """Of all logs of a job together; larger ones are left to `nightshift diagnose`."""
-READ_S = 10.0
+READ_S = 30.0
 STRONG = 0.5
 SURVIVED_STEPS = 2
 TRIES = 5

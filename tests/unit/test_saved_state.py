@@ -1,4 +1,4 @@
-"""Whoever must act on a job reads what it left, what its script would do as it is, who else saves there, and how long the rest takes."""
+"""Whoever must act on a job reads what it left, what its script does as it is, who else saves there, how long the rest takes."""
 
 from __future__ import annotations
 
