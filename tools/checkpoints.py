@@ -30,7 +30,7 @@ WHICH = ("last", "last_healthy", "before_step")
 FEWEST_LOST = 5
 """Logged steps without a number that show lost weights; a loss scaler skips one or two."""
 LOST = "the loss of job {job} is no number from step {step} on: what it saved since must not be loaded"
-NOTHING_LOST = "A restart loses nothing of it."
+NOTHING_LOST = "A restart loses only what it was at."
 MOST_TORN = 3
 """Newest checkpoints that are not whole and are named to people."""
 MOST_READ_AHEAD = 2_000

@@ -42,6 +42,7 @@ _OVER = re.compile(
     r"\b(?:complete[ds]?|finished|done|ended|succeeded|over)\b"
     r"|\b(?:done|finished|completed) (?:train\w*|fine-?tun\w*|fit\w*)|^\W{0,6}(?:all )?(?:done|finished|success)\W{0,6}$"
     r"|train_runtime|early[ _-]?stop|stopp(?:ed|ing) early|\bconverged\b|\bpatience\b|time (?:limit|budget)|walltime"
+    r"|\bsav(?:ed|ing) (?:the )?final\b|\bfinal (?:model|checkpoint|weights)\b"
     r"|\bmax_(?:steps|epochs)=?\d* reached|exiting program (?:at|after)",
     re.IGNORECASE,
 )
@@ -56,6 +57,8 @@ _OF_A_LAUNCHER = re.compile(
     r"|elastic|SIGTERM|exitcode",
 )
 """What launchers, the interpreter and CUDA print behind an exception, and what `time` and `date` print."""
+_BEHIND = re.compile(r"eval|test|infer|predict|bench|generat|export|convert|merge|upload|push|plot|report|score", re.IGNORECASE)
+"""Names of programs that run behind a training."""
 _SHELL = re.compile(
     r": line \d+:\s+\d+ (?:Killed|Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"
 )
@@ -95,7 +98,10 @@ def hidden_failure(facts: Facts, *, options: Iterable[tuple[str, str]] = (), cau
         behind = [line for line in _behind(episode.last, facts) if not words.explains(line.text)]
         if len(behind) > (MOST_BEHIND if goal is not None else 0):
             continue
-        if goal is None and (apart or not cause_known or kind_of_tail(episode, facts)):
+        kind = kind_of_tail(episode, facts)
+        if _BEHIND.search(_main_file(episode)) or kind not in ("", "evaluation"):
+            continue  # it may come behind a training that another limit has ended
+        if goal is None and (apart or not cause_known or kind):
             continue
         raised = episode.raised[-1]
         return HiddenFailure(Line(raised.line, raised.text), step, goal)
@@ -170,6 +176,12 @@ def _uncaught(facts: Facts) -> list[Episode]:
         and not lived_through(episode, facts)
         and not exception_lived_with(episode, facts)
     ]
+
+
+def _main_file(episode: Episode) -> str:
+    """Return the name of the file in which a traceback begins; empty where it shows no frame."""
+    frames = episode.raised[-1].frames
+    return frames[0].file.rpartition("/")[2] if frames else ""
 
 
 def _in_order(episode: Episode, facts: Facts) -> bool:

@@ -206,7 +206,7 @@ def with_no_checkpoint(found: Diagnosis, job: Job | None, folders: Mapping[str, 
     if search.state is not SaveState.NEVER_SAVED:
         return found
     if search.stateless:
-        return without_checkpoint(found, "It keeps no state: a restart loses nothing of it.")
+        return without_checkpoint(found, "It keeps no state: a restart loses only what it was at.")
     cost = cost_of_beginning(job, found.step, gpu_hours(job, now), search.programs, found.action)
     return without_checkpoint(found, f"It never saved a checkpoint. {cost}")
 

@@ -64,6 +64,8 @@ class Waiting:
     """The last one that tells of it."""
     count: int
     """Lines that told of it."""
+    alone: bool
+    """Whether at least every other line told of it, so that the job does nothing else."""
 
 
 @dataclass(slots=True)
@@ -74,15 +76,18 @@ class WaitTrack:
     last_at: datetime | None = None
     line: str = ""
     count: int = 0
+    others: int = 0
+    """Lines since it began that tell of something else."""
     longest: timedelta = timedelta()
     """Between two looks that brought such a line."""
 
     def take(self, text: str, at: datetime) -> None:
         """Take a line that a look at this time brought."""
         if not tells_of_wait(text):
+            self.others += 1
             return
         if self.since is None or self.last_at is None or not self._goes_on(at):
-            self.since, self.count, self.longest = at, 0, timedelta()
+            self.since, self.count, self.others, self.longest = at, 0, 0, timedelta()
         else:
             self.longest = max(self.longest, at - self.last_at)
         self.last_at, self.line = at, text.strip()[:300]
@@ -91,7 +96,7 @@ class WaitTrack:
     def clear(self) -> None:
         """Forget the wait: the job made a step."""
         self.since = self.last_at = None
-        self.count, self.longest = 0, timedelta()
+        self.count, self.others, self.longest = 0, 0, timedelta()
 
     def shift(self, by: timedelta) -> None:
         """Move the past by what the time of day was set by."""
@@ -102,7 +107,7 @@ class WaitTrack:
         """Return the wait that still goes on; None where the job does not wait, or has fallen silent."""
         if self.since is None or self.count < FEWEST or not self._goes_on(now):
             return None
-        return Waiting(self.since, self.line, self.count)
+        return Waiting(self.since, self.line, self.count, self.others <= self.count)
 
     def _goes_on(self, now: datetime) -> bool:
         return self.last_at is not None and now - self.last_at <= max(FRESH, GAPS * self.longest)

@@ -54,3 +54,12 @@ def test_a_step_ends_the_wait() -> None:
     found = track(10, 30)
     found.clear()
     assert found.waiting(AT + timedelta(seconds=300)) is None
+
+
+def test_a_job_that_does_other_things_meanwhile_does_not_only_wait() -> None:
+    found = track(10, 30)
+    for number in range(40):
+        found.take(f"page {number} was read", AT + timedelta(seconds=300))
+    waiting = found.waiting(AT + timedelta(seconds=320))
+    assert waiting is not None
+    assert not waiting.alone

@@ -254,6 +254,8 @@ _LIBRARIES = frozenset(
     "lm_eval".split()
 )
 """Of which no call but those of SAVE_CALLS saves."""
+_STORES = frozenset("sqlite3 shelve dbm mmap ctypes".split())
+"""Modules by which a program keeps state without a call that tells of it."""
 
 
 def silent_programs(programs: Sequence[JobProgram]) -> list[JobProgram]:
@@ -278,4 +280,4 @@ def _is_read_whole(program: JobProgram) -> bool:
         PurePosixPath(one.path).parent.name for one in program.modules
     }
     imported = {name.lstrip(".").partition(".")[0] for one in program.sources for name in one.modules}
-    return imported <= sys.stdlib_module_names | _LIBRARIES | beside | {""}
+    return not imported & _STORES and imported <= sys.stdlib_module_names | _LIBRARIES | beside | {""}
