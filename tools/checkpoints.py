@@ -223,28 +223,30 @@ def saved_state(context: Context, job: Job) -> str:
     try:
         search = search_of(context, job)
         if search.inventory is None:
-            known = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
-            return " ".join([f"{search.note}.", *_writer(context, job)]) if known and not search.stateless else ""
-        found = _refused_from(search.inventory, lost_from(job))
+            is_told = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
+            return " ".join([f"{search.note}.", *_writer(context, job)]) if is_told and not search.stateless else ""
+        judged = _refused_from(search.inventory, lost_from(job))
         way = resume_of(job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""
     whole = max(
-        (checkpoint for checkpoint in found.checkpoints if checkpoint.healthy), key=lambda checkpoint: checkpoint.step, default=None
+        (checkpoint for checkpoint in judged.checkpoints if checkpoint.healthy),
+        key=lambda checkpoint: checkpoint.step,
+        default=None,
     )
-    newer = [one for one in found.checkpoints if not one.healthy and (whole is None or one.step > whole.step)]
+    newer = [save for save in judged.checkpoints if not save.healthy and (whole is None or save.step > whole.step)]
     torn = "; ".join(
         f"{checkpoint.path.name}: {checkpoint.problems[0]}" for checkpoint in newer[-MOST_TORN:] if checkpoint.problems
     )
     unusable = f"not to be loaded: {torn}." if torn else ""
     if whole is None:
         return " ".join([f"No checkpoint of it is whole; {unusable}", *_writer(context, job)]) if unusable else ""
-    named = f"The newest whole checkpoint is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else '.'}"
+    newest = f"The newest whole checkpoint is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else '.'}"
     try:
-        going_on = _as_it_is(search, resume_plan(way, found, whole, moves=folder_moves(job, search)), way)
+        going_on = _as_it_is(search, resume_plan(way, judged, whole, moves=folder_moves(job, search)), way)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
-    return " ".join([named, *going_on, *_writer(context, job)])
+    return " ".join([newest, *going_on, *_writer(context, job)])
 
 
 def time_left(context: Context, job: Job) -> str:
@@ -273,8 +275,8 @@ def _as_it_is(search: CheckpointSearch, plan: ResumePlan, way: ResumeWay) -> lis
     """Return what would become of a job that is submitted as it is, and what has to be done first, as sentences."""
     if plan.refusal:
         option = resume_option(search.programs) if way.means is ResumeMeans.NONE else ""
-        known = f" Its program knows {option}: with it, and that checkpoint, it goes on." if option else ""
-        return [f"Submitted as it is: {plan.refusal}.{known}"]
+        by_option = f" Its program knows {option}: with it, and that checkpoint, it goes on." if option else ""
+        return [f"Submitted as it is: {plan.refusal}.{by_option}"]
     first = []
     if plan.tracker is not None:
         first.append(f"{plan.tracker} does not name it, and the script goes by that: {plan.tracker_text!r} has to stand there.")
@@ -288,15 +290,15 @@ def _as_it_is(search: CheckpointSearch, plan: ResumePlan, way: ResumeWay) -> lis
 def _writer(context: Context, job: Job) -> list[str]:
     """Return that another job saves into the folder of a job, as a sentence; nothing where none is known to."""
     try:
-        other = writer_beside(context.scheduler, context.checkpoint_folders, job, now=context.clock.now())
+        writer = writer_beside(context.scheduler, context.checkpoint_folders, job, now=context.clock.now())
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return []
-    if other is None:
+    if writer is None:
         return []
-    does = "saves" if not other.state.ended else "saved at the same time"
+    does = "saves" if not writer.state.ended else "saved at the same time"
     return [
-        f"Job {other.id} ({other.name}) of {other.user} ({other.state}) {does} into the same folder: what lies there may be its "
-        "own, and whoever starts this one again beside it writes over it."
+        f"Job {writer.id} ({writer.name}) of {writer.user} ({writer.state}) {does} into the same folder: what lies there may be "
+        "its own, and whoever starts this one again beside it writes over it."
     ]
 
 

@@ -27,8 +27,8 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
     to = owner or shown.user or "the owner"
     lines = [f"{to}: job {job} ({shown.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []
-    left = time_left(context, shown) if reason == "time_limit" else ""
-    saved = " ".join(part for part in (left, saved_state(context, shown)) if part)
+    rest_words = time_left(context, shown) if reason == "time_limit" else ""
+    saved = " ".join(part for part in (rest_words, saved_state(context, shown)) if part)
     lines += [saved] if saved else []
     lines.append("Nightshift did not restart it; submit it again when that is done.")
     return {"owner": to, "text": "\n".join(lines), "saved": saved, "note": f"{to} must act: {advice}"}

@@ -57,7 +57,9 @@ _OF_A_LAUNCHER = re.compile(
     r"|elastic|SIGTERM|exitcode",
 )
 """What launchers, the interpreter and CUDA print behind an exception, and what `time` and `date` print."""
-_BEHIND = re.compile(r"eval|test|infer|predict|bench|generat|export|convert|merge|upload|push|plot|report|score", re.IGNORECASE)
+_AFTER_TRAINING = re.compile(
+    r"eval|test|infer|predict|bench|generat|export|convert|merge|upload|push|plot|report|score", re.IGNORECASE
+)
 """Names of programs that run behind a training."""
 _SHELL = re.compile(
     r": line \d+:\s+\d+ (?:Killed|Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"
@@ -95,11 +97,11 @@ def hidden_failure(facts: Facts, *, options: Iterable[tuple[str, str]] = (), cau
         return None
     apart = facts.combined is not None and facts.combined.apart
     for episode in reversed(_uncaught(facts)):
-        behind = [line for line in _behind(episode.last, facts) if not words.explains(line.text)]
-        if len(behind) > (MOST_BEHIND if goal is not None else 0):
+        trailing = [line for line in _trailing_lines(episode.last, facts) if not words.explains(line.text)]
+        if len(trailing) > (MOST_BEHIND if goal is not None else 0):
             continue
         kind = kind_of_tail(episode, facts)
-        if _BEHIND.search(_main_file(episode)) or kind not in ("", "evaluation"):
+        if _AFTER_TRAINING.search(_main_file(episode)) or kind not in ("", "evaluation"):
             continue  # it may come behind a training that another limit has ended
         if goal is None and (apart or not cause_known or kind):
             continue
@@ -128,11 +130,11 @@ def _says_over(facts: Facts, words: _ScriptWords) -> bool:
         return True
     last = facts.progress.last_line
     inside = {number for episode in facts.episodes for number in episode.lines}
-    behind = [line for line in facts.lines[-MOST_LINES:] if line.number not in inside]
+    trailing = [line for line in facts.lines[-MOST_LINES:] if line.number not in inside]
     if facts.combined is None or not facts.combined.apart:
-        behind = [line for line in behind if line.number >= last]
+        trailing = [line for line in trailing if line.number >= last]
     return any(
-        _OVER.search(line.text[:1000]) and not tells_failure(line.text) and not words.always_says(line.text) for line in behind
+        _OVER.search(line.text[:1000]) and not tells_failure(line.text) and not words.always_says(line.text) for line in trailing
     )
 
 
@@ -188,7 +190,7 @@ def _in_order(episode: Episode, facts: Facts) -> bool:
     return facts.combined is None or facts.combined.comparable(episode.first, facts.progress.last_line)
 
 
-def _behind(last: int, facts: Facts) -> list[Line]:
+def _trailing_lines(last: int, facts: Facts) -> list[Line]:
     """Return the lines behind one in its file that are neither of a traceback nor of a launcher."""
     inside = {number for episode in facts.episodes for number in episode.lines}
     own = _file_of(last, facts)
@@ -206,8 +208,8 @@ def _ended_process(facts: Facts) -> Line | None:
     """Return the line by which a launcher or the shell says that a process failed behind the last step; None where none does."""
     last = facts.progress.last_line
     shell = [line.number for line in facts.lines[-MOST_LINES:] if _SHELL.search(line.text[:400])]
-    exits = [one.line for one in facts.exits if one.code and not one.victim]
-    tasks = [one.line for one in facts.tasks if not one.victim and "xit code 0" not in one.how]
+    exits = [ended.line for ended in facts.exits if ended.code and not ended.victim]
+    tasks = [task.line for task in facts.tasks if not task.victim and "xit code 0" not in task.how]
     numbers = sorted(number for number in (*shell, *exits, *tasks) if number > last and not facts.later_steps(number))
     if not numbers or outcome_of(facts).how is How.STOPPED:
         return None

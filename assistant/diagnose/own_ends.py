@@ -98,8 +98,8 @@ def _has_own_cause(finding: Finding, ends: dict[int, str]) -> bool:
 def _of_peer(finding: Finding) -> bool:
     if finding.file != "job.log" or finding.reason in ENDINGS:
         return False
-    said = [finding.text, *(text for _, text in finding.more)]
+    texts = [finding.text, *(text for _, text in finding.more)]
     if finding.episode is not None and finding.episode.raised:
         raised = finding.episode.raised[-1]
-        said += [raised.text, *(text for _, text in raised.more)]
-    return finding.reason in SYMPTOMS or any(_OF_PEER.search(text) for text in said)
+        texts += [raised.text, *(text for _, text in raised.more)]
+    return finding.reason in SYMPTOMS or any(_OF_PEER.search(text) for text in texts)

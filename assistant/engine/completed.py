@@ -112,10 +112,10 @@ def open_hidden_failure(engine: Engine, job: Job, failure: str) -> bool:
     Raises:
         NightshiftError: The store cannot be written.
     """
-    known = [one for one in engine.store.incidents(job=job.id) if one.attempt == job.attempt]
-    if any(hidden_failure_in(engine.store.events(one.id)) for one in known):
+    incidents = [incident for incident in engine.store.incidents(job=job.id) if incident.attempt == job.attempt]
+    if any(hidden_failure_in(engine.store.events(incident.id)) for incident in incidents):
         return True
-    if known_incidents(engine.store).covers(job, EventKind.JOB_ENDED) and all(one.state.ended for one in known):
+    if known_incidents(engine.store).covers(job, EventKind.JOB_ENDED) and all(incident.state.ended for incident in incidents):
         return False
     detail = {
         **about(job),
@@ -133,19 +133,21 @@ def with_hidden_failure(store: Store, job: Job | None) -> Job | None:
     """Return a job with what its incidents know of a training that failed behind exit code 0; any other as it is."""
     if job is None or job.state is not JobState.COMPLETED or job.exit_code or job.signal:
         return job
-    events = (event for one in store.incidents(job=job.id) if one.attempt == job.attempt for event in store.events(one.id))
+    events = (
+        event for incident in store.incidents(job=job.id) if incident.attempt == job.attempt for event in store.events(incident.id)
+    )
     submitted = {} if job.submitted is None else about(job)
     own = (event for event in events if event.detail.get("submitted") in (None, submitted.get("submitted")))
     return replace(job, hidden_failure=hidden_failure_in(own))
 
 
-def with_hidden_end(found: Diagnosis, job: Job | None) -> Diagnosis:
+def with_hidden_end(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that says why the scheduler calls a failed training completed; any other as it is."""
     if job is None or not job.hidden_failure:
-        return found
+        return diagnosis
     how = how_hidden(job.spec.script) if job.spec is not None else ""
     why = f": {how}" if how else ""
-    return replace(found, summary=f"{found.summary} The scheduler calls job {job.id} completed (exit code 0){why}.")
+    return replace(diagnosis, summary=f"{diagnosis.summary} The scheduler calls job {job.id} completed (exit code 0){why}.")
 
 
 def log_end(job: Job, knowledge: Knowledge) -> LogEnd:

@@ -142,7 +142,7 @@ def _as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: 
 
 def _stuck(engine: Engine, job_id: str) -> str:
     """Return why a restarted job has not begun for too long; empty where it runs, or may begin yet."""
-    job = next((one for one in engine.watcher.jobs if one.id == job_id), None)
+    job = next((listed for listed in engine.watcher.jobs if listed.id == job_id), None)
     return engine.requeues.stuck.overdue(engine, job) if job is not None else ""
 
 

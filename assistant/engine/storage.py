@@ -108,15 +108,15 @@ def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job
     return _without_restart(found, said) if fault is not DiskFault.FULL else found
 
 
-def _with_full_disk(found: Diagnosis, states: Sequence[Mapping[str, Any]], used: Sequence[str]) -> Diagnosis:
+def _with_full_disk(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], used: Sequence[str]) -> Diagnosis:
     """Return a diagnosis of a write that was cut short with the full file system that the job uses; as it is where none is full."""
     disk = unnamed_disk(DiskFault.FULL, states, used)
     if disk is None:
-        return found
+        return diagnosis
     shares = [state.get("used_percent") for state in states if state["place"] == disk.place and state["node"] in disk.nodes]
     percent = max((float(share) for share in shares if share is not None), default=0.0)
-    said = f"Of what the job uses {disk.place} ({disk.kind}) is full ({percent:.0f} %) on {', '.join(disk.nodes)}."
-    return replace(found, summary=f"{found.summary} {said}", advice=f"{found.advice} {said}")
+    words = f"Of what the job uses {disk.place} ({disk.kind}) is full ({percent:.0f} %) on {', '.join(disk.nodes)}."
+    return replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{diagnosis.advice} {words}")
 
 
 def fault_of(error: str) -> DiskFault | None:

@@ -110,8 +110,8 @@ class StuckJobs:
             return
         if key not in self.since:
             # a watch that sees it for the first time has not seen when it began
-            begun = incident.closed or engine.store.stages(incident.id).get("restarted")
-            self.since[key] = engine.clock.now() if key in self.free or begun is None else begun
+            queued_at = incident.closed or engine.store.stages(incident.id).get("restarted")
+            self.since[key] = engine.clock.now() if key in self.free or queued_at is None else queued_at
         words = self.overdue(engine, job)
         if not words or incident.state is not IncidentState.CLOSED:
             return
@@ -143,25 +143,27 @@ def _incident_of(engine: Engine, job: Job) -> Incident | None:
     if call is not None and call.incident is not None:
         return engine.store.incident(call.incident)
     if job.attempt:
-        own = [one for one in engine.store.incidents(job=job.id) if one.attempt == job.attempt - 1]
+        own = [incident for incident in engine.store.incidents(job=job.id) if incident.attempt == job.attempt - 1]
         return own[0] if own else None
     settled = engine.store.incidents(state=IncidentState.CLOSED, limit=MOST_INCIDENTS)
-    return next((one for one in settled if f"as job {job.id} (" in one.note), None)
+    return next((incident for incident in settled if f"as job {job.id} (" in incident.note), None)
 
 
 def _nodes_in_words(engine: Engine, job: Job) -> str:
     """Return the nodes that a job waits for with their states, and what lets it run elsewhere; empty where none is named."""
-    named = _UNAVAILABLE.search(job.reason)
+    unavailable = _UNAVAILABLE.search(job.reason)
     try:
-        wanted = set(expand(named[1])) if named is not None else set()
-        nodes = [node for node in engine.scheduler.nodes() if node.name in wanted]
+        node_names = set(expand(unavailable[1])) if unavailable is not None else set()
+        nodes = [node for node in engine.scheduler.nodes() if node.name in node_names]
         spec = engine.scheduler.job(job.id).spec
     except (NightshiftError, ToolError, Unavailable, ValueError):
         return ""
     out = [node for node in nodes if node.state in (NodeState.DOWN, NodeState.DRAINED, NodeState.DRAINING)]
     words = "; ".join(f"node {node.name} is {node.state}{f' ({node.reason})' if node.reason else ''}" for node in out[:MOST_NAMED])
-    asked = spec is not None and _PINNED.search("\n".join([spec.script, " ".join(spec.options)]))
+    is_pinned = spec is not None and _PINNED.search("\n".join([spec.script, " ".join(spec.options)]))
     pinned = (
-        f"; its submission names the nodes: `scontrol update JobId={job.id} ReqNodeList=` lets it run on others" if asked else ""
+        f"; its submission names the nodes: `scontrol update JobId={job.id} ReqNodeList=` lets it run on others"
+        if is_pinned
+        else ""
     )
     return f"; {words}{pinned}" if words or pinned else ""

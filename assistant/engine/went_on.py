@@ -161,16 +161,16 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
     )
 
 
-def with_wait(engine: Engine, incident: Incident, found: Diagnosis, job: Job | None) -> Diagnosis:
+def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return the diagnosis of a living job that waits as just that, with nothing to be done to it; any other as it is."""
     event = _wait_of(engine, incident)
     if event is None or job is None or job.state.ended:
-        return found
+        return diagnosis
     words = f"No step since {event.at:%H:%M} UTC: the job waits and tries again, by its own words: {event.detail[WAITS]!r}."
     advice = (
         "Bring back what it waits for; the job goes on by itself then. Do not restart it: that loses its steps and mends nothing."
     )
-    return replace(found, action=Action.NONE, nodes=(), summary=words, advice=advice)
+    return replace(diagnosis, action=Action.NONE, nodes=(), summary=words, advice=advice)
 
 
 def _wait_of(engine: Engine, incident: Incident) -> Event | None:
@@ -185,16 +185,17 @@ def _ended_there(engine: Engine, job: Job, line: str) -> str:
     """Return which jobs of the same user ended since a job began, on a node that its line names; empty where none did."""
     hosts = {name.partition(".")[0].lower() for name in re.findall(r"[A-Za-z][\w.-]{0,100}", line)}
     ended = [
-        one
-        for one in engine.watcher.jobs
-        if one.user == job.user
-        and one.id != job.id
-        and one.ended_badly
-        and one.ended is not None
-        and (job.started is None or one.ended >= job.started)
-        and any(node.partition(".")[0].lower() in hosts for node in one.nodes)
+        peer
+        for peer in engine.watcher.jobs
+        if peer.user == job.user
+        and peer.id != job.id
+        and peer.ended_badly
+        and peer.ended is not None
+        and (job.started is None or peer.ended >= job.started)
+        and any(node.partition(".")[0].lower() in hosts for node in peer.nodes)
     ]
-    named = sorted(ended, key=lambda one: (one.ended, one.id))[-MOST_NAMED:]
+    latest = sorted(ended, key=lambda peer: (peer.ended, peer.id))[-MOST_NAMED:]
     return " ".join(
-        f"Job {one.id} ({one.name}) ran on {', '.join(one.nodes[:4])} and {one.state} at {one.ended:%H:%M} UTC." for one in named
+        f"Job {peer.id} ({peer.name}) ran on {', '.join(peer.nodes[:4])} and {peer.state} at {peer.ended:%H:%M} UTC."
+        for peer in latest
     )

@@ -330,8 +330,8 @@ def progress_seen(
     if not verdict.passed and verdict.standing is not Standing.RECOVERED:
         return Seen(Look.WAITING, verdict.note, verdict.step)
     moved = not job.state.ended and verdict.step is not None
-    said = f"reached step {verdict.step}, past restart step {restart_step}" if moved else ""
-    return Seen(Look.PAST_RESTART_STEP, f"job {job.id} {said}" if said else verdict.note, verdict.step)
+    words = f"reached step {verdict.step}, past restart step {restart_step}" if moved else ""
+    return Seen(Look.PAST_RESTART_STEP, f"job {job.id} {words}" if words else verdict.note, verdict.step)
 
 
 def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, restart_step: int, ended: bool) -> Seen:

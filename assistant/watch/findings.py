@@ -15,7 +15,7 @@ from assistant.watch.queue import about
 from assistant.watch.saves import SaveLimits
 from assistant.watch.troubles import Remark
 from assistant.watch.view import View
-from assistant.watch.waiting import WAITS, Waiting
+from assistant.watch.waiting import WAITS, OutsideWait
 from assistant.watch.witness import Witness, proofs_of_hang, unseen
 
 __all__ = ["failed_steps", "hang_of", "late_saves_of", "remark_on", "slowness_of", "spike_of", "wait_of"]
@@ -40,7 +40,7 @@ def remark_on(view: View, topic: str, text: str) -> Remark:
     return Remark(f"job {view.job.id}.{view.job.attempt} {topic}", f"job {view.job.id} {text}")
 
 
-def wait_of(view: View, waiting: Waiting, limit_s: float, now: datetime) -> Event:
+def wait_of(view: View, waiting: OutsideWait, limit_s: float, now: datetime) -> Event:
     """Return the event of a job that waits and says for what: nothing proves a hang."""
     still_s = (now - waiting.since).total_seconds()
     event = hang_of(view, Suspicion(Still.NO_STEPS, waiting.since, still_s, limit_s, view.phase, certain=True), None)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-__all__ = ["WAITS", "WaitTrack", "Waiting", "tells_of_wait"]
+__all__ = ["WAITS", "OutsideWait", "WaitTrack", "tells_of_wait"]
 
 WAITS = "waits"
 """In the detail of an event: what a job says that it waits for."""
@@ -56,7 +56,7 @@ def tells_of_wait(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class OutsideWait:
     """A wait that still goes on."""
 
     since: datetime
@@ -76,7 +76,7 @@ class WaitTrack:
     last_at: datetime | None = None
     line: str = ""
     count: int = 0
-    others: int = 0
+    unrelated: int = 0
     """Lines since it began that tell of something else."""
     longest: timedelta = timedelta()
     """Between two looks that brought such a line."""
@@ -84,10 +84,10 @@ class WaitTrack:
     def take(self, text: str, at: datetime) -> None:
         """Take a line that a look at this time brought."""
         if not tells_of_wait(text):
-            self.others += 1
+            self.unrelated += 1
             return
         if self.since is None or self.last_at is None or not self._goes_on(at):
-            self.since, self.count, self.others, self.longest = at, 0, 0, timedelta()
+            self.since, self.count, self.unrelated, self.longest = at, 0, 0, timedelta()
         else:
             self.longest = max(self.longest, at - self.last_at)
         self.last_at, self.line = at, text.strip()[:300]
@@ -96,18 +96,18 @@ class WaitTrack:
     def clear(self) -> None:
         """Forget the wait: the job made a step."""
         self.since = self.last_at = None
-        self.count, self.others, self.longest = 0, 0, timedelta()
+        self.count, self.unrelated, self.longest = 0, 0, timedelta()
 
     def shift(self, by: timedelta) -> None:
         """Move the past by what the time of day was set by."""
         self.since = self.since + by if self.since is not None else None
         self.last_at = self.last_at + by if self.last_at is not None else None
 
-    def waiting(self, now: datetime) -> Waiting | None:
+    def waiting(self, now: datetime) -> OutsideWait | None:
         """Return the wait that still goes on; None where the job does not wait, or has fallen silent."""
         if self.since is None or self.count < FEWEST or not self._goes_on(now):
             return None
-        return Waiting(self.since, self.line, self.count, self.others <= self.count)
+        return OutsideWait(self.since, self.line, self.count, self.unrelated <= self.count)
 
     def _goes_on(self, now: datetime) -> bool:
         return self.last_at is not None and now - self.last_at <= max(FRESH, GAPS * self.longest)

@@ -260,24 +260,29 @@ _STORES = frozenset("sqlite3 shelve dbm mmap ctypes".split())
 
 def silent_programs(programs: Sequence[JobProgram]) -> list[JobProgram]:
     """Return the programs whose source was read and holds no call that may save; what their libraries do is not known."""
-    read = [one for one in programs if one.source is not None and one.source.parsed and not one.starts_others]
-    return [one for one in read if not any(SAVE_CALLS.fullmatch(call.method) for call in one.calls)]
+    read = [program for program in programs if program.source is not None and program.source.parsed and not program.starts_others]
+    return [program for program in read if not any(SAVE_CALLS.fullmatch(call.method) for call in program.calls)]
 
 
 def keeps_no_state(programs: Sequence[JobProgram]) -> bool:
     """Tell whether all programs of a script are known to save no state: servers, or sources read with all that they import."""
-    return bool(programs) and all(_SERVES.search(" ".join(one.launch.words)) or _is_read_whole(one) for one in programs)
+    return bool(programs) and all(_SERVES.search(" ".join(program.launch.words)) or _is_read_whole(program) for program in programs)
 
 
 def _is_read_whole(program: JobProgram) -> bool:
-    if program.unread_behind or program.starts_others or not program.sources or not all(one.parsed for one in program.sources):
+    if (
+        program.unread_behind
+        or program.starts_others
+        or not program.sources
+        or not all(source.parsed for source in program.sources)
+    ):
         return False
     if any(SAVE_CALLS.fullmatch(call.method) and not _NO_STATE.fullmatch(call.name) for call in program.calls):
         return False
     if any(call.method in _WRITES and not _NO_FILE.fullmatch(call.name) for call in program.calls):
         return False
-    beside = {PurePosixPath(one.path).stem for one in program.modules} | {
-        PurePosixPath(one.path).parent.name for one in program.modules
+    beside_names = {PurePosixPath(module.path).stem for module in program.modules} | {
+        PurePosixPath(module.path).parent.name for module in program.modules
     }
-    imported = {name.lstrip(".").partition(".")[0] for one in program.sources for name in one.modules}
-    return not imported & _STORES and imported <= sys.stdlib_module_names | _LIBRARIES | beside | {""}
+    imported = {name.lstrip(".").partition(".")[0] for source in program.sources for name in source.modules}
+    return not imported & _STORES and imported <= sys.stdlib_module_names | _LIBRARIES | beside_names | {""}
