@@ -16,6 +16,7 @@ from assistant.tools.checkpoints import search_of
 from assistant.untrusted import LOOK_S as CANCEL_LOOK_S
 from assistant.untrusted import reading_as, within
 from assistant.watch.moved import motion_since
+from assistant.watch.queue import hidden_failure_in
 
 LOOK_S = 1.0
 HELD_AT_MOST_S = 120.0
@@ -91,7 +92,7 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
     incident = _incident(context, job)
     if incident is None or incident.kind is EventKind.REQUESTED:
         return
-    if job.state is JobState.COMPLETED:
+    if job.state is JobState.COMPLETED and not hidden_failure_in(context.history.events(incident.id)):
         raise ToolError(f"job {job.id} completed meanwhile: there is nothing to restart")
     if job.state is JobState.CANCELLED and not _cancelled_here(context, incident, job):
         raise ToolError(f"job {job.id} was cancelled by somebody else; what a person ended is not started again")

@@ -14,13 +14,15 @@ from assistant.recover.checkpoints.inventory import Choice, Inventory, before_st
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
 from assistant.recover.gpus import gpu_hours
-from assistant.recover.job_program import programs_now
+from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import cost_of_beginning
 from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeWay
-from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
+from assistant.recover.resume_plan import ResumePlan, resume_plan
+from assistant.recover.runs import writer_beside
+from assistant.recover.training_end import training_goal
 from assistant.tooling import Context, tool
 from assistant.untrusted import reading_as
 
@@ -28,8 +30,11 @@ WHICH = ("last", "last_healthy", "before_step")
 FEWEST_LOST = 5
 """Logged steps without a number that show lost weights; a loss scaler skips one or two."""
 LOST = "the loss of job {job} is no number from step {step} on: what it saved since must not be loaded"
+NOTHING_LOST = "A restart loses only what it was at."
 MOST_TORN = 3
 """Newest checkpoints that are not whole and are named to people."""
+MOST_READ_AHEAD = 2_000
+"""Lines of a log, from its beginning, that may announce how long a training is to be."""
 MOST_PRESENT = 200
 """Newest checkpoints that a choice writes down, so that it can be told later which were written over."""
 
@@ -122,6 +127,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         points = log_points(shown) if fresh else []
         reached = max((point.step for point in points), default=None)
         cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
+        cost = NOTHING_LOST if search.stateless else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {way.repeats or search.settle}"
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     found = _refused_from(found, lost_from(shown))
@@ -209,28 +215,91 @@ def about(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def saved_state(context: Context, job: Job) -> str:
-    """Say what a job left to go on from, for people: the newest checkpoint that is whole, and newer ones that are not.
+    """Say what a job left to go on from, for people: the newest checkpoint that is whole, newer ones that are not, how it goes on.
 
-    Only what lies there is looked at; contents are not read. Empty where nothing is known of it, or the storage does not answer.
+    Also what its script would do if it were submitted as it is, and who else saves into the folder. Only what lies there is looked
+    at; contents are not read. Empty where nothing is known of it, or the storage does not answer.
     """
     try:
         search = search_of(context, job)
         if search.inventory is None:
-            return f"{search.note}." if search.state is SaveState.NEVER_SAVED else ""
-        checkpoints = _refused_from(search.inventory, lost_from(job)).checkpoints
+            is_told = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
+            return " ".join([f"{search.note}.", *_writer(context, job)]) if is_told and not search.stateless else ""
+        judged = _refused_from(search.inventory, lost_from(job))
+        way = resume_of(job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""
     whole = max(
-        (checkpoint for checkpoint in checkpoints if checkpoint.healthy), key=lambda checkpoint: checkpoint.step, default=None
+        (checkpoint for checkpoint in judged.checkpoints if checkpoint.healthy),
+        key=lambda checkpoint: checkpoint.step,
+        default=None,
     )
-    newer = [checkpoint for checkpoint in checkpoints if not checkpoint.healthy and (whole is None or checkpoint.step > whole.step)]
+    newer = [save for save in judged.checkpoints if not save.healthy and (whole is None or save.step > whole.step)]
     torn = "; ".join(
         f"{checkpoint.path.name}: {checkpoint.problems[0]}" for checkpoint in newer[-MOST_TORN:] if checkpoint.problems
     )
     unusable = f"not to be loaded: {torn}." if torn else ""
     if whole is None:
-        return f"No checkpoint of it is whole; {unusable}" if unusable else ""
-    return f"The newest whole checkpoint is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else '.'}"
+        return " ".join([f"No checkpoint of it is whole; {unusable}", *_writer(context, job)]) if unusable else ""
+    newest = f"The newest whole checkpoint is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else '.'}"
+    try:
+        going_on = _as_it_is(search, resume_plan(way, judged, whole, moves=folder_moves(job, search)), way)
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        going_on = []
+    return " ".join([newest, *going_on, *_writer(context, job)])
+
+
+def time_left(context: Context, job: Job) -> str:
+    """Say how many steps a job had left and how long they take at its own rate; empty where its goal or its rate is not known."""
+    try:
+        programs = programs_of(job)
+    except (Unavailable, UnreadableFile, OSError):
+        return ""
+    options = [(option.name, option.value) for program in programs for option in program.options]
+    texts = [line.text for line in log_lines(job)]
+    goal, points = training_goal(options, texts[:MOST_READ_AHEAD]), log_points(job)
+    if goal is None or len({point.step for point in points}) < FEWEST_LOST or job.started is None:
+        return ""
+    first, last = points[0], points[-1]
+    if last.step >= goal or last.step <= first.step:
+        return ""
+    timed = first.at is not None and last.at is not None and last.at > first.at
+    seconds = (last.at - first.at).total_seconds() if timed and last.at and first.at else 0.0
+    seconds = seconds or ((job.ended or context.clock.now()) - job.started).total_seconds()
+    each_s = seconds / (last.step - first.step)
+    left_min = (goal - last.step) * each_s / 60
+    return f"It had made {last.step} of {goal} steps; the rest takes about {left_min:.0f} min more ({each_s:.3g} s a step)."
+
+
+def _as_it_is(search: CheckpointSearch, plan: ResumePlan, way: ResumeWay) -> list[str]:
+    """Return what would become of a job that is submitted as it is, and what has to be done first, as sentences."""
+    if plan.refusal:
+        option = resume_option(search.programs) if way.means is ResumeMeans.NONE else ""
+        by_option = f" Its program knows {option}: with it, and that checkpoint, it goes on." if option else ""
+        return [f"Submitted as it is: {plan.refusal}.{by_option}"]
+    first = []
+    if plan.tracker is not None:
+        first.append(f"{plan.tracker} does not name it, and the script goes by that: {plan.tracker_text!r} has to stand there.")
+    if plan.set_aside:
+        names = ", ".join(path.name for path in plan.set_aside[:MOST_TORN])
+        first.append(f"{names} {'has' if len(plan.set_aside) == 1 else 'have'} to be moved away first: the script would load that.")
+    sentence = way.sentence
+    return [*first, f"{sentence[:1].upper()}{sentence[1:]}."] if sentence else first
+
+
+def _writer(context: Context, job: Job) -> list[str]:
+    """Return that another job saves into the folder of a job, as a sentence; nothing where none is known to."""
+    try:
+        writer = writer_beside(context.scheduler, context.checkpoint_folders, job, now=context.clock.now())
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return []
+    if writer is None:
+        return []
+    does = "saves" if not writer.state.ended else "saved at the same time"
+    return [
+        f"Job {writer.id} ({writer.name}) of {writer.user} ({writer.state}) {does} into the same folder: what lies there may be "
+        "its own, and whoever starts this one again beside it writes over it."
+    ]
 
 
 def search_of(context: Context, job: Job) -> CheckpointSearch:

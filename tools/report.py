@@ -6,14 +6,15 @@ from typing import Any
 
 from assistant.records import Risk
 from assistant.tooling import Context, tool
-from assistant.tools.checkpoints import saved_state
+from assistant.tools.checkpoints import saved_state, time_left
 
 
 @tool(risk=Risk.READ)
 def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: str = "", owner: str = "") -> dict[str, Any]:
     """Write the message for the owner of a job: what failed, the line that proves it, what to change. It is kept, not sent.
 
-    The message and `saved` say what the job left to go on from: its newest whole checkpoint, and newer ones that are not whole.
+    The message and `saved` say what the job left to go on from: its newest whole checkpoint, newer ones that are not, what its
+    script would do if it were submitted as it is, who else saves there; and of a time limit how long the rest takes.
 
     Args:
         job: Scheduler job id.
@@ -26,7 +27,8 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
     to = owner or shown.user or "the owner"
     lines = [f"{to}: job {job} ({shown.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []
-    saved = saved_state(context, shown)
+    rest_words = time_left(context, shown) if reason == "time_limit" else ""
+    saved = " ".join(part for part in (rest_words, saved_state(context, shown)) if part)
     lines += [saved] if saved else []
     lines.append("Nightshift did not restart it; submit it again when that is done.")
     return {"owner": to, "text": "\n".join(lines), "saved": saved, "note": f"{to} must act: {advice}"}

@@ -58,7 +58,9 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
         points = own_points(context, shown)
         if not points and (count := _by_count(context, shown, _failed_job(context), resumed=restart_step > 0)) is not None:
             return progress_seen(shown, count.began, count.after, finished=finished)
-        return progress_seen(shown, max(restart_step, past_step), points, finished=finished)
+        stateless = not points and not restart_step and _keeps_no_state(context, shown)
+        at = context.clock.now() if stateless else None
+        return progress_seen(shown, max(restart_step, past_step), points, finished=finished, stateless_at=at)
 
     return {**_until(context, look, timeout_s), "job": job}
 
@@ -66,6 +68,11 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
 def own_points(context: Context, job: Job) -> list[MetricPoint]:
     """Return the metrics that a restarted job itself logged: none of the attempt before it, whose file may have the same name."""
     return log_points(job, marks=marks_before(context.history, job), sure=True)
+
+
+def _keeps_no_state(context: Context, job: Job) -> bool:
+    """Tell whether a running job without steps is known to keep no state, as a server: that it lives is all that can be seen."""
+    return job.state is JobState.RUNNING and search_of(context, job).stateless
 
 
 def _failed_job(context: Context) -> str:
@@ -144,6 +151,8 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
             seen = loss_seen(before, own, restart_step=restart_step, ended=shown.state.ended)
         if shown.state.failed:
             return Seen(Look.FAILED, f"job {job} {shown.state} under verification; {seen.note}", seen.step)
+        if seen.status is Look.WAITING and not own and not restart_step and not before and _keeps_no_state(context, shown):
+            return Seen(Look.CONTINUES, f"job {job} makes no steps and keeps no state")
         if seen.status is Look.UNKNOWN and (end := training_end(line.text for line in log_lines(shown))) is not None:
             return Seen(Look.CONTINUES, f"nothing was left to train: {end.line}", seen.step)
         return seen

@@ -13,6 +13,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.times import stamp
 from assistant.logs.phases import BEGINS, ENDS, OVER, LogPhase
 from assistant.records import Category, Diagnosis, NodePattern, PatternKind
+from assistant.watch.saves import tells_of_save
 
 LOOK_BACK = 400
 """Lines before the failure that may tell its phase; further back something else has begun since."""
@@ -32,6 +33,16 @@ _STEP_NAMED = re.compile(
 )
 """What a log calls a step of the run; epochs, batches of an epoch, requests and bytes are none."""
 _LOADS = re.compile(r"load|restor|resum|from_pretrained|deseriali", re.IGNORECASE)
+_SAVES = re.compile(r"sav|checkpoint|ckpt|state_dict|write|dump|seriali|upload|barrier|gather", re.IGNORECASE)
+_CALLS = {LogPhase.LOADING: _LOADS, LogPhase.CHECKPOINT: _SAVES}
+"""Names of calls that are at a phase: what was raised in none of them was raised behind it."""
+MOST_WORK = 2_000
+"""Lines before a failure in which work is looked for."""
+_WORKED = re.compile(
+    r"\bepoch\b\W{0,4}[1-9]|\bloss['\"]?\s{0,3}[:=]\s{0,3}\d|\b(?:tokens|samples|examples|images)/s|\bthroughput\b"
+    r"|\brequests? (?:so far|served|processed)|Uvicorn running|Application startup complete|\bServer (?:is )?(?:ready|listening)",
+    re.IGNORECASE,
+)
 _DONE_LOADING = re.compile(r"\b100%\|")
 _WORK = re.compile(r"step|iter|batch|epoch|sample|token|update|train", re.IGNORECASE)
 
@@ -86,29 +97,38 @@ def phase_of(facts: Facts, line: int) -> str:
             return "end"
         for phase, begins in BEGINS:
             if OVER[phase].search(before.text):
-                return _training(done, facts, at)
+                # of a save that one rank has told of another one may still be at it
+                several = facts.places.highest_rank > 0 or len(facts.places.hosts) > 1
+                return "" if phase is LogPhase.CHECKPOINT and done and several else _training(done, facts, at)
             if begins.search(before.text):
-                loaded = phase is LogPhase.LOADING and (_DONE_LOADING.search(before.text) or _raised_elsewhere(facts, at))
-                return _training(done, facts, at) if loaded else str(phase)
+                over = phase is LogPhase.LOADING and _DONE_LOADING.search(before.text)
+                elsewhere = phase in _CALLS and _raised_elsewhere(facts, at, _CALLS[phase])
+                return _training(done, facts, at) if over or elsewhere else str(phase)
     return _training(done, facts, at)
 
 
-def _raised_elsewhere(facts: Facts, line: int) -> bool:
-    """Tell whether a line ends a traceback none of whose frames loads anything."""
+def _raised_elsewhere(facts: Facts, line: int, calls: re.Pattern[str]) -> bool:
+    """Tell whether a line ends a traceback none of whose frames is at what calls of such names do."""
     frames = next((r.frames for episode in facts.episodes for r in episode.raised if r.line == line), ())
     sources = (source.text for frame in frames if (source := facts.line(frame.at + 1)) is not None)
-    return bool(frames) and not any(_LOADS.search(text) for text in (*(frame.function for frame in frames), *sources))
+    return bool(frames) and not any(calls.search(text) for text in (*(frame.function for frame in frames), *sources))
 
 
 def _training(done: int, facts: Facts, at: int) -> str:
     """Return the phase of a run with so many proofs of progress; empty where bars were drawn or something else was counted."""
     progress = facts.progress
     if not done:
-        return "" if any(number <= at and position > 0 for number, position in progress.drawn) else "start"
+        return "" if any(number <= at and position > 0 for number, position in progress.drawn) or _worked(facts, at) else "start"
     counted = facts.line(progress.lines[done - 1]) if progress.learnt else None
     if counted is not None and not _WORK.search(counted.text[:2000]):
         return ""
-    return "first_step" if done == 1 else "training"
+    first = done == 1 and progress.steps[0] <= 1 and not _worked(facts, progress.lines[0] - 1)
+    return "first_step" if first else "training" if done > 1 or _worked(facts, at) else ""
+
+
+def _worked(facts: Facts, at: int) -> bool:
+    """Tell whether lines up to one show work that is not counted in steps: epochs, losses, saves, requests."""
+    return any(_WORKED.search(line.text[:2000]) or tells_of_save(line.text) for line in facts.between(max(1, at - MOST_WORK), at))
 
 
 def with_order(found: Diagnosis, facts: Facts) -> Diagnosis:

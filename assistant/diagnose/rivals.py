@@ -13,6 +13,7 @@ from dataclasses import replace
 from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.nodewords import is_boot
 from assistant.diagnose.reasoning import ROLES, symptomatic
 from assistant.diagnose.weighing import by_reason
 from assistant.records import Diagnosis, Rival
@@ -44,7 +45,7 @@ def rivals(
         confidence: In the answer.
     """
     found: dict[str, Rival] = {}
-    told = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, known, confidence))
+    told = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, facts, known, confidence))
     for rival in (*told, *_suggested(chosen, facts, known, confidence)):
         if rival.reason != chosen:
             decides = chosen in known and known[chosen].undecided
@@ -71,9 +72,12 @@ def _told(
         yield _rival(reason, min((1 - confidence) * share + 0.02, 0.6), _line(finding), finding.note or weaker, known)
 
 
-def _set_aside(chosen: str, considered: Sequence[Finding], known: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
-    """Yield what weighing ruled out by time, place or other evidence, heaviest first."""
+def _set_aside(
+    chosen: str, considered: Sequence[Finding], facts: Facts, known: Mapping[str, Reason], confidence: float
+) -> Iterator[Rival]:
+    """Yield what weighing ruled out by time, place or other evidence, heaviest first; nothing that is surely of another time."""
     ruled = [f for f in considered if f.role in ROLES and f.note and f.reason != chosen and f.reason in known and f.factor <= 0.01]
+    ruled = [f for f in ruled if f.file != "dmesg.log" or not (f.line in facts.foreign or is_boot(f.text))]
     for finding in sorted(ruled, key=lambda f: (-f.weight, f.file, f.line)):
         yield _rival(finding.reason, (1 - confidence) * 0.3, _line(finding), finding.note, known)
 

@@ -137,7 +137,16 @@ def _kind(proofs: Sequence[Citation], facts: Facts) -> tuple[bool, str]:
     episode = next((one for one in facts.episodes if cited.file == "job.log" and one.first - 1 <= cited.line <= one.last), None)
     words = [*_own_words(episode, facts), *_words_around(episode, facts)] if episode is not None else []
     said = " ".join([*(proof.text for proof in proofs), *words])
-    return _SAVES.search(said) is not None, next((kind for kind, words in _TAILS if re.search(words, said, re.IGNORECASE)), "")
+    return _SAVES.search(said) is not None, _kind_named(said)
+
+
+def kind_of_tail(episode: Episode, facts: Facts) -> str:
+    """Return the kind of what raised an exception, where it is one that comes behind a training; empty for any other."""
+    return _kind_named(" ".join(_own_words(episode, facts)))
+
+
+def _kind_named(words: str) -> str:
+    return next((kind for kind, pattern in _TAILS if re.search(pattern, words, re.IGNORECASE)), "")
 
 
 def _own_words(episode: Episode, facts: Facts) -> Sequence[str]:

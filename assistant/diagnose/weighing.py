@@ -24,6 +24,7 @@ from assistant.diagnose.findings import Finding
 from assistant.diagnose.hearsay import weigh_hearsay
 from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.nodewords import booted_within, confirm_workers, is_boot
+from assistant.diagnose.own_ends import prefer_own_ends
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE, ROLES, SPECIFIC, explains, role_factor, symptomatic
 from assistant.diagnose.shell import left_to_shell
 from assistant.diagnose.survival import of_warning, says_error, weigh_place
@@ -83,6 +84,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     _prefer_tracebacks(kept, facts)
     _prefer_first_program(kept, facts)
     _believe_last_exception(kept, facts)
+    prefer_own_ends(kept, facts)
     return [finding for finding in kept if finding.factor > 0.01]
 
 

@@ -1,27 +1,35 @@
-"""Say of a job that ended with exit code 0 that its log shows an error, or a loss that ran away: neither shows in an exit code."""
+"""Look into the logs of jobs that ended with exit code 0: a failure of the training and a loss that ran away show in no exit code.
+
+A job whose log proves that its training failed is a failed job: an incident. Any other error behind exit code 0 is a remark.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.diagnose.beside import find
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.hidden_failure import HiddenFailure, hidden_failure, how_hidden
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
 from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.weighing import best_of, weigh
+from assistant.engine.again import known_incidents
 from assistant.errors import NightshiftError
-from assistant.records import Job, JobState
+from assistant.records import Diagnosis, Event, EventKind, Job, JobState
+from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_points, logs_of
+from assistant.store import Store
 from assistant.untrusted import reading_as, within
 from assistant.watch.loss import SHORT_RUN, SpikeLimits, lasting_spike, loss_in_words
+from assistant.watch.queue import HIDDEN_FAILURE, about, hidden_failure_in
 from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
@@ -33,12 +41,21 @@ IN_A_PASS = 4
 """Jobs whose logs are read in one pass of the watch: the others have their turn in the next ones."""
 LARGEST_BYTES = 64 << 20
 """Of all logs of a job together; larger ones are left to `nightshift diagnose`."""
-READ_S = 10.0
+READ_S = 30.0
 STRONG = 0.5
 SURVIVED_STEPS = 2
 TRIES = 5
 """Passes in which a log that cannot be read is tried."""
 _NAMED = 20_000
+
+
+class LogEnd(NamedTuple):
+    """What the log of a job shows that ended with exit code 0."""
+
+    failure: str = ""
+    """That its training failed, with the line that proves it; empty where that is not proven."""
+    remark: str = ""
+    """An error that proves nothing; empty where it shows none."""
 
 
 @dataclass
@@ -50,19 +67,22 @@ class CompletedJobs:
     """How often the log of an attempt could not be read; a file system may answer again at the next pass."""
 
     def look(self, engine: Engine, jobs: Sequence[Job]) -> list[Remark]:
-        """Return remarks on jobs that ended since the store was made and were not looked at yet.
+        """Open an incident for each job whose training failed, and return remarks on others; each job is looked at once.
 
         Args:
             engine: Its knowledge is used.
-            jobs: Of the scheduler's last answer.
+            jobs: Of the scheduler's last answer; those that took most are looked at first.
         """
         due = [job for job in jobs if job.state is JobState.COMPLETED and not job.exit_code and self._is_due(job, engine)]
         remarks: list[Remark] = []
-        for job in due[:IN_A_PASS]:
+        for job in sorted(due, key=_node_seconds, reverse=True)[:IN_A_PASS]:
             attempt = (job.id, job.attempt)
             try:
                 ended = engine.scheduler.job(job.id)
-                text = error_behind(ended, engine.knowledge) or loss_behind(ended)
+                end = log_end(ended, engine.knowledge)
+                text = end.failure or end.remark or loss_behind(ended)
+                if end.failure and ended.attempt == job.attempt and open_hidden_failure(engine, ended, end.failure):
+                    text = ""
             except (NightshiftError, OSError) as error:
                 self.failures[attempt] += 1
                 if self.failures[attempt] >= TRIES:
@@ -81,8 +101,57 @@ class CompletedJobs:
         return (job.id, job.attempt) not in self.looked_at and job.ended is not None and job.ended >= engine.store.made_at
 
 
-def error_behind(job: Job, knowledge: Knowledge) -> str:
-    """Return what the log of a job says that ended with exit code 0 and yet shows an error; empty where it shows none.
+def _node_seconds(job: Job) -> float:
+    """Return what a job took: of many that end at once the dear ones are looked at first."""
+    return max(1, len(job.nodes)) * (job.ended - job.started).total_seconds() if job.started and job.ended else 0.0
+
+
+def open_hidden_failure(engine: Engine, job: Job, failure: str) -> bool:
+    """Open an incident for a job whose training failed behind exit code 0, or join it to an open one; tell whether one stands.
+
+    Raises:
+        NightshiftError: The store cannot be written.
+    """
+    incidents = [incident for incident in engine.store.incidents(job=job.id) if incident.attempt == job.attempt]
+    if any(hidden_failure_in(engine.store.events(incident.id)) for incident in incidents):
+        return True
+    if known_incidents(engine.store).covers(job, EventKind.JOB_ENDED) and all(incident.state.ended for incident in incidents):
+        return False
+    detail = {
+        **about(job),
+        "state": job.state.value,
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        "name": job.name,
+        HIDDEN_FAILURE: failure,
+    }
+    engine.open(Event(EventKind.JOB_ENDED, job.id, None, job.ended or engine.clock.now(), detail, job.attempt))
+    return True
+
+
+def with_hidden_failure(store: Store, job: Job | None) -> Job | None:
+    """Return a job with what its incidents know of a training that failed behind exit code 0; any other as it is."""
+    if job is None or job.state is not JobState.COMPLETED or job.exit_code or job.signal:
+        return job
+    events = (
+        event for incident in store.incidents(job=job.id) if incident.attempt == job.attempt for event in store.events(incident.id)
+    )
+    submitted = {} if job.submitted is None else about(job)
+    own = (event for event in events if event.detail.get("submitted") in (None, submitted.get("submitted")))
+    return replace(job, hidden_failure=hidden_failure_in(own))
+
+
+def with_hidden_end(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return a diagnosis that says why the scheduler calls a failed training completed; any other as it is."""
+    if job is None or not job.hidden_failure:
+        return diagnosis
+    how = how_hidden(job.spec.script) if job.spec is not None else ""
+    why = f": {how}" if how else ""
+    return replace(diagnosis, summary=f"{diagnosis.summary} The scheduler calls job {job.id} completed (exit code 0){why}.")
+
+
+def log_end(job: Job, knowledge: Knowledge) -> LogEnd:
+    """Return what the log of a job shows that ended with exit code 0; nothing where it shows no error.
 
     Raises:
         NightshiftError: Its log cannot be read.
@@ -90,19 +159,58 @@ def error_behind(job: Job, knowledge: Knowledge) -> str:
     """
     logs = logs_of(job)
     if not logs.readable or sum(file.size_bytes - file.begin for file in logs.readable) > LARGEST_BYTES:
-        return ""
+        return LogEnd()
     with reading_as(job.account):
         case = Case.from_parts(None, "", "", None, job, None).with_logs(logs)
         facts = within(READ_S, lambda: facts_of(case, knowledge), f"the log of job {job.id}")
     error = last_error(facts, knowledge)
+    hidden = hidden_failure(facts, options=_options_if_failed(job, facts), cause_known=error is not None)
+    if hidden is not None:
+        return LogEnd(failure=_failed(job, hidden, facts))
     raised = (0, "") if error is not None else _last_raised(facts)
     if raised is None:
-        return ""
+        return LogEnd()
     number, text = (error.line, error.text) if error is not None else raised
-    name, place = facts.combined.place(number) if facts.combined is not None else ("", number)
-    where = name or (str(job.log.name) if job.log is not None else "job.log")
+    return LogEnd(
+        remark=f"job {job.id} ended with exit code 0, but its log shows an error: {_quoted(text, number, facts)} "
+        f"({_place(job, number, facts)})"
+    )
+
+
+def failure_behind(job: Job, knowledge: Knowledge) -> str:
+    """Return how the training of a job failed that ended with exit code 0; empty where that is not proven, or cannot be read."""
+    if job.state is not JobState.COMPLETED or job.exit_code or job.signal:
+        return ""
+    try:
+        return log_end(job, knowledge).failure
+    except (NightshiftError, OSError) as error:
+        logger.info("job=%s whether its training failed cannot be read: %s", job.id, error)
+        return ""
+
+
+def _options_if_failed(job: Job, facts: Facts) -> list[tuple[str, str]]:
+    """Return the options of a job's programs; none where its log shows nothing of a failure, so that nobody asks for them."""
+    if not (facts.progress.lines and (facts.episodes or facts.exits or facts.tasks)):
+        return []
+    return [(option.name, option.value) for program in programs_of(job) for option in program.options]
+
+
+def _failed(job: Job, hidden: HiddenFailure, facts: Facts) -> str:
+    of = f" of {hidden.goal}" if hidden.goal is not None else ""
+    return (
+        f"job {job.id} ended with exit code 0, but its training failed behind step {hidden.step}{of}: "
+        f"{_quoted(hidden.line.text, hidden.line.number, facts)} ({_place(job, hidden.line.number, facts)})"
+    )
+
+
+def _quoted(text: str, number: int, facts: Facts) -> str:
     text = text.removeprefix(facts.combined.label_of(number)) if facts.combined is not None else text
-    return f"job {job.id} ended with exit code 0, but its log shows an error: {text.strip()[:200]} ({where}:{place})"
+    return text.strip()[:200]
+
+
+def _place(job: Job, number: int, facts: Facts) -> str:
+    name, place = facts.combined.place(number) if facts.combined is not None else ("", number)
+    return f"{name or (str(job.log.name) if job.log is not None else 'job.log')}:{place}"
 
 
 def loss_behind(job: Job) -> str:

@@ -17,7 +17,7 @@ from assistant.diagnose.verdict import judge
 from assistant.engine import again, ledger, routine
 from assistant.engine.advice import hand_over
 from assistant.engine.breaker import HELD, TAKEN_UP, held_by, how_it_stands, stale
-from assistant.engine.completed import CompletedJobs
+from assistant.engine.completed import CompletedJobs, with_hidden_end, with_hidden_failure
 from assistant.engine.confirm import confirm_recovered
 from assistant.engine.gather import (
     gather,
@@ -40,7 +40,7 @@ from assistant.engine.senders import in_spite_of_its_end
 from assistant.engine.settled import as_proven
 from assistant.engine.settlement import finished_training, lost_training, settled_elsewhere
 from assistant.engine.surroundings import with_surroundings
-from assistant.engine.went_on import close_if_it_goes_on, close_what_went_on
+from assistant.engine.went_on import close_if_it_goes_on, close_what_went_on, waiting_job
 from assistant.engine.wrong_starts import stopped_here
 from assistant.errors import (
     Denied,
@@ -327,7 +327,7 @@ class Engine:
         routine.count_folded(self.store, facts)
         found = with_held_nodes(suspected(found, case.event), case.event, job)
         found = with_surroundings(self, incident, found, job)
-        found = ledger.with_patterns(self.store, self.scheduler, incident, found, job)
+        found = with_hidden_end(ledger.with_patterns(self.store, self.scheduler, incident, found, job), job)
         self.store.add_diagnosis(incident_id, found)
         ledger.keep(self.store, self.scheduler, incident, found, job)
         self.store.mark_stage(incident_id, "diagnosed")
@@ -401,7 +401,7 @@ class Engine:
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
         turn = self.outages.turn(self, incident, diagnosis) if by is None else Turn()
-        if over := lost_training(self, incident, job) or turn.over:
+        if over := lost_training(self, incident, job) or waiting_job(self, incident, job) or turn.over:
             self._escalate(incident, over)
             return False
         if turn.note:
@@ -488,7 +488,7 @@ class Engine:
         if job_id is None:
             return None
         try:
-            return self.scheduler.job(job_id)
+            return with_hidden_failure(self.store, self.scheduler.job(job_id))
         except ToolError:
             return None
 

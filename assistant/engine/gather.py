@@ -205,8 +205,10 @@ def with_no_checkpoint(found: Diagnosis, job: Job | None, folders: Mapping[str, 
         return _with_checkpoint_before(found, search)
     if search.state is not SaveState.NEVER_SAVED:
         return found
+    if search.stateless:
+        return without_checkpoint(found, "It keeps no state: a restart loses only what it was at.")
     cost = cost_of_beginning(job, found.step, gpu_hours(job, now), search.programs, found.action)
-    return without_checkpoint(found, cost)
+    return without_checkpoint(found, f"It never saved a checkpoint. {cost}")
 
 
 def _with_result(found: Diagnosis, search: CheckpointSearch) -> Diagnosis:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.requeue_starts import FEWEST_STEPS, begins_anew, newest_checkpoint, noted
 from assistant.engine.settled import cost_in_words
+from assistant.engine.stuck_jobs import StuckJobs
 from assistant.errors import Fenced, NightshiftError, ToolError, Unavailable
 from assistant.ports import ControllerLog
 from assistant.records import Checkpoint, Event, EventKind, Evidence, Incident, IncidentState, Job, JobState
@@ -62,6 +63,8 @@ class RequeueRecords:
     """By job and number of the new attempt: the evidence about the one before; None where nothing has to be reckoned."""
     told_begins: set[tuple[str, int]] = field(default_factory=set)
     """Jobs and numbers of attempts whose beginning was judged."""
+    stuck: StuckJobs = field(default_factory=StuckJobs)
+    """Those that were queued again and cannot begin."""
 
     def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
         """Record requeues that are new, and the cost of those that are over; a record that fails is only logged.
@@ -90,6 +93,7 @@ class RequeueRecords:
         self.attempts = {job: attempt for job, attempt in self.attempts.items() if job in seen}
         self.open_costs = {key: evidence for key, evidence in self.open_costs.items() if key[0] in seen}
         self.told_begins = {key for key in self.told_begins if key[0] in seen}
+        self.stuck.look(engine, jobs)
 
     def _remember(self, engine: Engine, job: Job, now: datetime) -> None:
         before = self.attempts.get(job.id)
@@ -194,9 +198,9 @@ def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
     if any(call.tool in RESTARTS for one in incidents for call in engine.store.calls(one.id)):
         return None
     cause, nodes = _cause(engine, before.job)
-    step = f"its last step was {before.step}" if before.step is not None else "its log shows no step"
+    step = f"; its last step was {before.step}" if before.step is not None else ""
     where = f" on {', '.join(before.job.nodes[:8])}{' …' if len(before.job.nodes) > 8 else ''}" if not nodes else ""
-    text = f"job {job.id} was queued again under its own id by {cause}{where} (attempt {job.attempt}); {step}"
+    text = f"job {job.id} was queued again under its own id by {cause}{where} (attempt {job.attempt}){step}"
     facts: dict[str, Any] = {
         "attempt": before.job.attempt,
         "nodes": list(nodes),

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.diagnose.counters import same_counter
 from assistant.engine.again import MOVED
+from assistant.engine.completed import failure_behind
 from assistant.engine.outages import PASSED
 from assistant.engine.settlement import settled_elsewhere
+from assistant.engine.stuck_jobs import STUCK
 from assistant.engine.times import COUNTED_OTHERWISE
 from assistant.engine.wrong_starts import is_being_stopped, stop_wrong_start
-from assistant.errors import Denied, Parked, ToolError
+from assistant.errors import Denied, NightshiftError, Parked, ToolError
 from assistant.logs.lines import Lines
 from assistant.records import (
     Call,
@@ -33,6 +35,7 @@ from assistant.records import (
     MetricPoint,
 )
 from assistant.recover.checkpoints.layout import step_in_name
+from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.counted import Comparison, compared_by_count
 from assistant.recover.dependencies import never_begin
 from assistant.recover.gpus import gpus_of
@@ -106,6 +109,9 @@ def _as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: 
         return replace(ended, state=IncidentState.ESCALATED, note=standing)
     moving = restarted is not None and ended.state in (IncidentState.VERIFYING, IncidentState.RECOVERED)
     left = _left_behind(engine, incident, restarted, by) if restarted is not None and moving else []
+    if ended.state is IncidentState.VERIFYING and restarted is not None and (stuck := _stuck(engine, restarted.job)):
+        engine.store.mark_stage(incident.id, STUCK)
+        return replace(ended, state=IncidentState.ESCALATED, note=f"the run does not go on: {stuck}")
     if ended.state is not IncidentState.RECOVERED or restarted is None:
         return ended
     engine.store.mark_stage(incident.id, MOVED)
@@ -132,6 +138,12 @@ def _as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: 
         case Standing.ENDED_AGAIN:
             return replace(ended, state=IncidentState.ESCALATED, note=f"not recovered: {verdict.note}", failed_job=restarted.job)
     return replace(ended, state=IncidentState.VERIFYING, note=verdict.note)
+
+
+def _stuck(engine: Engine, job_id: str) -> str:
+    """Return why a restarted job has not begun for too long; empty where it runs, or may begin yet."""
+    job = next((listed for listed in engine.watcher.jobs if listed.id == job_id), None)
+    return engine.requeues.stuck.overdue(engine, job) if job is not None else ""
 
 
 def _stopped_if_wrong(
@@ -255,8 +267,21 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             proof=_proof(engine, incident, restarted, lines, points, before, reached) if not later else "",
             beside=_beside(engine, incident, restarted, job),
             unit=unit,
+            stateless=not points and not before and _keeps_no_state(engine, job),
+            hidden_failure=failure_behind(job, engine.knowledge),
         )
     )
+
+
+def _keeps_no_state(engine: Engine, job: Job) -> bool:
+    """Tell whether a running job is known to keep no state, as a server does."""
+    if job.state is not JobState.RUNNING:
+        return False
+    try:
+        texts = (line.text for line in log_lines(job))
+        return search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now()).stateless
+    except (NightshiftError, OSError):
+        return False
 
 
 def _beside(engine: Engine, incident: Incident, restarted: _Restarted, job: Job) -> str:

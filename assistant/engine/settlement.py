@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from assistant.engine.completed import failure_behind, open_hidden_failure
 from assistant.errors import ToolError
 from assistant.logs.spikes import find_spike
 from assistant.records import CallStatus, Diagnosis, EventKind, Incident, Job, JobState, tags_in
@@ -13,6 +14,7 @@ from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_points
 from assistant.recover.runs import successor_of
 from assistant.watch.loss import loss_in_words
+from assistant.watch.queue import hidden_failure_in
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -58,7 +60,14 @@ def settled_elsewhere(
         where = f"job {job.id} was queued again under its own id{why}{on}"
         return f"settled elsewhere: {where} (attempt {job.attempt}, {job.state}){steps}"
     if job.state is JobState.COMPLETED and not job.exit_code and job.ended is not None and job.ended > incident.opened:
-        return "" if _run_away(incident, job) else f"settled elsewhere: job {job.id} completed meanwhile"
+        if _run_away(incident, job):
+            return ""
+        if hidden_failure_in(engine.store.events(incident.id)):
+            return _as_another_job(engine, incident, job, among)
+        if failure := failure_behind(job, engine.knowledge):
+            open_hidden_failure(engine, job, failure)
+            return ""
+        return f"settled elsewhere: job {job.id} completed meanwhile"
     if not job.state.ended:
         return ""
     return _as_another_job(engine, incident, job, among)
@@ -95,6 +104,8 @@ def finished_training(engine: Engine, incident: Incident, job: Job | None, diagn
     """
     if diagnosis.tail or engine.replays or job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
         return ""
+    if job.hidden_failure:
+        return ""  # its log was read for just that
     why = "is there anything left to train?"
     outcome = engine.gate.call("training_finished", {"job": job.id}, why=why, by="engine", incident=incident.id)
     value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}

@@ -38,6 +38,12 @@ MOST_OTHERS = 4
 """Other nodes of the job that are asked whether their disk is full, too."""
 _SPACE = re.compile(r"No space left|Errno 28\b|ENOSPC|os error 28\b|code: 28\b", re.IGNORECASE)
 _QUOTA = re.compile(r"quota|Errno 122\b|EDQUOT", re.IGNORECASE)
+_CUT_SHORT = re.compile(
+    r"file write failed|failed writing file|PytorchStreamWriter|unexpected pos \d+ vs \d+|\bshort write|\bwrite (?:failed|error)\b"
+    r"|could not (?:write|be written)|inline_container",
+    re.IGNORECASE,
+)
+"""Of a write that did not come to its end, and does not say why."""
 _ABSENT = re.compile(r"No such file|not found|does not exist|Permission denied", re.IGNORECASE)
 _SILENT = re.compile(
     r"Input/output error|Stale (?:NFS )?file handle|Transport endpoint|Host is down|Remote I/O error|os error (?:5|107|116)\b"
@@ -71,16 +77,18 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
 def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job, error: str) -> Diagnosis:
     """Return a diagnosis with the file system that an error without a path met, as the nodes of the job show it."""
     fault = fault_of(error)
-    if fault is None and not _QUOTA.search(error):
+    if fault is None and not _QUOTA.search(error) and not _CUT_SHORT.search(error):
         return found
     first = [place.node for place in found.where if place.node in job.nodes]
     nodes = list(dict.fromkeys(node for node in (*first, *job.nodes) if node is not None))[:MOST_ASKED]
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": nodes}) or {}
     states = answer.get("states") or ()
+    kept = _kept(engine, job)
+    if fault is None and not _QUOTA.search(error):
+        return _with_full_disk(found, states, paths_used(job, map(str, kept)))
     if fault in (None, DiskFault.FULL):
         said = full_words(states)
         found = replace(found, summary=f"{found.summary} {said}") if said else found
-    kept = _kept(engine, job)
     disk = unnamed_disk(fault, states, paths_used(job, map(str, kept))) if fault is not None else None
     if fault is None or disk is None:
         return found
@@ -98,6 +106,17 @@ def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job
         advice = f"Start again when {disk.place} answers on {', '.join(disk.nodes)}. {said}"
         return replace(found, category=Category.INFRASTRUCTURE, action=Action.WAIT_AND_RETRY, advice=advice, where=where)
     return _without_restart(found, said) if fault is not DiskFault.FULL else found
+
+
+def _with_full_disk(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], used: Sequence[str]) -> Diagnosis:
+    """Return a diagnosis of a write that was cut short with the full file system that the job uses; as it is where none is full."""
+    disk = unnamed_disk(DiskFault.FULL, states, used)
+    if disk is None:
+        return diagnosis
+    shares = [state.get("used_percent") for state in states if state["place"] == disk.place and state["node"] in disk.nodes]
+    percent = max((float(share) for share in shares if share is not None), default=0.0)
+    words = f"Of what the job uses {disk.place} ({disk.kind}) is full ({percent:.0f} %) on {', '.join(disk.nodes)}."
+    return replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{diagnosis.advice} {words}")
 
 
 def fault_of(error: str) -> DiskFault | None:

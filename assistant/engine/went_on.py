@@ -1,19 +1,36 @@
 """Close the incident of a job that stood still or was slow once the job goes on by itself; nothing planned for it is done then.
 
-What it does is looked up in its own logs at each pass, right before each stage, and by `cancel_job` right before its command.
+What it does is looked up in its own logs at each pass, right before each stage, and by `cancel_job` right before its command. One
+that says that it waits for something outside of it is left running, and a person is told what it waits for.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from assistant.engine.again import UNPROVEN
 from assistant.errors import NightshiftError, ToolError
-from assistant.records import CallStatus, EventKind, Incident, IncidentState, Job, JobState, Risk, Verdict
+from assistant.records import (
+    Action,
+    CallStatus,
+    Diagnosis,
+    Event,
+    EventKind,
+    Incident,
+    IncidentState,
+    Job,
+    JobState,
+    Risk,
+    Verdict,
+)
 from assistant.store import WENT_ON
 from assistant.tooling import find_tool
 from assistant.untrusted import LOOK_S, reading_as, within
 from assistant.watch.moved import Motion, motion_since
+from assistant.watch.waiting import WAITS
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -25,6 +42,8 @@ MOST = 1_000
 """Newest incidents among which those are that still stand."""
 CHANGED = (CallStatus.DONE, CallStatus.INTENT)
 """Of a change that was made, or may have been."""
+MOST_NAMED = 2
+"""Ended jobs that are named as what a job may wait for."""
 
 
 def close_what_went_on(engine: Engine) -> list[Incident]:
@@ -73,10 +92,19 @@ def _how_it_goes_on(engine: Engine, incident: Incident) -> str:
         return _paced_again(engine, incident, job)
     moved = motion_of(engine, incident, job)
     if not moved.goes_on:
-        return ""
+        return _waits_no_more(engine, incident, job)
     where = f": it is at step {moved.step}" if moved.step is not None else ": it makes steps again"
     stood = _stood_at(engine, incident)
     return f"went on by itself{where}{stood}; it was left alone"
+
+
+def _waits_no_more(engine: Engine, incident: Incident, job: Job) -> str:
+    """Return that a job without steps that waited has gone on with other words; empty for any other."""
+    event, view = _wait_of(engine, incident), engine.watcher.view(job.id, job.attempt)
+    if event is None or event.detail.get("step") is not None or view is None or view.output_at is None or view.wait.last_at is None:
+        return ""
+    over = view.wait.waiting(engine.clock.now()) is None and view.output_at > view.wait.last_at
+    return f"went on by itself: it waits no more, and had since {event.at:%H:%M} UTC; it was left alone" if over else ""
 
 
 def motion_of(engine: Engine, incident: Incident, job: Job) -> Motion:
@@ -112,3 +140,62 @@ def _was_changed(engine: Engine, incident: Incident) -> bool:
     """Tell whether a change was made for an incident, or may have been, that its job does not outlive."""
     calls = [call for call in engine.store.calls(incident.id) if call.status in CHANGED]
     return any(find_tool(call.tool).risk is Risk.DISRUPT or find_tool(call.tool).kind == "resubmit" for call in calls)
+
+
+def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
+    """Return that a living job waits, and for what, so that a person hears of it and nothing is ended; empty for any other.
+
+    A person who asked for the recovery has looked. That no hang was proven is noted: the watch goes on looking.
+    """
+    event = _wait_of(engine, incident)
+    if event is None or job is None or job.state.ended or job.attempt != incident.attempt:
+        return ""
+    engine.store.mark_stage(incident.id, UNPROVEN)
+    step = event.detail.get("step")
+    at = f" behind step {step}" if isinstance(step, int) else ""
+    times = f"{event.detail.get('waits_count')} times since {event.at:%H:%M} UTC"
+    ended = f" {words}" if (words := _ended_there(engine, job, str(event.detail[WAITS]))) else ""
+    return (
+        f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}. It was left running and goes "
+        f"on by itself once that is there.{ended} If nothing brings that back, end it: scancel {job.id}"
+    )
+
+
+def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return the diagnosis of a living job that waits as just that, with nothing to be done to it; any other as it is."""
+    event = _wait_of(engine, incident)
+    if event is None or job is None or job.state.ended:
+        return diagnosis
+    words = f"No step since {event.at:%H:%M} UTC: the job waits and tries again, by its own words: {event.detail[WAITS]!r}."
+    advice = (
+        "Bring back what it waits for; the job goes on by itself then. Do not restart it: that loses its steps and mends nothing."
+    )
+    return replace(diagnosis, action=Action.NONE, nodes=(), summary=words, advice=advice)
+
+
+def _wait_of(engine: Engine, incident: Incident) -> Event | None:
+    events = engine.store.events(incident.id)
+    if incident.kind is not EventKind.HANG or any(event.kind is EventKind.REQUESTED for event in events):
+        return None
+    last = next((event for event in reversed(events) if event.kind is EventKind.HANG), None)
+    return last if last is not None and last.detail.get(WAITS) else None
+
+
+def _ended_there(engine: Engine, job: Job, line: str) -> str:
+    """Return which jobs of the same user ended since a job began, on a node that its line names; empty where none did."""
+    hosts = {name.partition(".")[0].lower() for name in re.findall(r"[A-Za-z][\w.-]{0,100}", line)}
+    ended = [
+        peer
+        for peer in engine.watcher.jobs
+        if peer.user == job.user
+        and peer.id != job.id
+        and peer.ended_badly
+        and peer.ended is not None
+        and (job.started is None or peer.ended >= job.started)
+        and any(node.partition(".")[0].lower() in hosts for node in peer.nodes)
+    ]
+    latest = sorted(ended, key=lambda peer: (peer.ended, peer.id))[-MOST_NAMED:]
+    return " ".join(
+        f"Job {peer.id} ({peer.name}) ran on {', '.join(peer.nodes[:4])} and {peer.state} at {peer.ended:%H:%M} UTC."
+        for peer in latest
+    )

@@ -170,6 +170,8 @@ class CallRunner:
             commands = undo_text(self._find(tool.undo), self._context_of(call), call.arguments, outcome.value)
             undo += f": {commands}" if commands else ""
         with self._store.transaction():
+            if tool.risk is Risk.READ and (first_outcome := self._store.outcome(call.id)) is not None:
+                return first_outcome  # whoever settles what a crash may have left open has asked the same meanwhile
             self._store.write_outcome(outcome, undo=undo)
             self._store.withdraw_approvals(call.id, outcome.error or "the change stands already")
         if not outcome.ok and tool.risk > Risk.READ:

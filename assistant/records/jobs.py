@@ -112,13 +112,15 @@ class Job:
     """Whether the scheduler never queues it again by itself: `--no-requeue`, or preempted for good; False where it does not say."""
     ended_by: str = ""
     """Who cancelled it, as the scheduler names them: an account, or `uid 2001`; empty where it does not say."""
+    hidden_failure: str = ""
+    """What its log proves of a training that failed although the scheduler calls it completed; empty where nothing is known."""
 
     @property
     def ended_badly(self) -> bool:
-        """Whether the scheduler calls it failed in any way, or it ended by itself with a code that is not zero."""
+        """Whether the scheduler or its log calls it failed in any way, or it ended by itself with a code that is not zero."""
         if self.state in (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.TIMEOUT):
             return True
-        return self.state is JobState.COMPLETED and bool(self.exit_code or self.signal)
+        return self.state is JobState.COMPLETED and bool(self.exit_code or self.signal or self.hidden_failure)
 
     @property
     def held(self) -> bool:

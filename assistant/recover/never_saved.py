@@ -70,8 +70,8 @@ def cost_of_beginning(
     return " ".join(sentences)
 
 
-def without_checkpoint(found: Diagnosis, cost: str) -> Diagnosis:
-    """Return a diagnosis whose advice rests on no checkpoint: clauses about one are left out, what a restart costs is added."""
+def without_checkpoint(found: Diagnosis, words: str) -> Diagnosis:
+    """Return a diagnosis whose advice rests on no checkpoint: clauses about one are left out, words about a restart are added."""
     said = _FROM_CHECKPOINT.sub("from the start", found.advice)
     sentences = []
     for sentence in re.split(r"(?<=\.) ", said):
@@ -79,4 +79,4 @@ def without_checkpoint(found: Diagnosis, cost: str) -> Diagnosis:
         if parts:
             text = "; ".join(parts)
             sentences.append(f"{text[0].upper()}{text[1:]}.")
-    return replace(found, advice=" ".join([*dict.fromkeys(sentences), f"It never saved a checkpoint. {cost}"]))
+    return replace(found, advice=" ".join([*dict.fromkeys(sentences), words]))

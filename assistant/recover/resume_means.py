@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from assistant.recover.job_program import JobProgram
 from assistant.recover.shell_words import UNRESOLVED
 
 NO = frozenset(("", "false", "none", "null", "no", "0", "scratch", "never"))
@@ -109,3 +112,14 @@ def by_text(value: str, by: str) -> ResumeWay:
     if UNRESOLVED in value:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{by}: its value is known only when it runs")
     return ResumeWay(ResumeMeans.FIXED, by, value)
+
+
+def resume_option(programs: Sequence[JobProgram]) -> str:
+    """Return an option by which a program goes on from a checkpoint, as its source names it; empty where it names none."""
+    for program in programs:
+        for source in program.sources:
+            for name in RESUME_OPTIONS:
+                pattern = rf"['\"]--{name.replace('_', '[_-]')}['\"]|\bargs\.{name}\b"
+                if match := re.search(pattern, source.text):
+                    return match[0].strip("'\"") if match[0][0] in "'\"" else f"--{name}"
+    return ""

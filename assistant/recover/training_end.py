@@ -32,6 +32,16 @@ _FINAL_SAVE = re.compile(
     r"|final (?:model|checkpoint) (?:saved|written)",
     re.IGNORECASE,
 )
+GOALS = frozenset(
+    "max_update max_updates max_steps max_step train_iters max_iters train_steps num_train_steps max_train_steps total_steps "
+    "training_steps total_iters num_iterations total_iterations max_iterations training.steps trainer.max_steps".split()
+)
+"""Options by which programs are given their last step, normalised."""
+_ANNOUNCED = re.compile(
+    r"\b(?:total (?:optimi[sz]ation|train(?:ing)?) steps|(?:num|total)[_ ]train(?:ing)?[_ ](?:steps|iters)"
+    r"|max[_ -]?(?:steps|iters|iterations|updates?)|train[_ -]iters)\b['\"]?\s{0,12}[:=. ]{1,40}['\"]?(\d[\d,_]{0,15})\b",
+    re.IGNORECASE,
+)
 _LOSS = re.compile(r"(?<![\w-])['\"]?(?:lm )?loss['\"]?\s{0,3}[:=]", re.IGNORECASE)
 MOST_LINES = 400
 """Lines from the end in which training says that it is over."""
@@ -74,3 +84,20 @@ def training_end(texts: Iterable[str]) -> TrainingEnd | None:
         elif _FINAL_SAVE.search(text):
             saved = True
     return TrainingEnd(line, saved, said) if line else None
+
+
+def training_goal(options: Iterable[tuple[str, str]], texts: Iterable[str]) -> int | None:
+    """Return the step at which a training is to end, by its options and what its log announces; None where neither tells.
+
+    Args:
+        options: Names, normalised, and values, of all programs of a job.
+        texts: The beginning of its log.
+    """
+    goals = [
+        int(value.replace("_", ""))
+        for name, value in options
+        if (name in GOALS or name.rpartition(".")[2] in GOALS) and re.fullmatch(r"\d[\d_]{0,15}", value)
+    ]
+    announced = [match for text in texts for match in _ANNOUNCED.finditer(text[:2000])]
+    goals += [int(match[1].replace(",", "").replace("_", "")) for match in announced]
+    return max((goal for goal in goals if goal > 0), default=None)

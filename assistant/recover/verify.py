@@ -36,6 +36,8 @@ CONFIRM_S = 60.0
 """Seconds for which a job must still be there after it was first seen past the step where the attempt before had ended."""
 CONFIRM_SHARE = 0.1
 """Of the job's time limit, where that is less: a run of a few minutes is not watched to its end."""
+STATELESS_S = 300.0
+"""Seconds for which a program without steps must run before it counts as brought back: that it lives is all that can be seen."""
 WINDOW = re.compile(r"reservation|reserved for maintenance|ReqNodeNotAvail(?!.*UnavailableNodes:[^)\s])|maint", re.IGNORECASE)
 """Slurm's reasons for a job that waits for the end of a reservation; where they name nodes, these are down or drained."""
 
@@ -135,6 +137,10 @@ class Restart:
     """Who else saves into its folder since it began; empty where nobody is known to."""
     unit: str = "step"
     """What its points count, where its log numbers no step: epoch, sample, token."""
+    stateless: bool = False
+    """Whether its programs are known to keep no state, and neither attempt logs a step: servers."""
+    hidden_failure: str = ""
+    """What its log proves of a training that failed although it completed; empty where nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +176,8 @@ def judge_restart(restart: Restart) -> Verdict:
         return Verdict(Standing.CANCELLED, f"job {job.id} was cancelled{who} before it was proven to go on: {_at(step)}", step)
     if job.state.ended and (job.state is not JobState.COMPLETED or job.exit_code not in (None, 0) or job.signal):
         return Verdict(Standing.ENDED_AGAIN, f"job {job.id} {job.state} before it was proven to go on: {_at(step)}", step)
+    if restart.hidden_failure:
+        return Verdict(Standing.ENDED_AGAIN, restart.hidden_failure, step)
     if restart.beside:
         return Verdict(Standing.TWO_WRITERS, f"two write over each other's checkpoints: {restart.beside}", step, passed)
     if restart.load_problem:
@@ -211,6 +219,8 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
 
 def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passed: bool) -> Verdict:
     job = restart.job
+    if restart.stateless:
+        return _stateless(job, restart.now)
     awaited = [] if passed else [f"{restart.unit} {goal + 1}"]
     compared = any(point.loss is not None for point in restart.before)
     awaited += ["a loss to compare"] if loss.status is not Look.CONTINUES and compared else []
@@ -225,6 +235,20 @@ def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passe
     note = loss.note if compared or loss.status is Look.CONTINUES else NEVER_A_LOSS
     return Verdict(
         Standing.RECOVERED, f"job {job.id} reached {restart.unit} {step}, past {restart.unit} {goal}; {note}", step, passed=True
+    )
+
+
+def _stateless(job: Job, now: datetime) -> Verdict:
+    lived_s = (now - job.started).total_seconds() if job.started is not None else 0.0
+    where = f"job {job.id} is running again on {len(job.nodes)} nodes"
+    if lived_s < STATELESS_S:
+        return Verdict(
+            Standing.RUNNING_AGAIN, f"{where}; it makes no steps: awaits that it is still there in {STATELESS_S - lived_s:.0f} s"
+        )
+    return Verdict(
+        Standing.RECOVERED,
+        f"{where} for {lived_s / 60:.0f} min; it makes no steps and keeps no state, so more than that it runs cannot be seen",
+        passed=True,
     )
 
 
@@ -284,7 +308,9 @@ def queue_note(job: Job) -> tuple[Standing, str]:
     return Standing.QUEUED, f"job {job.id} waits in the queue{why}{expected}{_way_out(job)}"
 
 
-def progress_seen(job: Job, restart_step: int, points: Sequence[MetricPoint], *, finished: str = "") -> Seen:
+def progress_seen(
+    job: Job, restart_step: int, points: Sequence[MetricPoint], *, finished: str = "", stateless_at: datetime | None = None
+) -> Seen:
     """Return whether the job passed the step it restarted from; one that ended badly or was cancelled has not.
 
     Args:
@@ -292,8 +318,10 @@ def progress_seen(job: Job, restart_step: int, points: Sequence[MetricPoint], *,
         restart_step: Step of its checkpoint; 0 when it began at the start.
         points: What its own log shows, in order.
         finished: The line by which its own log says that training is over; empty where none does.
+        stateless_at: The time, for a job without steps whose programs keep no state; None for any other.
     """
-    verdict = judge_restart(Restart(job, points, (), restart_step, None, now=BEGINNING, finished=finished))
+    now, stateless = stateless_at or BEGINNING, stateless_at is not None
+    verdict = judge_restart(Restart(job, points, (), restart_step, None, now=now, finished=finished, stateless=stateless))
     match verdict.standing:
         case Standing.CANCELLED | Standing.ENDED_AGAIN:
             return Seen(Look.FAILED, verdict.note, verdict.step)
@@ -301,8 +329,9 @@ def progress_seen(job: Job, restart_step: int, points: Sequence[MetricPoint], *,
             return Seen(Look.WAITING, verdict.note, verdict.step, queued=True)
     if not verdict.passed and verdict.standing is not Standing.RECOVERED:
         return Seen(Look.WAITING, verdict.note, verdict.step)
-    said = f"reached step {verdict.step}, past restart step {restart_step}" if not job.state.ended else ""
-    return Seen(Look.PAST_RESTART_STEP, f"job {job.id} {said}" if said else verdict.note, verdict.step)
+    moved = not job.state.ended and verdict.step is not None
+    words = f"reached step {verdict.step}, past restart step {restart_step}" if moved else ""
+    return Seen(Look.PAST_RESTART_STEP, f"job {job.id} {words}" if words else verdict.note, verdict.step)
 
 
 def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, restart_step: int, ended: bool) -> Seen:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from assistant.records import Event, EventKind, Job, JobState
-from assistant.watch.hang import Suspicion
+from assistant.watch.hang import Still, Suspicion
 from assistant.watch.moved import READ_UP_TO
 from assistant.watch.pace import Slow
 from assistant.watch.queue import about
 from assistant.watch.saves import SaveLimits
 from assistant.watch.troubles import Remark
 from assistant.watch.view import View
+from assistant.watch.waiting import WAITS, OutsideWait
 from assistant.watch.witness import Witness, proofs_of_hang, unseen
 
-__all__ = ["failed_steps", "hang_of", "late_saves_of", "remark_on", "slowness_of", "spike_of"]
+__all__ = ["failed_steps", "hang_of", "late_saves_of", "remark_on", "slowness_of", "spike_of", "wait_of"]
 
 RESTART_S = 300.0
 """What a job takes to its first step where that was not seen."""
@@ -36,6 +38,13 @@ def failed_steps(jobs: Sequence[Job], since: datetime) -> list[Remark]:
 def remark_on(view: View, topic: str, text: str) -> Remark:
     """Return a remark on a job; `topic` tells it from others on the same."""
     return Remark(f"job {view.job.id}.{view.job.attempt} {topic}", f"job {view.job.id} {text}")
+
+
+def wait_of(view: View, waiting: OutsideWait, limit_s: float, now: datetime) -> Event:
+    """Return the event of a job that waits and says for what: nothing proves a hang."""
+    still_s = (now - waiting.since).total_seconds()
+    event = hang_of(view, Suspicion(Still.NO_STEPS, waiting.since, still_s, limit_s, view.phase, certain=True), None)
+    return replace(event, detail={**event.detail, "proofs": [], WAITS: waiting.line, "waits_count": waiting.count})
 
 
 def hang_of(view: View, suspicion: Suspicion, witness: Witness | None) -> Event:

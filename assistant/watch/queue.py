@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from assistant.records import Event, EventKind, Job, JobState
 from assistant.watch.attempt_state import Attempt, KnownIncidents
 
-__all__ = ["Attempt", "about", "ended_badly"]
+__all__ = ["HIDDEN_FAILURE", "Attempt", "about", "ended_badly", "hidden_failure_in"]
 
+HIDDEN_FAILURE = "hidden_failure"
+"""In the detail of an event: what the log proves of a training that failed behind exit code 0."""
 _NOTICED = (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.TIMEOUT, JobState.PREEMPTED)
 
 
@@ -60,3 +62,8 @@ def ended_badly(jobs: Sequence[Job], *, known: KnownIncidents, since: datetime, 
 def about(job: Job) -> dict[str, Any]:
     """Return what tells two jobs apart that were given the same id: the store compares it."""
     return {"submitted": job.submitted.isoformat()} if job.submitted is not None else {}
+
+
+def hidden_failure_in(events: Iterable[Event]) -> str:
+    """Return what the events of an incident say of a training that failed behind exit code 0; empty where none does."""
+    return next((str(event.detail[HIDDEN_FAILURE]) for event in events if event.detail.get(HIDDEN_FAILURE)), "")

@@ -27,6 +27,7 @@ from assistant.watch.heartbeat import HeartbeatReading, heartbeat_path, last_bea
 from assistant.watch.loss import LossTrack, SpikeLimits
 from assistant.watch.pace import PaceLimits, PaceTrack
 from assistant.watch.saves import SaveTrack, tells_of_save
+from assistant.watch.waiting import WaitTrack
 
 LOOKED_BACK_BYTES = 1 << 20
 MOST_SHAPES = 64
@@ -94,6 +95,8 @@ class View:
     spike: Spike | None = None
     onset: datetime | None = None
     """When the look was that brought the step at which the loss went off."""
+    wait: WaitTrack = field(default_factory=WaitTrack)
+    """What it says that it waits for, since the last step."""
     excused_until: datetime | None = None
     """A second witness saw it work."""
     _met: set[LogPhase] = field(default_factory=set)
@@ -146,6 +149,7 @@ class View:
             if at is not None:
                 setattr(self, name, at + by)
         self._seen_at = array("d", [at + by.total_seconds() for at in self._seen_at])
+        self.wait.shift(by)
         self.pace.shift(by.total_seconds())
         self.saves.shift(by)
 
@@ -283,6 +287,7 @@ class View:
             self._sizes[self.phase, size[0]] = size[1]
         if tells_of_save(text):
             self.saves.saved(text, self.last.step if self.last is not None else 0, at)
+        self.wait.take(text, at)
         self.heart = path_in(text) or self.heart
         if self._is_new(text):
             self.life_at = at
@@ -332,6 +337,7 @@ class View:
         self._met.clear()
         self._sizes.clear()
         self._shapes.clear()
+        self.wait.clear()
         self.saves.stepped(point.step)
 
     def _learn_phases(self, gap_s: float) -> None:

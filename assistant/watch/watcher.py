@@ -24,7 +24,7 @@ from assistant.records import Event, EventKind, Job, JobState, Node, NodeState, 
 from assistant.records.tags import MARK
 from assistant.untrusted import reading_as, within
 from assistant.watch.attempt_state import Attempt, KnownIncidents
-from assistant.watch.findings import failed_steps, hang_of, late_saves_of, remark_on, slowness_of, spike_of
+from assistant.watch.findings import failed_steps, hang_of, late_saves_of, remark_on, slowness_of, spike_of, wait_of
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.pace import PaceLimits
@@ -295,7 +295,11 @@ class Watcher:
         """Return the event of a job that stands still; its nodes are asked anew every `again_s` seconds, once for 0."""
         if self._trusted_from is not None and now < self._trusted_from:
             return None
-        suspicion = view.suspicion(now)
+        suspicion, waiting = view.suspicion(now), view.wait.waiting(now)
+        if waiting is not None and (waiting.alone or suspicion is not None):
+            limit_s = self._limits.hang.silent_s
+            # whoever says what it waits for does not hang, whatever its GPUs do meanwhile
+            return wait_of(view, waiting, limit_s, now) if (now - waiting.since).total_seconds() > limit_s else None
         if suspicion is None or (view.excused_until is not None and now < view.excused_until):
             if view.beat_at is not None and view.output_at is not None and suspicion is None:
                 behind_s = (view.beat_at - view.output_at).total_seconds()

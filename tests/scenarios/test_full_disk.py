@@ -112,3 +112,25 @@ def test_a_job_goes_on_without_the_node_whose_own_disk_is_full(name: str, tmp_pa
         assert any(f"{place} of {bad} {disk.remark}" in text for text in remarks if disk.remark != "read-only") or any(
             f"{place} of {bad} is mounted read-only" in text for text in remarks
         ), remarks
+
+
+CUT = (
+    *ENOSPC[:3],
+    "RuntimeError: [enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file data/2: file write failed",
+)
+
+
+@pytest.mark.parametrize("answers", [{"node01": FULL, "node02": FULL}, {}], ids=["full", "roomy"])
+def test_a_write_that_was_cut_short_names_the_full_file_system_of_the_job(answers: dict[str, str], tmp_path: Path) -> None:
+    disk = Disk(kind="lustre", answers=answers)
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=CUT))
+    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, disk.place, mounts=True)
+    scene.cluster.submit(replace(scene.spec, script=scene.spec.script.replace("train.py", f"train.py {disk.script}")))
+    scene.watch(600)
+    (incident,) = scene.engine.store.incidents()
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    said = "Of what the job uses /scratch (lustre) is full (100 %) on node01, node02."
+    assert (said in found.advice) is bool(answers), found
+    assert incident.state is IncidentState.ESCALATED
+    assert scene.cluster.changes == ["submit 1"]

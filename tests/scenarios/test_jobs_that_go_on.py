@@ -119,3 +119,69 @@ def test_a_job_that_was_ended_for_a_hang_is_never_said_to_go_on(tmp_path: Path, 
     passes(scene, 60)
     incident = scene.engine.store.incidents()[-1]
     assert incident.state is not IncidentState.CLOSED
+
+
+WAIT = "WARNING trl.extras.vllm_client: Server is not up yet at http://node01:8001/ (Connection refused). Retrying in 2 seconds..."
+
+
+def waiting(scene: Scene, job: str, seconds: float, text: str = WAIT) -> None:
+    """Let a job say every few seconds that it waits, with a pass of the watch after each time."""
+    for _ in range(round(seconds / 20)):
+        writes(scene, job, *[text] * 3)
+        passes(scene, 20)
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_a_job_that_waits_and_says_for_what_is_told_of_and_left_running(tmp_path: Path, proven: bool) -> None:
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
+    job = scene.cluster.submit(scene.spec)
+    if proven:
+        stacks(scene, job, moves=False)  # its ranks wait for the one that asks the server
+    passes(scene, 80)
+    waiting(scene, job, 900)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.ESCALATED
+    assert f"job {job} makes no steps behind step 60: it waits, and says so" in incident.note
+    assert "Server is not up yet at http://node01:8001/" in incident.note
+    assert scene.cluster.changes == ["submit 1"]
+    diagnosis = scene.engine.store.diagnosis(incident.id)
+    assert diagnosis is not None
+    assert diagnosis.summary.startswith("No step since")
+    assert "Do not restart it" in diagnosis.advice
+    writes(scene, job, step(61, scene.clock.now()))
+    passes(scene, 20)
+    assert scene.engine.store.incident(incident.id).state is IncidentState.CLOSED
+
+
+def test_a_wait_that_goes_on_in_silence_is_a_hang_like_any_other(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
+    job = scene.cluster.submit(scene.spec)
+    stacks(scene, job, moves=False)
+    passes(scene, 80)
+    waiting(scene, job, 100)
+    passes(scene, 900)
+    assert f"cancel {job}" in scene.cluster.changes
+
+
+def test_lines_of_ranks_that_wait_for_one_another_excuse_no_hang(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
+    job = scene.cluster.submit(scene.spec)
+    stacks(scene, job, moves=False)
+    passes(scene, 80)
+    waiting(scene, job, 900, "[rank3] still waiting for rank 0 at the barrier, host node01:29500")
+    assert f"cancel {job}" in scene.cluster.changes
+
+
+def test_a_job_that_has_made_no_step_yet_and_waits_is_told_of_as_well(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=0))
+    job = scene.cluster.submit(scene.spec)
+    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    waiting(scene, job, 900)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.ESCALATED
+    assert "it waits, and says so" in incident.note
+    for number in range(4):
+        writes(scene, job, f"server answers, generating rollout part {number}")
+        passes(scene, 60)
+    assert scene.engine.store.incident(incident.id).note.startswith("went on by itself: it waits no more")
+    assert scene.cluster.changes == ["submit 1"]

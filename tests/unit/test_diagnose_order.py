@@ -46,10 +46,42 @@ def of_kind(found: Diagnosis, kind: PatternKind) -> list[NodePattern]:
         pytest.param([*STEPS, "***** Running Evaluation *****"], "evaluation", id="evaluation"),
         pytest.param([*STEPS, "  eval_interval ............ 100", "  evaluation_strategy=steps"], "training", id="settings"),
         pytest.param([*STEPS, "training finished after 29 iterations"], "end", id="after the last step"),
+        pytest.param(["[GPU0] Epoch 6 | Batchsize: 32 | Steps: 64"], "", id="epochs alone"),
+        pytest.param(["Engine 000: Avg prompt throughput: 1210.4 tokens/s", "Running: 8 reqs"], "", id="a server at work"),
+        pytest.param(["Epoch 0: starting"], "start", id="the epoch that begins it"),
+        pytest.param(["iteration 9 | lm loss: 2.5E+00"], "training", id="one step of a run that is not at its first"),
+        pytest.param(
+            [*STEPS, "[rank1]: up", "saving checkpoint at iteration 29", "[rank0]: successfully saved checkpoint"],
+            "",
+            id="one rank of several saved",
+        ),
+        pytest.param(
+            [
+                *STEPS,
+                "Saving model checkpoint to /out/checkpoint-29",
+                "Traceback (most recent call last):",
+                '  File "/w/train.py", line 3, in step',
+                "    loss.backward()",
+            ],
+            "training",
+            id="raised behind a save",
+        ),
+        pytest.param(
+            [
+                *STEPS,
+                "Saving model checkpoint to /out/checkpoint-29",
+                "Traceback (most recent call last):",
+                '  File "/w/train.py", line 3, in save_checkpoint',
+                "    torch.save(state, path)",
+            ],
+            "checkpoint",
+            id="raised in a save",
+        ),
     ],
 )
 def test_the_phase_is_what_was_begun_and_not_ended(tmp_path: Path, knowledge: Knowledge, before: list[str], phase: str) -> None:
-    (tmp_path / "job.log").write_text("\n".join([*before, f"[rank0]: {OOM}"]) + "\n")
+    error = OOM if any(line.startswith("Traceback") for line in before) else f"[rank0]: {OOM}"
+    (tmp_path / "job.log").write_text("\n".join([*before, error]) + "\n")
     assert phase_of(gather(Case.from_path(tmp_path), knowledge), len(before) + 1) == phase
 
 

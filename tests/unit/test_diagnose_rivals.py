@@ -37,6 +37,13 @@ def test_what_an_old_kernel_line_would_say_is_a_rival_with_why_it_is_none(tmp_pa
     assert "ecc" in rival.test.lower() or "memory" in rival.test.lower() or "nvidia-smi" in rival.test
 
 
+def test_the_boot_of_a_node_before_the_attempt_is_no_rival(tmp_path: Path, knowledge: Knowledge) -> None:
+    kernel = "# n7\n[Sat Mar  1 09:00:00 2025] Linux version 5.15.0-91-generic (buildd@x)\n[Sat Mar  1 10:20:00 2025] eth0: ok\n"
+    found = diagnose(case(tmp_path, f"{STEPS}KeyError: 'tokens'\n", kernel), knowledge)
+    assert found.reason == "key_error"
+    assert not [rival for rival in found.rivals if "Linux version" in rival.speaks_for]
+
+
 def test_a_kill_by_signal_9_without_a_record_keeps_the_memory_in_mind(tmp_path: Path, knowledge: Knowledge) -> None:
     block = (
         "Root Cause (first observed failure):\n[0]:\n  host      : n1\n  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 7)\n"

@@ -85,6 +85,19 @@ def test_after_a_crash_a_reading_call_is_repeated(world: World) -> None:
     assert world.statuses == ["done"]
 
 
+def test_a_reading_call_that_is_settled_as_left_open_while_it_is_made_has_one_answer(world: World) -> None:
+    def asked_twice(context: Context, node: str) -> dict[str, bool]:
+        (call,) = world.store.calls(1)
+        world.gate().resolve(call)  # as a pass does that finds the call without an outcome
+        return {"cordoned": False}
+
+    slow = {"look": replace(look, run=asked_twice)}
+    gate = Gate(world.store, world.context, Policy(mode=Mode.ACT), AnswersFrom([]), find=lambda name: slow.get(name) or find(name))
+    outcome = gate.call("look", {"node": "n1"}, why="a probe", by="watch", incident=1)
+    assert (outcome.ok, outcome.value) == (True, {"cordoned": False})
+    assert [call.status.value for call in world.store.calls(1)] == ["done"]
+
+
 def test_an_undo_takes_the_call_back_and_marks_it(world: World) -> None:
     gate = world.gate()
     cordon(gate)

@@ -452,7 +452,7 @@ def test_the_owner_gets_the_line_and_the_advice(world: World) -> None:
         said["saved"],
         "Nightshift did not restart it; submit it again when that is done.",
     ]
-    assert said["saved"].endswith("iter_0000040 (step 40).")
+    assert "iter_0000040 (step 40). This script resumes from the checkpoint that it is given" in said["saved"]
     assert escalate(world.context, "no node is left", "repair one")["note"] == "no node is left: repair one"
 
 

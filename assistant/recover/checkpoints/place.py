@@ -14,6 +14,7 @@ from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
 from assistant.recover.shell_words import UNRESOLVED
+from assistant.watch.saves import tells_of_save
 
 ENVIRONMENT = "NIGHTSHIFT_CHECKPOINTS"
 SAVE_VARIABLES = ("CHECKPOINT_DIR", "CHECKPOINTS_DIR", "CHECKPOINT_PATH", "CKPT_DIR", "SAVE_DIR", "OUTPUT_DIR", "OUT_DIR")
@@ -35,6 +36,15 @@ SAVED = (
 )
 SPOKE = re.compile(r"sav(?:ing|ed)|writ(?:ing|ten)|wrote|stor(?:ing|ed)", re.IGNORECASE)
 ABOUT = re.compile(r"checkpoint|ckpt|\bmodel\b|\bstates?\b|global_step|\.(?:pt|pth|npz|safetensors)\b", re.IGNORECASE)
+SAVES = re.compile(
+    r"\bsav(?:e|es|ing|ed)\b.{0,80}?\b(?:check ?points?|ckpts?|(?:training |current )?states?|snapshots?)\b|"
+    r"\b(?:check ?point|ckpt|snapshot)s?\b.{0,80}?\b(?:sav(?:ed|ing)|written|stored)\b|"
+    r"(?:wrote|writing) (?:a )?(?:checkpoint|ckpt)",
+    re.IGNORECASE,
+)
+NO_SAVE = re.compile(
+    r"error|fail|cannot|could not|unable|not sav|no checkpoint|will be saved|saving is disabled|\bevery\b|--\w+", re.IGNORECASE
+)
 FAILED = re.compile(r"error|fail|cannot|could not|unable|traceback", re.IGNORECASE)
 
 
@@ -138,6 +148,15 @@ def last_saved(log_lines: Iterable[str]) -> str | None:
         if path is not None:
             found = _folder_of(path.rstrip("."))
     return found
+
+
+def says_saved(texts: Iterable[str]) -> str:
+    """Return the last line of a log that tells of a save; empty where none does."""
+    last = ""
+    for text in texts:
+        if len(text) < 4000 and (tells_of_save(text) or (SAVES.search(text) and not NO_SAVE.search(text)) or last_saved([text])):
+            last = text
+    return last
 
 
 def _folder_of(path: str) -> str:

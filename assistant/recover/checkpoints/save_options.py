@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -228,3 +229,60 @@ def _argument(source: TrainerSource, call: SourceCall, keyword: str, place: int 
     if node is None and place is not None and place < len(call.positional):
         node = call.positional[place]
     return source.value(node)
+
+
+# Programs that keep no state of their own: servers and evaluations, of which a restart loses nothing.
+
+SAVE_CALLS = re.compile(
+    r"(?:async_)?save\w*|save|write_checkpoint|dump|savez\w*|tofile|write_bytes|fit|train|checkpoint\w*|Trainer|\w+Trainer"
+)
+"""Calls by which a program may save; a program without any of them saves nothing."""
+_NO_STATE = re.compile(r"(?:json|yaml|simplejson|orjson)\.dump|(?:\w+\.)*(?:savefig|savetxt)")
+"""Calls of such names that write results or pictures."""
+_WRITES = frozenset("write writelines dumps memmap write_text".split())
+_NO_FILE = re.compile(r"(?:\w+\.)*(?:wfile|stdout|stderr|json|response|resp|sock\w*|writer)\.(?:write|writelines|dumps)")
+"""Calls of such names that write to a client or the log."""
+_SERVES = re.compile(
+    r"(?:^|[\s/])(?:(?:vllm|lmdeploy|ollama|xinference) serve|trl vllm-serve|text-generation-launcher|tritonserver|llama-server|"
+    r"uvicorn|gunicorn|redis-server)(?:\s|$)"
+    r"|-m (?:vllm\.entrypoints\S*|sglang\.launch_server|http\.server|fastchat\.serve\S*)(?:\s|$)"
+)
+"""Command lines of servers: they load weights and write none."""
+_LIBRARIES = frozenset(
+    "torch torchvision numpy pandas transformers tokenizers datasets safetensors vllm sglang fastapi flask starlette uvicorn "
+    "aiohttp httpx requests grpc pydantic openai gradio tqdm yaml PIL sklearn scipy matplotlib evaluate sacrebleu rouge_score "
+    "lm_eval".split()
+)
+"""Of which no call but those of SAVE_CALLS saves."""
+_STORES = frozenset("sqlite3 shelve dbm mmap ctypes".split())
+"""Modules by which a program keeps state without a call that tells of it."""
+
+
+def silent_programs(programs: Sequence[JobProgram]) -> list[JobProgram]:
+    """Return the programs whose source was read and holds no call that may save; what their libraries do is not known."""
+    read = [program for program in programs if program.source is not None and program.source.parsed and not program.starts_others]
+    return [program for program in read if not any(SAVE_CALLS.fullmatch(call.method) for call in program.calls)]
+
+
+def keeps_no_state(programs: Sequence[JobProgram]) -> bool:
+    """Tell whether all programs of a script are known to save no state: servers, or sources read with all that they import."""
+    return bool(programs) and all(_SERVES.search(" ".join(program.launch.words)) or _is_read_whole(program) for program in programs)
+
+
+def _is_read_whole(program: JobProgram) -> bool:
+    if (
+        program.unread_behind
+        or program.starts_others
+        or not program.sources
+        or not all(source.parsed for source in program.sources)
+    ):
+        return False
+    if any(SAVE_CALLS.fullmatch(call.method) and not _NO_STATE.fullmatch(call.name) for call in program.calls):
+        return False
+    if any(call.method in _WRITES and not _NO_FILE.fullmatch(call.name) for call in program.calls):
+        return False
+    beside_names = {PurePosixPath(module.path).stem for module in program.modules} | {
+        PurePosixPath(module.path).parent.name for module in program.modules
+    }
+    imported = {name.lstrip(".").partition(".")[0] for source in program.sources for name in source.modules}
+    return not imported & _STORES and imported <= sys.stdlib_module_names | _LIBRARIES | beside_names | {""}

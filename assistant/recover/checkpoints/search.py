@@ -15,19 +15,20 @@ from enum import StrEnum
 from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
+from assistant.logs.lines import Line
+from assistant.logs.metrics import metric_points
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, SET_ASIDE, could_be_checkpoint, entries
 from assistant.recover.checkpoints.lineage import histories_of
 from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.ownership import own_checkpoints
-from assistant.recover.checkpoints.place import Place, checkpoint_places, last_saved, process_places
-from assistant.recover.checkpoints.save_options import save_folders
+from assistant.recover.checkpoints.place import Place, checkpoint_places, process_places, says_saved
+from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.owner_looks import CLOCKS_APART
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
-from assistant.watch.saves import tells_of_save
 
 WALK_S = 10.0
 """How long folders are walked through."""
@@ -43,24 +44,10 @@ PASSED_OVER = re.compile(
     rf"venv|env|conda|miniconda3?|anaconda3?|wandb|mlruns|\.?snapshot|{SET_ASIDE}"
 )
 """Folders that hold no checkpoints of a job, or very many files."""
-SAVES = re.compile(
-    r"\bsav(?:e|es|ing|ed)\b.{0,80}?\b(?:check ?points?|ckpts?|(?:training |current )?states?|snapshots?)\b|"
-    r"\b(?:check ?point|ckpt|snapshot)s?\b.{0,80}?\b(?:sav(?:ed|ing)|written|stored)\b|"
-    r"(?:wrote|writing) (?:a )?(?:checkpoint|ckpt)",
-    re.IGNORECASE,
-)
-NO_SAVE = re.compile(
-    r"error|fail|cannot|could not|unable|not sav|no checkpoint|will be saved|saving is disabled|\bevery\b|--\w+", re.IGNORECASE
-)
 JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
 OTHER_ID = "999999999"
 NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
 """Of files with a step in their name that no program loads."""
-SAVE_CALLS = re.compile(
-    r"(?:async_)?save\w*|save|write_checkpoint|dump|savez\w*|tofile|write_bytes|fit|train|checkpoint\w*|Trainer|\w+Trainer"
-)
-"""Calls by which a program may save; a program without any of them saves nothing."""
-
 PART_OF_RUN = re.compile(
     r"check_?points?|ckpts?|models?|weights?|saves?|states?|best|last|latest|final|top_?\d*|ema|rank[-_]?\d+|(?:epoch|step|iter)[-_=]?\d+",
     re.IGNORECASE,
@@ -99,6 +86,8 @@ class CheckpointSearch:
     """Each folder that was looked at, with how it was found and what was in it."""
     stages: Stages | None = None
     """Of a script that trains several times; None of any other."""
+    stateless: bool = False
+    """With NEVER_SAVED: its programs keep no state, so that a restart loses nothing."""
     unsorted: tuple[Place, Inventory] | None = None
     """With UNKNOWN, of a folder of several runs: where it is and all that it holds, whosever it is."""
 
@@ -157,6 +146,10 @@ def _search(
     ]
     stated = bool(places) and places[0].stated
     places = places[:1] if stated else places
+    if not places and not process_places(job) and keeps_no_state(programs) and not says_saved(texts) and not _trains(texts):
+        names = ", ".join(one.name for one in programs[:3])
+        note = f"job {job.id} saves nothing: {names} holds no call that saves, and its log shows no step"
+        return CheckpointSearch(SaveState.NEVER_SAVED, None, None, note, "", programs, stateless=True)
     pipeline = stages_of(programs)
     if len(pipeline) > 1 and not stated:
         return _of_pipeline(job, programs, pipeline, texts, now=now, clock=clock)
@@ -277,6 +270,10 @@ def _of_unknown_layout(folder: Path, since: datetime | None) -> str:
         if numbered and not noise and not is_folder(child) and _changed(child, False) >= oldest:
             return str(child)
     return ""
+
+
+def _trains(texts: Sequence[str]) -> bool:
+    return bool(metric_points(Line(number, text) for number, text in enumerate(texts, 1)))
 
 
 def _settling(job: Job) -> str:
@@ -411,8 +408,7 @@ def _without(
         return SaveState.NEVER_SAVED, "the job never saved a checkpoint: its script runs only commands that write no files"
     if not walk.complete and job.work_dir is not None and job.started is not None:
         return SaveState.UNKNOWN, f"whether job {job.id} saved is not known: {job.work_dir} is too large to be looked through"
-    read = [one for one in programs if one.source is not None and one.source.parsed]
-    silent = [one for one in read if not one.starts_others and not any(SAVE_CALLS.fullmatch(call.method) for call in one.calls)]
+    silent = silent_programs(programs)
     if programs and len(silent) == len(programs):
         names = ", ".join(one.name for one in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
@@ -437,15 +433,6 @@ def folder_moves(job: Job, search: CheckpointSearch) -> bool:
     where = search.place.folder if search.place is not None else None
     holds = [folder for folder in folders if where is not None and folder in (where, *where.parents)]
     return bool(holds) and not any(folder in later for folder in holds)
-
-
-def says_saved(texts: Iterable[str]) -> str:
-    """Return the last line of a log that tells of a save; empty where none does."""
-    last = ""
-    for text in texts:
-        if len(text) < 4000 and (tells_of_save(text) or (SAVES.search(text) and not NO_SAVE.search(text)) or last_saved([text])):
-            last = text
-    return last
 
 
 def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[], float], *, depth: int = WALK_FOLDERS) -> _Walk:

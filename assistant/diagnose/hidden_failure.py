@@ -1,0 +1,276 @@
+"""Tell of a job that ended with exit code 0 whether its own log proves that its training failed.
+
+A script that pipes its program into `tee`, goes on with `; echo done`, or sets `|| true` ends well whatever became of the
+program. What counts as proof is narrow, since a job that did its work must not be started again: training steps, behind the last
+of them an exception that nobody caught, or a launcher's word that a process failed; no word that the training is over; and a goal
+of the training that was not reached, or, where none is known, a cause that is known and nothing that commonly follows a training.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.outcome import How, outcome_of, tells_failure
+from assistant.diagnose.survival import exception_lived_with, lived_through
+from assistant.diagnose.tracebacks import Episode, Kind
+from assistant.diagnose.training_tail import kind_of_tail
+from assistant.linear_patterns import LinearPattern, linear_pattern
+from assistant.logs.lines import Line
+from assistant.logs.shell import WordPiece, commands
+from assistant.recover.training_end import training_end, training_goal
+
+__all__ = ["HiddenFailure", "hidden_failure", "how_hidden"]
+
+FEWEST_STEPS = 2
+"""Distinct training steps, without which a program is not known to have trained."""
+MOST_BEHIND = 8
+"""Lines of unknown origin behind the failure, where the goal is known; none where it is not."""
+MOST_LINES = 400
+"""From the end of each file, in which the words of an end are looked for."""
+MOST_GAPS = 10
+FEWEST_CHARACTERS = 3
+"""Of the text that a script's own words must have to be told by it."""
+_STOPS = re.compile(r"Interrupt|Exit|Stop(?!Iteration)|Prun|Finish|Complet|Signal|Preempt|Cancel|Terminat|Done$", re.IGNORECASE)
+"""Names of exceptions by which programs end on purpose."""
+_OVER = re.compile(
+    r"\b(?:train(?:ing|er)?|fine-?tuning|fit(?:ting)?|run|job|experiment|everything|all epochs)\b.{0,40}"
+    r"\b(?:complete[ds]?|finished|done|ended|succeeded|over)\b"
+    r"|\b(?:done|finished|completed) (?:train\w*|fine-?tun\w*|fit\w*)|^\W{0,6}(?:all )?(?:done|finished|success)\W{0,6}$"
+    r"|train_runtime|early[ _-]?stop|stopp(?:ed|ing) early|\bconverged\b|\bpatience\b|time (?:limit|budget)|walltime"
+    r"|\bsav(?:ed|ing) (?:the )?final\b|\bfinal (?:model|checkpoint|weights)\b"
+    r"|\bmax_(?:steps|epochs)=?\d* reached|exiting program (?:at|after)",
+    re.IGNORECASE,
+)
+"""Words by which a program says that it has come to an end of its own."""
+_COUNT_OF = re.compile(r"(?<![\d/.])(\d{1,12})\s{0,3}(?:/|of)\s{0,12}(\d{1,12})(?![\d/])")
+_OF_A_LAUNCHER = re.compile(
+    r"^(?:srun|slurmstepd|mpirun|wandb|\[rank\d+\]|\*\*\*|={3,}|-{3,}|\s*<NO_OTHER_FAILURES>|Failures:|Root Cause|"
+    r"\s*(?:time|host|rank|exitcode|error_file|traceback)\s+:|\[?[EWIF]\d{4}[ :]|terminate called|\s*what\(\):|"
+    r"Fatal Python error|Aborted|Segmentation fault|Killed|Exception ignored|\s+File |\s+\^|Compile with|For debugging consider|"
+    r"CUDA kernel errors|Search for|Device-side assertions|real\s|user\s|sys\s|"
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} [ \d]\d )|resource_tracker|\w+Warning\b|destroy_process_group|ProcessGroup|\bNCCL\b"
+    r"|elastic|SIGTERM|exitcode",
+)
+"""What launchers, the interpreter and CUDA print behind an exception, and what `time` and `date` print."""
+_AFTER_TRAINING = re.compile(
+    r"eval|test|infer|predict|bench|generat|export|convert|merge|upload|push|plot|report|score", re.IGNORECASE
+)
+"""Names of programs that run behind a training."""
+_SHELL = re.compile(
+    r": line \d+:\s+\d+ (?:Killed|Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"
+)
+
+
+class HiddenFailure(NamedTuple):
+    """How a training failed of which the scheduler shows nothing."""
+
+    line: Line
+    """That proves it."""
+    step: int
+    """The last one of the training."""
+    goal: int | None
+    """The step at which it would have ended; None where that is not known."""
+
+
+def hidden_failure(facts: Facts, *, options: Iterable[tuple[str, str]] = (), cause_known: bool = False) -> HiddenFailure | None:
+    """Return how the training of a job failed that ended with exit code 0; None where its log does not prove it.
+
+    Args:
+        facts: Of the job's logs.
+        options: Names, normalised, and values of the options of the job's programs.
+        cause_known: Whether what is known of failures names the error at the end of the log.
+    """
+    progress = facts.progress
+    if progress.learnt or len(set(progress.steps)) < FEWEST_STEPS:
+        return None
+    words = _ScriptWords.of(facts)
+    if _says_over(facts, words):
+        return None
+    step = int(progress.steps[-1])
+    goal = _goal(facts, options)
+    if goal is not None and step + _gap(progress.steps) >= goal:
+        return None
+    apart = facts.combined is not None and facts.combined.apart
+    for episode in reversed(_uncaught(facts)):
+        trailing = [line for line in _trailing_lines(episode.last, facts) if not words.explains(line.text)]
+        if len(trailing) > (MOST_BEHIND if goal is not None else 0):
+            continue
+        kind = kind_of_tail(episode, facts)
+        if _AFTER_TRAINING.search(_main_file(episode)) or kind not in ("", "evaluation"):
+            continue  # it may come behind a training that another limit has ended
+        if goal is None and (apart or not cause_known or kind):
+            continue
+        raised = episode.raised[-1]
+        return HiddenFailure(Line(raised.line, raised.text), step, goal)
+    ended = _ended_process(facts) if goal is not None else None
+    return HiddenFailure(ended, step, goal) if ended is not None else None
+
+
+def how_hidden(script: str) -> str:
+    """Return by what a script ends well although its program failed, and what would tell the scheduler; for people."""
+    code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
+    if re.search(r"(?<!\|)\|(?!\|)", code) and "pipefail" not in code:
+        return "its script pipes the program into another one, whose exit code counts; `set -o pipefail` would tell of a failure"
+    if re.search(r"\|\|\s*(?:true|:)(?:\s|$)", code):
+        return "its script sets `|| true` behind the program, which hides a failure"
+    if re.search(r"^\s*trap\b", code, re.MULTILINE):
+        return "its script ends in a trap of its own, whose exit code counts"
+    return "the last command of its script ended well; `set -e`, or `exit` with the program's own code, would tell of a failure"
+
+
+def _says_over(facts: Facts, words: _ScriptWords) -> bool:
+    """Tell whether a log says that the training is over, or that it stopped of its own accord."""
+    own = ([line.text for line in lines if not words.always_says(line.text)] for lines in _files(facts))
+    if any(training_end(texts) is not None for texts in own):
+        return True
+    last = facts.progress.last_line
+    inside = {number for episode in facts.episodes for number in episode.lines}
+    trailing = [line for line in facts.lines[-MOST_LINES:] if line.number not in inside]
+    if facts.combined is None or not facts.combined.apart:
+        trailing = [line for line in trailing if line.number >= last]
+    return any(
+        _OVER.search(line.text[:1000]) and not tells_failure(line.text) and not words.always_says(line.text) for line in trailing
+    )
+
+
+def _files(facts: Facts) -> Iterator[list[Line]]:
+    """Yield the last lines of each file."""
+    files: dict[str, list[Line]] = {}
+    for line in facts.lines:
+        files.setdefault(_file_of(line.number, facts), []).append(line)
+    yield from (lines[-MOST_LINES:] for lines in files.values())
+
+
+def _file_of(line: int, facts: Facts) -> str:
+    return facts.combined.place(line)[0] if facts.combined is not None else ""
+
+
+def _goal(facts: Facts, options: Iterable[tuple[str, str]]) -> int | None:
+    """Return the largest step of those that options, the head of the log and its last step name as the last of all."""
+    goals = [goal] if (goal := training_goal(options, (line.text for line in facts.lines[:MOST_LINES]))) is not None else []
+    last = facts.line(facts.progress.last_line)
+    counts = [(int(at), int(of)) for at, of in _COUNT_OF.findall(last.text[:2000])] if last is not None else []
+    step = int(facts.progress.steps[-1])
+    goals += [of for at, of in counts if at in (step, step + 1) and of >= at]
+    return max(goals, default=None)
+
+
+def _gap(steps: Sequence[float]) -> int:
+    """Return how many steps may lie between two that are logged."""
+    return max([1, *(int(after - before) for before, after in pairwise(steps[-MOST_GAPS:]))])
+
+
+def _uncaught(facts: Facts) -> list[Episode]:
+    """Return the tracebacks behind the last step that ended their program for all that the log shows."""
+    return [
+        episode
+        for episode in facts.episodes
+        if episode.kind is Kind.MAIN
+        and episode.raised
+        and (episode.first > facts.progress.last_line or not _in_order(episode, facts))
+        and not facts.later_steps(episode.last)
+        and not _STOPS.search(episode.raised[-1].short)
+        and not lived_through(episode, facts)
+        and not exception_lived_with(episode, facts)
+    ]
+
+
+def _main_file(episode: Episode) -> str:
+    """Return the name of the file in which a traceback begins; empty where it shows no frame."""
+    frames = episode.raised[-1].frames
+    return frames[0].file.rpartition("/")[2] if frames else ""
+
+
+def _in_order(episode: Episode, facts: Facts) -> bool:
+    return facts.combined is None or facts.combined.comparable(episode.first, facts.progress.last_line)
+
+
+def _trailing_lines(last: int, facts: Facts) -> list[Line]:
+    """Return the lines behind one in its file that are neither of a traceback nor of a launcher."""
+    inside = {number for episode in facts.episodes for number in episode.lines}
+    own = _file_of(last, facts)
+    return [
+        line
+        for line in facts.between(last + 1, facts.lines_total)
+        if line.text.strip()
+        and line.number not in inside
+        and _file_of(line.number, facts) == own
+        and not _OF_A_LAUNCHER.search(line.text[:400])
+    ]
+
+
+def _ended_process(facts: Facts) -> Line | None:
+    """Return the line by which a launcher or the shell says that a process failed behind the last step; None where none does."""
+    last = facts.progress.last_line
+    shell = [line.number for line in facts.lines[-MOST_LINES:] if _SHELL.search(line.text[:400])]
+    exits = [ended.line for ended in facts.exits if ended.code and not ended.victim]
+    tasks = [task.line for task in facts.tasks if not task.victim and "xit code 0" not in task.how]
+    numbers = sorted(number for number in (*shell, *exits, *tasks) if number > last and not facts.later_steps(number))
+    if not numbers or outcome_of(facts).how is How.STOPPED:
+        return None
+    return facts.line(numbers[0])
+
+
+class _ScriptWords(NamedTuple):
+    """What the batch script itself prints."""
+
+    always: tuple[LinearPattern, ...]
+    """Whatever became of its program."""
+    sometimes: tuple[LinearPattern, ...]
+    """Where a condition holds, which may be that the program ended well."""
+
+    @classmethod
+    def of(cls, facts: Facts) -> _ScriptWords:
+        job = facts.case.job
+        always: list[LinearPattern] = []
+        sometimes: list[LinearPattern] = []
+        for text, conditional in _echoes(job.spec.script if job is not None and job.spec is not None else ""):
+            (sometimes if conditional else always).append(text)
+        return cls(tuple(always), tuple(sometimes))
+
+    def explains(self, text: str) -> bool:
+        return any(_prints(pattern, text) for pattern in (*self.always, *self.sometimes))
+
+    def always_says(self, text: str) -> bool:
+        return any(_prints(pattern, text) for pattern in self.always)
+
+
+def _prints(pattern: LinearPattern, text: str) -> bool:
+    return pattern.fullmatch(text.strip()[:4000].encode("utf-8", "replace")) is not None
+
+
+_OPENS = re.compile(r"(?:^|[;\s])(?:if|case|while|until|for)\s")
+_CLOSES = re.compile(r"(?:^|[;\s])(?:fi|esac|done)(?:$|[;\s)&|])")
+
+
+def _echoes(script: str) -> Iterator[tuple[LinearPattern, bool]]:
+    """Yield a pattern for each line that a script prints itself, and whether that hangs on a condition."""
+    depth = 0
+    for line in script.replace("\\\n", " ").splitlines():
+        code = line.strip()
+        if not code or code.startswith("#"):
+            continue
+        depth += len(_OPENS.findall(code))
+        conditional = depth > 0 or "&&" in code
+        depth = max(0, depth - len(_CLOSES.findall(code)))
+        if "echo" not in code and "printf" not in code:
+            continue
+        for command in commands(code):
+            words = [word for word in command.words if word.plain not in ("then", "else", "do", "{")]
+            if not words or words[0].plain not in ("echo", "printf"):
+                continue
+            printed = [word for word in words[1:] if not re.fullmatch(r"-[neE]{1,3}", word.plain)]
+            if sum(len(piece.text.strip()) for word in printed for piece in word.pieces) >= FEWEST_CHARACTERS:
+                source = r"\s+".join("".join(map(_as_pattern, word.pieces)) for word in printed)
+                yield linear_pattern(source, multiline=False), conditional
+
+
+def _as_pattern(piece: WordPiece) -> str:
+    if piece.name or piece.gap:
+        return ".*"
+    return r"\s+".join(re.escape(part) for part in re.split(r"\s+", piece.text.replace("\\n", "")))

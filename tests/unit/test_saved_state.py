@@ -1,0 +1,106 @@
+"""Whoever must act on a job reads what it left, what its script does as it is, who else saves there, how long the rest takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from assistant.ports import JumpingClock
+from assistant.records import Job, JobSpec, JobState
+from assistant.tools.checkpoints import saved_state
+from assistant.tools.report import tell_owner
+from tests.unit.logged_job import START, job_in, write
+
+TRAINER = """
+import argparse
+from transformers import Trainer, TrainingArguments
+p = argparse.ArgumentParser()
+p.add_argument("--output_dir"); p.add_argument("--max_steps", type=int); p.add_argument("--resume_from_checkpoint")
+a = p.parse_args()
+step = 0
+while step < a.max_steps:
+    step += 1
+    save_pretrained(f"{a.output_dir}/checkpoint-{step}")
+"""
+ENDED = START + timedelta(minutes=10)
+
+
+def context(*jobs: Job) -> Any:
+    listed: Sequence[Job] = jobs
+    by_id = {job.id: job for job in jobs}
+    scheduler = SimpleNamespace(
+        job=lambda job: by_id[job], jobs=lambda: listed, user_jobs=lambda user: [one for one in listed if one.user == user]
+    )
+    return SimpleNamespace(
+        scheduler=scheduler, checkpoint_folders={}, clock=JumpingClock(ENDED + timedelta(minutes=1)), incident=None
+    )
+
+
+def hugging_face(folder: Path, *, user: str = "ada", number: str = "812", state: JobState = JobState.TIMEOUT) -> Job:
+    """Return a job that saved every 20 steps up to 140 of 200, the newest torn."""
+    (folder / "run_clm.py").write_text(TRAINER)
+    script = f"python run_clm.py --max_steps 200 --output_dir {folder}/out"
+    log = "".join(f"step {step} loss {4 - step / 100:.4f}\n" for step in range(1, 141))
+    log += f"Saving model checkpoint to {folder}/out/checkpoint-140\n"
+    write(folder / "slurm-812.out", log, ENDED)
+    for step in (100, 120, 140):
+        saved = folder / f"out/checkpoint-{step}"
+        saved.mkdir(parents=True, exist_ok=True)
+        header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+        whole = len(header).to_bytes(8, "little") + header + bytes(16)
+        (saved / "model.safetensors").write_bytes(whole if step < 140 else whole[:-8])
+        (saved / "trainer_state.json").write_text(json.dumps({"global_step": step, "log_history": []}))
+        (saved / "config.json").write_text("{}")
+    made = job_in(folder, script, id=number, user=user, state=state, ended=ENDED if state.ended else None)
+    return replace(made, spec=JobSpec("llm", f"#!/bin/bash\n{script}\n", work_dir=folder))
+
+
+def test_a_page_says_that_the_script_begins_at_0_and_which_option_goes_on(tmp_path: Path) -> None:
+    job = hugging_face(tmp_path)
+    said = saved_state(context(job), job)
+    assert f"The newest whole checkpoint is {tmp_path}/out/checkpoint-120 (step 120); not to be loaded: checkpoint-140" in said
+    assert "Submitted as it is: this script does not resume: it would start at 0" in said
+    assert "Its program knows --resume_from_checkpoint" in said
+
+
+def test_a_time_limit_says_how_long_the_rest_takes(tmp_path: Path) -> None:
+    job = hugging_face(tmp_path)
+    told = tell_owner.run(context(job), "812", "time_limit", "Ask for more time.")
+    assert "It had made 140 of 200 steps; the rest takes about 4 min more (4.32 s a step)." in told["text"]
+    assert "min more" not in tell_owner.run(context(job), "812", "out_of_memory_error", "Lower it.")["text"]
+
+
+def test_a_job_of_somebody_else_that_saves_into_the_same_folder_is_named(tmp_path: Path) -> None:
+    job = hugging_face(tmp_path)
+    (tmp_path / "out").chmod(0o777)
+    other = replace(hugging_face(tmp_path, user="tom", number="900", state=JobState.RUNNING), name="wmt-big")
+    said = saved_state(context(job, other), job)
+    assert "Job 900 (wmt-big) of tom (running) saves into the same folder" in said
+
+
+def test_a_tracker_that_names_a_torn_checkpoint_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train_ds.py").write_text(
+        "import argparse, deepspeed\np = argparse.ArgumentParser()\np.add_argument('--output_dir')\na = p.parse_args()\n"
+        "engine.load_checkpoint(a.output_dir)\nfor step in range(100):\n    engine.save_checkpoint(a.output_dir)\n"
+    )
+    script = "python train_ds.py --output_dir ds_ckpt"
+    lines = "".join(f"step {step} loss {4 - step / 100:.4f}\n" for step in range(1, 41))
+    write(tmp_path / "slurm-812.out", lines, ENDED)
+    for step in (10, 20, 30, 40):
+        saved = tmp_path / f"ds_ckpt/global_step{step}"
+        saved.mkdir(parents=True)
+        ranks = (0, 1) if step < 40 else (0,)
+        for name in ("mp_rank_00_model_states.pt", *(f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in ranks)):
+            (saved / name).write_bytes(b"\x80" + bytes(9000))
+    (tmp_path / "ds_ckpt/latest").write_text("global_step40")
+    made = job_in(tmp_path, script, state=JobState.FAILED, ended=ENDED)
+    job = replace(made, spec=JobSpec("llm", f"#!/bin/bash\n{script}\n", work_dir=tmp_path, ranks_per_node=2))
+    said = saved_state(context(job), job)
+    assert f"The newest whole checkpoint is {tmp_path}/ds_ckpt/global_step30 (step 30)" in said
+    assert "global_step40" in said
+    assert "latest does not name it, and the script goes by that: 'global_step30' has to stand there" in said

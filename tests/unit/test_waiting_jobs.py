@@ -1,0 +1,65 @@
+"""A job that says what it waits for is told of and not ended; one that hangs is not excused by words about something else."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from assistant.watch.waiting import WaitTrack, tells_of_wait
+
+LINES = tomllib.loads((Path(__file__).parents[1] / "cases" / "waiting" / "lines.toml").read_text())
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+LINE = LINES["waits"][0]
+
+
+@pytest.mark.parametrize("text", LINES["waits"])
+def test_a_wait_for_something_outside_is_told_by_its_words(text: str) -> None:
+    assert tells_of_wait(text)
+
+
+@pytest.mark.parametrize("text", LINES["other"])
+def test_what_ranks_wait_for_among_themselves_and_reports_aside_are_no_such_wait(text: str) -> None:
+    assert not tells_of_wait(text)
+
+
+def track(every_s: float, count: int) -> WaitTrack:
+    found = WaitTrack()
+    for number in range(count):
+        found.take(LINE, AT + timedelta(seconds=number * every_s))
+    return found
+
+
+def test_a_wait_lasts_as_long_as_its_lines_come() -> None:
+    waiting = track(10, 30).waiting(AT + timedelta(seconds=320))
+    assert waiting is not None
+    assert (waiting.since, waiting.count) == (AT, 30)
+
+
+def test_a_job_that_has_fallen_silent_waits_no_more() -> None:
+    assert track(10, 30).waiting(AT + timedelta(seconds=290 + 61)) is None
+
+
+def test_tries_that_come_seldom_are_one_wait() -> None:
+    assert track(55, 5).waiting(AT + timedelta(seconds=4 * 55 + 150)) is not None
+
+
+def test_two_lines_make_no_wait() -> None:
+    assert track(10, 2).waiting(AT + timedelta(seconds=10)) is None
+
+
+def test_a_step_ends_the_wait() -> None:
+    found = track(10, 30)
+    found.clear()
+    assert found.waiting(AT + timedelta(seconds=300)) is None
+
+
+def test_a_job_that_does_other_things_meanwhile_does_not_only_wait() -> None:
+    found = track(10, 30)
+    for number in range(40):
+        found.take(f"page {number} was read", AT + timedelta(seconds=300))
+    waiting = found.waiting(AT + timedelta(seconds=320))
+    assert waiting is not None
+    assert not waiting.alone
