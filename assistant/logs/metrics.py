@@ -79,7 +79,7 @@ _FORMATS = (
         "oss",
         re.compile(
             rf"\b(?i:(?:(?:{DONE_WORDS})_)?(?:steps?|iter|iteration)|it|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{{1,15}})"
-            r"(?![\d.]*[:\d]\d|[\d.]*\s?%)",
+            r"(?!\w)(?![\d.]*[:\d]\d|[\d.]*\s?%)",
             re.ASCII,
         ),
         _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s{0,16}+[:=]?"),

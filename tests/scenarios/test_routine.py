@@ -48,6 +48,15 @@ def test_a_good_run_teaches_filters_once_and_they_fold_the_next_log_of_the_task(
     assert scene.engine.store.rule(learned.id).hits == len(CHATTER)
 
 
+def test_a_run_whose_loss_was_no_number_at_its_end_teaches_nothing(tmp_path: Path) -> None:
+    lines = (*CHATTER, *(f"step {step} loss nan" for step in range(10, 60)))
+    scene = Scene(tmp_path, run=SimulatedRun(steps=60, says_at=10, lines=lines))
+    scene.cluster.submit(scene.spec)
+    passes(scene, 600)
+    assert scene.cluster.job("1").exit_code == 0
+    assert [rule for rule in scene.engine.store.rules() if rule.kind is RuleKind.FILTER] == []
+
+
 def test_a_failed_run_and_a_run_without_a_log_teach_nothing(tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(fails_at=20, lines=(*CHATTER, "KeyError: 'lr'")))
     job = scene.cluster.submit(scene.spec)
