@@ -285,3 +285,79 @@ print("finished", file=log)
 """
 )
 """Log and checkpoints lie below ELSEWHERE, in folders whose names it computes; it runs for so long that it is looked at."""
+TIMM = (
+    DIE
+    + """
+import argparse
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", default="")
+args = parser.parse_args()
+os.makedirs("output/vit", exist_ok=True)
+first, updates = 0, 10
+if args.resume:
+    checkpoint = torch.load(args.resume, weights_only=True)
+    first = checkpoint["epoch"] + 1
+    print(f"Loaded checkpoint '{args.resume}' (epoch {checkpoint['epoch']})", flush=True)
+for epoch in range(first, 14):
+    for update in range(updates):
+        step = epoch * updates + update
+        time.sleep(0.05)
+        loss = 2.5 + 1 / (step + 1)
+        if update % 5 == 0 or update == updates - 1:
+            print(f"Train: {epoch} [{update:>4d}/{updates} ({100 * update / (updates - 1):>3.0f}%)]  Loss: {loss:#.3g} ({loss:#.3g})  "
+                  "Time: 0.402s,  636.82/s  (0.402s,  636.82/s)  LR: 5.000e-04  Data: 0.008 (0.011)", flush=True)
+        die(step, 75)
+    state = {"epoch": epoch, "arch": "vit", "state_dict": torch.randn(100), "version": 2, "metric": epoch * 6.0}
+    name = f"output/vit/checkpoint-{epoch}.pth.tar"
+    torch.save(state, name)
+    for other in ("last", "model_best"):
+        if os.path.exists(f"output/vit/{other}.pth.tar"):
+            os.unlink(f"output/vit/{other}.pth.tar")
+        os.link(name, f"output/vit/{other}.pth.tar")
+    print(f"Current checkpoints:\\n ('{name}', {epoch * 6.0})", flush=True)
+print("*** Best metric: 84.0 (epoch 13)", flush=True)
+"""
+)
+"""Counts epochs; `last.pth.tar` and `model_best.pth.tar` are hard links, as timm makes them."""
+HYDRA = (
+    DIE
+    + """
+import yaml
+import torch
+config = yaml.safe_load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "conf/config.yaml")))
+for word in sys.argv[1:]:
+    key, value = word.split("=", 1)
+    at = config
+    for part in key.split(".")[:-1]:
+        at = at[part]
+    at[key.split(".")[-1]] = yaml.safe_load(value)
+folder = os.path.join(os.getcwd(), time.strftime("outputs/%Y-%m-%d/%H-%M-%S"), "checkpoints")
+os.makedirs(folder)
+step = 0
+if config["ckpt_path"]:
+    path = os.path.join(os.getcwd(), config["ckpt_path"])
+    state = torch.load(path, weights_only=True)
+    step = state["global_step"]
+    print(f"Restored all states from the checkpoint at {path}", flush=True)
+print(f"lr {config['model']['lr']}", flush=True)
+while step < 80:
+    time.sleep(0.05)
+    step += 1
+    epoch, place = divmod(step - 1, 40)
+    if step % 5 == 0:
+        print(f"Epoch {epoch}: {int((place + 1) / 40 * 100):3d}%|{'#' * (place // 4):<10}| {place + 1}/40 [00:01<00:00,  1.97it/s, "
+              f"v_num=0, train/loss={2.5 + 1 / step:.3f}]", flush=True)
+    if step % 20 == 0:
+        name = f"{folder}/epoch={epoch}-step={step}.ckpt"
+        torch.save({"epoch": epoch, "global_step": step, "pytorch-lightning_version": "2.4.0", "state_dict": {"w": torch.randn(100)},
+                    "optimizer_states": [], "lr_schedulers": []}, name)
+        if os.path.exists(f"{folder}/last.ckpt"):
+            os.remove(f"{folder}/last.ckpt")
+        os.link(name, f"{folder}/last.ckpt")
+        print(f"val/loss reached {2.5 + 1 / step:.5f}, saving model to {name!r} as top 3", flush=True)
+    die(step, 70)
+print("`Trainer.fit` stopped: `max_steps=80` reached.", flush=True)
+"""
+)
+"""Settings on the command line as Hydra takes them, a new folder at each start, and bars that start anew each epoch."""
