@@ -199,7 +199,7 @@ def _refused_from(found: Inventory, step: int | None, points: Sequence[MetricPoi
 
 
 def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
-    """Return the epoch in which a job logged the first step from a given one on, in its last run; None where its lines tell none."""
+    """Return the epoch in which a job logged the first step from a given one on, in its last run; None where no line tells it."""
     return next((point.epoch for point in last_run(points) if point.step >= step), None)
 
 

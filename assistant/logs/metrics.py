@@ -119,10 +119,10 @@ _BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntrop
 _BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)")
 _EPOCH_BATCH = re.compile(
     r"\bEpoch(?P<of_one>\(train\))?:?\s{0,8}\[\s{0,8}(\d{1,9})\]\s{0,8}\[\s{0,12}(\d{1,12})/(\d{1,12})\]"
-    r"|(?:^|[\s\])|])Train: (?P<timm>\d{1,9}) \[\s{0,12}(?P<update>\d{1,12})/(?P<updates>\d{1,12})\s{1,8}\(\s{0,4}\d{1,3}%\)\]"
+    r"|(?:^|[\s\])|])Train: (\d{1,9}) \[\s{0,12}(\d{1,12})/(\d{1,12})\s{1,8}\(\s{0,4}\d{1,3}%\)\]"
 )
-"""Source: pytorch/examples, imagenet/main.py; torchvision, references (MetricLogger); mmengine, whose epochs begin at 1; timm, train.py:
-epochs and updates from 0."""
+"""Source: pytorch/examples, imagenet/main.py; torchvision, references (MetricLogger); mmengine, whose epochs begin at 1; timm,
+train.py: epochs and updates from 0."""
 _LINE_LOSS = _after(r"\b[lL]oss(?: is)?\s{0,16}+[:=]?")
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,15}), skipped=\d+, lr=")
 _BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d{1,15})")
@@ -149,13 +149,13 @@ class BarEpoch(NamedTuple):
 
     number: int
     of: int | None
-    """How many there are; None where it does not say. Bars that do (`Epoch 1/10`) count from 1 where none of epoch 0 was drawn, those
-    that do not (Lightning's `Epoch 1:`) from 0."""
+    """How many there are; None where it does not say. Bars that do (`Epoch 1/10`) count from 1 where none of epoch 0 was drawn,
+    those that do not (Lightning's `Epoch 1:`) from 0."""
 
 
 def bar_epoch(text: str) -> BarEpoch | None:
-    """Return the epoch that stands in front of a progress bar, the last one of a line that was drawn again; None where none does."""
-    named = [match for match in _NAMED_EPOCH.finditer(text)]
+    """Return the epoch that stands in front of a progress bar, the last one of a line that was drawn again; else None."""
+    named = list(_NAMED_EPOCH.finditer(text))
     return BarEpoch(int(named[-1][1]), int(named[-1][2]) if named[-1][2] else None) if named else None
 
 
@@ -322,7 +322,9 @@ class MetricReader:
         epoch = bar_epoch(bar[1])
         self._from_zero |= epoch is not None and not epoch.number
         done = 0 if epoch is None else epoch.number - (epoch.of is not None and not self._from_zero)
-        self._add(line, int(step[1]) if step else at + of * max(done, 0), loss[1], epoch=epoch.number if epoch is not None else None)
+        self._add(
+            line, int(step[1]) if step else at + of * max(done, 0), loss[1], epoch=epoch.number if epoch is not None else None
+        )
         return True
 
     def _number_again(self, at: int) -> None:

@@ -399,7 +399,7 @@ def _files(launch: Launch, source: TrainerSource | None, read: Callable[[str], s
 
 
 def configured_keys(program: JobProgram, read: Callable[[str], str | None]) -> list[tuple[str, str]]:
-    """Return the keys of a program's configurations with their values: as its command line says, then as the files that it names say.
+    """Return the keys of a program's configurations with their values: of its command line, then of the files that it names.
 
     Args:
         program: From `programs_of`.

@@ -1,8 +1,8 @@
 """By which argument a program that would begin anew goes on from a chosen checkpoint: `--resume PATH`, `ckpt_path=PATH`.
 
-The script is read once more as a restart would run it, with the argument behind its launch command. It counts where the program then
-has it and its source hands it to what restores a training: `fit(ckpt_path=…)`, `train(resume_from_checkpoint=…)`, or a load whose
-file gives back a step or an epoch as well. What only looks so is named to people and not done.
+The script is read once more as a restart would run it, with the argument behind its launch command. It counts where the program
+then has it and its source hands it to what restores a training: `fit(ckpt_path=…)`, `train(resume_from_checkpoint=…)`, or a load
+whose file gives back a step or an epoch as well. What only looks so is named to people and not done.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
 from assistant.recover.trainer_options import argued, file_name, imports
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
 
-RESUMING = re.compile(r"(?:auto_?)?(?:resum|restor|restart|continu)\w{0,30}|ckpt_path|checkpoint_path|load_(?:ckpt|checkpoint)\w{0,12}")
+RESUMING = re.compile(
+    r"(?:auto_?)?(?:resum|restor|restart|continu)\w{0,30}|ckpt_path|checkpoint_path|load_(?:ckpt|checkpoint)\w{0,12}"
+)
 """Names of options and keys by which programs go on; whether they do is for their source to prove."""
-NO_PATH = re.compile(r"step|epoch|iter|every|interval|optim|sched|strict|only|mode|type|policy|fork|id$|num|count|_if_|wandb", re.IGNORECASE)
+NO_PATH = re.compile(
+    r"step|epoch|iter|every|interval|optim|sched|strict|only|mode|type|policy|fork|id$|num|count|_if_|wandb", re.IGNORECASE
+)
 """In such a name: something else about going on than the checkpoint."""
 PROBE = "/nightshift-probe/epoch_7/step_7654321.ckpt"
 """A checkpoint that no script has of its own."""
@@ -57,7 +61,7 @@ class Proof(NamedTuple):
 
 
 def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of: Callable[[JobProgram], ResumeWay]) -> ResumeWay:
-    """Return that a script goes on by an argument which a restart hands to its program, where that is proven; else the way as it is.
+    """Return that a script goes on by an argument which a restart hands to its program, where that is proven; else the way.
 
     Args:
         job: With its spec.
@@ -162,7 +166,7 @@ def _first_text(call: SourceCall) -> str:
 
 
 def _started_with(job: Job, program: JobProgram, candidate: Candidate, read: FileReader) -> JobProgram | None:
-    """Return a program as a restart would start it, with an argument more and all else the same; None where it would not get that."""
+    """Return a program as a restart would start it, with an argument more and all else the same; else None."""
     word = candidate.template.format(checkpoint=PROBE)
     spec = job.spec
     script = with_words(spec.script, word.replace("'", "\\'")) if spec is not None else None
@@ -183,7 +187,9 @@ def _proof(
     if any(_is_set_again(source, key) for source in program.sources):
         return None
     way = way_of(program)
-    if way.means not in (ResumeMeans.FIXED, ResumeMeans.UNKNOWN) or (way.means is ResumeMeans.FIXED and way.path.strip("'") != PROBE):
+    if way.means not in (ResumeMeans.FIXED, ResumeMeans.UNKNOWN) or (
+        way.means is ResumeMeans.FIXED and way.path.strip("'") != PROBE
+    ):
         return None
     if "LightningCLI(" in "".join(source.text for source in program.sources) and candidate.template.startswith("--ckpt_path"):
         return Proof(f"LightningCLI in {program.name}", files=False)
@@ -325,7 +331,13 @@ def _is_set_again(source: TrainerSource, key: str) -> bool:
     if not source.parsed:
         return True
     for node in ast.walk(syntax_tree(source.text)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AugAssign | ast.AnnAssign)
+            else []
+        )
         for target in targets:
             if isinstance(target, ast.Attribute) and target.attr == key:
                 return True

@@ -84,7 +84,9 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         case ResumeMeans.NONE:
             return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {_settled_by(way, chosen)}")
         case ResumeMeans.UNKNOWN:
-            return ResumePlan(f"{way.sentence}, and it might start at 0 over those in {chosen.path.parent}; {_settled_by(way, chosen)}")
+            return ResumePlan(
+                f"{way.sentence}, and it might start at 0 over those in {chosen.path.parent}; {_settled_by(way, chosen)}"
+            )
         case ResumeMeans.FIXED:
             path = PurePosixPath(way.path)
             same = chosen.path.name in (found.own_name(path) if found is not None else path).parts
@@ -171,7 +173,7 @@ def _linked(found: Inventory | None, chosen: Checkpoint, later: tuple[Path, ...]
 
 
 def _file_of_rank(link: Path, due: Sequence[Path], found: Inventory | None, chosen: Checkpoint) -> str:
-    """Return the name that a link has to lead to; empty where more is to be done than to point one link, or one of each rank, there.
+    """Return the name that a link has to lead to; empty where more is to be done than to point it, or one of each rank, there.
 
     `latest-rank0.pt` stands for the links of all ranks, which `set_tracker` sets with it: each must lead to a file of its own rank.
     """

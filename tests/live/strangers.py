@@ -305,7 +305,8 @@ for epoch in range(first, 14):
         time.sleep(0.05)
         loss = 2.5 + 1 / (step + 1)
         if update % 5 == 0 or update == updates - 1:
-            print(f"Train: {epoch} [{update:>4d}/{updates} ({100 * update / (updates - 1):>3.0f}%)]  Loss: {loss:#.3g} ({loss:#.3g})  "
+            share = 100 * update / (updates - 1)
+            print(f"Train: {epoch} [{update:>4d}/{updates} ({share:>3.0f}%)]  Loss: {loss:#.3g} ({loss:#.3g})  "
                   "Time: 0.402s,  636.82/s  (0.402s,  636.82/s)  LR: 5.000e-04  Data: 0.008 (0.011)", flush=True)
         die(step, 75)
     state = {"epoch": epoch, "arch": "vit", "state_dict": torch.randn(100), "version": 2, "metric": epoch * 6.0}
@@ -350,8 +351,8 @@ while step < 80:
               f"v_num=0, train/loss={2.5 + 1 / step:.3f}]", flush=True)
     if step % 20 == 0:
         name = f"{folder}/epoch={epoch}-step={step}.ckpt"
-        torch.save({"epoch": epoch, "global_step": step, "pytorch-lightning_version": "2.4.0", "state_dict": {"w": torch.randn(100)},
-                    "optimizer_states": [], "lr_schedulers": []}, name)
+        state = {"epoch": epoch, "global_step": step, "state_dict": {"w": torch.randn(100)}, "lr_schedulers": []}
+        torch.save({**state, "pytorch-lightning_version": "2.4.0", "optimizer_states": []}, name)
         if os.path.exists(f"{folder}/last.ckpt"):
             os.remove(f"{folder}/last.ckpt")
         os.link(name, f"{folder}/last.ckpt")

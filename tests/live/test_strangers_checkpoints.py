@@ -177,8 +177,11 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
     [again] = jobs
     until(lambda: engine.scheduler.job(again.id).state.ended, 120)
     compared = compare_loaded(_checkpoint(choice), loaded_checkpoint(log_lines(engine.scheduler.job(again.id))))
-    # the Trainer names no checkpoint that it loads, and what it prints through a pipe may come apart from its bars; timm names its link
-    assert compared.verdict is LoadVerdict.CHOSEN or (stranger.name in ("hf", "hf-damaged", "timm") and not compared.differs), compared.note
+    # the Trainer names no checkpoint that it loads, and what it prints through a pipe may come apart from its bars; timm names
+    # its link
+    assert compared.verdict is LoadVerdict.CHOSEN or (stranger.name in ("hf", "hf-damaged", "timm") and not compared.differs), (
+        compared.note
+    )
 
 
 def _checkpoint(choice: dict[str, Any]) -> Checkpoint:

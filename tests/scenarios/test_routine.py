@@ -56,7 +56,8 @@ def test_a_run_whose_loss_was_no_number_at_its_end_teaches_nothing(step: str, ta
     job = scene.cluster.submit(scene.spec)
     scene.clock.sleep(100)
     log = scene.cluster.job(job).log
-    assert log is not None and scene.cluster.job(job).state is JobState.COMPLETED
+    assert log is not None
+    assert scene.cluster.job(job).state is JobState.COMPLETED
     with log.open("a") as stream:
         stream.writelines(f"step {number} loss {step}\n" for number in range(101, 121))
         stream.write("training finished\n")

@@ -208,7 +208,8 @@ def test_the_links_of_all_ranks_are_set_with_one_and_taken_back(tmp_path: Path) 
     assert made.ok, made.error
     assert [str(one.readlink()) for one in (link, second)] == ["ep0-ba40-rank0.pt", "ep0-ba40-rank1.pt"]
     call = world.store.calls()[-1]
-    assert call.preview.startswith(f"ln -sfnT ep0-ba40-rank1.pt {second}") and f"ln -sfnT ep0-ba40-rank0.pt {link}" in call.preview
+    assert call.preview.startswith(f"ln -sfnT ep0-ba40-rank1.pt {second}")
+    assert f"ln -sfnT ep0-ba40-rank0.pt {link}" in call.preview
     again = choose_checkpoint(world.context(), world.job)
     assert (again["step"], again["tracker"], again["set_aside"]) == (40, "", [])
     undone = world.gate.undo(made.call, "cli:alice")
@@ -233,7 +234,8 @@ def test_links_of_ranks_that_lead_to_different_saves_are_left_to_a_person(leads:
     world = World(tmp_path, "newest")
     link = of_ranks(world, *leads)
     answer = world.call("set_tracker", tracker=str(link), text="ep0-ba40-rank0.pt")
-    assert not answer.ok and "of another save" in answer.error
+    assert not answer.ok
+    assert "of another save" in answer.error
     assert [str((world.saved / f"latest-rank{rank}.pt").readlink()) for rank in range(len(leads))] == [
         f"ep0-ba{step}-rank{rank}.pt" for rank, step in enumerate(leads)
     ]
@@ -243,7 +245,8 @@ def test_a_link_of_a_rank_that_leads_elsewhere_sets_no_other(tmp_path: Path) -> 
     world = World(tmp_path, "newest")
     link = of_ranks(world, 60, 60)
     answer = world.call("set_tracker", tracker=str(link), text="ep0-ba40-rank1.pt")
-    assert not answer.ok and "set them by hand" in answer.error
+    assert not answer.ok
+    assert "set them by hand" in answer.error
     link.unlink()
     link.symlink_to(world.saved / "ep0-ba60-rank0.pt")
     answer = world.call("set_tracker", tracker=str(link), text="ep0-ba40-rank0.pt")

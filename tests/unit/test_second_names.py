@@ -69,10 +69,13 @@ def test_who_loads_another_name_loads_the_checkpoint(case: dict[str, Any], tmp_p
     if "fixed" in case:
         way = ResumeWay(ResumeMeans.FIXED, "--resume", str(tmp_path / case["fixed"]))
     chosen = last_healthy(held, now=NOW).checkpoint
-    assert chosen is not None and chosen.step == case["chosen"] and chosen.path.name not in case["names"]
+    assert chosen is not None
+    assert chosen.step == case["chosen"]
+    assert chosen.path.name not in case["names"]
     plan = resume_plan(way, held, chosen)
     assert plan.ready == case.get("ready", False), plan
-    assert case.get("refusal", "") in plan.refusal and bool(plan.refusal) == ("refusal" in case), plan.refusal
+    assert case.get("refusal", "") in plan.refusal, plan.refusal
+    assert bool(plan.refusal) == ("refusal" in case), plan.refusal
     assert [path.name for path in plan.set_aside] == case.get("aside", [])
 
 

@@ -229,7 +229,7 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
 
 
 def _with_epochs_inside(found: list[Entry]) -> list[Entry]:
-    """Return checkpoints whose numbers are epochs where the newest of each form of name says so inside: timm's `checkpoint-5.pth.tar`.
+    """Return checkpoints whose numbers are epochs where the newest of each form says so inside: timm's `checkpoint-5.pth.tar`.
 
     As they are where one of them tells a step: epochs and steps cannot be put in one order.
     """

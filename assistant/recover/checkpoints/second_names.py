@@ -1,8 +1,8 @@
 """Names under which one checkpoint lies twice in a folder: whoever loads `last.pth.tar` loads `checkpoint-5.pth.tar`.
 
-timm and the examples of PyTorch keep such names as hard links or copies, others save the same state twice. Told by device and inode,
-else by content: the checksums of all members of a zip of PyTorch, or every byte of a small file. A file of the same size or the same
-time alone is another checkpoint. Links in the folder itself are told by `layout.links`.
+timm and the examples of PyTorch keep such names as hard links or copies, others save the same state twice. Told by device and
+inode, else by content: the checksums of all members of a zip of PyTorch, or every byte of a small file. A file of the same size or
+the same time alone is another checkpoint. Links in the folder itself are told by `layout.links`.
 """
 
 from __future__ import annotations
