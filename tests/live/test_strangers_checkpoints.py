@@ -186,3 +186,22 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
 
 def _checkpoint(choice: dict[str, Any]) -> Checkpoint:
     return Checkpoint(Path(choice["path"]), choice["step"], choice["format"], 1, datetime.now(UTC), True, ())
+
+
+@pytest.mark.timeout(500)
+def test_a_job_that_lost_its_loss_goes_back_by_the_links_of_all_ranks(engine: Engine, devcluster: DevCluster) -> None:
+    folder = devcluster.shared / "composer"
+    folder.mkdir()
+    (folder / "train.py").write_text(strangers.COMPOSER)
+    (folder / "mpt.yaml").write_text("autoresume: true\nsave_folder: checkpoints\nsave_overwrite: false\nmax_duration: 900ba\n")
+    script = f"#!/bin/bash\n#SBATCH --nodes=1 --output=slurm-%j.out\ncd {folder}\nsrun {PYTHON} train.py mpt.yaml\n"
+    job = engine.scheduler.submit(JobSpec("composer", script, nodes=1, work_dir=folder))
+    incident = worked(engine, job)
+    logs = "".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("slurm-*.out"))
+    assert incident.state is IncidentState.RECOVERED, f"{incident.note}\n{logs}"
+    [links] = [call for call in engine.store.calls(incident.id) if call.tool == "set_tracker"]
+    assert all(f"latest-rank{rank}.pt" in links.preview for rank in range(2)), links.preview
+    [again] = [one for one in engine.scheduler.jobs() if one.name == "composer" and one.id != job]
+    assert again.spec is None or "ep0-ba60" in again.spec.environment["NIGHTSHIFT_RESUME_FROM"]
+    refused = {path.name for path in (folder / "checkpoints" / "nightshift-refused").iterdir()}
+    assert {f"ep0-ba{batch}-rank{rank}.pt" for batch in (70, 80) for rank in range(2)} <= refused
