@@ -28,7 +28,7 @@ RESUMING = re.compile(
 )
 """Names of options and keys by which programs go on; whether they do is for their source to prove."""
 NO_PATH = re.compile(
-    r"step|epoch|iter|every|interval|optim|sched|strict|only|mode|type|policy|fork|id$|num|count|_if_|wandb", re.IGNORECASE
+    r"step|epoch|iter|every|interval|optim|sched|strict|only|mode|type|policy|fork|id$|num|count|_if_|wandb|run|name", re.IGNORECASE
 )
 """In such a name: something else about going on than the checkpoint."""
 PROBE = "/nightshift-probe/epoch_7/step_7654321.ckpt"
@@ -91,11 +91,23 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
             shown = candidate.template.format(checkpoint="PATH")
             by = f"{shown}, which Nightshift puts behind the command line of {program.name}: {proof.where}"
             return replace(way, means=ResumeMeans.ARGUMENT, by=by, argument=candidate.template, takes_files=proof.files)
-    return replace(way, hint=f"{candidates[0].template} behind the command line of {program.name}") if candidates else way
+    hint = next((one.template for one in candidates if _is_loaded_somewhere(program, one.key.rpartition(".")[2])), "")
+    return replace(way, hint=f"{hint} behind the command line of {program.name}") if hint else way
+
+
+def _is_loaded_somewhere(program: JobProgram, key: str) -> bool:
+    """Tell whether a call that loads or trains names an option at all."""
+    wanted = re.compile(rf"\b\w*(?:load|restore|fit|train)\w*\([^()]{{0,200}}\b{re.escape(key)}\b")
+    return any(wanted.search(source.text) for source in program.sources)
 
 
 def _saves(program: JobProgram) -> bool:
-    """Tell whether a program leaves checkpoints behind, also where the trainer of a library does it, or cannot be read."""
+    """Tell whether a program leaves checkpoints behind, also where the trainer of a library does it, or cannot be read.
+
+    A script of a shell does not itself: what it starts is read with the rest.
+    """
+    if not program.launch.program and any(word.endswith(".sh") for word in program.launch.words):
+        return False
     trains = any(call.method in WHOLE for call in program.calls) and any(imports(program, one) for one in ("transformers", "trl"))
     return trains or "LightningCLI(" in "".join(source.text for source in program.sources) or may_save(program)
 
@@ -103,6 +115,8 @@ def _saves(program: JobProgram) -> bool:
 def _candidates(program: JobProgram, configured: Sequence[tuple[str, str]]) -> Iterator[Candidate]:
     """Yield the arguments that a program takes and that are called so, those that are not set."""
     declared = [call for source in program.sources for call in source.called("add_argument")]
+    if any(True for source in program.sources for _ in source.called("add_subparsers")):
+        declared = []  # which of them takes it is not known
     for call in declared:
         names = [one.value for one in call.positional if isinstance(one, ast.Constant) and isinstance(one.value, str)]
         name = next((one for one in names if one.startswith("--")), "")
@@ -115,9 +129,10 @@ def _candidates(program: JobProgram, configured: Sequence[tuple[str, str]]) -> I
         yield Candidate(key, f"--{key}={{checkpoint}}")
     if "LightningCLI(" in texts and program.launch.arguments[:1] == ("fit",) and _is_unset(program, "ckpt_path"):
         yield Candidate("ckpt_path", "--ckpt_path={checkpoint}")
-    quote = _quote(program)
-    for key, value in configured if quote is not None else ():
-        if _is_named_so(key.rpartition(".")[2]) and value.lower() in NO and _is_unset(program, key):
+    for key, value in configured:
+        if not _is_named_so(key.rpartition(".")[2]) or value.lower() not in NO or not _is_unset(program, key):
+            continue
+        if (quote := _quote(program, key)) is not None:
             yield Candidate(key, f"{key}={quote}{{checkpoint}}{quote}")
 
 
@@ -138,19 +153,42 @@ def _is_unset(program: JobProgram, key: str) -> bool:
     return given is None or given.value.lower() in NO
 
 
-def _quote(program: JobProgram) -> str | None:
+def _quote(program: JobProgram, key: str) -> str | None:
     """Return in which quotes a value stands in a setting `key=value` on a program's command line; None where it takes no settings.
 
     Hydra and YAML read an `=` in a bare value as something else, and names of Lightning hold one.
     """
     for source in program.sources:
-        if any(call.name in ("hydra.main", "OmegaConf.from_cli", "omegaconf.OmegaConf.from_cli") for call in source.calls):
+        if any(call.name in ("OmegaConf.from_cli", "omegaconf.OmegaConf.from_cli") for call in source.calls):
             return "'"
-        if any(isinstance(node, ast.Attribute) and dotted(node) == "hydra.main" for node in _decorators(source)):
-            return "'"
-        split = any(call.method in ("split", "partition") and _first_text(call) == "=" for call in source.calls)
-        if split and re.search(r"\bsys\.argv\b", source.text):
-            return "'" if re.search(r"\b(?:yaml\.\w*load|literal_eval|OmegaConf)\b", source.text) else ""
+        if any(dotted(node) == "hydra.main" for node in _decorators(source)):
+            return None if {"-m", "--multirun"} & set(program.launch.arguments) else "'"  # each run of a sweep would go on from it
+        if (loop := _settings_loop(source)) is not None:
+            nests = any(call.method == "split" and _first_text(call) == "." for call in source.calls)
+            if "." in key and not nests:
+                return None
+            return "'" if re.search(r"\b(?:yaml\.\w*load|literal_eval|OmegaConf)\b", ast.unparse(loop)) else ""
+    return None
+
+
+def _settings_loop(source: TrainerSource) -> ast.For | None:
+    """Return the loop in which a program takes each word of its command line apart at `=` and sets what it names; None without one."""
+    for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
+        if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
+            continue
+        if not re.search(r"\bsys\.argv\[\d:\]", source.text_of(node.iter)):
+            continue
+        inner = [one for statement in node.body for one in ast.walk(statement)]
+        apart = any(
+            isinstance(one, ast.Call)
+            and dotted(one.func) in (f"{node.target.id}.split", f"{node.target.id}.partition")
+            and one.args
+            and isinstance(one.args[0], ast.Constant)
+            and one.args[0].value == "="
+            for one in inner
+        )
+        if apart and any(isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Subscript) for one in inner):
+            return node
     return None
 
 
