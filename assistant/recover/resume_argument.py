@@ -172,7 +172,7 @@ def _quote(program: JobProgram, key: str) -> str | None:
 
 
 def _settings_loop(source: TrainerSource) -> ast.For | None:
-    """Return the loop in which a program takes each word of its command line apart at `=` and sets what it names; None without one."""
+    """Return the loop in which a program takes each word of its command line apart at `=` and sets what it names; else None."""
     for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
         if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
             continue

@@ -372,7 +372,8 @@ os.makedirs(folder, exist_ok=True)
 first = not os.path.exists("lost")
 latest = f"{folder}/latest-rank0.pt"
 if config["autoresume"] and os.path.lexists(latest):
-    loaded = [torch.load(f"{folder}/latest-rank{rank}.pt", weights_only=True)["state"]["timestamp"]["batch"] for rank in range(ranks)]
+    states = [torch.load(f"{folder}/latest-rank{rank}.pt", weights_only=True)["state"] for rank in range(ranks)]
+    loaded = [state["timestamp"]["batch"] for state in states]
     if len(set(loaded)) > 1:
         raise ValueError(f"the ranks loaded batches {loaded}")
     batch = loaded[0]
