@@ -205,9 +205,9 @@ def _set(context: Context, job: str, tracker: str, text: str, written: str = "")
     linked = is_link(path, shown.account)
     # the one that was asked for comes last: while it leads where it did, the call is not done
     writes = [*(_of_other_ranks(path, text, before, shown) if linked else ()), (path, text, before)]
-    for one, new, old in writes:
-        context.confirm(_write_line(one, new, old, link=linked))
-        write_tracker(one, new, shown.account, before=old, link=linked)
+    for file, new, old in writes:
+        context.confirm(_write_line(file, new, old, link=linked))
+        write_tracker(file, new, shown.account, before=old, link=linked)
     return {
         "job": job,
         "tracker": tracker,
@@ -228,18 +228,22 @@ def _of_other_ranks(path: Path, text: str, before: str, job: Job) -> list[tuple[
     if rank is None:
         return []
     with reading_as(job.account):
-        beside = [one for one in within(LOOK_S, partial(list_folder, path.parent), f"{path.parent}") if one != path]
-    ranks = {one: other for one in beside if (other := rank_of(one.name)) is not None and with_rank(path.name, other) == one.name}
+        siblings = [link for link in within(LOOK_S, partial(list_folder, path.parent), f"{path.parent}") if link != path]
+    ranks = {
+        link: link_rank
+        for link in siblings
+        if (link_rank := rank_of(link.name)) is not None and with_rank(path.name, link_rank) == link.name
+    }
     writes = []
-    for one, other in ranks.items():
-        if not is_link(one, job.account):
+    for link, link_rank in ranks.items():
+        if not is_link(link, job.account):
             continue
         if rank_of(text) != rank or rank_of(before) != rank:
             raise ToolError(f"{path} is one of several links of ranks, and does not lead to a file of its rank: set them by hand")
-        new, old, now = with_rank(text, other), with_rank(before, other), tracker_text(one, job.account)
+        new, old, now = with_rank(text, link_rank), with_rank(before, link_rank), tracker_text(link, job.account)
         if now not in (new, old):
-            raise ToolError(f"{one} leads to {now[:80]!r} and {path.name} to {before[:80]!r}, of another save: set them by hand")
-        writes += [(one, new, old)] if now != new else []
+            raise ToolError(f"{link} leads to {now[:80]!r} and {path.name} to {before[:80]!r}, of another save: set them by hand")
+        writes += [(link, new, old)] if now != new else []
     if len(writes) > MOST_LINKS:
         raise ToolError(f"{len(writes)} links of ranks lie beside {path.name}: more than {MOST_LINKS} are set by hand")
     return writes

@@ -178,5 +178,5 @@ def _bar(text: str) -> float | None:
     if match is None or int(match.group(2)) < 10:
         return None
     epoch = bar_epoch(text[: match.start(1)])
-    done = 0 if epoch is None else max(epoch.number - (epoch.of is not None), 0)
-    return float(int(match.group(1)) + done * int(match.group(2)))
+    epochs_before = 0 if epoch is None else max(epoch.number - (epoch.of is not None), 0)
+    return float(int(match.group(1)) + epochs_before * int(match.group(2)))

@@ -71,7 +71,9 @@ def _lost_its_loss(engine: Engine, job: Job, facts: Facts) -> bool:
     """Tell whether a run that ended with 0 trained to no good: its loss was no number or far too high at the end, or had been."""
     if find_spike(facts.points) is not None or find_spike(log_points(job)) is not None:
         return True
-    return any(one.kind is EventKind.LOSS_SPIKE and one.attempt == job.attempt for one in engine.store.incidents(job=job.id))
+    return any(
+        incident.kind is EventKind.LOSS_SPIKE and incident.attempt == job.attempt for incident in engine.store.incidents(job=job.id)
+    )
 
 
 @dataclass

@@ -386,9 +386,9 @@ def _layout_of(engine: Engine, incident: Incident, checkpoint: str | None) -> st
     """Return the format of a checkpoint, as the incident's own calls have chosen it; empty where none has."""
     for choice in reversed(engine.store.calls(incident.id)) if checkpoint else ():
         outcome = engine.store.outcome(choice.id) if choice.tool == "choose_checkpoint" else None
-        chosen = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
-        if chosen.get("path") == checkpoint:
-            return str(chosen.get("format") or "")
+        value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        if value.get("path") == checkpoint:
+            return str(value.get("format") or "")
     return ""
 
 

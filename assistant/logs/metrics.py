@@ -155,8 +155,8 @@ class BarEpoch(NamedTuple):
 
 def bar_epoch(text: str) -> BarEpoch | None:
     """Return the epoch that stands in front of a progress bar, the last one of a line that was drawn again; else None."""
-    named = list(_NAMED_EPOCH.finditer(text))
-    return BarEpoch(int(named[-1][1]), int(named[-1][2]) if named[-1][2] else None) if named else None
+    matches = list(_NAMED_EPOCH.finditer(text))
+    return BarEpoch(int(matches[-1][1]), int(matches[-1][2]) if matches[-1][2] else None) if matches else None
 
 
 class _Bars:
@@ -321,9 +321,12 @@ class MetricReader:
         step = re.search(r"global_step=(\d{1,15})", line.text)
         epoch = bar_epoch(bar[1])
         self._from_zero |= epoch is not None and not epoch.number
-        done = 0 if epoch is None else epoch.number - (epoch.of is not None and not self._from_zero)
+        epochs_before = 0 if epoch is None else epoch.number - (epoch.of is not None and not self._from_zero)
         self._add(
-            line, int(step[1]) if step else at + of * max(done, 0), loss[1], epoch=epoch.number if epoch is not None else None
+            line,
+            int(step[1]) if step else at + of * max(epochs_before, 0),
+            loss[1],
+            epoch=epoch.number if epoch is not None else None,
         )
         return True
 

@@ -405,15 +405,15 @@ def configured_keys(program: JobProgram, read: Callable[[str], str | None]) -> l
         program: From `programs_of`.
         read: Returns a file's text by its absolute path.
     """
-    known = [(one.name, one.value) for one in program.options]
+    keys = [(option.name, option.value) for option in program.options]
     if program.source is None or not program.source.path.startswith("/"):
-        return known
+        return keys
     folders = (str(PurePosixPath(program.source.path).parent), program.launch.folder)
     for name in _named_configs(program.source):
         paths = (Path(posixpath.normpath(posixpath.join(folder, name))) for folder in folders)
-        options = next((found for path in paths if (found := list(_file(path, read)))), [])
-        known += [(one.name, one.value) for one in options]
-    return known
+        options = next((values for path in paths if (values := list(_file(path, read)))), [])
+        keys += [(option.name, option.value) for option in options]
+    return keys
 
 
 def _named_configs(source: TrainerSource) -> Iterator[str]:
@@ -422,7 +422,7 @@ def _named_configs(source: TrainerSource) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and PurePosixPath(node.value).suffix in CONFIGS:
             yield node.value
         elif isinstance(node, ast.Call) and dotted(node.func) == "hydra.main":
-            words = {one.arg: source.value(one.value) for one in node.keywords if one.arg}
+            words = {keyword.arg: source.value(keyword.value) for keyword in node.keywords if keyword.arg}
             folder, name = words.get("config_path") or ".", words.get("config_name")
             if isinstance(folder, str) and isinstance(name, str):
                 yield f"{folder}/{name.removesuffix('.yaml')}.yaml"

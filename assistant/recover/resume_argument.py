@@ -51,10 +51,10 @@ class Candidate(NamedTuple):
     """With `{checkpoint}`."""
 
 
-class Proof(NamedTuple):
+class ArgumentProof(NamedTuple):
     """That a program goes on by an argument."""
 
-    where: str
+    call: str
     """For people: `fit() in train.py, line 12`."""
     files: bool
     """Whether what it loads must be one file."""
@@ -72,9 +72,9 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
     Raises:
         Unavailable: The storage did not answer.
     """
-    known = argued(way, job.spec.script if job.spec is not None else "", programs)
-    if known.argument:
-        return known
+    nanogpt_way = argued(way, job.spec.script if job.spec is not None else "", programs)
+    if nanogpt_way.argument:
+        return nanogpt_way
     trainers = [program for program in programs if _saves(program)]
     unsure = way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) and not way.destroys and not way.repeats
     if job.spec is None or not unsure or len(trainers) != 1 or trainers[0].source is None or trainers[0].unread_behind:
@@ -88,17 +88,17 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
         started = _started_with(job, program, candidate, read)
         proof = _proof(started, candidate, settings, way_of) if started is not None else None
         if proof is not None:
-            shown = candidate.template.format(checkpoint="PATH")
-            by = f"{shown}, which Nightshift puts behind the command line of {program.name}: {proof.where}"
+            example = candidate.template.format(checkpoint="PATH")
+            by = f"{example}, which Nightshift puts behind the command line of {program.name}: {proof.call}"
             return replace(way, means=ResumeMeans.ARGUMENT, by=by, argument=candidate.template, takes_files=proof.files)
-    hint = next((one.template for one in candidates if _is_loaded_somewhere(program, one.key.rpartition(".")[2])), "")
+    hint = next((item.template for item in candidates if _is_loaded_somewhere(program, item.key.rpartition(".")[2])), "")
     return replace(way, hint=f"{hint} behind the command line of {program.name}") if hint else way
 
 
 def _is_loaded_somewhere(program: JobProgram, key: str) -> bool:
     """Tell whether a call that loads or trains names an option at all."""
-    wanted = re.compile(rf"\b\w*(?:load|restore|fit|train)\w*\([^()]{{0,200}}\b{re.escape(key)}\b")
-    return any(wanted.search(source.text) for source in program.sources)
+    call_pattern = re.compile(rf"\b\w*(?:load|restore|fit|train)\w*\([^()]{{0,200}}\b{re.escape(key)}\b")
+    return any(call_pattern.search(source.text) for source in program.sources)
 
 
 def _saves(program: JobProgram) -> bool:
@@ -108,7 +108,7 @@ def _saves(program: JobProgram) -> bool:
     """
     if not program.launch.program and any(word.endswith(".sh") for word in program.launch.words):
         return False
-    trains = any(call.method in WHOLE for call in program.calls) and any(imports(program, one) for one in ("transformers", "trl"))
+    trains = any(call.method in WHOLE for call in program.calls) and any(imports(program, item) for item in ("transformers", "trl"))
     return trains or "LightningCLI(" in "".join(source.text for source in program.sources) or may_save(program)
 
 
@@ -118,8 +118,8 @@ def _candidates(program: JobProgram, configured: Sequence[tuple[str, str]]) -> I
     if any(True for source in program.sources for _ in source.called("add_subparsers")):
         declared = []  # which of them takes it is not known
     for call in declared:
-        names = [one.value for one in call.positional if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-        name = next((one for one in names if one.startswith("--")), "")
+        names = [item.value for item in call.positional if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        name = next((item for item in names if item.startswith("--")), "")
         key = name.lstrip("-").replace("-", "_")
         if _is_free(key, call) and _is_unset(program, key):
             yield Candidate(key, f"{name}={{checkpoint}}")
@@ -149,8 +149,10 @@ def _is_free(key: str, call: SourceCall) -> bool:
 
 
 def _is_unset(program: JobProgram, key: str) -> bool:
-    given = next((one for one in program.options if one.name == key.lower() and one.where.endswith("on the command line")), None)
-    return given is None or given.value.lower() in NO
+    assigned = next(
+        (item for item in program.options if item.name == key.lower() and item.where.endswith("on the command line")), None
+    )
+    return assigned is None or assigned.value.lower() in NO
 
 
 def _quote(program: JobProgram, key: str) -> str | None:
@@ -178,16 +180,16 @@ def _settings_loop(source: TrainerSource) -> ast.For | None:
             continue
         if not re.search(r"\bsys\.argv\[\d:\]", source.text_of(node.iter)):
             continue
-        inner = [one for statement in node.body for one in ast.walk(statement)]
+        inner = [item for statement in node.body for item in ast.walk(statement)]
         apart = any(
-            isinstance(one, ast.Call)
-            and dotted(one.func) in (f"{node.target.id}.split", f"{node.target.id}.partition")
-            and one.args
-            and isinstance(one.args[0], ast.Constant)
-            and one.args[0].value == "="
-            for one in inner
+            isinstance(item, ast.Call)
+            and dotted(item.func) in (f"{node.target.id}.split", f"{node.target.id}.partition")
+            and item.args
+            and isinstance(item.args[0], ast.Constant)
+            and item.args[0].value == "="
+            for item in inner
         )
-        if apart and any(isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Subscript) for one in inner):
+        if apart and any(isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Subscript) for item in inner):
             return node
     return None
 
@@ -195,7 +197,7 @@ def _settings_loop(source: TrainerSource) -> ast.For | None:
 def _decorators(source: TrainerSource) -> Iterator[ast.expr]:
     for nodes in source.functions.values():
         for node in nodes:
-            yield from (one.func if isinstance(one, ast.Call) else one for one in node.decorator_list)
+            yield from (item.func if isinstance(item, ast.Call) else item for item in node.decorator_list)
 
 
 def _first_text(call: SourceCall) -> str:
@@ -210,7 +212,7 @@ def _started_with(job: Job, program: JobProgram, candidate: Candidate, read: Fil
     script = with_words(spec.script, word.replace("'", "\\'")) if spec is not None else None
     if spec is None or script is None:
         return None
-    started = [one for one in programs_of(replace(job, spec=replace(spec, script=script)), read) if _saves(one)]
+    started = [item for item in programs_of(replace(job, spec=replace(spec, script=script)), read) if _saves(item)]
     if len(started) != 1 or started[0].launch.program != program.launch.program:
         return None
     arguments = list(started[0].launch.arguments)
@@ -219,7 +221,7 @@ def _started_with(job: Job, program: JobProgram, candidate: Candidate, read: Fil
 
 def _proof(
     program: JobProgram, candidate: Candidate, settings: Mapping[str, str], way_of: Callable[[JobProgram], ResumeWay]
-) -> Proof | None:
+) -> ArgumentProof | None:
     """Return what proves that a program, started with an argument, goes on from what that names; None where nothing does."""
     key = candidate.key.rpartition(".")[2]
     if any(_is_set_again(source, key) for source in program.sources):
@@ -230,7 +232,7 @@ def _proof(
     ):
         return None
     if "LightningCLI(" in "".join(source.text for source in program.sources) and candidate.template.startswith("--ckpt_path"):
-        return Proof(f"LightningCLI in {program.name}", files=False)
+        return ArgumentProof(f"LightningCLI in {program.name}", files=False)
     for source in program.sources:
         for call in source.calls:
             node = _loaded(program, source, call)
@@ -238,19 +240,19 @@ def _proof(
                 continue
             if not _only_if_given(program, source, call, key, settings):
                 continue
-            where = f"{call.method}() in {file_name(source)}, line {call.line}"
+            place = f"{call.method}() in {file_name(source)}, line {call.line}"
             if call.method in WHOLE:
-                return Proof(where, files=False)
+                return ArgumentProof(place, files=False)
             if _gives_back_a_count(source, call):
-                return Proof(where, files=True)
+                return ArgumentProof(place, files=True)
     return None
 
 
 def _loaded(program: JobProgram, source: TrainerSource, call: SourceCall) -> ast.expr | None:
     """Return the argument of a call that names what it loads; None of a call that loads no checkpoint."""
-    if call.method == "fit" and any(imports(program, one) for one in ("lightning", "pytorch_lightning")):
+    if call.method == "fit" and any(imports(program, item) for item in ("lightning", "pytorch_lightning")):
         return call.keywords.get("ckpt_path")
-    if call.method == "train" and any(imports(program, one) for one in ("transformers", "trl")):
+    if call.method == "train" and any(imports(program, item) for item in ("transformers", "trl")):
         return call.keywords.get("resume_from_checkpoint")
     if call.name in ("torch.load", "paddle.load", "joblib.load"):
         return call.positional[0] if call.positional else call.keywords.get("f")
@@ -268,20 +270,20 @@ def _comes_from(program: JobProgram, source: TrainerSource, node: ast.expr, key:
     if isinstance(node, ast.Call):
         method = dotted(node.func).rpartition(".")[2]
         if method in ("get", "getattr"):
-            return any(isinstance(one, ast.Constant) and one.value == key for one in node.args[: 1 + (method == "getattr")])
+            return any(isinstance(item, ast.Constant) and item.value == key for item in node.args[: 1 + (method == "getattr")])
         inner = node.args[-1] if node.args and method in (PASSED_ON | {"join"}) else None
         return inner is not None and _comes_from(program, source, inner, key, depth + 1)
     if isinstance(node, ast.IfExp):
         values = [node.body, node.orelse]
-        given = [one for one in values if not (isinstance(one, ast.Constant) and one.value is None)]
-        return len(given) == 1 and _comes_from(program, source, given[0], key, depth + 1)
+        assigned = [item for item in values if not (isinstance(item, ast.Constant) and item.value is None)]
+        return len(assigned) == 1 and _comes_from(program, source, assigned[0], key, depth + 1)
     if isinstance(node, ast.BoolOp):
         return isinstance(node.op, ast.Or) and _comes_from(program, source, node.values[0], key, depth + 1)
     if not isinstance(node, ast.Name) or node.id in source.rebound:
         return False
-    given = [one for one in source.names.get(node.id, []) if not (isinstance(one, ast.Constant) and one.value in (None, ""))]
-    if given:
-        return all(_comes_from(program, source, one, key, depth + 1) for one in given)
+    assigned = [item for item in source.names.get(node.id, []) if not (isinstance(item, ast.Constant) and item.value in (None, ""))]
+    if assigned:
+        return all(_comes_from(program, source, item, key, depth + 1) for item in assigned)
     return _is_passed(program, node.id, source, key, depth)
 
 
@@ -292,15 +294,16 @@ def _is_passed(program: JobProgram, name: str, source: TrainerSource, key: str, 
         return False
     parameters = _parameters(source.functions[functions[0]][0])
     place = parameters.index(name) - (parameters[:1] == ["self"])
-    uses = [(one, call) for one in program.sources for call in one.called(functions[0])]
+    uses = [(item, call) for item in program.sources for call in item.called(functions[0])]
     values = [call.keywords.get(name) or (call.positional[place] if place < len(call.positional) else None) for _, call in uses]
     return bool(uses) and all(
-        value is not None and _comes_from(program, one, value, key, depth + 1) for (one, _), value in zip(uses, values, strict=True)
+        value is not None and _comes_from(program, item, value, key, depth + 1)
+        for (item, _), value in zip(uses, values, strict=True)
     )
 
 
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    return [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
+    return [item.arg for item in (*node.args.posonlyargs, *node.args.args)]
 
 
 def _only_if_given(
@@ -312,16 +315,16 @@ def _only_if_given(
     functions = [name for name, _ in enclosing_functions(source, call.line)]
     if not functions:
         return True
-    uses = [(one, other) for one in program.sources for other in one.called(functions[-1])]
+    uses = [(item, use) for item in program.sources for use in item.called(functions[-1])]
     if functions[-1] == "main" or any(node.decorator_list for node in source.functions.get(functions[-1], [])):
         return True
-    return any(_only_if_given(program, one, other, key, settings, depth + 1) for one, other in uses)
+    return any(_only_if_given(program, item, use, key, settings, depth + 1) for item, use in uses)
 
 
 def _asks_only(program: JobProgram, source: TrainerSource, test: ast.expr, key: str, settings: Mapping[str, str]) -> bool:
     """Tell whether a test asks for an option alone, whether it is given and there, or for a setting that is known to hold."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return all(_asks_only(program, source, one, key, settings) for one in test.values)
+        return all(_asks_only(program, source, item, key, settings) for item in test.values)
     roots = {
         node.value.id
         for node in ast.walk(test)
@@ -335,10 +338,10 @@ def _asks_only(program: JobProgram, source: TrainerSource, test: ast.expr, key: 
             names.append(node.id)
         elif isinstance(node, ast.Constant) and node.value not in (None, ""):
             names.append(str(node.value))
-    others = [name for name in names if name not in TESTED and name != key and name not in ("get", "getattr")]
-    if len(others) == 1 and key not in names and settings.get(others[0], "").lower() == "true":
+    foreign_names = [name for name in names if name not in TESTED and name != key and name not in ("get", "getattr")]
+    if len(foreign_names) == 1 and key not in names and settings.get(foreign_names[0], "").lower() == "true":
         return not isinstance(test, ast.UnaryOp | ast.Compare)
-    return all(_comes_from(program, source, ast.Name(name, ast.Load()), key) for name in others)
+    return all(_comes_from(program, source, ast.Name(name, ast.Load()), key) for name in foreign_names)
 
 
 def _gives_back_a_count(source: TrainerSource, call: SourceCall) -> bool:
@@ -346,10 +349,12 @@ def _gives_back_a_count(source: TrainerSource, call: SourceCall) -> bool:
     names = {
         name
         for name, values in source.names.items()
-        if any(isinstance(one, ast.Call) and one.lineno == call.line and dotted(one.func) == call.name for one in values)
+        if any(isinstance(item, ast.Call) and item.lineno == call.line and dotted(item.func) == call.name for item in values)
     }
-    taken = (node.value for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return))
-    return any(_is_count_of(inner, names) for value in taken if value is not None for inner in ast.walk(value))
+    values = (
+        node.value for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return)
+    )
+    return any(_is_count_of(inner, names) for value in values if value is not None for inner in ast.walk(value))
 
 
 def _is_count_of(node: ast.AST, names: Collection[str]) -> bool:
@@ -360,8 +365,8 @@ def _is_count_of(node: ast.AST, names: Collection[str]) -> bool:
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop") and node.args:
         first = node.args[0]
         base, key = node.func.value, first.value if isinstance(first, ast.Constant) else None
-    named = isinstance(base, ast.Name) and base.id in names
-    return named and isinstance(key, str) and key.lower() in (*STEP_KEYS, *EPOCH_KEYS)
+    is_key = isinstance(base, ast.Name) and base.id in names
+    return is_key and isinstance(key, str) and key.lower() in (*STEP_KEYS, *EPOCH_KEYS)
 
 
 def _is_set_again(source: TrainerSource, key: str) -> bool:

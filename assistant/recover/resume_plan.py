@@ -108,17 +108,17 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
     return _as_it_is(way, _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer), chosen)
 
 
-def _settled_by(way: ResumeWay, chosen: Checkpoint) -> str:
+def _settled_by(way: ResumeWay, checkpoint: Checkpoint) -> str:
     """Return what settles how a script goes on: the argument that it seems to take, and what its owner may write into it."""
-    by_hand = way.hint.replace("{checkpoint}", str(chosen.path))
+    by_hand = way.hint.replace("{checkpoint}", str(checkpoint.path))
     return f"it seems to go on with {by_hand}, which is not proven; {SETTLE}" if by_hand else SETTLE
 
 
-def _is_one_file(chosen: Checkpoint, found: Inventory | None) -> bool:
+def _is_one_file(checkpoint: Checkpoint, folder: Inventory | None) -> bool:
     """Tell whether a checkpoint is one file, of all ranks."""
-    entry = next((one for one in found.entries if one.path == chosen.path), None) if found is not None else None
+    entry = next((entry for entry in folder.entries if entry.path == checkpoint.path), None) if folder is not None else None
     alone = entry is None or (len(entry.files) == 1 and entry.path.name in entry.files)
-    return alone and chosen.path.name.endswith(SUFFIXES) and not RANK_WORD.search(chosen.path.name)
+    return alone and checkpoint.path.name.endswith(SUFFIXES) and not RANK_WORD.search(checkpoint.path.name)
 
 
 def _beside_others(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan | None:
@@ -166,24 +166,24 @@ def _linked(found: Inventory | None, chosen: Checkpoint, later: tuple[Path, ...]
     if not due:
         return None
     link, target = due[0]
-    text = _file_of_rank(link, [other for other, _ in due], found, chosen)
+    text = _file_of_rank(link, [path for path, _ in due], found, chosen)
     if not text or not LATEST_LINK.search(link.name) or link.parent != chosen.path.parent:
         return ResumePlan(f"the link {link} leads to {target.name}, and {chosen.path.name} was chosen: point it there by hand")
     return ResumePlan(set_aside=later, tracker=link, tracker_text=text)
 
 
-def _file_of_rank(link: Path, due: Sequence[Path], found: Inventory | None, chosen: Checkpoint) -> str:
+def _file_of_rank(link: Path, due: Sequence[Path], folder: Inventory | None, checkpoint: Checkpoint) -> str:
     """Return the name that a link has to lead to; empty where more is to be done than to point it, or one of each rank, there.
 
     `latest-rank0.pt` stands for the links of all ranks, which `set_tracker` sets with it: each must lead to a file of its own rank.
     """
     if not RANK_WORD.search(link.name):
-        return chosen.path.name if len(due) == 1 else ""
-    entry = next((one for one in found.entries if one.path == chosen.path), None) if found is not None else None
-    form = RANK_WORD.sub("", chosen.path.name)
+        return checkpoint.path.name if len(due) == 1 else ""
+    entry = next((entry for entry in folder.entries if entry.path == checkpoint.path), None) if folder is not None else None
+    form = RANK_WORD.sub("", checkpoint.path.name)
     files = {rank_of(name): name for name in (entry.files if entry is not None else ()) if RANK_WORD.sub("", name) == form}
-    alike = {RANK_WORD.sub("", other.name) for other in due} == {RANK_WORD.sub("", link.name)} and len(due) <= MOST_LINKS
-    return files.get(rank_of(link.name), "") if alike and all(rank_of(other.name) in files for other in due) else ""
+    alike = {RANK_WORD.sub("", due_link.name) for due_link in due} == {RANK_WORD.sub("", link.name)} and len(due) <= MOST_LINKS
+    return files.get(rank_of(link.name), "") if alike and all(rank_of(due_link.name) in files for due_link in due) else ""
 
 
 def _step_of(target: Path, found: Inventory | None) -> int | None:

@@ -68,9 +68,9 @@ class Inventory:
 
     def own_name(self, path: PurePosixPath) -> PurePosixPath:
         """Return a path that goes by another name of a checkpoint, or by a link to it, by the checkpoint's own name."""
-        for other, own in (*self.links, *self.second_names.items()):
-            if path.is_relative_to(other):
-                path = PurePosixPath(own / path.relative_to(other))
+        for name, own in (*self.links, *self.second_names.items()):
+            if path.is_relative_to(name):
+                path = PurePosixPath(own / path.relative_to(name))
         return path
 
 
@@ -96,20 +96,20 @@ def inventory(folder: Path, *, now: datetime, live: bool = False) -> Inventory:
         Unavailable: The storage did not answer.
     """
     within(LOOK_S, partial(is_folder, folder), f"checkpoint folder {folder}")
-    held = within(READ_S, partial(_judged, folder, now=now, live=live), f"checkpoint folder {folder}")
-    notes = _tracker_notes(held.tracker, held.entries) + _trap_notes(held.tracker, held.checkpoints)
-    where = held.entries[-1].path.parent if held.entries else folder
-    leading = within(LOOK_S, partial(links, where), f"checkpoint folder {folder}") if held.entries else []
-    return replace(held, notes=tuple(notes), links=tuple(leading))
+    listing = within(READ_S, partial(_judged, folder, now=now, live=live), f"checkpoint folder {folder}")
+    notes = _tracker_notes(listing.tracker, listing.entries) + _trap_notes(listing.tracker, listing.checkpoints)
+    where = listing.entries[-1].path.parent if listing.entries else folder
+    leading = within(LOOK_S, partial(links, where), f"checkpoint folder {folder}") if listing.entries else []
+    return replace(listing, notes=tuple(notes), links=tuple(leading))
 
 
 def _judged(folder: Path, *, now: datetime, live: bool) -> Inventory:
     """Return what lies in a folder, without notes and links."""
     found, names = _read(folder)
-    others = second_names(found)
-    found = with_common_steps(found, others)
+    names_by_path = second_names(found)
+    found = with_common_steps(found, names_by_path)
     judged = (_judge(found[n], _compared(found, n), names, now=now, live=live, read=0) for n in range(len(found)))
-    return Inventory(folder, tuple(judged), (), names, tuple(found), second_names=others)
+    return Inventory(folder, tuple(judged), (), names, tuple(found), second_names=names_by_path)
 
 
 def _compared(found: Sequence[Entry], place: int) -> Sequence[Entry]:
@@ -207,15 +207,17 @@ def _waits_for_tracker(entry: Entry, others: Sequence[Entry], names: Tracker) ->
     return any(other.step == names.step for other in others)
 
 
-def _is_followed(entry: Entry, others: Sequence[Entry], names: Tracker | None) -> bool:
-    """Tell whether its run went on behind a save: it wrote all files of a later one after the last of this one."""
-    if names is not None and names.step is not None and names.step > entry.step and _waits_for_tracker(entry, others, names):
+def _is_followed(entry: Entry, neighbours: Sequence[Entry], names: Tracker | None) -> bool:
+    """Tell whether its run went on behind a save: it wrote all files of a later save after the last of this save."""
+    if names is not None and names.step is not None and names.step > entry.step and _waits_for_tracker(entry, neighbours, names):
         return True
     last = max((stat.mtime for stat in entry.files.values()), default=math.inf)
     run = run_prefix(entry.path.name)
-    later = [one for one in others if one.step > entry.step and one.format is entry.format and run_prefix(one.path.name) == run]
-    whole = (one for one in later if one.files and len(one.files) >= len(entry.files))
-    return any(min(stat.mtime for stat in one.files.values()) > last for one in whole)
+    later = [
+        save for save in neighbours if save.step > entry.step and save.format is entry.format and run_prefix(save.path.name) == run
+    ]
+    whole = (save for save in later if save.files and len(save.files) >= len(entry.files))
+    return any(min(stat.mtime for stat in save.files.values()) > last for save in whole)
 
 
 def _changed(path: Path) -> float:
@@ -266,7 +268,7 @@ def before_step(
         live: Whether the job may still be writing.
         epoch: Number of the epoch of that step, as the log says it; None where it does not.
     """
-    early = [one for one in found.checkpoints if is_before(one, step - max(margin, 1) + 1, epoch)]
+    early = [checkpoint for checkpoint in found.checkpoints if is_before(checkpoint, step - max(margin, 1) + 1, epoch)]
     return _newest_healthy(found, early, now=now, live=live)
 
 

@@ -228,25 +228,25 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
     return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
 
 
-def _with_epochs_inside(found: list[Entry]) -> list[Entry]:
+def _with_epochs_inside(listed: list[Entry]) -> list[Entry]:
     """Return checkpoints whose numbers are epochs where the newest of each form says so inside: timm's `checkpoint-5.pth.tar`.
 
     As they are where one of them tells a step: epochs and steps cannot be put in one order.
     """
-    stepped = [entry for entry in found if entry.format is Format.PLAIN and entry.step != UNKNOWN_STEP]
+    stepped = [entry for entry in listed if entry.format is Format.PLAIN and entry.step != UNKNOWN_STEP]
     newest = {name_form(entry.path.name): entry for entry in sorted(stepped, key=lambda entry: entry.step)}
     if not newest or not all(_counts_epochs(entry) for entry in newest.values()):
-        return found
-    return [replace(entry, format=Format.EPOCHS) if entry.format is Format.PLAIN and entry.step else entry for entry in found]
+        return listed
+    return [replace(entry, format=Format.EPOCHS) if entry.format is Format.PLAIN and entry.step else entry for entry in listed]
 
 
 def _counts_epochs(entry: Entry) -> bool:
     """Tell whether the number in the name of one file is its epoch, by what it holds: that epoch, or the next, and no step."""
-    named = number_in(TEMPORARY.sub("", entry.path.name))
-    if entry.path.name not in entry.files or len(entry.files) > 1 or named is None or named.unit is not Unit.UNNAMED:
+    number = number_in(TEMPORARY.sub("", entry.path.name))
+    if entry.path.name not in entry.files or len(entry.files) > 1 or number is None or number.unit is not Unit.UNNAMED:
         return False
-    epoch = epoch_inside(entry.path) if named.number == entry.step and step_inside(entry.path) is None else None
-    return epoch is not None and abs(epoch - named.number) <= 1
+    epoch = epoch_inside(entry.path) if number.number == entry.step and step_inside(entry.path) is None else None
+    return epoch is not None and abs(epoch - number.number) <= 1
 
 
 def _marked(path: Path) -> bool:

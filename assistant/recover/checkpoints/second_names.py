@@ -32,46 +32,45 @@ DERIVED = ".data/serialization_id"
 """A member of PyTorch's zip that is computed from the others."""
 
 
-def second_names(found: Sequence[Entry]) -> dict[Path, Path]:
+def second_names(entries: Sequence[Entry]) -> dict[Path, Path]:
     """Return the other names of checkpoints that are one file each, with the checkpoint that each of them is.
 
     A name with a number is the checkpoint's own; of the others those count that are written again at each save, and any file of
     weights beside them.
 
     Args:
-        found: The checkpoints of a folder, from `layout.entries`.
+        entries: The checkpoints of a folder, from `layout.entries`.
 
     Raises:
         OSError: The folder cannot be read.
     """
-    single = [entry for entry in found if len(entry.files) == 1 and entry.path.name in entry.files and not entry.temporary]
+    single = [entry for entry in entries if len(entry.files) == 1 and entry.path.name in entry.files and not entry.temporary]
     numbered = [entry for entry in single if step_in_name(entry.path.name) is not None]
     rolling = [entry for entry in single if step_in_name(entry.path.name) is None]
     names: dict[Path, Path] = {}
     content = lru_cache(maxsize=None)(_content)
-    for place, (path, stat) in enumerate([*((one.path, _stat(one)) for one in rolling), *_others(single)]):
-        known = numbered if any(path == one.path for one in rolling) else single
-        own = next((one for one in known if stat.inode != (0, 0) and _stat(one).inode == stat.inode), None)
-        near = sorted(known, key=lambda one: abs(_stat(one).mtime - stat.mtime))[:NEAREST] if place < MOST_NAMES else []
-        own = own or next((one for one in near if _is_copy(content, path, stat, one)), None)
+    for place, (path, stat) in enumerate([*((entry.path, _stat(entry)) for entry in rolling), *_files_beside(single)]):
+        candidates = numbered if any(path == entry.path for entry in rolling) else single
+        own = next((entry for entry in candidates if stat.inode != (0, 0) and _stat(entry).inode == stat.inode), None)
+        near = sorted(candidates, key=lambda entry: abs(_stat(entry).mtime - stat.mtime))[:NEAREST] if place < MOST_NAMES else []
+        own = own or next((entry for entry in near if _is_copy(content, path, stat, entry)), None)
         if own is not None:
             names[path] = own.path
     return names
 
 
-def with_common_steps(found: Sequence[Entry], names: dict[Path, Path]) -> list[Entry]:
+def with_common_steps(entries: Sequence[Entry], names: dict[Path, Path]) -> list[Entry]:
     """Return checkpoints in order, where one that tells no step has that of the other name which it lies under.
 
     Of one step the checkpoint's own name comes behind its other names: the last one is chosen.
     """
-    entries = {entry.path: entry for entry in found}
-    for path, own in names.items():
-        for one, other in ((path, own), (own, path)):
-            known = entries.get(other)
-            if one in entries and known is not None and entries[one].step == UNKNOWN_STEP:
-                entries[one] = replace(entries[one], step=known.step, format=known.format)
+    by_path = {entry.path: entry for entry in entries}
+    for name, own in names.items():
+        for path, twin in ((name, by_path.get(own)), (own, by_path.get(name))):
+            if path in by_path and twin is not None and by_path[path].step == UNKNOWN_STEP:
+                by_path[path] = replace(by_path[path], step=twin.step, format=twin.format)
     return sorted(
-        entries.values(),
+        by_path.values(),
         key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path not in names, entry.path.name),
     )
 
@@ -80,12 +79,12 @@ def _stat(entry: Entry) -> FileStat:
     return entry.files[entry.path.name]
 
 
-def _others(single: Sequence[Entry]) -> Iterator[tuple[Path, FileStat]]:
+def _files_beside(single: Sequence[Entry]) -> Iterator[tuple[Path, FileStat]]:
     """Yield files of weights beside checkpoints that are none by their name, as `model_best.pth.tar`."""
-    known = {entry.path for entry in single}
+    candidates = {entry.path for entry in single}
     for folder in dict.fromkeys(entry.path.parent for entry in single):
         for path in list_folder(folder):
-            if path not in known and path.name.endswith(SUFFIXES) and not is_second_link(path) and is_regular(path):
+            if path not in candidates and path.name.endswith(SUFFIXES) and not is_second_link(path) and is_regular(path):
                 yield path, file_stat(path)
 
 
@@ -109,9 +108,11 @@ def _checksums(path: Path) -> Hashable | None:
     with ZipSource(path) as source, zipfile.ZipFile(source) as archive:
         members = archive.infolist()
     # with torch.serialization.set_crc32_options(False) none was written
-    if not members or len(members) > MOST_ENTRIES or any(one.file_size and not one.CRC for one in members):
+    if not members or len(members) > MOST_ENTRIES or any(entry.file_size and not entry.CRC for entry in members):
         return None
-    return tuple((one.filename.partition("/")[2], one.CRC, one.file_size) for one in members if not one.filename.endswith(DERIVED))
+    return tuple(
+        (entry.filename.partition("/")[2], entry.CRC, entry.file_size) for entry in members if not entry.filename.endswith(DERIVED)
+    )
 
 
 def _digest(path: Path) -> Hashable:
