@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,13 @@ from assistant.recover.checkpoints.aside import (
     write_tracker,
 )
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.recover.checkpoints.layout import TRACKERS
+from assistant.recover.checkpoints.layout import TRACKERS, rank_of, with_rank
+from assistant.recover.resume_plan import MOST_LINKS
 from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant
-from assistant.untrusted import is_folder, reading_as
+from assistant.untrusted import LOOK_S, is_folder, list_folder, reading_as, within
 
 _REPLACED = re.compile(r' REPLACES\[(nothing|"(?:[^"\\]|\\.)*")\](?:$|  # )')
 
@@ -126,12 +128,13 @@ def set_tracker(context: Context, job: str, tracker: str, text: str) -> dict[str
     """Set a tracker to the checkpoint that a restart is to load: a file (`latest_checkpointed_iteration.txt`, `latest`) or a link.
 
     It refuses while a job of the run is alive, a link that would lead elsewhere than beside itself, and a tracker of another user
-    than the owner of the job. `text` of the answer is what stood there before.
+    than the owner of the job. `text` of the answer is what stood there before. With a link of one rank (`latest-rank0.pt`) those of
+    all ranks are set alike, each to the file of its rank; they must have led to files of one checkpoint.
 
     Args:
         job: Scheduler job id of the attempt that ended, whose tracker it is.
         tracker: The file.
-        text: What is to stand in it: a step, or the name of a folder.
+        text: What is to stand in it: a step, or the name of a file or folder.
     """
     if not text:
         raise ToolError("set_tracker removes no tracker: it needs a text to write")
@@ -191,7 +194,8 @@ def _write_change(context: Context, job: str, tracker: str, text: str, written: 
     before = _standing(path, shown, written)
     linked = is_link(path, shown.account)
     now = f"it {'leads to' if linked else 'says'} {before[:80]!r} now" if before else "it is not there now"
-    return RenderedChange((_write_line(path, text, before, link=linked),), now)
+    lines = [_write_line(*write, link=True) for write in _of_other_ranks(path, text, before, shown)] if linked else []
+    return RenderedChange((*lines, _write_line(path, text, before, link=linked)), now)
 
 
 def _set(context: Context, job: str, tracker: str, text: str, written: str = "") -> dict[str, Any]:
@@ -199,14 +203,50 @@ def _set(context: Context, job: str, tracker: str, text: str, written: str = "")
     path = _tracker(tracker, shown)
     before = _standing(path, shown, written)
     linked = is_link(path, shown.account)
-    context.confirm(_write_line(path, text, before, link=linked))
-    write_tracker(path, text, shown.account, before=before, link=linked)
+    # the one that was asked for comes last: while it leads where it did, the call is not done
+    writes = [*(_of_other_ranks(path, text, before, shown) if linked else ()), (path, text, before)]
+    for file, new, old in writes:
+        context.confirm(_write_line(file, new, old, link=linked))
+        write_tracker(file, new, shown.account, before=old, link=linked)
     return {
         "job": job,
         "tracker": tracker,
         "text": before,
         "note": f"{path.name} says {text.strip()!r}, before {before.strip()[:80]!r}",
     }
+
+
+def _of_other_ranks(path: Path, text: str, before: str, job: Job) -> list[tuple[Path, str, str]]:
+    """Return the links of the other ranks that are to be set with one of a rank: path, text, and where it leads now.
+
+    One that leads to its new place already, as after a crash, is left out.
+
+    Raises:
+        ToolError: One leads to another checkpoint than the one that is to be set.
+    """
+    rank = rank_of(path.name)
+    if rank is None:
+        return []
+    with reading_as(job.account):
+        siblings = [link for link in within(LOOK_S, partial(list_folder, path.parent), f"{path.parent}") if link != path]
+    ranks = {
+        link: link_rank
+        for link in siblings
+        if (link_rank := rank_of(link.name)) is not None and with_rank(path.name, link_rank) == link.name
+    }
+    writes = []
+    for link, link_rank in ranks.items():
+        if not is_link(link, job.account):
+            continue
+        if rank_of(text) != rank or rank_of(before) != rank:
+            raise ToolError(f"{path} is one of several links of ranks, and does not lead to a file of its rank: set them by hand")
+        new, old, now = with_rank(text, link_rank), with_rank(before, link_rank), tracker_text(link, job.account)
+        if now not in (new, old):
+            raise ToolError(f"{link} leads to {now[:80]!r} and {path.name} to {before[:80]!r}, of another save: set them by hand")
+        writes += [(link, new, old)] if now != new else []
+    if len(writes) > MOST_LINKS:
+        raise ToolError(f"{len(writes)} links of ranks lie beside {path.name}: more than {MOST_LINKS} are set by hand")
+    return writes
 
 
 def _tracker(tracker: str, job: Job) -> Path:

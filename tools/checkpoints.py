@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
-from assistant.logs.spikes import find_spike
-from assistant.records import Checkpoint, Job, Risk
-from assistant.recover.checkpoints.inventory import Choice, Inventory, before_step, examined, inventory, last, last_healthy
+from assistant.logs.spikes import find_spike, last_run
+from assistant.records import Checkpoint, Job, MetricPoint, Risk
+from assistant.recover.checkpoints.inventory import (
+    Choice,
+    Inventory,
+    before_step,
+    examined,
+    inventory,
+    is_before,
+    last,
+    last_healthy,
+)
+from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
 from assistant.recover.gpus import gpu_hours
@@ -68,7 +79,7 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
         else:
             place, found = search.place, search.inventory
         lost = lost_from(shown)
-        found = _refused_from(found, lost)
+        found = _refused_from(found, lost, log_points(shown))
         doubt = "; ".join(one for one in (doubt, LOST.format(job=job, step=lost) if lost is not None else "") if one)
     return {
         "folder": str(place.folder),
@@ -130,7 +141,8 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         cost = NOTHING_LOST if search.stateless else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {way.repeats or search.settle}"
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
-    found = _refused_from(found, lost_from(shown))
+    points = log_points(shown)
+    found = _refused_from(found, lost_from(shown), points)
     now, live = context.clock.now(), not shown.state.ended
     with reading_as(shown.account):
         if which == "last":
@@ -138,7 +150,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         elif which == "last_healthy":
             choice = last_healthy(found, now=now, live=live)
         else:
-            choice = before_step(found, step, now=now, margin=margin, live=live)
+            choice = before_step(found, step, now=now, margin=margin, live=live, epoch=_epoch_of(points, step - margin))
     if choice.checkpoint is None:
         words = f"none of {len(found.checkpoints)} checkpoints in {found.folder} " + (
             f"is healthy and {margin} steps before step {step}" if which == "before_step" else "may be loaded"
@@ -176,15 +188,25 @@ def lost_from(job: Job) -> int | None:
     return spike.step if sum(point.line >= spike.line for point in points) >= FEWEST_LOST else None
 
 
-def _refused_from(found: Inventory, step: int | None) -> Inventory:
+def _refused_from(found: Inventory, step: int | None, points: Sequence[MetricPoint]) -> Inventory:
     """Return an inventory in which nothing that was saved from a step on may be loaded: its weights are lost as well."""
     if step is None:
         return found
-    problem = f"saved after the loss was no number any more, from step {step} on"
-    judged = [
-        replace(one, healthy=False, problems=(*one.problems, problem)) if one.step >= step else one for one in found.checkpoints
-    ]
-    return replace(found, checkpoints=tuple(judged))
+    epoch = _epoch_of(points, step)
+    since = f"after the loss was no number any more, from step {step} on"
+
+    def judged(one: Checkpoint) -> Checkpoint:
+        if is_before(one, step, epoch):
+            return one
+        may_be = "" if counts_steps(one.format, one.path.name) else "counts no steps, and may have been "
+        return replace(one, healthy=False, problems=(*one.problems, f"{may_be}saved {since}"))
+
+    return replace(found, checkpoints=tuple(map(judged, found.checkpoints)))
+
+
+def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
+    """Return the epoch in which a job logged the first step from a given one on, in its last run; None where no line tells it."""
+    return next((point.epoch for point in last_run(points) if point.step >= step), None)
 
 
 def _note(choice: Choice) -> str:
@@ -225,7 +247,7 @@ def saved_state(context: Context, job: Job) -> str:
         if search.inventory is None:
             is_told = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
             return " ".join([f"{search.note}.", *_writer(context, job)]) if is_told and not search.stateless else ""
-        judged = _refused_from(search.inventory, lost_from(job))
+        judged = _refused_from(search.inventory, lost_from(job), log_points(job))
         way = resume_of(job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""

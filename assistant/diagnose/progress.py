@@ -15,6 +15,7 @@ from functools import cached_property
 from assistant.diagnose.counters import Rising, find_counters
 from assistant.diagnose.runs import Keyed, Run, keyed_lines, split_runs
 from assistant.logs.lines import Line
+from assistant.logs.metrics import bar_epoch
 from assistant.records import MetricPoint
 
 RECURRING, ROUTINE = 3, 30
@@ -172,5 +173,10 @@ def _drawn(text: str) -> float | None:
 
 
 def _bar(text: str) -> float | None:
+    """Return where a training bar stands, with the epochs before its own, as far as it names one: each epoch draws a new bar."""
     match = _BAR.search(text)
-    return float(match.group(1)) if match and int(match.group(2)) >= 10 else None
+    if match is None or int(match.group(2)) < 10:
+        return None
+    epoch = bar_epoch(text[: match.start(1)])
+    epochs_before = 0 if epoch is None else max(epoch.number - (epoch.of is not None), 0)
+    return float(int(match.group(1)) + epochs_before * int(match.group(2)))

@@ -16,8 +16,10 @@ from assistant.diagnose.routine import learn_routine
 from assistant.engine.completed import last_error
 from assistant.errors import InputError, StoreError, Unavailable
 from assistant.logs.reading import open_log
+from assistant.logs.spikes import find_spike
 from assistant.logs.task import task_key
-from assistant.records import Job, JobState, RuleKind
+from assistant.records import EventKind, Job, JobState, RuleKind
+from assistant.recover.joblog import log_points
 from assistant.store import Store
 from assistant.untrusted import reading_as, status_of, within
 from assistant.watch.troubles import Remark
@@ -63,6 +65,15 @@ def count_folded(store: Store, facts: Facts) -> None:
     for name, count in (facts.scan.filtered if facts.scan is not None else {}).items():
         if name.startswith("learned.") and count:
             store.count_folded(name, count)
+
+
+def _lost_its_loss(engine: Engine, job: Job, facts: Facts) -> bool:
+    """Tell whether a run that ended with 0 trained to no good: its loss was no number or far too high at the end, or had been."""
+    if find_spike(facts.points) is not None or find_spike(log_points(job)) is not None:
+        return True
+    return any(
+        incident.kind is EventKind.LOSS_SPIKE and incident.attempt == job.attempt for incident in engine.store.incidents(job=job.id)
+    )
 
 
 @dataclass
@@ -115,6 +126,9 @@ class GoodRuns:
             return
         if last_error(facts, knowledge) is not None:
             logger.info("job=%s ended with 0 behind an error: it teaches nothing", job.id)
+            return
+        if _lost_its_loss(engine, job, facts):
+            logger.info("job=%s ended with 0 and a loss that had gone off: it teaches nothing", job.id)
             return
         taken = {rule.id for rule in rules}
         found = learn_routine(facts, knowledge, healthy=True, at=now, task=task, rules=rules, taken=taken, site=engine.site)

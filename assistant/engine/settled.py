@@ -34,7 +34,7 @@ from assistant.records import (
     JobState,
     MetricPoint,
 )
-from assistant.recover.checkpoints.layout import step_in_name
+from assistant.recover.checkpoints.layout import counts_steps, step_in_name
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.counted import Comparison, compared_by_count
 from assistant.recover.dependencies import never_begin
@@ -71,6 +71,8 @@ class _Restarted(NamedTuple):
     """Path of the one that was chosen, empty for a start from the beginning; None where that is not known."""
     call: Call | None = None
     """By which it was started; None where the restart was not ours."""
+    layout: str = ""
+    """Format of the checkpoint, as it was chosen; empty where that is not known."""
 
 
 def as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: Ended, *, by: str = "engine") -> Ended:
@@ -248,6 +250,10 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
         elif (counted := _counted(engine, incident, job, lines)) is not None:
             points, reached = counted
             first_step = 0  # the step of the checkpoint may count something else
+    layout, name = restarted.layout, Path(restarted.checkpoint or "").name
+    if points and layout and not counts_steps(layout, name):
+        first_step = max(points[0].step - 1, 0)  # an epoch or a number of saves is no step
+        engine.store.mark_stage(incident.id, COUNTED_OTHERWISE)
     if diagnosis.spike_step is not None:
         before = [point for point in before if point.step < diagnosis.spike_step]
     end = training_end(line.text for line in log_lines(job)) if job.state.ended else None
@@ -365,7 +371,7 @@ def _checkpoint(restarted: _Restarted) -> Checkpoint | None:
     if not restarted.checkpoint:
         return None
     path = Path(restarted.checkpoint)
-    return Checkpoint(path, restarted.step, "", 0, datetime.min.replace(tzinfo=UTC), healthy=True, problems=())
+    return Checkpoint(path, restarted.step, restarted.layout, 0, datetime.min.replace(tzinfo=UTC), healthy=True, problems=())
 
 
 def _proof(
@@ -396,9 +402,19 @@ def _restarted(engine: Engine, incident: Incident, ended: Ended) -> _Restarted |
         value: Any = outcome.value if outcome is not None and outcome.ok else None
         if call.tool in RESTARTS and isinstance(value, Mapping) and value.get("job"):
             step, checkpoint = _chosen_for(engine, incident, call, value)
-            return _Restarted(str(value["job"]), step, checkpoint, call)
+            return _Restarted(str(value["job"]), step, checkpoint, call, _layout_of(engine, incident, checkpoint))
     alive = [value for value in ended.values.values() if isinstance(value, Mapping) and value.get("status") == "alive"]
     return _Restarted(str(alive[-1]["job"]), 0) if alive and alive[-1].get("job") else None
+
+
+def _layout_of(engine: Engine, incident: Incident, checkpoint: str | None) -> str:
+    """Return the format of a checkpoint, as the incident's own calls have chosen it; empty where none has."""
+    for choice in reversed(engine.store.calls(incident.id)) if checkpoint else ():
+        outcome = engine.store.outcome(choice.id) if choice.tool == "choose_checkpoint" else None
+        value = outcome.value if outcome is not None and isinstance(outcome.value, Mapping) else {}
+        if value.get("path") == checkpoint:
+            return str(value.get("format") or "")
+    return ""
 
 
 def _chosen_for(engine: Engine, incident: Incident, call: Call, value: Mapping[str, Any]) -> tuple[int, str | None]:

@@ -79,7 +79,7 @@ _FORMATS = (
         "oss",
         re.compile(
             rf"\b(?i:(?:(?:{DONE_WORDS})_)?(?:steps?|iter|iteration)|it|batch|global step|update)(?:[:=\[ ]|\(train\))+(\d{{1,15}})"
-            r"(?![\d.]*[:\d]\d|[\d.]*\s?%)",
+            r"(?!\w)(?![\d.]*[:\d]\d|[\d.]*\s?%)",
             re.ASCII,
         ),
         _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s{0,16}+[:=]?"),
@@ -107,7 +107,8 @@ _BAR = re.compile(
     r"(?:^|[\]\s:])((?:Epoch (?P<epoch>\d{1,9})|[Tt]rain\w*|[Ss]teps?)?[^|%]{0,60}?)\s{0,8}"
     r"\b\d{1,3}%\|[^|]{0,400}\|\s{0,8}(?P<at>\d{1,15})/(?P<of>\d{1,15}) \["
 )
-_BAR_LOSS = _after(r"[ ,\[](?:train_|step_|reduced_train_)?[lL]oss(?:_step)?=")
+_NAMED_EPOCH = re.compile(r"\b[Ee]poch[ =:]{0,2}\[?(\d{1,9})(?:\s?/\s?(\d{1,9}))?\]?")
+_BAR_LOSS = _after(r"[ ,\[](?:train[_/]|step_|reduced_train_)?[lL]oss(?:_step|/train)?=")
 _BAR_END = re.compile(r"[^][]{0,400}\]")
 """What a bar says of itself; behind it stands what somebody else has written into the same line."""
 _OTHER_LOOP = re.compile(r"alid|[Ee]val|[Tt]est|[Pp]redict|[Ii]nfer")
@@ -116,8 +117,12 @@ _DRAWN_BACK = 2
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d{1,15})/")
 _BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|train/CE loss=|Train LossBreakdown/total:)")
 _BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)")
-_EPOCH_BATCH = re.compile(r"\bEpoch(?P<of_one>\(train\))?:?\s{0,8}\[\s{0,8}(\d{1,9})\]\s{0,8}\[\s{0,12}(\d{1,12})/(\d{1,12})\]")
-"""Source: pytorch/examples, imagenet/main.py; torchvision, references (MetricLogger); mmengine, whose epochs begin at 1."""
+_EPOCH_BATCH = re.compile(
+    r"\bEpoch(?P<of_one>\(train\))?:?\s{0,8}\[\s{0,8}(\d{1,9})\]\s{0,8}\[\s{0,12}(\d{1,12})/(\d{1,12})\]"
+    r"|(?:^|[\s\])|])Train: (\d{1,9}) \[\s{0,12}(\d{1,12})/(\d{1,12})\s{1,8}\(\s{0,4}\d{1,3}%\)\]"
+)
+"""Source: pytorch/examples, imagenet/main.py; torchvision, references (MetricLogger); mmengine, whose epochs begin at 1; timm,
+train.py: epochs and updates from 0."""
 _LINE_LOSS = _after(r"\b[lL]oss(?: is)?\s{0,16}+[:=]?")
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,15}), skipped=\d+, lr=")
 _BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d{1,15})")
@@ -137,6 +142,21 @@ def metric_points(lines: Iterable[Line]) -> list[MetricPoint]:
         reader.take(line)
     reader.settle()
     return reader.points
+
+
+class BarEpoch(NamedTuple):
+    """What a progress bar says of its epoch."""
+
+    number: int
+    of: int | None
+    """How many there are; None where it does not say. Bars that do (`Epoch 1/10`) count from 1 where none of epoch 0 was drawn,
+    those that do not (Lightning's `Epoch 1:`) from 0."""
+
+
+def bar_epoch(text: str) -> BarEpoch | None:
+    """Return the epoch that stands in front of a progress bar, the last one of a line that was drawn again; else None."""
+    matches = list(_NAMED_EPOCH.finditer(text))
+    return BarEpoch(int(matches[-1][1]), int(matches[-1][2]) if matches[-1][2] else None) if matches else None
 
 
 class _Bars:
@@ -196,6 +216,7 @@ class MetricReader:
         """Lines without a step of their own that took it from a bar which had moved on since the line before."""
         self.counted_on = 0
         """Those that were counted on behind a bar instead: many where the output was buffered, and bars and losses came apart."""
+        self._from_zero = False  # whether a bar of epoch 0 was drawn
         self._counted = 0  # points whose step was counted because no bar had been seen yet
         self._led = 0  # points before the first bar that were numbered by it
         self._run, self._run_begin = LineCount(), 0  # of the run that the log is in, and its first point
@@ -264,9 +285,9 @@ class MetricReader:
             return True
         if "eval" in text or "valid" in text.lower():
             return True
-        if "Epoch" in text and (place := _EPOCH_BATCH.search(text)) and (loss := _LINE_LOSS.search(text)):
-            epoch, batch, batches = map(int, place.groups()[1:])
-            self._add(line, (epoch - bool(place["of_one"])) * batches + batch, loss[1])
+        if ("Epoch" in text or "Train: " in text) and (place := _EPOCH_BATCH.search(text)) and (loss := _LINE_LOSS.search(text)):
+            epoch, batch, batches = (int(number) for number in place.groups()[1:] if number is not None)
+            self._add(line, (epoch - bool(place["of_one"])) * batches + batch, loss[1], epoch=epoch)
             return True
         for shape in _FORMATS:
             if shape.gate in text and (step := shape.step.search(text)) and (loss := shape.loss.search(text)):
@@ -298,8 +319,15 @@ class MetricReader:
         if loss is None or _OTHER_LOOP.search(bar[1]):
             return False
         step = re.search(r"global_step=(\d{1,15})", line.text)
-        epoch = bar["epoch"] or next(reversed(re.findall(r"\bEpoch (\d{1,9})", bar[1])), "0")  # behind an earlier state of it
-        self._add(line, int(step[1]) if step else at + of * int(epoch), loss[1])
+        epoch = bar_epoch(bar[1])
+        self._from_zero |= epoch is not None and not epoch.number
+        epochs_before = 0 if epoch is None else epoch.number - (epoch.of is not None and not self._from_zero)
+        self._add(
+            line,
+            int(step[1]) if step else at + of * max(epochs_before, 0),
+            loss[1],
+            epoch=epoch.number if epoch is not None else None,
+        )
         return True
 
     def _number_again(self, at: int) -> None:
@@ -345,6 +373,7 @@ class MetricReader:
         seconds: float | None = None,
         *,
         counted: bool = False,
+        epoch: int | None = None,
     ) -> None:
         prefix = parse(line.text)
         own = _OWN_RANK.search(line.text)
@@ -369,6 +398,7 @@ class MetricReader:
                 seconds,
                 int(batch[1]) if batch else None,
                 counted,
+                epoch,
             )
         )
 

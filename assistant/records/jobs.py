@@ -200,3 +200,5 @@ class MetricPoint:
     """Samples of the step over all ranks."""
     counted: bool = False
     """Whether the step was only counted on from line to line: it is not to be compared with that of a checkpoint."""
+    epoch: int | None = None
+    """Number of the epoch, as the line says it; None where it does not."""

@@ -228,16 +228,25 @@ def _nested(shell: ShellState, words: list[str]) -> None:
         if word.endswith(".py"):
             return
         if base in SHELLS:
-            options = [one for one in words[place + 1 :] if one.startswith("-")]
-            plain = [one for one in words[place + 1 :] if not one.startswith("-")]
-            if plain and any(re.fullmatch(r"-[a-z]*c[a-z]*", one) for one in options):
-                _deeper(shell, plain[0], plain[2:])
-            elif plain:
-                _nested_file(shell, plain[0], plain[1:], own_shell=True)
+            own, rest = _behind_options(words[place + 1 :])
+            if rest and any(re.fullmatch(r"-[a-z]*c[a-z]*", one) for one in own):
+                _deeper(shell, rest[0], rest[2:])
+            elif rest:
+                _nested_file(shell, rest[0], rest[1:], own_shell=True)
             return
         if (place == 0 or words[0] in WRAPPERS) and (base.endswith(".sh") or (place == 0 and word.startswith(("./", "/")))):
             _nested_file(shell, word, words[place + 1 :], own_shell=True)
             return
+
+
+def _behind_options(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the options of a shell itself, and its script or text with all that this is given."""
+    end = 0
+    while end < len(words) and words[end].startswith(("-", "+")):
+        if words[end] == "--":
+            return words[:end], words[end + 1 :]
+        end += 2 if re.fullmatch(r"[-+][a-zA-Z]*[oO]|--(?:rcfile|init-file)", words[end]) else 1
+    return words[:end], words[end:]
 
 
 def _nested_file(shell: ShellState, name: str, arguments: Sequence[str], *, own_shell: bool) -> None:

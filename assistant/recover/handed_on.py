@@ -38,13 +38,13 @@ def is_handed_on(job: Job, programs: Sequence[JobProgram]) -> bool:
     environment = {**spec.environment, RESUME_FROM: _PROBE, STEP: _PROBE_STEP}
     environment.pop(ARGS, None)
     started = programs_of(replace(job, spec=replace(spec, environment=environment)))
-    trainers = [program for program in started if _may_save(program)]
+    trainers = [program for program in started if may_save(program)]
     if any(_PROBE_STEP in word for program in trainers for word in program.launch.words):
         return True
     return not started or any(UNRESOLVED in word for program in trainers for word in program.launch.words)
 
 
-def _may_save(program: JobProgram) -> bool:
+def may_save(program: JobProgram) -> bool:
     """Return whether a program leaves checkpoints behind, or cannot be read."""
     read = [source for source in program.sources if source.parsed]
     return not read or any(True for source in read for _ in source.called(*SAVES))

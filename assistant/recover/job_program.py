@@ -5,7 +5,9 @@ All of it is read with the rights of the job's owner, bounded in bytes, files an
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import posixpath
 import pwd
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from assistant.recover.owner_looks import file_test, listed_folder, table_text
 from assistant.recover.shell_branches import FileTest
 from assistant.recover.shell_folders import FolderView
 from assistant.recover.shell_words import ASSIGNMENT, UNRESOLVED, ReadingLimit
-from assistant.recover.trainer_source import SourceCall, TrainerSource, parse_source
+from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, parse_source, syntax_tree
 from assistant.untrusted import LOOK_S, parse_json, parse_toml, read_whole, reading_as, within
 
 ARGS = "NIGHTSHIFT_ARGS"
@@ -394,6 +396,36 @@ def _files(launch: Launch, source: TrainerSource | None, read: Callable[[str], s
         base = str(PurePosixPath(source.path).parent) if source is not None else launch.folder
         folder = hydra.get("path") or hydra.get("-cp") or hydra.get("-dir") or hydra.get("-cd") or "."
         yield from _file(absolute(f"{folder}/{config.removesuffix('.yaml')}.yaml", base), read)
+
+
+def configured_keys(program: JobProgram, read: Callable[[str], str | None]) -> list[tuple[str, str]]:
+    """Return the keys of a program's configurations with their values: of its command line, then of the files that it names.
+
+    Args:
+        program: From `programs_of`.
+        read: Returns a file's text by its absolute path.
+    """
+    keys = [(option.name, option.value) for option in program.options]
+    if program.source is None or not program.source.path.startswith("/"):
+        return keys
+    folders = (str(PurePosixPath(program.source.path).parent), program.launch.folder)
+    for name in _named_configs(program.source):
+        paths = (Path(posixpath.normpath(posixpath.join(folder, name))) for folder in folders)
+        options = next((values for path in paths if (values := list(_file(path, read)))), [])
+        keys += [(option.name, option.value) for option in options]
+    return keys
+
+
+def _named_configs(source: TrainerSource) -> Iterator[str]:
+    """Yield the configurations that a program itself names: by a text that ends so, and Hydra's of `hydra.main`."""
+    for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and PurePosixPath(node.value).suffix in CONFIGS:
+            yield node.value
+        elif isinstance(node, ast.Call) and dotted(node.func) == "hydra.main":
+            words = {keyword.arg: source.value(keyword.value) for keyword in node.keywords if keyword.arg}
+            folder, name = words.get("config_path") or ".", words.get("config_name")
+            if isinstance(folder, str) and isinstance(name, str):
+                yield f"{folder}/{name.removesuffix('.yaml')}.yaml"
 
 
 def _file(path: Path | None, read: Callable[[str], str | None]) -> Iterator[Option]:

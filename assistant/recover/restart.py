@@ -183,6 +183,14 @@ def _with_arguments(script: str) -> str:
     return "".join(lines)
 
 
+def with_words(script: str, words: str) -> str | None:
+    """Return a script as a restart runs it whose arguments are these words; None where its launch command cannot take any."""
+    try:
+        return _with_arguments(script).replace(f"${{{ARGS}:-}}", words).replace(f"${ARGS}", words)
+    except ToolError:
+        return None
+
+
 def takes_arguments(script: str, program: str) -> bool:
     """Tell whether arguments that are put into a script reach a program: its own launch command stands there, the last one."""
     try:

@@ -41,13 +41,13 @@ from assistant.recover.load_calls import (
 )
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.newest_choice import newest_choice
+from assistant.recover.resume_argument import argued_way
 from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
 from assistant.recover.tracker_reads import reads_tracker
 from assistant.recover.trainer_options import (
-    argued,
     file_name,
     foreign_library,
     imports,
@@ -104,7 +104,7 @@ def resume_way(
     way = _given(directives.resume, code, programs)
     if way is not None and not directives.resume and stages is None:
         # of a restart of ours: the script was given the variable with the argument
-        own = argued(_unaided(code, programs, None), job.spec.script, programs)
+        own = argued_way(job, _unaided(code, programs, None), programs, _way_of)
         way = replace(own, removed=_all_removed(programs)) if own.argument else way if is_handed_on(job, programs) else None
     if way is None and (unread := next((program.unread_behind for program in programs if program.unread_behind), "")):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{unread}; what its script does behind that is not known")
@@ -118,7 +118,7 @@ def resume_way(
     load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
     stepped = loaded is not None and loaded.first_step is not None
     way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
-    return argued(way, job.spec.script, programs)
+    return argued_way(job, way, programs, _way_of)
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:

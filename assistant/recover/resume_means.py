@@ -63,6 +63,10 @@ class ResumeWay:
     """Whether renaming checkpoints and writing the tracker makes it load another one than it would by itself."""
     argument: str = ""
     """With ARGUMENT: what Nightshift puts behind the command line by itself, where the script says no template."""
+    takes_files: bool = False
+    """Whether that argument must name one file."""
+    hint: str = ""
+    """With NONE and UNKNOWN: an argument by which it seems to go on, with `{checkpoint}` and where it belongs; empty for none."""
     takes_unfinished: bool = False
     """With NEWEST: whether it may take a folder without the file that its layout's library writes last."""
     repeats: str = ""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
+from assistant.recover.checkpoints.layout import RANK_WORD, UNKNOWN_STEP, Entry, Format, rank_of, step_in_name
+from assistant.recover.checkpoints.names import SUFFIXES
 from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
 
 DEEPSPEED_TRACKER = "latest"
@@ -17,6 +19,8 @@ NEED_METADATA = (Format.TORCHTITAN,)
 """Formats whose program passes over a folder without `.metadata` by itself."""
 LATEST_LINK = re.compile(r"latest|last|newest|current|resume", re.IGNORECASE)
 """Names of links that a program follows to go on; one named otherwise, as `best`, means something else."""
+MOST_LINKS = 64
+"""Links of ranks that are set together; of more of them a person is asked."""
 OWN_CHOICE = (Format.NIGHTSHIFT,)
 """Formats whose loader verifies what it loads and falls back by itself."""
 
@@ -30,7 +34,8 @@ class ResumePlan:
     set_aside: tuple[Path, ...] = ()
     """Checkpoints that would be loaded instead of the chosen one, or met when their step is saved again; newest first."""
     tracker: Path | None = None
-    """The tracker file, or the link, that has to name the chosen one; None where it does or where none counts."""
+    """The tracker file, or the link, that has to name the chosen one; None where it does or where none counts. One of a rank stands
+    for those of all ranks."""
     tracker_text: str = ""
     """What has to stand in it."""
 
@@ -73,13 +78,18 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         )
     match way.means:
         case ResumeMeans.ARGUMENT:
+            if way.takes_files and not _is_one_file(chosen, found):
+                return ResumePlan(f"{way.sentence}, which must be one file, and {chosen.path.name} is not; {SETTLE}")
             return _prefixed(way, found, chosen) if way.prefix else ResumePlan()
         case ResumeMeans.NONE:
-            return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {SETTLE}")
+            return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {_settled_by(way, chosen)}")
         case ResumeMeans.UNKNOWN:
-            return ResumePlan(f"{way.sentence}, and it might start at 0 over those in {chosen.path.parent}; {SETTLE}")
+            return ResumePlan(
+                f"{way.sentence}, and it might start at 0 over those in {chosen.path.parent}; {_settled_by(way, chosen)}"
+            )
         case ResumeMeans.FIXED:
-            same = chosen.path.name in PurePosixPath(way.path).parts
+            path = PurePosixPath(way.path)
+            same = chosen.path.name in (found.own_name(path) if found is not None else path).parts
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
         case ResumeMeans.TRACKER:
             plan = _as_it_is(way, _tracked(way, found, chosen), chosen)
@@ -96,6 +106,19 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         return ResumePlan(f"{untold} tells no step, and this script may load it instead of {chosen.path.name}; {SETTLE}")
     newer = _newer(way, found, chosen)
     return _as_it_is(way, _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer), chosen)
+
+
+def _settled_by(way: ResumeWay, checkpoint: Checkpoint) -> str:
+    """Return what settles how a script goes on: the argument that it seems to take, and what its owner may write into it."""
+    by_hand = way.hint.replace("{checkpoint}", str(checkpoint.path))
+    return f"it seems to go on with {by_hand}, which is not proven; {SETTLE}" if by_hand else SETTLE
+
+
+def _is_one_file(checkpoint: Checkpoint, folder: Inventory | None) -> bool:
+    """Tell whether a checkpoint is one file, of all ranks."""
+    entry = next((entry for entry in folder.entries if entry.path == checkpoint.path), None) if folder is not None else None
+    alone = entry is None or (len(entry.files) == 1 and entry.path.name in entry.files)
+    return alone and checkpoint.path.name.endswith(SUFFIXES) and not RANK_WORD.search(checkpoint.path.name)
 
 
 def _beside_others(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan | None:
@@ -143,9 +166,24 @@ def _linked(found: Inventory | None, chosen: Checkpoint, later: tuple[Path, ...]
     if not due:
         return None
     link, target = due[0]
-    if len(due) > 1 or not LATEST_LINK.search(link.name) or RANK_WORD.search(link.name) or link.parent != chosen.path.parent:
+    text = _file_of_rank(link, [path for path, _ in due], found, chosen)
+    if not text or not LATEST_LINK.search(link.name) or link.parent != chosen.path.parent:
         return ResumePlan(f"the link {link} leads to {target.name}, and {chosen.path.name} was chosen: point it there by hand")
-    return ResumePlan(set_aside=later, tracker=link, tracker_text=chosen.path.name)
+    return ResumePlan(set_aside=later, tracker=link, tracker_text=text)
+
+
+def _file_of_rank(link: Path, due: Sequence[Path], folder: Inventory | None, checkpoint: Checkpoint) -> str:
+    """Return the name that a link has to lead to; empty where more is to be done than to point it, or one of each rank, there.
+
+    `latest-rank0.pt` stands for the links of all ranks, which `set_tracker` sets with it: each must lead to a file of its own rank.
+    """
+    if not RANK_WORD.search(link.name):
+        return checkpoint.path.name if len(due) == 1 else ""
+    entry = next((entry for entry in folder.entries if entry.path == checkpoint.path), None) if folder is not None else None
+    form = RANK_WORD.sub("", checkpoint.path.name)
+    files = {rank_of(name): name for name in (entry.files if entry is not None else ()) if RANK_WORD.sub("", name) == form}
+    alike = {RANK_WORD.sub("", due_link.name) for due_link in due} == {RANK_WORD.sub("", link.name)} and len(due) <= MOST_LINKS
+    return files.get(rank_of(link.name), "") if alike and all(rank_of(due_link.name) in files for due_link in due) else ""
 
 
 def _step_of(target: Path, found: Inventory | None) -> int | None:
@@ -167,7 +205,8 @@ def _picked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> Resu
     aside: list[Path] = []
     for pick in way.picks:
         path = PurePosixPath(pick)
-        if chosen.path.name in path.parts and (not path.is_absolute() or Path(pick) in (chosen.path, *_within(chosen.path, path))):
+        own = found.own_name(path) if found is not None else path
+        if chosen.path.name in own.parts and (not own.is_absolute() or Path(own) in (chosen.path, *_within(chosen.path, own))):
             return ResumePlan(set_aside=tuple(aside))
         entry = _entry_of(path, found)
         other = next((one for one in found.foreign if one.path.name in path.parts), None) if found is not None else None

@@ -285,3 +285,115 @@ print("finished", file=log)
 """
 )
 """Log and checkpoints lie below ELSEWHERE, in folders whose names it computes; it runs for so long that it is looked at."""
+TIMM = (
+    DIE
+    + """
+import argparse
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", default="")
+args = parser.parse_args()
+os.makedirs("output/vit", exist_ok=True)
+first, updates = 0, 10
+if args.resume:
+    checkpoint = torch.load(args.resume, weights_only=True)
+    first = checkpoint["epoch"] + 1
+    print(f"Loaded checkpoint '{args.resume}' (epoch {checkpoint['epoch']})", flush=True)
+for epoch in range(first, 14):
+    for update in range(updates):
+        step = epoch * updates + update
+        time.sleep(0.05)
+        loss = 2.5 + 1 / (step + 1)
+        if update % 5 == 0 or update == updates - 1:
+            share = 100 * update / (updates - 1)
+            print(f"Train: {epoch} [{update:>4d}/{updates} ({share:>3.0f}%)]  Loss: {loss:#.3g} ({loss:#.3g})  "
+                  "Time: 0.402s,  636.82/s  (0.402s,  636.82/s)  LR: 5.000e-04  Data: 0.008 (0.011)", flush=True)
+        die(step, 75)
+    state = {"epoch": epoch, "arch": "vit", "state_dict": torch.randn(100), "version": 2, "metric": epoch * 6.0}
+    name = f"output/vit/checkpoint-{epoch}.pth.tar"
+    torch.save(state, name)
+    for other in ("last", "model_best"):
+        if os.path.exists(f"output/vit/{other}.pth.tar"):
+            os.unlink(f"output/vit/{other}.pth.tar")
+        os.link(name, f"output/vit/{other}.pth.tar")
+    print(f"Current checkpoints:\\n ('{name}', {epoch * 6.0})", flush=True)
+print("*** Best metric: 84.0 (epoch 13)", flush=True)
+"""
+)
+"""Counts epochs; `last.pth.tar` and `model_best.pth.tar` are hard links, as timm makes them."""
+HYDRA = (
+    DIE
+    + """
+import yaml
+import torch
+config = yaml.safe_load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "conf/config.yaml")))
+for word in sys.argv[1:]:
+    key, value = word.split("=", 1)
+    at = config
+    for part in key.split(".")[:-1]:
+        at = at[part]
+    at[key.split(".")[-1]] = yaml.safe_load(value)
+folder = os.path.join(os.getcwd(), time.strftime("outputs/%Y-%m-%d/%H-%M-%S"), "checkpoints")
+os.makedirs(folder)
+step = 0
+if config["ckpt_path"]:
+    path = os.path.join(os.getcwd(), config["ckpt_path"])
+    state = torch.load(path, weights_only=True)
+    step = state["global_step"]
+    print(f"Restored all states from the checkpoint at {path}", flush=True)
+print(f"lr {config['model']['lr']}", flush=True)
+while step < 80:
+    time.sleep(0.05)
+    step += 1
+    epoch, place = divmod(step - 1, 40)
+    if step % 5 == 0:
+        print(f"Epoch {epoch}: {int((place + 1) / 40 * 100):3d}%|{'#' * (place // 4):<10}| {place + 1}/40 [00:01<00:00,  1.97it/s, "
+              f"v_num=0, train/loss={2.5 + 1 / step:.3f}]", flush=True)
+    if step % 20 == 0:
+        name = f"{folder}/epoch={epoch}-step={step}.ckpt"
+        state = {"epoch": epoch, "global_step": step, "state_dict": {"w": torch.randn(100)}, "lr_schedulers": []}
+        torch.save({**state, "pytorch-lightning_version": "2.4.0", "optimizer_states": []}, name)
+        if os.path.exists(f"{folder}/last.ckpt"):
+            os.remove(f"{folder}/last.ckpt")
+        os.link(name, f"{folder}/last.ckpt")
+        print(f"val/loss reached {2.5 + 1 / step:.5f}, saving model to {name!r} as top 3", flush=True)
+    die(step, 70)
+print("`Trainer.fit` stopped: `max_steps=80` reached.", flush=True)
+"""
+)
+"""Settings on the command line as Hydra takes them, a new folder at each start, and bars that start anew each epoch."""
+COMPOSER = """
+import os, sys, time
+import torch
+import yaml
+config = yaml.safe_load(open(sys.argv[1]))
+folder, ranks, batch = config["save_folder"], 2, 0
+os.makedirs(folder, exist_ok=True)
+first = not os.path.exists("lost")
+latest = f"{folder}/latest-rank0.pt"
+if config["autoresume"] and os.path.lexists(latest):
+    states = [torch.load(f"{folder}/latest-rank{rank}.pt", weights_only=True)["state"] for rank in range(ranks)]
+    loaded = [state["timestamp"]["batch"] for state in states]
+    if len(set(loaded)) > 1:
+        raise ValueError(f"the ranks loaded batches {loaded}")
+    batch = loaded[0]
+    print(f"INFO: composer.utils.checkpoint: Loading checkpoint from {latest}", flush=True)
+while batch < 900:
+    time.sleep(0.15 if first else 0.02)
+    batch += 1
+    lost = first and batch >= 74
+    if lost:
+        open("lost", "w").close()
+    loss = float("nan") if lost else 2.5 + 1 / batch
+    print(f"[batch={batch}/900]:\\n\\t Train time/batch: {batch - 1}\\n\\t Train loss/train/total: {loss:.4f}", flush=True)
+    for rank in range(ranks) if batch % 10 == 0 else ():
+        name = f"ep0-ba{batch}-rank{rank}.pt"
+        if os.path.exists(f"{folder}/{name}"):
+            raise FileExistsError(f"The checkpoint {name} already exists and save_overwrite is False")
+        state = {"model": torch.randn(100), "timestamp": {"batch": batch, "epoch": 0}}
+        torch.save({"state": state, "rng": []}, f"{folder}/{name}")
+        os.symlink(name, f"{folder}/.link")
+        os.replace(f"{folder}/.link", f"{folder}/latest-rank{rank}.pt")
+print("Done.", flush=True)
+"""
+"""Loses its loss once, trains on and saves that; it goes on by the links of its ranks, as Composer does."""

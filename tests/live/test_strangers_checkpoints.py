@@ -23,7 +23,7 @@ from tests.live.conftest import TORCH, DevCluster, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(280)]
 PYTHON = f"{TORCH}/bin/python3 -u"
-REPLACED = ("/latest_checkpointed_iteration.txt", "/ckpt.pt")
+REPLACED = ("/latest_checkpointed_iteration.txt", "/ckpt.pt", "/last.ckpt", "/last.pth.tar", "/model_best.pth.tar")
 """Files that the programs themselves replace at each save."""
 ENDED = (IncidentState.RECOVERED, IncidentState.ESCALATED, IncidentState.CLOSED)
 HF_RESUMES = (
@@ -92,6 +92,15 @@ JOBS = [
     Stranger(
         "plain-damaged", strangers.PLAIN.replace("RESUME", PLAIN_RESUMES), f"srun {PYTHON} train.py", "work/saves", 40,
         "step_60/model.pt",
+    ),
+    Stranger(
+        "timm", strangers.TIMM,
+        f"L=output/vit/last.pth.tar\nsrun {PYTHON} train.py $([ -f $L ] && echo --resume $L)", "output/vit", 6,
+    ),
+    Stranger("timm-option", strangers.TIMM, f"srun {PYTHON} train.py", "output/vit", 6),
+    Stranger(
+        "hydra", strangers.HYDRA, f"set -- model.lr=5e-4\nsrun {PYTHON} train.py \"$@\"", "outputs",
+        files=(("conf/config.yaml", "seed: 42\nckpt_path: null\nmodel:\n  lr: 0.001\n"),),
     ),
     Stranger("plain-no-resume", strangers.PLAIN.replace("RESUME", ""), f"srun {PYTHON} train.py", "work/saves", resumes=False),
 ]  # fmt: skip
@@ -168,9 +177,31 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
     [again] = jobs
     until(lambda: engine.scheduler.job(again.id).state.ended, 120)
     compared = compare_loaded(_checkpoint(choice), loaded_checkpoint(log_lines(engine.scheduler.job(again.id))))
-    # the Trainer names no checkpoint that it loads, and what it prints through a pipe may come apart from its bars
-    assert compared.verdict is LoadVerdict.CHOSEN or (stranger.name.startswith("hf") and not compared.differs), compared.note
+    # the Trainer names no checkpoint that it loads, and what it prints through a pipe may come apart from its bars; timm names
+    # its link
+    assert compared.verdict is LoadVerdict.CHOSEN or (stranger.name in ("hf", "hf-damaged", "timm") and not compared.differs), (
+        compared.note
+    )
 
 
 def _checkpoint(choice: dict[str, Any]) -> Checkpoint:
     return Checkpoint(Path(choice["path"]), choice["step"], choice["format"], 1, datetime.now(UTC), True, ())
+
+
+@pytest.mark.timeout(500)
+def test_a_job_that_lost_its_loss_goes_back_by_the_links_of_all_ranks(engine: Engine, devcluster: DevCluster) -> None:
+    folder = devcluster.shared / "composer"
+    folder.mkdir()
+    (folder / "train.py").write_text(strangers.COMPOSER)
+    (folder / "mpt.yaml").write_text("autoresume: true\nsave_folder: checkpoints\nsave_overwrite: false\nmax_duration: 900ba\n")
+    script = f"#!/bin/bash\n#SBATCH --nodes=1 --output=slurm-%j.out\ncd {folder}\nsrun {PYTHON} train.py mpt.yaml\n"
+    job = engine.scheduler.submit(JobSpec("composer", script, nodes=1, work_dir=folder))
+    incident = worked(engine, job)
+    logs = "".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("slurm-*.out"))
+    assert incident.state is IncidentState.RECOVERED, f"{incident.note}\n{logs}"
+    [links] = [call for call in engine.store.calls(incident.id) if call.tool == "set_tracker"]
+    assert all(f"latest-rank{rank}.pt" in links.preview for rank in range(2)), links.preview
+    [again] = [one for one in engine.scheduler.jobs() if one.name == "composer" and one.id != job]
+    assert again.spec is None or "ep0-ba60" in again.spec.environment["NIGHTSHIFT_RESUME_FROM"]
+    refused = {path.name for path in (folder / "checkpoints" / "nightshift-refused").iterdir()}
+    assert {f"ep0-ba{batch}-rank{rank}.pt" for batch in (70, 80) for rank in range(2)} <= refused

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from assistant.engine.routine import EVERY, task_of
-from assistant.records import RuleKind, RuleState
+from assistant.records import JobState, RuleKind, RuleState
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
 
@@ -46,6 +48,21 @@ def test_a_good_run_teaches_filters_once_and_they_fold_the_next_log_of_the_task(
     assert found is not None
     assert found.reason == "ecc_error"
     assert scene.engine.store.rule(learned.id).hits == len(CHATTER)
+
+
+@pytest.mark.parametrize(("step", "taught"), [("nan", 0), ("2.5", 1)])
+def test_a_run_whose_loss_was_no_number_at_its_end_teaches_nothing(step: str, taught: int, tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=SimulatedRun(steps=20, says_at=10, lines=CHATTER))
+    job = scene.cluster.submit(scene.spec)
+    scene.clock.sleep(100)
+    log = scene.cluster.job(job).log
+    assert log is not None
+    assert scene.cluster.job(job).state is JobState.COMPLETED
+    with log.open("a") as stream:
+        stream.writelines(f"step {number} loss {step}\n" for number in range(101, 121))
+        stream.write("training finished\n")
+    passes(scene, 600)
+    assert len([rule for rule in scene.engine.store.rules() if rule.kind is RuleKind.FILTER]) == taught
 
 
 def test_a_failed_run_and_a_run_without_a_log_teach_nothing(tmp_path: Path) -> None:

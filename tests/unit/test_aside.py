@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,79 @@ def test_a_folder_named_by_the_jobs_id_is_another_one_for_a_new_job(tmp_path: Pa
     search = search_checkpoints(job, {}, (), now=began)
     assert search.state is SaveState.FOUND
     assert folder_moves(job, search) is moves
+
+
+def of_ranks(world: World, *leads: int) -> Path:
+    """Let the world's folder be Composer's: a file a rank at three steps, and a link a rank, each to the step that is given."""
+    for child in world.saved.iterdir():
+        shutil.rmtree(child) if child.is_dir() else child.unlink()
+    for step in (20, 40, 60):
+        for rank in range(len(leads)):
+            (world.saved / f"ep0-ba{step}-rank{rank}.pt").write_bytes(b"\x80" + bytes(9000) if step < 60 else b"")
+    for rank, step in enumerate(leads):
+        (world.saved / f"latest-rank{rank}.pt").symlink_to(f"ep0-ba{step}-rank{rank}.pt")
+    return world.saved / "latest-rank0.pt"
+
+
+def test_the_links_of_all_ranks_are_set_with_one_and_taken_back(tmp_path: Path) -> None:
+    world = World(tmp_path, "newest")
+    link, second = of_ranks(world, 60, 60), world.saved / "latest-rank1.pt"
+    choice = choose_checkpoint(world.context(), world.job)
+    assert (choice["step"], choice["tracker"], choice["tracker_text"]) == (40, str(link), "ep0-ba40-rank0.pt"), choice["note"]
+    assert world.call("set_aside_checkpoints", paths=choice["set_aside"]).ok
+    made = world.call("set_tracker", tracker=choice["tracker"], text=choice["tracker_text"])
+    assert made.ok, made.error
+    assert [str(one.readlink()) for one in (link, second)] == ["ep0-ba40-rank0.pt", "ep0-ba40-rank1.pt"]
+    call = world.store.calls()[-1]
+    assert call.preview.startswith(f"ln -sfnT ep0-ba40-rank1.pt {second}")
+    assert f"ln -sfnT ep0-ba40-rank0.pt {link}" in call.preview
+    again = choose_checkpoint(world.context(), world.job)
+    assert (again["step"], again["tracker"], again["set_aside"]) == (40, "", [])
+    undone = world.gate.undo(made.call, "cli:alice")
+    assert undone.ok, undone.error
+    assert [str(one.readlink()) for one in (link, second)] == ["ep0-ba60-rank0.pt", "ep0-ba60-rank1.pt"]
+
+
+def test_links_of_ranks_that_a_crash_left_half_set_are_set_to_the_end(tmp_path: Path) -> None:
+    world = World(tmp_path, "newest")
+    link = of_ranks(world, 60, 60, 60)
+    (world.saved / "latest-rank2.pt").unlink()
+    (world.saved / "latest-rank2.pt").symlink_to("ep0-ba40-rank2.pt")
+    made = world.call("set_tracker", tracker=str(link), text="ep0-ba40-rank0.pt")
+    assert made.ok, made.error
+    assert {str((world.saved / f"latest-rank{rank}.pt").readlink()) for rank in range(3)} == {
+        f"ep0-ba40-rank{rank}.pt" for rank in range(3)
+    }
+
+
+@pytest.mark.parametrize("leads", [(60, 20), (60, 20, 60)])
+def test_links_of_ranks_that_lead_to_different_saves_are_left_to_a_person(leads: tuple[int, ...], tmp_path: Path) -> None:
+    world = World(tmp_path, "newest")
+    link = of_ranks(world, *leads)
+    answer = world.call("set_tracker", tracker=str(link), text="ep0-ba40-rank0.pt")
+    assert not answer.ok
+    assert "of another save" in answer.error
+    assert [str((world.saved / f"latest-rank{rank}.pt").readlink()) for rank in range(len(leads))] == [
+        f"ep0-ba{step}-rank{rank}.pt" for rank, step in enumerate(leads)
+    ]
+
+
+def test_a_link_of_a_rank_that_leads_elsewhere_sets_no_other(tmp_path: Path) -> None:
+    world = World(tmp_path, "newest")
+    link = of_ranks(world, 60, 60)
+    answer = world.call("set_tracker", tracker=str(link), text="ep0-ba40-rank1.pt")
+    assert not answer.ok
+    assert "set them by hand" in answer.error
+    link.unlink()
+    link.symlink_to(world.saved / "ep0-ba60-rank0.pt")
+    answer = world.call("set_tracker", tracker=str(link), text="ep0-ba40-rank0.pt")
+    assert not answer.ok, "one by its name and one by its whole path are not set alike"
+    assert str((world.saved / "latest-rank1.pt").readlink()) == "ep0-ba60-rank1.pt"
+
+
+def test_a_rank_without_its_file_is_left_to_a_person(tmp_path: Path) -> None:
+    world = World(tmp_path, "newest")
+    of_ranks(world, 60, 60)
+    (world.saved / "ep0-ba40-rank1.pt").unlink()
+    choice = choose_checkpoint(world.context(), world.job)
+    assert choice["tracker_text"] in ("", "ep0-ba20-rank0.pt")

@@ -343,6 +343,40 @@ def test_a_save_in_progress_is_left_alone_only_while_the_job_lives(tmp_path: Pat
     assert [c.healthy for c in ended.checkpoints] == [True, True, True]
 
 
+@pytest.mark.parametrize(
+    ("ages", "healthy"),
+    [
+        ((20, 10, 5), [True, True, False]),  # each is followed by a later one
+        ((5, 20, 10), [False, True, False]),  # the first was written to after all others: nobody knows by whom
+        ((90, 80, 5), [True, True, False]),
+        ((20, 10, 10), [True, False, False]),  # at one time
+    ],
+)
+def test_a_save_that_a_later_one_follows_is_complete_however_young(
+    ages: tuple[int, ...], healthy: list[bool], tmp_path: Path
+) -> None:
+    build("huggingface", tmp_path)
+    for step, age_s in zip((100, 200, 300), ages, strict=True):
+        for path in (tmp_path / f"checkpoint-{step}").rglob("*"):
+            os.utime(path, ((NOW - timedelta(seconds=age_s)).timestamp(),) * 2)
+    assert [c.healthy for c in inventory(tmp_path, now=NOW, live=True).checkpoints] == healthy
+
+
+def test_a_save_of_another_run_behind_it_proves_nothing(tmp_path: Path) -> None:
+    for name, age_s in (("lr1_step_10.pt", 8), ("lr1_step_20.pt", 6), ("lr2_step_30.pt", 4)):
+        write(tmp_path / name, torch_bytes())
+        os.utime(tmp_path / name, ((NOW - timedelta(seconds=age_s)).timestamp(),) * 2)
+    assert [c.healthy for c in inventory(tmp_path, now=NOW, live=True).checkpoints] == [True, False, False]
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(5, 3), (4, 2), (None, None), (1, None)])
+def test_before_a_step_a_checkpoint_of_epochs_is_two_epochs_older(epoch: int | None, expected: int | None, tmp_path: Path) -> None:
+    for number in (1, 2, 3, 4, 5):
+        write(tmp_path / f"epoch_{number}.pt", torch_bytes())
+    chosen = before_step(inventory(tmp_path, now=NOW), 900, now=NOW, margin=5, epoch=epoch).checkpoint
+    assert (chosen.step if chosen is not None else None) == expected
+
+
 @pytest.mark.parametrize("name", ["tmp-checkpoint-300", "checkpoint-300.tmp", ".checkpoint-300.incomplete"])
 def test_a_temporary_name_is_an_unfinished_checkpoint(name: str, tmp_path: Path) -> None:
     build("huggingface", tmp_path)

@@ -28,3 +28,17 @@ def test_a_point_knows_its_line_time_and_duration() -> None:
         Lines.of(["", " [2026-02-11 07:24:57] iteration 3/9 | elapsed time per iteration (ms): 2500.0 | lm loss: 2.0E+00 |"])
     )
     assert (point.line, point.seconds, str(point.at)) == (2, 2.5, "2026-02-11 07:24:57+00:00")
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch"),
+    [
+        ("Epoch: [3][  11/5005]\tTime  0.35 ( 0.4)\tLoss 6.9 (6.9)", 3),
+        ("Train: 4 [   0/20 (  0%)]  Loss: 6.87 (6.87)  Time: 0.402s", 4),
+        ("Epoch 5:  25%|##        | 10/40 [00:25<00:00,  1.97it/s, loss=3.2]", 5),
+        ("step 900 loss 2.5", None),
+    ],
+)
+def test_a_point_knows_its_epoch_where_its_line_names_one(text: str, epoch: int | None) -> None:
+    [point] = metric_points(Lines.of([text]))
+    assert point.epoch == epoch

@@ -178,3 +178,21 @@ def test_programs_are_parsed_in_one_place_by_one_thread_at_a_time() -> None:
     package = Path(assistant.__file__).parent
     parses = [path.name for path in package.rglob("*.py") if "ast.parse(" in path.read_text(encoding="utf-8")]
     assert sorted(parses) == ["manual.py", "trainer_source.py"]  # manual.py reads our own settings, for a page
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("bash run.sh --data /d -x 3", ["--data", "/d", "-x", "3"]),
+        ("srun bash -x run.sh --resume", ["--resume"]),
+        ("bash -euo pipefail run.sh a --b", ["a", "--b"]),
+        ("bash -- run.sh --b", ["--b"]),
+        ("bash -c 'python t.py \"$@\"' name --b c", ["--b", "c"]),
+        ("srun bash -lc 'python t.py \"$1\"' name --b c", ["--b"]),
+        ("bash run.sh", []),
+    ],
+)
+def test_a_script_is_given_all_words_behind_it(command: str, arguments: list[str]) -> None:
+    texts = {"/w/run.sh": '#!/bin/bash\npython t.py "$@"\n'}
+    launches = launches_of(f"#!/bin/bash\n{command}\n", environment={}, work_dir="/w", read=texts.get)
+    assert [list(one.arguments) for one in launches if one.program == "t.py"] == [arguments]

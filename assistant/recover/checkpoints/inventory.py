@@ -6,6 +6,7 @@ checkpoint that is about to be loaded.
 
 from __future__ import annotations
 
+import math
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,9 @@ from assistant.records import Checkpoint
 from assistant.recover.checkpoints.arrays import array_problems
 from assistant.recover.checkpoints.dcp import shard_content_problems
 from assistant.recover.checkpoints.files import file_problem
-from assistant.recover.checkpoints.layout import Entry, Format, Tracker, entries, entry_of, links, tracker
+from assistant.recover.checkpoints.layout import Entry, Format, Tracker, counts_steps, entries, entry_of, links, tracker
+from assistant.recover.checkpoints.names import run_prefix, says_epoch
+from assistant.recover.checkpoints.second_names import second_names, with_common_steps
 from assistant.recover.checkpoints.shards import UNTOLD, missing_problems
 from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
 from assistant.untrusted import LOOK_S, READ_S, is_folder, status_of, within
@@ -26,7 +29,7 @@ from assistant.untrusted import LOOK_S, READ_S, is_folder, status_of, within
 READ_BYTES = 1 << 30
 """How much of one checkpoint is read to compare checksums before it is loaded."""
 SETTLE_S = 30.0
-"""A checkpoint without a completeness marker that changed so recently may still be written by a live job."""
+"""A checkpoint without a completeness marker that changed so recently may still be written by a live job, unless a later one is."""
 MARKED = (Format.NIGHTSHIFT, Format.DCP, Format.TORCHTITAN, Format.INTERNEVO)
 """Formats that write a marker last, so that their age says nothing more."""
 
@@ -36,6 +39,8 @@ WRITTEN_LAST = ("latest_checkpointed_iteration.txt", "latest_checkpointed_iterat
 """Trackers that a program writes behind all files of a save, whatever their layout: verl, lm-engine."""
 
 
+FEWEST_EPOCHS = 2
+"""By how much the number of a checkpoint's epoch must lie below that of a line of the log."""
 COMPARED = 50
 """Checkpoints before and behind one with which its sizes are compared."""
 
@@ -58,6 +63,15 @@ class Inventory:
     """Checkpoints of other runs in the same folder, as far as they were told apart."""
     strange: Mapping[Path, str] = field(default_factory=dict)
     """What shows of some of them that the job did not come to them."""
+    second_names: Mapping[Path, Path] = field(default_factory=dict)
+    """Other names of its checkpoints, with the checkpoint that each is: `last.pth.tar` with `checkpoint-5.pth.tar`."""
+
+    def own_name(self, path: PurePosixPath) -> PurePosixPath:
+        """Return a path that goes by another name of a checkpoint, or by a link to it, by the checkpoint's own name."""
+        for name, own in (*self.links, *self.second_names.items()):
+            if path.is_relative_to(name):
+                path = PurePosixPath(own / path.relative_to(name))
+        return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +96,20 @@ def inventory(folder: Path, *, now: datetime, live: bool = False) -> Inventory:
         Unavailable: The storage did not answer.
     """
     within(LOOK_S, partial(is_folder, folder), f"checkpoint folder {folder}")
-    found, names, judged = within(READ_S, partial(_judged, folder, now=now, live=live), f"checkpoint folder {folder}")
-    notes = _tracker_notes(names, found) + _trap_notes(names, judged)
-    where = found[-1].path.parent if found else folder
-    leading = within(LOOK_S, partial(links, where), f"checkpoint folder {folder}") if found else []
-    return Inventory(folder, judged, tuple(notes), names, tuple(found), tuple(leading))
+    listing = within(READ_S, partial(_judged, folder, now=now, live=live), f"checkpoint folder {folder}")
+    notes = _tracker_notes(listing.tracker, listing.entries) + _trap_notes(listing.tracker, listing.checkpoints)
+    where = listing.entries[-1].path.parent if listing.entries else folder
+    leading = within(LOOK_S, partial(links, where), f"checkpoint folder {folder}") if listing.entries else []
+    return replace(listing, notes=tuple(notes), links=tuple(leading))
 
 
-def _judged(folder: Path, *, now: datetime, live: bool) -> tuple[list[Entry], Tracker | None, tuple[Checkpoint, ...]]:
+def _judged(folder: Path, *, now: datetime, live: bool) -> Inventory:
+    """Return what lies in a folder, without notes and links."""
     found, names = _read(folder)
+    names_by_path = second_names(found)
+    found = with_common_steps(found, names_by_path)
     judged = (_judge(found[n], _compared(found, n), names, now=now, live=live, read=0) for n in range(len(found)))
-    return found, names, tuple(judged)
+    return Inventory(folder, tuple(judged), (), names, tuple(found), second_names=names_by_path)
 
 
 def _compared(found: Sequence[Entry], place: int) -> Sequence[Entry]:
@@ -171,7 +188,8 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
         problems.append(f"tracker {names.path.name} still names step {names.step}: this save was not finished")
     newest = max((stat.mtime for stat in entry.files.values()), default=None)
     saved_at = _moment(newest if newest is not None else _changed(entry.path))
-    if live and entry.format not in MARKED and 0 <= (now - saved_at).total_seconds() < SETTLE_S:
+    recent = live and entry.format not in MARKED and 0 <= (now - saved_at).total_seconds() < SETTLE_S
+    if recent and not _is_followed(entry, found, names):
         problems.append("changed within the last seconds: it may still be written")
     size = sum(stat.size for stat in entry.files.values())
     return Checkpoint(entry.path, entry.step, str(entry.format), size, saved_at, not problems, tuple(problems))
@@ -187,6 +205,19 @@ def _waits_for_tracker(entry: Entry, others: Sequence[Entry], names: Tracker) ->
     if entry.format is Format.MEGATRON and "metadata.json" in entry.files:
         return False
     return any(other.step == names.step for other in others)
+
+
+def _is_followed(entry: Entry, neighbours: Sequence[Entry], names: Tracker | None) -> bool:
+    """Tell whether its run went on behind a save: it wrote all files of a later save after the last of this save."""
+    if names is not None and names.step is not None and names.step > entry.step and _waits_for_tracker(entry, neighbours, names):
+        return True
+    last = max((stat.mtime for stat in entry.files.values()), default=math.inf)
+    run = run_prefix(entry.path.name)
+    later = [
+        save for save in neighbours if save.step > entry.step and save.format is entry.format and run_prefix(save.path.name) == run
+    ]
+    whole = (save for save in later if save.files and len(save.files) >= len(entry.files))
+    return any(min(stat.mtime for stat in save.files.values()) > last for save in whole)
 
 
 def _changed(path: Path) -> float:
@@ -224,10 +255,33 @@ def last_healthy(found: Inventory, *, now: datetime, live: bool = False) -> Choi
     return _newest_healthy(found, found.checkpoints, now=now, live=live)
 
 
-def before_step(found: Inventory, step: int, *, now: datetime, margin: int = 0, live: bool = False) -> Choice:
-    """Return the newest healthy checkpoint at least `margin` steps before a step, for instance before a loss spike."""
-    early = [checkpoint for checkpoint in found.checkpoints if checkpoint.step <= step - max(margin, 1)]
+def before_step(
+    found: Inventory, step: int, *, now: datetime, margin: int = 0, live: bool = False, epoch: int | None = None
+) -> Choice:
+    """Return the newest healthy checkpoint at least `margin` steps before a step, for instance before a loss spike.
+
+    Args:
+        found: What its folder holds.
+        step: To stay before.
+        now: The time.
+        margin: Steps before it.
+        live: Whether the job may still be writing.
+        epoch: Number of the epoch of that step, as the log says it; None where it does not.
+    """
+    early = [checkpoint for checkpoint in found.checkpoints if is_before(checkpoint, step - max(margin, 1) + 1, epoch)]
     return _newest_healthy(found, early, now=now, live=live)
+
+
+def is_before(checkpoint: Checkpoint, step: int, epoch: int | None) -> bool:
+    """Tell whether a checkpoint was surely saved before a step.
+
+    One that counts epochs is where two begin behind it at least: names and logs may count them from 0 or from 1. One that counts
+    neither steps nor epochs never is.
+    """
+    if counts_steps(checkpoint.format, checkpoint.path.name):
+        return checkpoint.step < step
+    counts_epochs = checkpoint.format == Format.EPOCHS or says_epoch(checkpoint.path.name)
+    return counts_epochs and epoch is not None and checkpoint.step <= epoch - FEWEST_EPOCHS
 
 
 def _newest_healthy(found: Inventory, among: Sequence[Checkpoint], *, now: datetime, live: bool) -> Choice:

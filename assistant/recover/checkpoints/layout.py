@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
-from assistant.recover.checkpoints.names import SUFFIXES, Unit, is_rolling, number_in, says_epoch, without_suffix
+from assistant.recover.checkpoints.names import SUFFIXES, Unit, is_rolling, name_form, number_in, says_epoch, without_suffix
 from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
 from assistant.untrusted import is_folder, is_regular, list_folder, read_json, read_start, status_of, walk_files
 
@@ -48,6 +48,8 @@ class FileStat:
 
     size: int
     mtime: float
+    inode: tuple[int, int] = (0, 0)
+    """Device and inode; zeros where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,17 @@ def counts_steps(checkpoint_format: str, name: str) -> bool:
     return names_step(name) if checkpoint_format == Format.ACCELERATE else not says_epoch(name)
 
 
+def rank_of(name: str) -> int | None:
+    """Return the rank that a name tells: 1 of `ep0-ba40-rank1.pt`; None where it tells none."""
+    match = RANK_WORD.search(name)
+    return int(match[1]) if match is not None else None
+
+
+def with_rank(name: str, rank: int) -> str:
+    """Return a name of one rank as that of another rank would be called, with as many digits at least."""
+    return RANK_WORD.sub(lambda match: match[0].removesuffix(match[1]) + str(rank).zfill(len(match[1])), name, count=1)
+
+
 def could_be_checkpoint(name: str, *, folder: bool) -> bool:
     """Tell whether a name alone lets an entry of a folder be a checkpoint; nothing is read."""
     stem = TEMPORARY.sub("", name)
@@ -198,7 +211,7 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
         OSError: The folder cannot be read.
     """
     children = [child for child in list_folder(folder) if child.name != SET_ASIDE]
-    found = [entry for child in children if not _second_name(child) and (entry := _reachable_entry(child)) is not None]
+    found = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child)) is not None]
     found = [*map(_without_slot_number, found, [found] * len(found)), *_torn_slots(children, found)]
     found = _joined_ranks(found)
     found += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
@@ -208,10 +221,32 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
     if any(entry.format is Format.NIGHTSHIFT for entry in found):
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
+    found = _with_epochs_inside(found)
     if any(entry.format is Format.PLAIN and entry.step != UNKNOWN_STEP for entry in found):
         # epochs and steps cannot be put in one order
         found = [replace(entry, step=UNKNOWN_STEP) if entry.format is Format.EPOCHS else entry for entry in found]
     return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
+
+
+def _with_epochs_inside(listed: list[Entry]) -> list[Entry]:
+    """Return checkpoints whose numbers are epochs where the newest of each form says so inside: timm's `checkpoint-5.pth.tar`.
+
+    As they are where one of them tells a step: epochs and steps cannot be put in one order.
+    """
+    stepped = [entry for entry in listed if entry.format is Format.PLAIN and entry.step != UNKNOWN_STEP]
+    newest = {name_form(entry.path.name): entry for entry in sorted(stepped, key=lambda entry: entry.step)}
+    if not newest or not all(_counts_epochs(entry) for entry in newest.values()):
+        return listed
+    return [replace(entry, format=Format.EPOCHS) if entry.format is Format.PLAIN and entry.step else entry for entry in listed]
+
+
+def _counts_epochs(entry: Entry) -> bool:
+    """Tell whether the number in the name of one file is its epoch, by what it holds: that epoch, or the next, and no step."""
+    number = number_in(TEMPORARY.sub("", entry.path.name))
+    if entry.path.name not in entry.files or len(entry.files) > 1 or number is None or number.unit is not Unit.UNNAMED:
+        return False
+    epoch = epoch_inside(entry.path) if number.number == entry.step and step_inside(entry.path) is None else None
+    return epoch is not None and abs(epoch - number.number) <= 1
 
 
 def _marked(path: Path) -> bool:
@@ -226,7 +261,7 @@ def _torn_slots(children: Sequence[Path], found: Sequence[Entry]) -> list[Entry]
     slots = {_slot_form(entry.path.name) for entry in found if entry.format is Format.PLAIN}
     known = {entry.path for entry in found}
     torn = [child for child in children if child not in known and _slot_form(child.name) in slots and not is_folder(child)]
-    return [Entry(child, UNKNOWN_STEP, Format.PLAIN, {child.name: _stat(child)}) for child in torn]
+    return [Entry(child, UNKNOWN_STEP, Format.PLAIN, {child.name: file_stat(child)}) for child in torn]
 
 
 def _without_slot_number(entry: Entry, found: Sequence[Entry]) -> Entry:
@@ -256,7 +291,7 @@ def _reachable_entry(path: Path) -> Entry | None:
         raise
 
 
-def _second_name(path: Path) -> bool:
+def is_second_link(path: Path) -> bool:
     """Tell whether a path is a link to something in the same folder: Composer's `latest-rank0.pt`, Lightning's `last.ckpt`."""
     try:
         return path.is_symlink() and path.resolve().parent == path.parent.resolve()
@@ -266,7 +301,7 @@ def _second_name(path: Path) -> bool:
 
 def links(folder: Path) -> list[tuple[Path, Path]]:
     """Return the links of a folder that lead to something else in it, with where each leads, also where nothing is there now."""
-    return [(child, child.parent / child.resolve().name) for child in list_folder(folder) if _second_name(child)]
+    return [(child, child.parent / child.resolve().name) for child in list_folder(folder) if is_second_link(child)]
 
 
 def _joined_ranks(found: list[Entry]) -> list[Entry]:
@@ -312,7 +347,7 @@ def _keras_entry(path: Path) -> Entry:
     except (OSError, ValueError, AttributeError, InputError):
         epoch = None
     known = isinstance(epoch, int) and not isinstance(epoch, bool) and 0 < epoch <= MOST_EPOCHS
-    files = {path.name: _stat(path)} | ({state.name: _stat(state)} if is_regular(state) else {})
+    files = {path.name: file_stat(path)} | ({state.name: file_stat(state)} if is_regular(state) else {})
     return Entry(path, epoch, Format.EPOCHS, files) if known else Entry(path, UNKNOWN_STEP, Format.PLAIN, files)
 
 
@@ -343,7 +378,7 @@ def _file_entry(path: Path, name: str) -> Entry | None:
         layout = Format.EPOCHS
     step = step if step is not None else numbered if numbered is not None else UNKNOWN_STEP
     marked = layout is Format.NEMO and _marked(path)
-    return Entry(path, step, layout, {path.name: _stat(path)}, temporary=name != path.name, marked=marked)
+    return Entry(path, step, layout, {path.name: file_stat(path)}, temporary=name != path.name, marked=marked)
 
 
 def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format, int] | None:
@@ -406,7 +441,8 @@ def stat_files(folder: Path) -> dict[str, FileStat]:
     return dict(sorted(found.items()))
 
 
-def _stat(path: Path) -> FileStat:
+def file_stat(path: Path) -> FileStat:
+    """Return what the file system says about a file, zeros of a link that leads nowhere."""
     try:
         return _of_status(status_of(path))
     except (FileNotFoundError, OwnerDenied):  # a link that leads nowhere
@@ -414,7 +450,7 @@ def _stat(path: Path) -> FileStat:
 
 
 def _of_status(status: os.stat_result | None) -> FileStat:
-    return FileStat(status.st_size, status.st_mtime) if status is not None else FileStat(0, 0.0)
+    return FileStat(status.st_size, status.st_mtime, (status.st_dev, status.st_ino)) if status is not None else FileStat(0, 0.0)
 
 
 def tracker(folder: Path) -> Tracker | None:
@@ -422,7 +458,7 @@ def tracker(folder: Path) -> Tracker | None:
     other: Tracker | None = None
     for name, pattern in TRACKERS.items():
         path = folder / name
-        linked = _second_name(path) and could_be_checkpoint(path.resolve().name, folder=False)
+        linked = is_second_link(path) and could_be_checkpoint(path.resolve().name, folder=False)
         if linked or is_folder(path):  # a checkpoint of that name, or a link to one: `links` has it
             continue
         try:
