@@ -19,7 +19,7 @@ from assistant.logs.pages import PageCache
 from assistant.logs.passes import MOST_FOUND, Cover, OfRanks, Pass, Search
 from assistant.logs.sequence import Interleaved, LineSequence, Picked, Single
 from assistant.rules.matching import Patterns, load_patterns
-from assistant.tui.log_rows import (
+from assistant.tui.log_rows import (  # fmt: skip
     GoTo,
     Layout,
     LogRow,
@@ -234,8 +234,7 @@ class LogBrowser:
             raise error
         self._remark = f"left out: {error}"
         del self._file_ranks[position]
-        moved = [LinePlace(s - (s > position), n) for s, n in self._cited if s != position]
-        self._cited = moved
+        self._cited = [LinePlace(s - (s > position), n) for s, n in self._cited if s != position]
         self._merging = len(self.sources) > 1
 
     def _load(self) -> None:
@@ -250,8 +249,7 @@ class LogBrowser:
         worked = not document.complete
         if worked:
             document.build()
-        request = self._wanted
-        if request is not None:
+        if (request := self._wanted) is not None:
             self._tell(self.go_to(request.number, request.source))
         if document.complete:
             self._number_now()
@@ -277,8 +275,7 @@ class LogBrowser:
                 self._lay_out()
                 self._remark = "only the last lines of each file are merged" if self._merged.limited else self._remark
             return True
-        grown = [document for document in self._documents if not document.complete]
-        for document in grown:
+        for document in (grown := [document for document in self._documents if not document.complete]):
             document.build()
         if self._merged.behind:
             self._merged.extend()
@@ -327,8 +324,7 @@ class LogBrowser:
         if self._cover is None:
             cover = Cover(self._patterns, self._file_ranks)
             self._cover = (cover, Pass(self._documents, cover.take))
-        incomplete = next((document for document in self._documents if not document.complete), None)
-        if incomplete is not None:
+        if (incomplete := next((document for document in self._documents if not document.complete), None)) is not None:
             incomplete.build()
             return True
         worked = self._cover[1].step()
