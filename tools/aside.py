@@ -216,7 +216,7 @@ def _set(context: Context, job: str, tracker: str, text: str, written: str = "")
     }
 
 
-def _of_other_ranks(path: Path, text: str, before: str, job: Job) -> list[tuple[Path, str, str]]:
+def _of_other_ranks(path: Path, text: str, old_target: str, job: Job) -> list[tuple[Path, str, str]]:
     """Return the links of the other ranks that are to be set with one of a rank: path, text, and where it leads now.
 
     One that leads to its new place already, as after a crash, is left out.
@@ -238,11 +238,13 @@ def _of_other_ranks(path: Path, text: str, before: str, job: Job) -> list[tuple[
     for link, link_rank in ranks.items():
         if not is_link(link, job.account):
             continue
-        if rank_of(text) != rank or rank_of(before) != rank:
+        if rank_of(text) != rank or rank_of(old_target) != rank:
             raise ToolError(f"{path} is one of several links of ranks, and does not lead to a file of its rank: set them by hand")
-        new, old, now = with_rank(text, link_rank), with_rank(before, link_rank), tracker_text(link, job.account)
+        new, old, now = with_rank(text, link_rank), with_rank(old_target, link_rank), tracker_text(link, job.account)
         if now not in (new, old):
-            raise ToolError(f"{link} leads to {now[:80]!r} and {path.name} to {before[:80]!r}, of another save: set them by hand")
+            raise ToolError(
+                f"{link} leads to {now[:80]!r} and {path.name} to {old_target[:80]!r}, of another save: set them by hand"
+            )
         writes += [(link, new, old)] if now != new else []
     if len(writes) > MOST_LINKS:
         raise ToolError(f"{len(writes)} links of ranks lie beside {path.name}: more than {MOST_LINKS} are set by hand")

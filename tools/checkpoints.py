@@ -188,20 +188,20 @@ def lost_from(job: Job) -> int | None:
     return spike.step if sum(point.line >= spike.line for point in points) >= FEWEST_LOST else None
 
 
-def _refused_from(found: Inventory, step: int | None, points: Sequence[MetricPoint]) -> Inventory:
+def _refused_from(inventory: Inventory, step: int | None, points: Sequence[MetricPoint]) -> Inventory:
     """Return an inventory in which nothing that was saved from a step on may be loaded: its weights are lost as well."""
     if step is None:
-        return found
+        return inventory
     epoch = _epoch_of(points, step)
-    since = f"after the loss was no number any more, from step {step} on"
+    reason = f"after the loss was no number any more, from step {step} on"
 
-    def judged(one: Checkpoint) -> Checkpoint:
-        if is_before(one, step, epoch):
-            return one
-        may_be = "" if counts_steps(one.format, one.path.name) else "counts no steps, and may have been "
-        return replace(one, healthy=False, problems=(*one.problems, f"{may_be}saved {since}"))
+    def judged(checkpoint: Checkpoint) -> Checkpoint:
+        if is_before(checkpoint, step, epoch):
+            return checkpoint
+        may_be = "" if counts_steps(checkpoint.format, checkpoint.path.name) else "counts no steps, and may have been "
+        return replace(checkpoint, healthy=False, problems=(*checkpoint.problems, f"{may_be}saved {reason}"))
 
-    return replace(found, checkpoints=tuple(map(judged, found.checkpoints)))
+    return replace(inventory, checkpoints=tuple(map(judged, inventory.checkpoints)))
 
 
 def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:

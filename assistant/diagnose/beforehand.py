@@ -91,15 +91,15 @@ def handled_before(found: Diagnosis, facts: Facts) -> str:
     text = cut(" ".join([facts.streams.body(first.text).text.strip(), *more]), SHOWN_OF_FIRST)
     frame = next((frame for frame in reversed(first.frames) if frame.line and not LIBRARY.search(frame.file)), None)
     place = f", raised from {frame.file}:{frame.line}" if frame is not None else ""
-    said = f"job.log:{first.line}: {text.rstrip('.')}{place}"
+    sentence = f"job.log:{first.line}: {text.rstrip('.')}{place}"
     if handler_failed(found, facts):
-        return f"Mend the error that came first ({said}); the cited one came while that was handled."
-    return f"Another error came first ({said}), and the cited one while it was handled: mend the first, unless it was expected."
+        return f"Mend the error that came first ({sentence}); the cited one came while that was handled."
+    return f"Another error came first ({sentence}), and the cited one while it was handled: mend the first, unless it was expected."
 
 
-def handler_failed(found: Diagnosis, facts: Facts) -> bool:
+def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:
     """Tell whether the cited exception came in the handler of the first of its chain: in the same function, a few lines below."""
-    known = raised_at(found.root_cause[0], facts) if found.root_cause else None
+    known = raised_at(diagnosis.root_cause[0], facts) if diagnosis.root_cause else None
     if known is None:
         return False
     own = [
@@ -154,8 +154,8 @@ def _set_up(cited: Citation, reason: str, facts: Facts) -> str:
 
 def _in_environment(cited: Citation, facts: Facts) -> bool:
     """Tell whether the traceback of a cited line shows the interpreter of an environment of its own, which was active after all."""
-    known = raised_at(cited, facts)
-    return known is not None and any(_ENVIRONMENT.search(frame.file) for frame in known[1].frames)
+    raised = raised_at(cited, facts)
+    return raised is not None and any(_ENVIRONMENT.search(frame.file) for frame in raised[1].frames)
 
 
 def _earliest(patterns: Sequence[re.Pattern[str]], cited: Citation, facts: Facts) -> tuple[int, str] | None:

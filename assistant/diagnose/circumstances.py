@@ -126,44 +126,44 @@ def option_with(facts: Facts, value: str, before: int) -> str:
     return ""
 
 
-def settings_named(facts: Facts, message: str, source: str, before: int) -> list[Setting]:
+def settings_named(facts: Facts, message: str, source: str, end_line: int) -> list[Setting]:
     """Return the settings printed in the log that a message is about: by their names, by what code reads them, by their values.
 
     Args:
         facts: Of the case.
         message: What was complained of.
         source: The line of the job's own code that raised it, or nothing.
-        before: Line up to which is looked first; what that line itself prints is none.
+        end_line: Line up to which is looked first; what that line itself prints is none.
 
     Returns:
         At most `MOST_SETTINGS`, each name once. A value counts only where one setting alone has it.
     """
     names = dict.fromkeys([*_SETTING_NAME.findall(message), *_READ_SETTING.findall(source)])
-    printed = (named_setting(facts, name, before) for name in list(names)[:MOST_NAMES])
-    named = [value for value in printed if value is not None and value.line < before and not _in_traceback(value.line, facts)]
+    printed = (named_setting(facts, name, end_line) for name in list(names)[:MOST_NAMES])
+    settings = [value for value in printed if value is not None and value.line < end_line and not _in_traceback(value.line, facts)]
     values = list(dict.fromkeys(match[0].strip("'\"`") for match in _MESSAGE_VALUE.finditer(message)))[:MOST_VALUES]
-    known = {value.value for value in named}
-    held = _holders([value for value in values if value not in known], facts, before)
-    found = {value.name.lower().replace("-", "_"): value for value in (*held, *named)}
-    return [value for value in sorted(found.values(), key=lambda value: value.line) if value.value not in _TYPES][:MOST_SETTINGS]
+    values_named = {value.value for value in settings}
+    holders = _holders([value for value in values if value not in values_named], facts, end_line)
+    by_name = {value.name.lower().replace("-", "_"): value for value in (*holders, *settings)}
+    return [value for value in sorted(by_name.values(), key=lambda value: value.line) if value.value not in _TYPES][:MOST_SETTINGS]
 
 
-def _holders(values: Sequence[str], facts: Facts, before: int) -> list[Setting]:
+def _holders(values: Sequence[str], facts: Facts, end_line: int) -> list[Setting]:
     """Return for each value the one setting that the log prints with it; none for a value that several settings have."""
     if not values:
         return []
     pattern = _holding_pattern(tuple(values))
     holders: dict[str, dict[str, Setting]] = {}
-    for line in islice(_start_lines(facts, before - 1), FIRST_LINES):
-        if line.number >= before or not any(value in line.text for value in values) or _in_traceback(line.number, facts):
+    for line in islice(_start_lines(facts, end_line - 1), FIRST_LINES):
+        if line.number >= end_line or not any(value in line.text for value in values) or _in_traceback(line.number, facts):
             continue
         for match in pattern.finditer(line.text[:MOST_OF_LINE]):
             if not match["option"] and not match["value"][0].isdigit():
                 continue  # a word may stand behind any name
             name = (match["option"] or match["name"]).lstrip("-")
-            one = Setting(name, match["value"], line.number)
-            holders.setdefault(match["value"], {}).setdefault(name.lower().replace("-", "_"), one)
-    return [next(iter(same.values())) for same in holders.values() if len(same) == 1]
+            setting = Setting(name, match["value"], line.number)
+            holders.setdefault(match["value"], {}).setdefault(name.lower().replace("-", "_"), setting)
+    return [next(iter(by_line.values())) for by_line in holders.values() if len(by_line) == 1]
 
 
 def _in_traceback(number: int, facts: Facts) -> bool:

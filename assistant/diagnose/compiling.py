@@ -81,8 +81,8 @@ def pip_account(cited: Citation, facts: Facts) -> str:
     if not quoted:
         return ""
     telling = next((line for line in reversed(quoted) if _TELLS.match(line.text)), quoted[0])
-    before = reversed(facts.between(max(1, cited.line - BEFORE_QUOTE), cited.line))
-    built = next((match[1] for line in before if (match := _PACKAGE_BUILT.search(line.text[:MOST_OF_LINE]))), "a package")
+    lines_before = reversed(facts.between(max(1, cited.line - BEFORE_QUOTE), cited.line))
+    built = next((match[1] for line in lines_before if (match := _PACKAGE_BUILT.search(line.text[:MOST_OF_LINE]))), "a package")
     return f"pip could not build {built} (job.log:{telling.number}): {cut(telling.text.strip(), SHOWN).rstrip('.')}."
 
 

@@ -50,7 +50,7 @@ _NO_GPU = re.compile(
 )
 """What PyTorch and Lightning say; TensorFlow says the like in programs that only import it."""
 _ON_GPU = re.compile(r"\bcuda:\d|CUDA out of memory|GPU available: True|HIP out of memory")
-ERRORS_BEFORE, SAME = 40, 40
+ERRORS_BEFORE, SAME_PREFIX = 40, 40
 """Lines before an exception in which logged errors count, and characters of a message by which another line repeats it."""
 _LOGGED_ERROR = re.compile(r"(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|SEVERE)\b(?!.{0,40}(?:Unable to register|Traceback))")
 _NOT_A_NUMBER = re.compile(
@@ -58,23 +58,25 @@ _NOT_A_NUMBER = re.compile(
 )
 
 
-def without_gpu(facts: Facts, before: int) -> Line | None:
+def without_gpu(facts: Facts, end: int) -> Line | None:
     """Return the first line of the last attempt that says that the program runs without a GPU; None without one.
 
     Args:
         facts: Of the case.
-        before: Line up to which is looked.
+        end: Line up to which is looked.
     """
-    lines = [line for line in facts.lines if facts.progress.leg <= line.number <= before]
-    found = next((line for line in lines if len(line.text) < 2 * MOST_OF_LINE and _NO_GPU.search(line.text)), None)
-    used = found is not None and any(_ON_GPU.search(line.text[:MOST_OF_LINE]) for line in lines if line.number > found.number)
-    return found if found is not None and found.number < before and not used else None
+    lines = [line for line in facts.lines if facts.progress.leg <= line.number <= end]
+    notice = next((line for line in lines if len(line.text) < 2 * MOST_OF_LINE and _NO_GPU.search(line.text)), None)
+    ran_on_gpu = notice is not None and any(
+        _ON_GPU.search(line.text[:MOST_OF_LINE]) for line in lines if line.number > notice.number
+    )
+    return notice if notice is not None and notice.number < end and not ran_on_gpu else None
 
 
 def error_before(cited: Citation, facts: Facts) -> Line | None:
     """Return the first of the errors that a program logged shortly before an exception, outside of tracebacks; None without one."""
     first = next((episode.first for episode in facts.episodes if episode.first <= cited.line <= episode.last), cited.line)
-    message = facts.streams.body(cited.text).text.partition(": ")[2][:SAME]
+    message = facts.streams.body(cited.text).text.partition(": ")[2][:SAME_PREFIX]
     for line in facts.between(max(facts.progress.leg, first - ERRORS_BEFORE), first - 1):
         inside = any(episode.first <= line.number <= episode.last for episode in facts.episodes)
         if (
@@ -87,10 +89,10 @@ def error_before(cited: Citation, facts: Facts) -> Line | None:
     return None
 
 
-def first_nan(facts: Facts, before: int) -> tuple[str, int] | None:
+def first_nan(facts: Facts, end: int) -> tuple[str, int] | None:
     """Return the name of the first value of the last attempt that the log prints as NaN, with its line; None without one."""
     for line in facts.lines:
-        if line.number >= before:
+        if line.number >= end:
             return None
         if line.number >= facts.progress.leg and ("nan" in line.text or "NaN" in line.text):
             match = _NOT_A_NUMBER.search(line.text[: 4 * MOST_OF_LINE])

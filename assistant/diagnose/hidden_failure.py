@@ -95,7 +95,7 @@ def hidden_failure(facts: Facts, *, options: Iterable[tuple[str, str]] = (), cau
     goal = _goal(facts, options)
     if goal is not None and step + _gap(progress.steps) >= goal:
         return None
-    apart = facts.combined is not None and facts.combined.apart
+    is_apart = facts.combined is not None and facts.combined.apart
     for episode in reversed(_uncaught(facts)):
         trailing = [line for line in _trailing_lines(episode.last, facts) if not words.explains(line.text)]
         if len(trailing) > (MOST_BEHIND if goal is not None else 0):
@@ -103,7 +103,7 @@ def hidden_failure(facts: Facts, *, options: Iterable[tuple[str, str]] = (), cau
         kind = kind_of_tail(episode, facts)
         if _AFTER_TRAINING.search(_main_file(episode)) or kind not in ("", "evaluation"):
             continue  # it may come behind a training that another limit has ended
-        if goal is None and (apart or not cause_known or kind):
+        if goal is None and (is_apart or not cause_known or kind):
             continue
         raised = episode.raised[-1]
         return HiddenFailure(Line(raised.line, raised.text), step, goal)
@@ -162,7 +162,7 @@ def _goal(facts: Facts, options: Iterable[tuple[str, str]]) -> int | None:
 
 def _gap(steps: Sequence[float]) -> int:
     """Return how many steps may lie between two that are logged."""
-    return max([1, *(int(after - before) for before, after in pairwise(steps[-MOST_GAPS:]))])
+    return max([1, *(int(second - first) for first, second in pairwise(steps[-MOST_GAPS:]))])
 
 
 def _uncaught(facts: Facts) -> list[Episode]:

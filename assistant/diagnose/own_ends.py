@@ -16,7 +16,7 @@ from assistant.diagnose.reasoning import ENDINGS, SYMPTOMS, symptomatic
 from assistant.records import Action
 
 WEIGHT = 0.88
-LOST = 0.35
+PEER_WEIGHT = 0.35
 """What is left of what a peer says that lost it."""
 CODES = (-4, -6, -7, -8, -9, -11)
 _SIGNAL = re.compile(r"Segmentation fault|Bus error|Illegal instruction|Floating point exception|Aborted|Killed")
@@ -43,10 +43,10 @@ def prefer_own_ends(findings: list[Finding], facts: Facts) -> None:
     ends = _own_ends(facts)
     if not ends or any(_has_own_cause(finding, ends) for finding in findings):
         return
-    lost = [finding for finding in findings if finding.line not in ends and _of_peer(finding)]
+    of_peers = [finding for finding in findings if finding.line not in ends and _of_peer(finding)]
     at = [finding for finding in findings if finding.file == "job.log" and finding.line in ends and finding.role is not Role.ROOT]
     own = min(at, key=lambda finding: (finding.reason in ENDINGS, finding.line), default=None)
-    if not lost or (own is None and any(finding.line in ends for finding in findings)):
+    if not of_peers or (own is None and any(finding.line in ends for finding in findings)):
         return
     if own is None:
         first = facts.line(min(ends))
@@ -59,8 +59,8 @@ def prefer_own_ends(findings: list[Finding], facts: Facts) -> None:
     own.role, own.weight, own.factor, own.survived = Role.ROOT, max(own.weight, WEIGHT), 1.0, False
     if own.reason != "killed":
         own.action = Action.RESTART_SAME_NODES  # once: whether it comes again shows whether it is the program's
-    for finding in lost:
-        finding.factor *= LOST
+    for finding in of_peers:
+        finding.factor *= PEER_WEIGHT
         finding.note = f"it only lost a peer that ended by a signal (job.log:{own.line})"
 
 

@@ -146,31 +146,31 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     return replace(found, advice=" ".join(_once([*parts, _beside(found, " ".join(parts), facts, understood=words is not None)])))
 
 
-def _beside(found: Diagnosis, said: str, facts: Facts, *, understood: bool) -> str:
+def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool) -> str:
     """Return what stands elsewhere in the log and bears upon what has to change: settings, a first NaN, a run without a GPU."""
-    cited = found.root_cause[0] if found.root_cause else None
-    if cited is None or cited.file != "job.log" or found.action is not Action.FIX_AND_RESUBMIT or facts.combined is not None:
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    if cited is None or cited.file != "job.log" or diagnosis.action is not Action.FIX_AND_RESUBMIT or facts.combined is not None:
         return ""
     sentences: list[str] = []
-    if found.reason in _OF_MESSAGES | _ASKS:
+    if diagnosis.reason in _OF_MESSAGES | _ASKS:
         origin = origin_of(cited, facts)
         source = origin.code if origin is not None and origin.own else ""
         printed = settings_named(facts, " ".join(message_of(cited, facts)[:MESSAGE_LINES]), source, cited.line)
-        handed = found.reason in (_OF_VALUES if understood else _OF_CALLS)
+        handed = diagnosis.reason in (_OF_VALUES if understood else _OF_CALLS)
         place, call = caller_of(cited, facts) if handed else ("", "")
-        if place and f"{place} " not in f"{said} " and f"{place}," not in said:
+        if place and f"{place} " not in f"{advice} " and f"{place}," not in advice:
             sentences.append(f"It was called at {place}, `{call}`.")
         if not understood and (origin is None or not origin.own) and (line := error_before(cited, facts)) is not None:
             words = cut(facts.streams.body(line.text).text.strip(), SHOWN_OF_LINE).rstrip(".")
             sentences.append(f"Before it the log tells of an error (job.log:{line.number}: {words}).")
-        new = [value for value in printed if f"(job.log:{value.line})" not in said]
+        new = [value for value in printed if f"(job.log:{value.line})" not in advice]
         if new:
             sentences.append(f"The log prints {', '.join(map(str, new))}.")
-        lost = first_nan(facts, cited.line) if _OF_NUMBERS.search(cited.text) else None
-        if lost is not None:
-            sentences.append(f"The first value that is no number is {lost[0]} (job.log:{lost[1]}).")
+        nan = first_nan(facts, cited.line) if _OF_NUMBERS.search(cited.text) else None
+        if nan is not None:
+            sentences.append(f"The first value that is no number is {nan[0]} (job.log:{nan[1]}).")
     line = without_gpu(facts, cited.line)
-    if line is not None and f"job.log:{line.number}" not in said:
+    if line is not None and f"job.log:{line.number}" not in advice:
         text = cut(facts.streams.body(line.text).text.strip(), SHOWN_OF_LINE).rstrip(".")
         sentences.append(f"It ran without a GPU (job.log:{line.number}: {text}).")
     return " ".join(sentences)
@@ -325,8 +325,8 @@ def _never_finite(facts: Facts) -> bool:
 
 
 def _never_finite_account(facts: Facts) -> str:
-    lost = first_nan(facts, facts.lines_total + 1)
-    return f"{NEVER_FINITE} The first value that is none is {lost[0]} (job.log:{lost[1]})." if lost is not None else NEVER_FINITE
+    nan = first_nan(facts, facts.lines_total + 1)
+    return f"{NEVER_FINITE} The first value that is none is {nan[0]} (job.log:{nan[1]})." if nan is not None else NEVER_FINITE
 
 
 def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
@@ -345,15 +345,15 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
         return "" if origin.place in words.text or not origin.own else f"{_raised_from(origin)}."
     demand = demand_of(cited, facts)
     message = cut(_without(demand, " ".join(message_of(cited, facts)[:MESSAGE_LINES])), SHOWN_OF_MESSAGE).rstrip(".?! ")
-    said = f": {message}" if message else ""
+    quoted = f": {message}" if message else ""
     asked = f"{demand.rstrip('.?! ')}. " if demand else ""
     if origin.own and (match := _ASSERTS.match(origin.code)):
-        return f"{asked}`{match[1]}` has to hold at {_place_of(origin)} and does not{said}."
+        return f"{asked}`{match[1]}` has to hold at {_place_of(origin)} and does not{quoted}."
     if origin.own and origin.code.startswith(("raise ", "assert ")):
         return f"{asked}{_own_check(origin, message, cited, facts)}"
     if origin.own and origin.library and origin.code:
-        return f"{asked}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses{said}."
-    return f"{asked}{_raised_from(origin)}{said}."
+        return f"{asked}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses{quoted}."
+    return f"{asked}{_raised_from(origin)}{quoted}."
 
 
 def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> str:
@@ -366,9 +366,9 @@ def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> s
     caller = own[-2] if len(own) > 1 else None
     called = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
     source = source_of(caller, facts) if caller is not None else ""
-    told = f": {message}" if message else ""
-    said = f"The program's own check at {_place_of(origin)} refuses it{told}{f' ({values})' if values else ''}"
-    return f"{said}{called}{f', `{source}`' if source else ''}."
+    quoted = f": {message}" if message else ""
+    sentence = f"The program's own check at {_place_of(origin)} refuses it{quoted}{f' ({values})' if values else ''}"
+    return f"{sentence}{called}{f', `{source}`' if source else ''}."
 
 
 def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:

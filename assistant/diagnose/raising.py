@@ -38,7 +38,7 @@ _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:, in (\S+))?')
 _CELL_FRAME = re.compile(r"File (\S{1,300}?):(\d{1,9}), in ([\w.<>]{1,120})")
 _ARROW = re.compile(r"-+> ?\d{1,9} (.*)")
 _MAIN = re.compile(r"(?:return |raise |sys\.exit\(|exit\()?\w*main\w*\(|(?:fire\.)?Fire\(|app\.run\(|cli\(")
-_SAID = re.compile(r"[A-Za-z_][\w.]{0,80}(?:Error|Exception): ")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,80}(?:Error|Exception): ")
 _JULIA_CALL = re.compile(r"\s*\[\d{1,3}\] ([\w.!#]{1,80})")
 _JULIA_PLACE = re.compile(r"\s+@ (?:[\w.]{1,80} )?((?:\.{0,2}|~|[A-Za-z]:)[/\\][^\s:]{1,300}):(\d{1,9})(?:\s|$)")
 """How IPython and Julia print frames."""
@@ -194,12 +194,15 @@ def _frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
 
 def _cell_frames(cited: Citation, facts: Facts) -> list[Frame]:
     """Return the frames of a cited exception as IPython prints them; where they are all a library's, of the one that it caused."""
-    above = facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)
-    start = next((place for place in range(len(above) - 1, -1, -1) if "Traceback (most recent" in above[place].text), None)
-    frames = _cells(above[start:]) if start is not None else []
+    lines_before = facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)
+    start = next(
+        (place for place in range(len(lines_before) - 1, -1, -1) if "Traceback (most recent" in lines_before[place].text), None
+    )
+    frames = _cells(lines_before[start:]) if start is not None else []
     if frames and _own(frames) is None:
-        behind = facts.between(cited.line + 1, cited.line + LOGGED_BEFORE)
-        return _cells(behind[: next((place for place, line in enumerate(behind) if _SAID.match(line.text)), len(behind))]) or frames
+        lines_after = facts.between(cited.line + 1, cited.line + LOGGED_BEFORE)
+        end = next((place for place, line in enumerate(lines_after) if _EXCEPTION.match(line.text)), len(lines_after))
+        return _cells(lines_after[:end]) or frames
     return frames
 
 

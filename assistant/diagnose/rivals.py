@@ -45,8 +45,8 @@ def rivals(
         confidence: In the answer.
     """
     found: dict[str, Rival] = {}
-    told = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, facts, known, confidence))
-    for rival in (*told, *_suggested(chosen, facts, known, confidence)):
+    listed = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, facts, known, confidence))
+    for rival in (*listed, *_suggested(chosen, facts, known, confidence)):
         if rival.reason != chosen:
             decides = chosen in known and known[chosen].undecided
             found.setdefault(rival.reason, replace(rival, test=known[chosen].tests[0]) if decides else rival)
@@ -73,13 +73,15 @@ def _told(
 
 
 def _set_aside(
-    chosen: str, considered: Sequence[Finding], facts: Facts, known: Mapping[str, Reason], confidence: float
+    reason: str, considered: Sequence[Finding], facts: Facts, reasons: Mapping[str, Reason], confidence: float
 ) -> Iterator[Rival]:
     """Yield what weighing ruled out by time, place or other evidence, heaviest first; nothing that is surely of another time."""
-    ruled = [f for f in considered if f.role in ROLES and f.note and f.reason != chosen and f.reason in known and f.factor <= 0.01]
+    ruled = [
+        f for f in considered if f.role in ROLES and f.note and f.reason != reason and f.reason in reasons and f.factor <= 0.01
+    ]
     ruled = [f for f in ruled if f.file != "dmesg.log" or not (f.line in facts.foreign or is_boot(f.text))]
     for finding in sorted(ruled, key=lambda f: (-f.weight, f.file, f.line)):
-        yield _rival(finding.reason, (1 - confidence) * 0.3, _line(finding), finding.note, known)
+        yield _rival(finding.reason, (1 - confidence) * 0.3, _line(finding), finding.note, reasons)
 
 
 def _suggested(chosen: str, facts: Facts, known: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:

@@ -199,12 +199,12 @@ def _expected(text: str) -> int:
 def _names_taken(source: str) -> int:
     """Return how many names a loop takes at each turn, without those in brackets of their own; 0 for no loop."""
     match = re.match(r"\s*(?:async )?for (.{1,120}?) in ", source)
-    left = match[1].strip() if match else ""
-    if left.startswith("(") and left.endswith(")") and left.count("(") == 1:
-        left = left[1:-1]
-    while (flat := re.sub(r"\([^()]*\)", "_", left)) != left:
-        left = flat
-    return len([name for name in left.split(",") if name.strip()])
+    target = match[1].strip() if match else ""
+    if target.startswith("(") and target.endswith(")") and target.count("(") == 1:
+        target = target[1:-1]
+    while (flat := re.sub(r"\([^()]*\)", "_", target)) != target:
+        target = flat
+    return len([name for name in target.split(",") if name.strip()])
 
 
 def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
@@ -216,8 +216,8 @@ def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
         pairs = next((words for start, words in _PAIRS if re.search(start, subject)), "")
         slots["pairs"] = pairs if _names_taken(origin.code) == _expected(text) != 2 else ""
     moved = any(word in origin.code for word in (".to(", ".cuda(", "device"))
-    if "same device" in text and not moved and (made := _MAKES.findall(origin.code)):
-        slots["made"] = made[0]
+    if "same device" in text and not moved and (makers := _MAKES.findall(origin.code)):
+        slots["made"] = makers[0]
     if (match := re.search(r"([\w.]{1,120})\(\) takes 0 positional", text)) and "." not in match[1]:
         slots["bare"] = f"{match[1]}()"
     return slots

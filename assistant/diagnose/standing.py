@@ -154,13 +154,13 @@ def _torn_traceback(last: int, facts: Facts) -> tuple[int, str] | None:
 
 def _last_failure(facts: Facts) -> Line | None:
     """Return the first line of the last group of lines with words of failure; None where none has any."""
-    found: Line | None = None
+    failure: Line | None = None
     for line in reversed(facts.lines[-MOST_BEFORE:]):
-        if line.number < facts.progress.leg or (found is not None and found.number - line.number > MOST_APART):
+        if line.number < facts.progress.leg or (failure is not None and failure.number - line.number > MOST_APART):
             break
         if tells_failure(line.text[:MOST_OF_LINE]):
-            found = line
-    return found
+            failure = line
+    return failure
 
 
 def _exit_status(facts: Facts) -> Line | None:
