@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import NamedTuple
@@ -18,6 +19,11 @@ MOST = 160
 _BEFORE_END = 3
 """Proofs of progress before the last whose surroundings are looked at as well: an error may be printed just before a step."""
 _JOB_LINES = 400
+LONGEST_ROW = 1000
+_ROW = re.compile(
+    r"\s{0,80}\S(?:[^|\t ]| (?! )){0,120}(?:(?: {2,80}|\t{1,9}| {0,80}\| {0,80})[-+]?\d[\d.,]{0,20}(?:[eE][-+]?\d{1,3})?"
+    r" ?(?:%|[a-zµ]{1,3}|[KMGT]i?B)?(?=[ \t|]|$)){3}"
+)
 _SIDE_LINES = 80
 
 
@@ -52,12 +58,18 @@ def telling(facts: Facts, cited: tuple[Citation, ...] = ()) -> list[Told]:
 
 
 def harmless(facts: Facts) -> set[int]:
-    """Return the lines of the job log that are known to be no failure."""
-    return {
-        hit.line
-        for hit in facts.hits
-        if isinstance(hit.entry, Herring) or (isinstance(hit.entry, Signature) and hit.entry.role is Role.BENIGN)
-    }
+    """Return the lines of the job log that are known to be no failure, and that nothing takes for one in another way."""
+    spared: dict[int, set[str]] = {}
+    blamed: dict[int, set[str]] = {}
+    for hit in facts.hits:
+        benign = isinstance(hit.entry, Herring) or hit.entry.role is Role.BENIGN
+        (spared if benign else blamed).setdefault(hit.line, set()).add(hit.entry.id.partition(".")[0])
+    return {line for line, reasons in spared.items() if blamed.get(line, set()) <= reasons}
+
+
+def of_table(text: str) -> bool:
+    """Tell whether a line is a row of a table, a name and at least three numbers in columns: names of errors stand there, too."""
+    return len(text) < LONGEST_ROW and _ROW.match(text) is not None
 
 
 def spoken_for(facts: Facts) -> dict[tuple[str, int], frozenset[str]]:
@@ -86,7 +98,9 @@ def _of_job(facts: Facts) -> Iterator[Told]:
     late = islice((n for first, last in reversed(runs) for n in range(last, first - 1, -1)), _JOB_LINES // 2)
     for number in sorted({*early, *late}):
         line = facts.line(number)
-        if line is not None and number not in left_out and not _is_code(facts.streams.body(line.text).text):
+        if line is None or number in left_out or of_table(line.text):
+            continue
+        if not _is_code(facts.streams.body(line.text).text):
             yield Told("job.log", number, line.text, message_of(line.text))
 
 

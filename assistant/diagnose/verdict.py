@@ -28,7 +28,7 @@ from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
-from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
+from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, HARDWARE, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.shell import excused
 from assistant.diagnose.survival import (
@@ -39,6 +39,7 @@ from assistant.diagnose.survival import (
     exception_lived_with,
     lived_through,
     lived_with,
+    request_answered,
     says_it_goes_on,
     work_went_on,
 )
@@ -218,9 +219,10 @@ def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
         elsewhere = [not facts.combined.comparable(cited.line, end) for cited in found.root_cause if cited.file == "job.log"]
         if elsewhere and all(elsewhere) and not any(_in_traceback(cited, facts) for cited in found.root_cause):
             return True
-    if finished and doubtful(found) and all(says_it_goes_on(cited.text) for cited in found.root_cause):
+    if doubtful(found) and all(says_it_goes_on(cited.text) for cited in found.root_cause):
         return True
-    return doubtful(found) and all(_left_behind(cited, facts) for cited in found.root_cause)
+    outlived = doubtful(found) or (finished and found.reason not in ENDINGS | HARDWARE)
+    return outlived and all(_left_behind(cited, facts) for cited in found.root_cause)
 
 
 def _left_behind(cited: Citation, facts: Facts) -> bool:
@@ -233,7 +235,8 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
         return long_after or lived_through(episode, facts)
     warned = PYTHON_WARNING.match(cited.text) is not None and cited.line < facts.lines_total
     long_after = facts.lines_total - cited.line >= OUTLIVED_LINES
-    return warned or long_after or work_went_on(cited.line, facts) or excused(cited.line, facts)
+    went_on = work_went_on(cited.line, facts) or request_answered(cited.line, facts)
+    return warned or long_after or went_on or excused(cited.line, facts)
 
 
 def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
