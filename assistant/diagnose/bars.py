@@ -113,13 +113,22 @@ def run_bar(facts: Facts) -> Bar | None:
 
 
 def run_round(facts: Facts) -> Round | None:
-    """Return the last count of epochs, folds or trials of the last attempt that has not come to its end; None without one."""
-    for line in reversed(facts.lines[-MOST_LINES:]):
-        if line.number < facts.progress.leg:
-            return None
-        if (found := _round(line)) is not None:
-            return found if found.at < found.of else None
-    return None
+    """Return the outermost count of epochs, folds or trials of the last attempt that is not at its end; None without one.
+
+    A count that begins anew within another one is an inner one.
+    """
+    firsts: dict[str, Round] = {}
+    lasts: dict[str, Round] = {}
+    inner: set[str] = set()
+    for line in facts.lines[-MOST_LINES:]:
+        if line.number >= facts.progress.leg and (found := _round(line)) is not None:
+            if found.word in lasts and found.at < lasts[found.word].at:
+                inner.add(found.word)
+            firsts.setdefault(found.word, found)
+            lasts[found.word] = found
+    outermost = min((first for word, first in firsts.items() if word not in inner), key=lambda first: first.line, default=None)
+    last = lasts[outermost.word] if outermost is not None else None
+    return last if last is not None and last.at < last.of else None
 
 
 def several_draw(lines: Sequence[Line]) -> bool:

@@ -30,7 +30,7 @@ from assistant.diagnose.survival import (
     reported_after,
     request_answered,
 )
-from assistant.diagnose.telling import harmless, of_table
+from assistant.diagnose.telling import of_table, spared
 from assistant.diagnose.times import stamp
 from assistant.diagnose.tracebacks import Episode, Kind
 from assistant.logs.lines import Line
@@ -197,7 +197,7 @@ def outcome_of(facts: Facts) -> Outcome:
     ]
     failed = [line for line in failed if line.number not in past and not excused(line.number, facts)]
     failed = [line for line in failed if not counted_in_results(line.number, facts) and not called_mild(line, facts)]
-    known = harmless(facts)
+    known = spared(facts)
     failed = [line for line in failed if line.number not in known and not request_answered(line.number, facts)]
     if (cut := _cut_traceback(lines)) is not None:
         return Outcome(How.FAILED, (cut,), raised=True)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.findings import reason_of
 from assistant.diagnose.generalise import message_of
 from assistant.llm.hashing import words_of
 from assistant.records import Citation
@@ -58,13 +59,19 @@ def telling(facts: Facts, cited: tuple[Citation, ...] = ()) -> list[Told]:
 
 
 def harmless(facts: Facts) -> set[int]:
-    """Return the lines of the job log that are known to be no failure, and that nothing takes for one in another way."""
-    spared: dict[int, set[str]] = {}
-    blamed: dict[int, set[str]] = {}
-    for hit in facts.hits:
-        benign = isinstance(hit.entry, Herring) or hit.entry.role is Role.BENIGN
-        (spared if benign else blamed).setdefault(hit.line, set()).add(hit.entry.id.partition(".")[0])
-    return {line for line, reasons in spared.items() if blamed.get(line, set()) <= reasons}
+    """Return the lines of the job log that are known to be no failure."""
+    return {hit.line for hit in facts.hits if _benign(hit.entry)}
+
+
+def spared(facts: Facts) -> set[int]:
+    """Return the harmless lines that no signature takes for a failure of another kind."""
+    excused = {(hit.line, reason_of(hit.entry)) for hit in facts.hits if _benign(hit.entry)}
+    blamed = {(hit.line, reason_of(hit.entry)) for hit in facts.hits if not _benign(hit.entry)}
+    return {line for line, _ in excused} - {line for line, _ in blamed - excused}
+
+
+def _benign(entry: Signature | Herring) -> bool:
+    return isinstance(entry, Herring) or entry.role is Role.BENIGN
 
 
 def of_table(text: str) -> bool:
