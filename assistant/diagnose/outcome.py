@@ -32,7 +32,7 @@ from assistant.diagnose.survival import (
 )
 from assistant.diagnose.telling import of_table, spared
 from assistant.diagnose.times import stamp
-from assistant.diagnose.tracebacks import Episode, Kind
+from assistant.diagnose.tracebacks import TEARDOWN_KINDS, Episode, Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
 
@@ -44,8 +44,6 @@ TEARDOWN = 40
 CLOSING = 3
 """Lines before a server closes in which the error stands that it closes over."""
 LONGEST_WARNING = 30
-TEARDOWN_KINDS = (Kind.IGNORED, Kind.ATEXIT)
-"""What Python prints while it takes a program down that has ended already."""
 LONG, LONG_HEAD, LONG_END = 480, 160, 240
 """Of a longer line, a text or a table that a program handles, only head and end may tell of its own failure."""
 OUTLIVED = 25

@@ -12,6 +12,7 @@ from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import reason_of
 from assistant.diagnose.generalise import message_of
+from assistant.diagnose.tracebacks import TEARDOWN_KINDS
 from assistant.llm.hashing import words_of
 from assistant.records import Citation
 
@@ -98,7 +99,8 @@ def end_of_health(facts: Facts) -> int:
 def _of_job(facts: Facts) -> Iterator[Told]:
     if facts.scan is None:
         return
-    left_out = harmless(facts) | set(facts.progress.lines)
+    torn_down = {number for one in facts.episodes if one.kind in TEARDOWN_KINDS for number in one.lines}
+    left_out = harmless(facts) | set(facts.progress.lines) | torn_down
     begin = end_of_health(facts)
     runs = [(max(first, begin + 1), last) for first, last in facts.scan.uncovered.runs if last > begin]
     early = islice((n for first, last in runs for n in range(first, last + 1)), _JOB_LINES // 2)

@@ -62,6 +62,8 @@ _OF_A_PROGRAM = re.compile(
     r"\b\d{1,2}:\d{2}\b|\b(?:INFO|DEBUG|WARN(?:ING)?|[Ww]arning)\b|\w+Warning: |^nohup: |^wandb: |\d%|\b\d+/\d+\b"
 )
 """Times, levels, launchers and counts: what shows that a few lines are a program's log."""
+SYMPTOM = 0.5
+"""Confidence, as computed, of what only plain symptoms tell of."""
 SAME_KIND = 0.9
 """Share of the strength of a cause that the end of a later start has at least."""
 _REFUSED = re.compile(r"([\w.-]{1,80}): error: ")
@@ -219,10 +221,10 @@ def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
         elsewhere = [not facts.combined.comparable(cited.line, end) for cited in found.root_cause if cited.file == "job.log"]
         if elsewhere and all(elsewhere) and not any(_in_traceback(cited, facts) for cited in found.root_cause):
             return True
-    if doubtful(found) and all(says_it_goes_on(cited.text) for cited in found.root_cause):
+    if finished and doubtful(found) and all(says_it_goes_on(cited.text) for cited in found.root_cause):
         return True
-    outlived = doubtful(found) or (finished and found.reason not in ENDINGS | HARDWARE)
-    return outlived and all(_left_behind(cited, facts) for cited in found.root_cause)
+    symptom = finished and found.confidence <= SYMPTOM and found.reason not in ENDINGS | HARDWARE
+    return (doubtful(found) or symptom) and all(_left_behind(cited, facts) for cited in found.root_cause)
 
 
 def _left_behind(cited: Citation, facts: Facts) -> bool:
