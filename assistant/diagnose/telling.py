@@ -10,7 +10,6 @@ from typing import NamedTuple
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import reason_of
 from assistant.diagnose.generalise import message_of
 from assistant.diagnose.tracebacks import TEARDOWN_KINDS
 from assistant.llm.hashing import words_of
@@ -61,18 +60,17 @@ def telling(facts: Facts, cited: tuple[Citation, ...] = ()) -> list[Told]:
 
 def harmless(facts: Facts) -> set[int]:
     """Return the lines of the job log that are known to be no failure."""
-    return {hit.line for hit in facts.hits if _benign(hit.entry)}
+    return {
+        hit.line
+        for hit in facts.hits
+        if isinstance(hit.entry, Herring) or (isinstance(hit.entry, Signature) and hit.entry.role is Role.BENIGN)
+    }
 
 
 def spared(facts: Facts) -> set[int]:
-    """Return the harmless lines that no signature takes for a failure of another kind."""
-    excused = {(hit.line, reason_of(hit.entry)) for hit in facts.hits if _benign(hit.entry)}
-    blamed = {(hit.line, reason_of(hit.entry)) for hit in facts.hits if not _benign(hit.entry)}
-    return {line for line, _ in excused} - {line for line, _ in blamed - excused}
-
-
-def _benign(entry: Signature | Herring) -> bool:
-    return isinstance(entry, Herring) or entry.role is Role.BENIGN
+    """Return the lines that a signature calls benign and none takes for a failure; a herring speaks of one reason only."""
+    signed = [(hit.line, hit.entry.role is Role.BENIGN) for hit in facts.hits if isinstance(hit.entry, Signature)]
+    return {line for line, benign in signed if benign} - {line for line, benign in signed if not benign}
 
 
 def of_table(text: str) -> bool:
