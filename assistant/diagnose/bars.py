@@ -90,7 +90,7 @@ class _Instance(NamedTuple):
 
     first: int
     last: int
-    begun: _Draw
+    first_draw: _Draw
     state: _Draw
     anew: bool
     """Whether one of the same key came to its end before it."""
@@ -100,16 +100,17 @@ def run_bar(facts: Facts) -> Bar | None:
     """Return the bar of the last attempt that spans its work and has begun; None where none is sure to."""
     draws = list(_draws(facts))
     instances = list(_instances(draws))
-    open_bars = [one for one in instances if not one.state.finished and _alive(one, instances, len(draws))]
-    outermost = min(open_bars, key=lambda one: one.first, default=None)
+    open_bars = [bar_drawn for bar_drawn in instances if not bar_drawn.state.finished and _alive(bar_drawn, instances, len(draws))]
+    outermost = min(open_bars, key=lambda bar_drawn: bar_drawn.first, default=None)
     if outermost is None or not outermost.state.done or not _spans(outermost, instances, facts):
         return None
-    state, begun = outermost.state, outermost.begun
+    state, first_draw = outermost.state, outermost.first_draw
     # a run that goes on from a save begins in its middle
-    done, spent = (begun.done, begun.spent_s) if begun.done > 1 and begun.spent_s * 20 < begun.done else (0, 0)
-    rate = (state.spent_s - spent) / (state.done - done) if state.done > done else 0.0
-    left = round(rate * (state.total - state.done)) if rate > 0 else state.left_s
-    return Bar(state.done, state.total, state.spent_s, left, state.line)
+    resumed = first_draw.done > 1 and first_draw.spent_s * 20 < first_draw.done
+    start, spent = (first_draw.done, first_draw.spent_s) if resumed else (0, 0)
+    rate = (state.spent_s - spent) / (state.done - start) if state.done > start else 0.0
+    left_s = round(rate * (state.total - state.done)) if rate > 0 else state.left_s
+    return Bar(state.done, state.total, state.spent_s, left_s, state.line)
 
 
 def run_round(facts: Facts) -> Round | None:
@@ -121,11 +122,11 @@ def run_round(facts: Facts) -> Round | None:
     lasts: dict[str, Round] = {}
     inner: set[str] = set()
     for line in facts.lines[-MOST_LINES:]:
-        if line.number >= facts.progress.leg and (found := _round(line)) is not None:
-            if found.word in lasts and found.at < lasts[found.word].at:
-                inner.add(found.word)
-            firsts.setdefault(found.word, found)
-            lasts[found.word] = found
+        if line.number >= facts.progress.leg and (count := _round(line)) is not None:
+            if count.word in lasts and count.at < lasts[count.word].at:
+                inner.add(count.word)
+            firsts.setdefault(count.word, count)
+            lasts[count.word] = count
     outermost = min((first for word, first in firsts.items() if word not in inner), key=lambda first: first.line, default=None)
     last = lasts[outermost.word] if outermost is not None else None
     return last if last is not None and last.at < last.of else None
@@ -174,10 +175,10 @@ def _draws(facts: Facts) -> Iterator[_Draw]:
             after = 0
             for match in _BAR.finditer(text):
                 label = _LABEL.search(text[after : match.start()][-80:])
-                done, total, spent, left = match.groups()
-                left_s = _seconds(left) if left != "?" else 0
+                drawn, total, spent, remaining = match.groups()
+                left_s = _seconds(remaining) if remaining != "?" else 0
                 name = label[0].strip(" :") if label is not None else ""
-                yield _Draw(name, int(done), int(total), _seconds(spent), left_s, line.number)
+                yield _Draw(name, int(drawn), int(total), _seconds(spent), left_s, line.number)
                 after = match.end()
 
 
@@ -207,10 +208,10 @@ def _alive(bar: _Instance, instances: Sequence[_Instance], total: int) -> bool:
     """Tell whether a bar that is not at its end was still drawn: what came behind it stands inside of it."""
     if bar.last == total - 1:
         return True
-    later = [one for one in instances if one.last > bar.last]
-    if any(one.first < bar.first for one in later):
+    later = [bar_drawn for bar_drawn in instances if bar_drawn.last > bar.last]
+    if any(bar_drawn.first < bar.first for bar_drawn in later):
         return False
-    inside = [one for one in instances if bar.first < one.first and one.last < bar.last]
+    inside = [bar_drawn for bar_drawn in instances if bar.first < bar_drawn.first and bar_drawn.last < bar.last]
     alone = len(later) == 1 and not later[0].state.finished and later[0].state.spent_s <= bar.state.spent_s
     return bool(inside) or bar.first == bar.last or alone
 
@@ -222,11 +223,13 @@ def _spans(bar: _Instance, instances: Sequence[_Instance], facts: Facts) -> bool
         return False
     whole = state.spent_s + state.left_s
     longer = [
-        one for one in instances if one.state.finished and one.state.spent_s > whole and not _PREPARES.search(one.state.label)
+        bar_drawn
+        for bar_drawn in instances
+        if bar_drawn.state.finished and bar_drawn.state.spent_s > whole and not _PREPARES.search(bar_drawn.state.label)
     ]
     trains = _PART.search(state.label) and any(point.loss is not None for point in facts.points)
-    around = run_round(facts)
-    return not longer and not trains and (around is None or around.line > state.line or around.of == state.total)
+    count = run_round(facts)
+    return not longer and not trains and (count is None or count.line > state.line or count.of == state.total)
 
 
 def _seconds(clock: str) -> int:

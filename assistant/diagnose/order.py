@@ -123,9 +123,9 @@ def _training(done: int, facts: Facts, at: int) -> str:
 def _just_begun(facts: Facts, at: int) -> bool:
     """Tell whether so little was printed before a line, and in so short a time, that nothing but a start can lie behind it."""
     first = max(facts.progress.leg, 1)
-    begun = next((time for line in facts.between(first, first + NEAR_START) if (time := stamp(line.text))), None)
+    start = next((time for line in facts.between(first, first + NEAR_START) if (time := stamp(line.text))), None)
     failed = next((time for line in reversed(facts.between(max(first, at - NEAR_START), at)) if (time := stamp(line.text))), None)
-    return at - first <= START_LINES and (begun is None or failed is None or failed - begun <= START_TIME)
+    return at - first <= START_LINES and (start is None or failed is None or failed - start <= START_TIME)
 
 
 def with_order(found: Diagnosis, facts: Facts) -> Diagnosis:

@@ -195,8 +195,8 @@ def outcome_of(facts: Facts) -> Outcome:
     ]
     failed = [line for line in failed if line.number not in past and not excused(line.number, facts)]
     failed = [line for line in failed if not counted_in_results(line.number, facts) and not called_mild(line, facts)]
-    known = spared(facts)
-    failed = [line for line in failed if line.number not in known and not request_answered(line.number, facts)]
+    benign = spared(facts)
+    failed = [line for line in failed if line.number not in benign and not request_answered(line.number, facts)]
     if (cut := _cut_traceback(lines)) is not None:
         return Outcome(How.FAILED, (cut,), raised=True)
     if failed and not _raised(facts, lines[0].number) and lines[-1].number > failed[-1].number and _BUILT.search(lines[-1].text):

@@ -59,8 +59,8 @@ def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
         words = "Nothing before it tells of a failure. "
     if bar is not None:
         words += f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
-    elif (around := run_round(facts)) is not None:
-        words += f"It was at {around}."
+    elif (count := run_round(facts)) is not None:
+        words += f"It was at {count}."
     elif found.step:
         words += f"It had made step {found.step}."
     told = found.reason in ("killed", "preempted")
@@ -91,8 +91,8 @@ def end_account(found: Diagnosis, facts: Facts) -> str:
     if bar is not None:
         rest = f"the rest takes about {clock(bar.left_s)} at that rate (job.log:{bar.line})"
         reached = f": it stood at {bar.done} of {bar.total}, and {rest}"
-    elif (around := run_round(facts)) is not None:
-        reached = f": it was at {around}"
+    elif (count := run_round(facts)) is not None:
+        reached = f": it was at {count}"
     elif found.step:
         reached = f"; its last step is {found.step}"
     else:

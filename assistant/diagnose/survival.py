@@ -332,9 +332,9 @@ def _quoted_by(finding: Finding, facts: Facts) -> Episode | None:
 
 def _told_by(finding: Finding, facts: Facts) -> Episode | None:
     """Return the traceback that begins on the next line, or one near by whose message a plain line repeats."""
-    near = (one for one in facts.episodes if one.first - AFTERMATH <= finding.line <= one.last + AFTERMATH)
-    told = (one for one in near if any(len(r.message) >= OWN_WORDS and r.message[:60] in finding.text for r in one.raised))
-    return _quoted_by(finding, facts) or next(told, None)
+    near = (episode for episode in facts.episodes if episode.first - AFTERMATH <= finding.line <= episode.last + AFTERMATH)
+    quoting = (e for e in near if any(len(r.message) >= OWN_WORDS and r.message[:60] in finding.text for r in e.raised))
+    return _quoted_by(finding, facts) or next(quoting, None)
 
 
 def request_answered(line: int, facts: Facts) -> bool:

@@ -97,7 +97,7 @@ def end_of_health(facts: Facts) -> int:
 def _of_job(facts: Facts) -> Iterator[Told]:
     if facts.scan is None:
         return
-    torn_down = {number for one in facts.episodes if one.kind in TEARDOWN_KINDS for number in one.lines}
+    torn_down = {number for episode in facts.episodes if episode.kind in TEARDOWN_KINDS for number in episode.lines}
     left_out = harmless(facts) | set(facts.progress.lines) | torn_down
     begin = end_of_health(facts)
     runs = [(max(first, begin + 1), last) for first, last in facts.scan.uncovered.runs if last > begin]
