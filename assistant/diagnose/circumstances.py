@@ -1,4 +1,4 @@
-"""Read what a log says about its own run: settings, versions, saves, and how far it came. Each with the line that says it.
+"""Read what a log says about its own run: settings, versions and saves. Each with the line that says it.
 
 Programs print their settings in a dozen ways (`--name value`, `name=value`, `"name": value`, `name ..... value`, lists of
 arguments); what they have in common is a name, a sign and a value, so only the name is asked for.
@@ -16,7 +16,6 @@ from assistant.diagnose.facts import Facts
 from assistant.logs.lines import Line
 
 FIRST_LINES, LAST_LINES, MOST_OF_LINE = 4000, 400, 4000
-LAST_BAR_LINES = 5000
 _HEAD = r"(?<![\w-])(?P<name>(?:--)?(?:"
 _TAIL = r"))(?:['\"]?\s{0,2}(?:[:=]|\.{3,}|,)\s{0,2}['\"]?|\s)(?P<value>[1-9]\d{0,5})(?![\w.]|/)"
 _BATCH = r"(?![\w-]{0,30}(?:eval|test|val|global|min|max|num))[a-z_-]{0,24}batch[-_]?size(?:[-_]per[-_](?:gpu|device))?|mbs"
@@ -67,9 +66,6 @@ _NOT_SAVED = re.compile(
     r"\bnot\b|fail|error|will be|every \d|interval|skip|every n|\bn train|saved? (?:tensor|variable)|load", re.IGNORECASE
 )
 _NO_MODEL = re.compile(r"sample|generat|result|metric|plot|figure|image|predict|\.(?:csv|png|txt|npy|log)\b", re.IGNORECASE)
-_BAR = re.compile(
-    r"(?<!\d)\d{1,3}%\|[^|]{0,400}\| {0,8}(\d{1,15})/(\d{1,15}) \[((?:\d{1,4}:)?\d{1,2}:\d\d)<((?:\d{1,4}:)?\d{1,2}:\d\d)(?:,|\])"
-)
 
 
 class Setting(NamedTuple):
@@ -81,17 +77,6 @@ class Setting(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name} {self.value} (job.log:{self.line})"
-
-
-class Bar(NamedTuple):
-    """How far a progress bar came."""
-
-    done: int
-    total: int
-    spent_s: int
-    left_s: int
-    """At the mean rate: what a bar prints is the rate of its last moments."""
-    line: int
 
 
 def setting(facts: Facts, pattern: re.Pattern[str], before: int) -> Setting | None:
@@ -206,40 +191,6 @@ def last_save(facts: Facts, before: int | None = None) -> Line | None:
             if not other and not _NOT_SAVED.search(line.text[:1000]):
                 return line
     return None
-
-
-def last_bar(facts: Facts) -> Bar | None:
-    """Return the last state of the last progress bar of the last attempt; None where it drew none that was begun."""
-    for line in reversed(facts.lines):
-        if line.number < facts.progress.leg:
-            return None
-        if "%|" in line.text and (matches := list(_BAR.finditer(line.text[-MOST_OF_LINE:]))):
-            done, total, spent, left = matches[-1].groups()
-            if int(done) < int(total) and int(done) > 0:
-                first, begun_s = _begun(facts, total)
-                rate = (_seconds(spent) - begun_s) / (int(done) - first) if int(done) > first else 0.0
-                left_s = round(rate * (int(total) - int(done))) if rate > 0 else _seconds(left)
-                return Bar(int(done), int(total), _seconds(spent), left_s, line.number)
-            return None
-    return None
-
-
-def _begun(facts: Facts, total: str) -> tuple[int, int]:
-    """Return where a bar of a total began and after how many seconds: a run that goes on from a save begins in its middle."""
-    for line in facts.lines[-LAST_BAR_LINES:]:
-        if line.number >= facts.progress.leg and f"/{total} [" in line.text and "%|" in line.text:
-            matches = [match for match in _BAR.finditer(line.text[:MOST_OF_LINE]) if match[2] == total]
-            if matches:
-                begun = int(matches[0][1]), _seconds(matches[0][3])
-                return begun if begun[0] > 1 and begun[1] * 20 < begun[0] else (0, 0)
-    return 0, 0
-
-
-def _seconds(clock: str) -> int:
-    seconds = 0
-    for part in clock.split(":"):
-        seconds = seconds * 60 + int(part)
-    return seconds
 
 
 def version_of(facts: Facts, package: str, before: int) -> Setting | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from assistant.content.reasons import Herring, Role, Signature
@@ -17,6 +17,8 @@ from assistant.watch.saves import tells_of_save
 
 LOOK_BACK = 400
 """Lines before the failure that may tell its phase; further back something else has begun since."""
+START_LINES, NEAR_START, START_TIME = 300, 40, timedelta(minutes=15)
+"""What a start prints and takes at most where no step shows, and lines in which its times are looked for."""
 LEAD_S = 2.0
 """Errors of two nodes that are closer than this have no order: clocks differ, output is buffered."""
 FEWEST = 8
@@ -56,8 +58,11 @@ class _Seen:
 
 def last_step(facts: Facts) -> int | None:
     """Return the last step of the run that the log shows; None where what rises in it need not be one."""
+    own = facts.metric_file == "job.log" or not facts.points
+    if own and any(line >= facts.progress.leg for line in facts.progress.rounds):
+        return None  # it counts within an epoch
     if facts.points:
-        leg = facts.progress.leg if facts.metric_file == "job.log" else 0
+        leg = facts.progress.leg if own else 0
         return next((point.step for point in reversed(facts.points) if not point.counted and point.line >= leg), None)
     progress = facts.progress
     if not progress.steps or not _sure_step(facts):
@@ -72,8 +77,9 @@ def _sure_step(facts: Facts) -> bool:
         line = facts.line(progress.last_line)
         value = progress.steps[-1]
         named = _STEP_NAMED.finditer(line.text[:2000]) if line is not None else ()
-        return any(float(match[1].replace(",", "")) == value for match in named)
-    if not progress.bars:
+        if not any(float(match[1].replace(",", "")) == value for match in named):
+            return False
+    elif not progress.bars:
         return True
     steps = progress.steps[progress.before(progress.leg - 1) :]
     return all(first <= second for first, second in pairwise(steps))
@@ -118,10 +124,13 @@ def _training(done: int, facts: Facts, at: int) -> str:
     """Return the phase of a run with so many proofs of progress; empty where bars were drawn or something else was counted."""
     progress = facts.progress
     if not done:
-        return "" if any(number <= at and position > 0 for number, position in progress.drawn) or _worked(facts, at) else "start"
+        drawn = any(number <= at and position > 0 for number, position in progress.drawn)
+        return "" if drawn or _worked(facts, at) or not _just_begun(facts, at) else "start"
     counted = facts.line(progress.lines[done - 1]) if progress.learnt else None
     if counted is not None and not _WORK.search(counted.text[:2000]):
         return ""
+    if done == 1 and any(number <= at and position > 1 for number, position in progress.drawn):
+        return ""  # a bar that is redrawn is one line, however far it came
     first = done == 1 and progress.steps[0] <= 1 and not _worked(facts, progress.lines[0] - 1)
     return "first_step" if first else "training" if done > 1 or _worked(facts, at) else ""
 
@@ -129,6 +138,14 @@ def _training(done: int, facts: Facts, at: int) -> str:
 def _worked(facts: Facts, at: int) -> bool:
     """Tell whether lines up to one show work that is not counted in steps: epochs, losses, saves, requests."""
     return any(_WORKED.search(line.text[:2000]) or tells_of_save(line.text) for line in facts.between(max(1, at - MOST_WORK), at))
+
+
+def _just_begun(facts: Facts, at: int) -> bool:
+    """Tell whether so little was printed before a line, and in so short a time, that nothing but a start can lie behind it."""
+    first = max(facts.progress.leg, 1)
+    start = next((time for line in facts.between(first, first + NEAR_START) if (time := stamp(line.text))), None)
+    failed = next((time for line in reversed(facts.between(max(first, at - NEAR_START), at)) if (time := stamp(line.text))), None)
+    return at - first <= START_LINES and (start is None or failed is None or failed - start <= START_TIME)
 
 
 def with_order(found: Diagnosis, facts: Facts) -> Diagnosis:

@@ -18,6 +18,7 @@ from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.runs import keyed_lines
 from assistant.diagnose.shell import excused
 from assistant.diagnose.survival import (
+    AFTERMATH,
     NO_WORK,
     PYTHON_WARNING,
     called_mild,
@@ -27,9 +28,11 @@ from assistant.diagnose.survival import (
     lived_through,
     logged_by_itself,
     reported_after,
+    request_answered,
 )
+from assistant.diagnose.telling import of_table, spared
 from assistant.diagnose.times import stamp
-from assistant.diagnose.tracebacks import Episode, Kind
+from assistant.diagnose.tracebacks import TEARDOWN_KINDS, Episode, Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
 
@@ -40,11 +43,7 @@ TEARDOWN = 40
 """Lines at the end among which the first word of a signal is looked for."""
 CLOSING = 3
 """Lines before a server closes in which the error stands that it closes over."""
-AFTERMATH = 12
-"""Lines behind an exception that a program wrote down itself in which it explains it."""
 LONGEST_WARNING = 30
-TEARDOWN_KINDS = (Kind.IGNORED, Kind.ATEXIT)
-"""What Python prints while it takes a program down that has ended already."""
 LONG, LONG_HEAD, LONG_END = 480, 160, 240
 """Of a longer line, a text or a table that a program handles, only head and end may tell of its own failure."""
 OUTLIVED = 25
@@ -121,7 +120,7 @@ _HARMLESS = re.compile(
     r"|\b(?:processed|converted|downloaded|parsed|written|total|finished|done)\b\D{0,20}\d.{0,60}\b\d+ (?:errors?|failed)\b"
     r"|:\d+: (?:warning|note): |^-- (?:Performing Test|Looking for|Check|Could NOT find)\b"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
-    r"|ignor|skipp|continu|fall(?:ing)? ?back|retry",
+    r"|ignor|skipp|continu|fall(?:ing)? ?back|retry|defaulting to",
     re.IGNORECASE,
 )
 """Lines that name an error and tell of none."""
@@ -196,6 +195,8 @@ def outcome_of(facts: Facts) -> Outcome:
     ]
     failed = [line for line in failed if line.number not in past and not excused(line.number, facts)]
     failed = [line for line in failed if not counted_in_results(line.number, facts) and not called_mild(line, facts)]
+    benign = spared(facts)
+    failed = [line for line in failed if line.number not in benign and not request_answered(line.number, facts)]
     if (cut := _cut_traceback(lines)) is not None:
         return Outcome(How.FAILED, (cut,), raised=True)
     if failed and not _raised(facts, lines[0].number) and lines[-1].number > failed[-1].number and _BUILT.search(lines[-1].text):
@@ -265,7 +266,7 @@ def _ends_well(line: Line) -> bool:
 def tells_failure(text: str) -> bool:
     """Tell whether a line has words of a failure, and none that say that it is none."""
     told = text if len(text) < LONG else f"{text[:LONG_HEAD]} {text[-LONG_END:]}"
-    return len(text) < 2000 and _FAILED.search(told) is not None and _HARMLESS.search(told) is None
+    return len(text) < 2000 and _FAILED.search(told) is not None and _HARMLESS.search(told) is None and not of_table(text)
 
 
 def _seldom(line: Line, forms: Mapping[str, int]) -> bool:

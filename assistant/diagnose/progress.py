@@ -6,9 +6,9 @@ An error after which training went on for a while was survived; an error before 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -41,6 +41,9 @@ _AGAIN = re.compile(
     r"|\bresum(?:e|es|ing|ed) (?:the )?(?:job|training|run)\b",
     re.IGNORECASE,
 )
+_EPOCH = re.compile(r"\b(?:epoch|round|fold)s?\b\W{0,4}(\d{1,7})(?![\d.])", re.IGNORECASE)
+REGULAR, NEXT_ROUND = 3, 40
+"""Falls from the same step to the same step that show rounds, and lines between two steps in which the next round is announced."""
 _AGAIN_WORDS = ("ttempt", "TTEMPT", "estart", "ESTART", "esum", "ESUM")
 _SMALL_MATTER = re.compile(
     r"upload|download|fetch|request|connect|retry|retries|read|writ|push|pull|send|sync|open|lock|evaluat", re.IGNORECASE
@@ -68,6 +71,8 @@ class Progress:
     """How many lines of each form there are."""
     learnt: bool = False
     """Whether `lines` are of a counter that no known format covers."""
+    rounds: frozenset[int] = frozenset()
+    """Lines at which the steps begin anew with the next epoch: they count within one, not over the run."""
     routine: Mapping[str, tuple[int, int]] = field(default_factory=dict, repr=False)
     """By form, the lines at which it had come `RECURRING` and `ROUTINE` times; 0 where it never came so often."""
 
@@ -110,7 +115,7 @@ class Progress:
             back = self.steps[place - 1] - self.steps[place]
             gap = self.lines[place] - self.lines[place - 1]
             # a skipped step is counted again right away; a restart prints its start-up in between
-            if not self.bars and back > 0 and (back > 20 or gap > 15):
+            if not self.bars and back > 0 and (back > 20 or gap > 15) and self.lines[place] not in self.rounds:
                 return self.lines[place]
         return 0
 
@@ -136,9 +141,39 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
     counters = find_counters(keyed)
     known = tuple(number for number, _ in best)
     runs = split_runs(keyed, tracebacks, known or (counters[0].lines if counters else ()))
-    if not known and counters:
-        return Progress(counters[0].lines, counters[0].values, False, restarts, drawn, counters, runs, forms, True, routine)
-    return Progress(known, tuple(step for _, step in best), best is bars, restarts, drawn, counters, runs, forms, False, routine)
+    learnt = not known and bool(counters)
+    numbers, steps = (counters[0].lines, counters[0].values) if learnt else (known, tuple(step for _, step in best))
+    return Progress(
+        numbers,
+        steps,
+        bool(known) and best is bars,
+        restarts,
+        drawn,
+        counters,
+        runs,
+        forms,
+        learnt,
+        frozenset(_rounds(numbers, steps, lines)),
+        routine,
+    )
+
+
+def _rounds(numbers: Sequence[int], steps: Sequence[float], lines: Sequence[Line]) -> Iterator[int]:
+    """Yield the lines at which steps fall back as the next epoch begins: its number has risen by one, or all falls are alike."""
+    falls = [place for place in range(1, len(steps)) if steps[place] < steps[place - 1]]
+    alike = {(steps[place - 1], steps[place]) for place in falls}
+    if len(falls) >= REGULAR and len(alike) == 1:
+        yield from (numbers[place] for place in falls)
+        return
+    for place in falls:
+        before, after = numbers[place - 1], numbers[place]
+        first = bisect_left(lines, before, key=lambda line: line.number)
+        between = lines[first : bisect_right(lines, after, key=lambda line: line.number)]
+        if len(between) > NEXT_ROUND or any(_restarts(line.text) for line in between):
+            continue
+        counts = [int(match[1]) for line in between if (match := _EPOCH.search(line.text[:400])) is not None]
+        if len(counts) > 1 and counts[-1] == counts[0] + 1:
+            yield after
 
 
 def _forms(keyed: Sequence[Keyed]) -> tuple[Counter[str], dict[str, tuple[int, int]]]:

@@ -60,6 +60,7 @@ END = re.compile(
     r"slurmstepd: error: \*{3} (?:JOB|STEP) \S+ (?:ON|STEPD)|^srun: error: .{0,80}(?:[Ee]xited with|Killed|Terminated)"
     r"|^(?:Killed|Terminated|Aborted|Hangup)\b|: line \d+:\s+\d+ (?:Killed|Terminated|Aborted|Segmentation fault|Hangup)"
     r"|ChildFailedError|^KeyboardInterrupt|Main process received SIG|mpirun noticed that|^wandb: Find logs at"
+    r"|^nohup: failed to run command"
     r"|^Resource usage summary:|^The output \(if any\) follows|received (?:SIGHUP|signal 1\b)|Got signal: 1\b",
     re.MULTILINE,
 )

@@ -8,8 +8,9 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from assistant.diagnose.bars import Bar, run_bar, run_round
 from assistant.diagnose.batch_system import batch_system, record_command
-from assistant.diagnose.circumstances import RATE, SAVING, TIME, WORLD, Bar, Setting, last_bar, last_save, setting
+from assistant.diagnose.circumstances import RATE, SAVING, TIME, WORLD, Setting, last_save, setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.program import Program, ProgramKind
@@ -53,10 +54,10 @@ class _Wait(NamedTuple):
 
 
 def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
-    """Return how far the run came and how long the rest takes, by the last progress bar or step; empty where neither shows."""
+    """Return how far the run came and how long the rest takes, by the outermost bar, round or step; empty where none shows."""
     if found.reason not in STOPS or not facts.lines or facts.case.job is not None:
         return ""
-    bar = last_bar(facts)
+    bar = run_bar(facts)
     if found.reason == "time_limit":
         return _rest(bar, facts, program)
     words = ""
@@ -64,7 +65,9 @@ def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
         words = "Nothing before it tells of a failure. "
     if bar is not None:
         words += f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
-    elif found.step and not facts.progress.learnt:
+    elif (count := run_round(facts)) is not None:
+        words += f"It was at {count}."
+    elif found.step:
         words += f"It had made step {found.step}."
     told = found.reason in ("killed", "preempted")
     words = words.strip()
@@ -87,15 +90,17 @@ def end_account(found: Diagnosis, facts: Facts) -> str:
     ended = outcome.how is How.FINISHED and (outcome.recorded or outcome.concluded)
     if ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED:
         return f"It is over and came to its end ({cited.file}:{cited.line}{_words_of_end(cited.text, facts)})."
-    bar, last = last_bar(facts), facts.lines[-1].number
+    bar, last = run_bar(facts), facts.lines[-1].number
     if outcome.counted and bar is None:
         counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
         return f"{counted}, and nothing is wrong up to the last line, job.log:{last}."
     if bar is not None:
         rest = f"the rest takes about {clock(bar.left_s)} at that rate (job.log:{bar.line})"
         reached = f": it stood at {bar.done} of {bar.total}, and {rest}"
-    elif facts.progress.steps and not facts.progress.learnt and (step := int(facts.progress.steps[-1])):
-        reached = f"; its last step is {step} (job.log:{facts.progress.lines[-1]})"
+    elif (count := run_round(facts)) is not None:
+        reached = f": it was at {count}"
+    elif found.step:
+        reached = f"; its last step is {found.step}"
     else:
         reached = ""
     return f"Nothing is wrong up to the last line, job.log:{last}{reached}."

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from itertools import pairwise
 
+from assistant.diagnose.bars import several_draw
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.progress import ROUTINE
@@ -25,16 +25,18 @@ LOOK_AHEAD = 400
 """Lines behind an error that are read for what went on."""
 DAILY_AFTER, RECURRING_AFTER = 3, 20
 """Lines behind an error whose forms were daily work before it, or had recurred, that show that the work went on."""
+AFTERMATH, OWN_WORDS = 12, 20
+"""Lines around an exception in which it is told again, or its request answered; characters of a message that are its own."""
+BAD_REQUEST = 400
 LOGGED_AFTER = 2
 """Ordinary lines behind an exception that the program itself wrote down."""
 FEWEST_SCORES = 3
-AROUND, MOST_DRAWN = 20, 20_000
-"""Lines beside an exception, and characters of each, in which the bars are looked at."""
-MOST_WRITERS, FEWEST_IN_TURN = 16, 8
-"""Programs whose bars may stand in turn, and bars that go on from one before the last, which show several."""
-FEWEST_FALLS, FEWEST_OF_BAR, BEGINNING = 3, 20, 4
-"""Bars that stand lower than the one before them, of so many items at least, and not in their first part."""
-_DRAWN = re.compile(r"(?<!\d)\d{1,3}%\|[^|\r]{0,200}\| {0,8}(\d{1,15})/(\d{1,15}) \[")
+AROUND = 20
+"""Lines beside an exception in which the bars are looked at."""
+_ANSWER = re.compile(
+    r"\b[A-Z]{3,7} /[^\s\"]{0,300}(?: HTTP/[\d.]{1,3})?\"?,? {1,3}([1-5]\d\d)\b|(?<![\d.])([1-5]\d\d) [A-Z]{3,7} /"
+)
+"""What web servers write of each request: its line and the status of their answer."""
 _WHOLE_WORK = re.compile(
     r"\b(?:train\w*|run|job|main|experiment|script|program|benchmark|pipeline|workflow|process|worker|rank)\b.{0,30}\b(?:fail|error|crash|abort)",
     re.IGNORECASE,
@@ -111,9 +113,12 @@ def weigh_place(finding: Finding, facts: Facts) -> None:
     elif work_went_on(episode.last if episode is not None else finding.line, facts) and not finding.blames:
         finding.factor *= 0.25
         finding.note, finding.survived = "the work that went on before it went on after it", True
-    elif (quoted := episode or _quoted_by(finding, facts)) is not None and logged_by_itself(quoted, facts):
+    elif (quoted := episode or _told_by(finding, facts)) is not None and logged_by_itself(quoted, facts):
         finding.factor *= 0.25
         finding.note, finding.survived = "the program caught it, wrote it down and went on", True
+    elif not finding.blames and request_answered(episode.last if episode is not None else finding.line, facts):
+        finding.factor *= 0.25
+        finding.note, finding.survived = "the server answered that request and then others", True
     elif factor := _went_on(finding, facts):
         finding.factor *= factor
         finding.note, finding.survived = "the same process went on after it", True
@@ -151,7 +156,7 @@ def _is_warning(text: str) -> bool:
 
 _GOES_ON = re.compile(
     r"\b(?:will (?:try again|retry)|retrying|trying again|try \d+ of \d+|(?<!\bto )continu(?:e|ing)\b"
-    r"|go(?:es|ing)? on\b|ignor(?:ed?|ing)\b"
+    r"|go(?:es|ing)? on\b|[Dd]efault(?:s|ing)? to\b|ignor(?:ed?|ing)\b"
     r"|fall(?:ing|s)? ?back|skipp?(?:ed|ing)\b|non-?fatal|soft check|optional|best.effort|disabl(?:ed|ing)\b|offline mode"
     r"|using \S+ instead|(?:not|non-?) ?critical|harmless|proceeding|(?:not|un) ?affect(?:ed|s|ing)?\b"
     r"|does not matter)|(?:^|\[)skip\b",
@@ -177,11 +182,21 @@ def _handled(finding: Finding, facts: Facts) -> bool:
     before = facts.between(episode.first - 1, episode.first - 1)
     after = facts.between(episode.last + 1, episode.last + 2)
     # what stands before a traceback may be about another matter: it is believed only where something goes on
-    around = [*(before if any(_ordinary(line.text) for line in after) else ()), *after]
+    believed = before if any(_ordinary(line.text) for line in after) else []
+    around = [*believed, *(line for line in after if _no_last_word(line, facts))]
     return any(
         _GOES_ON.search(line.text) and not _ends(line.text) and facts.streams.body(line.text).stream == episode.stream
         for line in around
     )
+
+
+def _no_last_word(line: Line, facts: Facts) -> bool:
+    """Tell whether a line is a logger's, or its process says more behind it: last words belong to an exception's message."""
+    if level_of(line.text) or stamp(line.text) is not None:
+        return True
+    stream = facts.streams.body(line.text).stream
+    behind = facts.between(line.number + 1, line.number + LOOK_AHEAD)
+    return any(_ordinary(entry.text) and facts.streams.body(entry.text).stream == stream for entry in behind)
 
 
 def _ordinary(text: str) -> bool:
@@ -254,18 +269,7 @@ def _one_of_several(finding: Finding, facts: Facts) -> bool:
     if _quoted_before(episode, facts) or (before is not None and _INTRODUCES.search(before.text[:LOOK_AHEAD])):
         return False
     around = facts.between(episode.first - AROUND, episode.last + AROUND)
-    places = [(int(of), int(at)) for entry in around for at, of in _DRAWN.findall(entry.text[:MOST_DRAWN])]
-    in_turn = [
-        place
-        for at, (total, place) in enumerate(places)
-        if (total, place - 1) in places[max(0, at - MOST_WRITERS) : max(0, at - 1)] and places[at - 1] != (total, place - 1)
-    ]
-    falls = [
-        total
-        for (total, place), (next_total, later) in pairwise(places)
-        if total == next_total >= FEWEST_OF_BAR and total / BEGINNING <= later < place
-    ]
-    return len(in_turn) >= FEWEST_IN_TURN or len(falls) >= FEWEST_FALLS
+    return several_draw(around)
 
 
 def _stays_full(text: str, line: int, facts: Facts) -> bool:
@@ -326,6 +330,22 @@ def _quoted_by(finding: Finding, facts: Facts) -> Episode | None:
     return next((episode for episode in facts.episodes if episode.first == finding.line + 1), None)
 
 
+def _told_by(finding: Finding, facts: Facts) -> Episode | None:
+    """Return the traceback that begins on the next line, or one near by whose message a plain line repeats."""
+    near = (episode for episode in facts.episodes if episode.first - AFTERMATH <= finding.line <= episode.last + AFTERMATH)
+    quoting = (e for e in near if any(len(r.message) >= OWN_WORDS and r.message[:60] in finding.text for r in e.raised))
+    return _quoted_by(finding, facts) or next(quoting, None)
+
+
+def request_answered(line: int, facts: Facts) -> bool:
+    """Tell whether a server answered the request that failed in a line with an error, and later ones well."""
+    after = facts.between(line + 1, line + LOOK_AHEAD)
+    answers = [(entry.number, int(match[1] or match[2])) for entry in after if (match := _ANSWER.search(entry.text[:LOOK_AHEAD]))]
+    if not answers or answers[0][0] > line + AFTERMATH or answers[0][1] < BAD_REQUEST:
+        return False
+    return any(status < BAD_REQUEST for _, status in answers) and not any(_ends(entry.text) for entry in after)
+
+
 def lived_through(episode: Episode, facts: Facts) -> bool:
     """Tell whether a program goes on after a traceback: with the work from before, or having written it down itself."""
     return work_went_on(episode.last, facts) or logged_by_itself(episode, facts)
@@ -378,6 +398,7 @@ def _shell_went_on(finding: Finding, facts: Facts) -> bool:
 _LEVEL = re.compile(
     r"(?<![\w-])(TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)(?![\w-])"
     r"|[\[(<](trace|debug|info|notice|warn(?:ing)?|error|critical|fatal)[\])>:]|^\W?([IWEF])\d{4} \d{2}:"
+    r"|^\[([DIWEC]) (?:\d{4}-\d{2}-\d{2} |\d{6} )?\d{2}:\d{2}:\d{2}"
 )
 """How grave a logger calls its line, in its head."""
 _HEAD = 120

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import message_of
+from assistant.diagnose.tracebacks import TEARDOWN_KINDS
 from assistant.llm.hashing import words_of
 from assistant.records import Citation
 
@@ -18,6 +20,11 @@ MOST = 160
 _BEFORE_END = 3
 """Proofs of progress before the last whose surroundings are looked at as well: an error may be printed just before a step."""
 _JOB_LINES = 400
+LONGEST_ROW = 1000
+_ROW = re.compile(
+    r"\s{0,80}\S(?:[^|\t ]| (?! )){0,120}(?:(?: {2,80}|\t{1,9}| {0,80}\| {0,80})[-+]?\d[\d.,]{0,20}(?:[eE][-+]?\d{1,3})?"
+    r" ?(?:%|[a-zµ]{1,3}|[KMGT]i?B)?(?=[ \t|]|$)){3}"
+)
 _SIDE_LINES = 80
 
 
@@ -60,6 +67,17 @@ def harmless(facts: Facts) -> set[int]:
     }
 
 
+def spared(facts: Facts) -> set[int]:
+    """Return the lines that a signature calls benign and none takes for a failure; a herring speaks of one reason only."""
+    signed = [(hit.line, hit.entry.role is Role.BENIGN) for hit in facts.hits if isinstance(hit.entry, Signature)]
+    return {line for line, benign in signed if benign} - {line for line, benign in signed if not benign}
+
+
+def of_table(text: str) -> bool:
+    """Tell whether a line is a row of a table, a name and at least three numbers in columns: names of errors stand there, too."""
+    return len(text) < LONGEST_ROW and _ROW.match(text) is not None
+
+
 def spoken_for(facts: Facts) -> dict[tuple[str, int], frozenset[str]]:
     """Return the reasons that signatures with more than a class's name take a line for, by its file and number."""
     found: dict[tuple[str, int], frozenset[str]] = {}
@@ -79,14 +97,17 @@ def end_of_health(facts: Facts) -> int:
 def _of_job(facts: Facts) -> Iterator[Told]:
     if facts.scan is None:
         return
-    left_out = harmless(facts) | set(facts.progress.lines)
+    torn_down = {number for episode in facts.episodes if episode.kind in TEARDOWN_KINDS for number in episode.lines}
+    left_out = harmless(facts) | set(facts.progress.lines) | torn_down
     begin = end_of_health(facts)
     runs = [(max(first, begin + 1), last) for first, last in facts.scan.uncovered.runs if last > begin]
     early = islice((n for first, last in runs for n in range(first, last + 1)), _JOB_LINES // 2)
     late = islice((n for first, last in reversed(runs) for n in range(last, first - 1, -1)), _JOB_LINES // 2)
     for number in sorted({*early, *late}):
         line = facts.line(number)
-        if line is not None and number not in left_out and not _is_code(facts.streams.body(line.text).text):
+        if line is None or number in left_out or of_table(line.text):
+            continue
+        if not _is_code(facts.streams.body(line.text).text):
             yield Told("job.log", number, line.text, message_of(line.text))
 
 

@@ -40,6 +40,10 @@ class NumberedLine(Protocol):
         ...
 
 
+TEARDOWN_KINDS = (Kind.IGNORED, Kind.ATEXIT)
+"""What Python prints while it takes a program down that has ended already."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One `File "…", line …, in …` row."""

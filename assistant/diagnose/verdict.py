@@ -28,7 +28,7 @@ from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.parts import placed
 from assistant.diagnose.proofread import checked
-from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, symptomatic
+from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, HARDWARE, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.shell import excused
 from assistant.diagnose.survival import (
@@ -39,6 +39,7 @@ from assistant.diagnose.survival import (
     exception_lived_with,
     lived_through,
     lived_with,
+    request_answered,
     says_it_goes_on,
     work_went_on,
 )
@@ -61,6 +62,8 @@ _OF_A_PROGRAM = re.compile(
     r"\b\d{1,2}:\d{2}\b|\b(?:INFO|DEBUG|WARN(?:ING)?|[Ww]arning)\b|\w+Warning: |^nohup: |^wandb: |\d%|\b\d+/\d+\b"
 )
 """Times, levels, launchers and counts: what shows that a few lines are a program's log."""
+SYMPTOM = 0.5
+"""Confidence, as computed, of what only plain symptoms tell of."""
 SAME_KIND = 0.9
 """Share of the strength of a cause that the end of a later start has at least."""
 _REFUSED = re.compile(r"([\w.-]{1,80}): error: ")
@@ -220,7 +223,8 @@ def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
             return True
     if finished and doubtful(found) and all(says_it_goes_on(cited.text) for cited in found.root_cause):
         return True
-    return doubtful(found) and all(_left_behind(cited, facts) for cited in found.root_cause)
+    symptom = finished and found.confidence <= SYMPTOM and found.reason not in ENDINGS | HARDWARE
+    return (doubtful(found) or symptom) and all(_left_behind(cited, facts) for cited in found.root_cause)
 
 
 def _left_behind(cited: Citation, facts: Facts) -> bool:
@@ -233,7 +237,8 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
         return long_after or lived_through(episode, facts)
     warned = PYTHON_WARNING.match(cited.text) is not None and cited.line < facts.lines_total
     long_after = facts.lines_total - cited.line >= OUTLIVED_LINES
-    return warned or long_after or work_went_on(cited.line, facts) or excused(cited.line, facts)
+    went_on = work_went_on(cited.line, facts) or request_answered(cited.line, facts)
+    return warned or long_after or went_on or excused(cited.line, facts)
 
 
 def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
