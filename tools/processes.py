@@ -102,12 +102,16 @@ def stopped_apart(states: Sequence[tuple[str, ProcessState]]) -> list[dict[str, 
 def unrun_words(states: Sequence[tuple[str, ProcessState]]) -> str:
     """Return which processes the kernel does not run and why; empty where it runs all."""
     named = [
-        f"process {state.pid} ({state.program}) of {node} {UNRUN[state.state]}{f' ({state.waits_in})' if state.waits_in else ''}"
+        f"process {state.pid} ({state.program}) of {node} {UNRUN[state.state]}{f' in {state.waits_in}' if _is_known(state) else ''}"
         for node, state in states
         if state.state in UNRUN
     ]
     more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return f"{', '.join(named[:MOST_NAMED])}{more}"
+
+
+def _is_known(state: ProcessState) -> bool:
+    return state.state == "D" and bool(state.waits_in)
 
 
 def daemons_left(programs: Mapping[str, Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from assistant.daemon.notifications import notices
 from assistant.ports import Reply
-from assistant.records import EventKind, IncidentState
+from assistant.records import EventKind, IncidentState, JobSpec
 from assistant.recover.page_facts import facts_of_page
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.ports import _PROGRAM as PORTS
@@ -102,6 +102,13 @@ def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, t
         assert not remarks
 
 
+def own_run(scene: Scene, name: str) -> JobSpec:
+    """Return a job of one node that saves into a folder of its own."""
+    folder = scene.folder / name
+    script = scene.spec.script.replace(str(scene.folder / "checkpoints"), str(folder / "checkpoints"))
+    return replace(scene.spec, name=name, nodes=1, user="ada", script=script, work_dir=folder)
+
+
 def test_tasks_that_one_node_ate_restart_without_it_under_one_message(tmp_path: Path) -> None:
     scene = Scene(tmp_path, nodes=6)
     error = f"/var/spool/slurmd/job00007/slurm_script: line 11: {ENV}: No such file or directory"
@@ -112,7 +119,7 @@ def test_tasks_that_one_node_ate_restart_without_it_under_one_message(tmp_path: 
     for number in range(8):
         run = SimulatedRun(steps=20, fails_at=0, lines=(error,), only_on="node03")
         scene.cluster.plan(f"eval-{number}", run)
-        scene.cluster.submit(replace(scene.spec, name=f"eval-{number}", nodes=1, user="ada", script="srun python eval.py\n"))
+        scene.cluster.submit(own_run(scene, f"eval-{number}"))
     scene.watch(1800)
     store = scene.engine.store
     (shared,) = [one for one in store.incidents() if one.kind is EventKind.OUTAGE]
@@ -149,10 +156,9 @@ def test_a_job_whose_port_another_job_holds_goes_on_elsewhere(answer: str, resta
     scene.cluster.answers[ports] = lambda node: Reply(node, bool(answer), 0, answer, "")
     scene.cluster.plan("alpaca", SimulatedRun(steps=5000))
     scene.cluster.plan("dolly", SimulatedRun(steps=40, fails_at=0, lines=(IN_USE,), only_on="node01"), SimulatedRun(steps=40))
-    one = replace(scene.spec, nodes=1, user="ada", script="torchrun train.py\n", work_dir=tmp_path / "a")
-    scene.cluster.submit(replace(one, name="alpaca"))
+    scene.cluster.submit(own_run(scene, "alpaca"))
     scene.cluster.share("node01")
-    scene.cluster.submit(replace(one, name="dolly", work_dir=tmp_path / "b"))
+    scene.cluster.submit(own_run(scene, "dolly"))
     scene.watch(600)
     (incident,) = [incident for incident in scene.engine.store.incidents() if incident.job == "2"]
     found = scene.engine.store.diagnosis(incident.id)
