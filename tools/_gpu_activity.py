@@ -16,7 +16,7 @@ _FIELDS = "nvidia-smi --query-gpu=index,utilization.gpu,utilization.memory,power
 QUERY = ("sh", "-c", f"{_FIELDS} && sleep 4 && {_FIELDS}")
 """Two samples where `dmon` shows nothing: it needs rights that `--query-gpu` does not."""
 _ALLOTTED = (
-    "LC_ALL=C; export LC_ALL; exec 2>/dev/null; for e in $(grep -lszxE \"SLURM_JOB_ID=$1\" /proc/[0-9]*/environ); do "
+    'LC_ALL=C; export LC_ALL; exec 2>/dev/null; for e in $(grep -lszxE "SLURM_JOB_ID=$1" /proc/[0-9]*/environ); do '
     "tr '\\0' '\\n' <\"$e\" | grep -xE 'SLURM_(JOB|STEP)_GPUS=[0-9,-]{1,200}'; done | sort -u | head -n 64; echo end"
 )
 BUSY_SM, LITTLE_MEMORY, LITTLE_PCIE_MB = 95.0, 5.0, 300.0

@@ -284,7 +284,9 @@ _KEY = re.compile(r"/proc/\d{1,10}/(?:cwd|exe|ns/mnt|fd/\d{1,10}|fdinfo/\d{1,10}
 def _read(text: str) -> _Answer:
     """Read the sections of an answer; a record that is not whole ends it."""
     answer = _Answer()
-    tables = dict(zip(_PAIRS, (answer.links, answer.files, answer.positions, answer.mounts, answer.states, answer.waits), strict=True))
+    tables = dict(
+        zip(_PAIRS, (answer.links, answer.files, answer.positions, answer.mounts, answer.states, answer.waits), strict=True)
+    )
     words = iter(text.split("\0")[:-1])
     section = ""
     for word in words:

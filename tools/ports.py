@@ -17,11 +17,11 @@ MOST_SHOWN = 16
 LISTENS = "0A"
 """State of a socket in /proc/net/tcp. Source: proc(5), include/net/tcp_states.h."""
 _PROGRAM = (
-    "LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/local/bin:/usr/bin:/bin; exec 2>/dev/null; port=$(printf %04X \"$1\"); "
+    'LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/local/bin:/usr/bin:/bin; exec 2>/dev/null; port=$(printf %04X "$1"); '
     "cat /proc/net/tcp /proc/net/tcp6 | "
-    "awk -v p=\"$port\" '{ n = split($2, a, \":\"); if (a[n] == p && $10 ~ /^[1-9][0-9]*$/) print $4, $10 }' | sort -u | head -n 8 | "
+    'awk -v p="$port" \'{ n = split($2, a, ":"); if (a[n] == p && $10 ~ /^[1-9][0-9]*$/) print $4, $10 }\' | sort -u | head -n 8 | '
     'while read -r state inode; do echo "socket $state $inode"; '
-    "for p in $(timeout -k 1 8 find /proc/[0-9]*/fd -lname \"socket:\\\\[$inode\\\\]\" | cut -d/ -f3 | sort -un | head -n 16); do "
+    'for p in $(timeout -k 1 8 find /proc/[0-9]*/fd -lname "socket:\\\\[$inode\\\\]" | cut -d/ -f3 | sort -un | head -n 16); do '
     "group=$(sed -n 's/.*slurm[^:]*\\/job_\\([0-9]*\\).*/\\1/p' /proc/$p/cgroup | head -n 1); "
     "own=$(tr '\\0' '\\n' </proc/$p/environ | sed -n 's/^SLURM_JOB_ID=\\([0-9]*\\)$/\\1/p' | head -n 1); "
     "words=$(tr '\\0\\n' '  ' </proc/$p/cmdline | head -c 200); "

@@ -19,8 +19,12 @@ _PROGRAM = (
     'printf "mounts\\n"; cat /proc/mounts; for p; do printf "path %s\\n" "$p"; r=$(timeout -k 1 2 readlink -m -- "$p") || r=$p; '
     'printf "real %s\\n" "$r"; s=stands; '
     'while [ "$r" != / ]; do e=$(LC_ALL=C timeout -k 1 2 stat -- "$r" 2>&1 >/dev/null); [ $? = 1 ] || break; '
-    'case $e in *"No such file"*) ;; *) s=hidden ;; esac; r=${r%/*}; r=${r:-/}; done; '
-    'printf "%s %s\\n" "$s" "$r"; timeout -k 1 2 stat -f -c "answer %S %b %a %c %d" -- "$r" || printf "status %s\\n" "$?"; done'
+    'case $e in *"No such file"*) ;; '
+    '*Stale*|*"Input/output"*|*"not connected"*|*"Host is down"*|*shutdown*|*"Remote I/O"*) s=gone ;; '
+    '*) [ "$s" = gone ] || s=hidden ;; esac; r=${r%/*}; r=${r:-/}; done; '
+    'printf "%s %s\\n" "$s" "$r"; q=$r; '
+    'while timeout -k 1 2 stat -c "owner %g %a %U" -- "$q" 2>/dev/null; do [ "$q" = / ] && break; q=${q%/*}; q=${q:-/}; done; '
+    'timeout -k 1 2 stat -f -c "answer %S %b %a %c %d" -- "$r" || printf "status %s\\n" "$?"; done'
 )
 _ANSWER = re.compile(r"answer (\d+) (\d+) (\d+) (\d+) (\d+)")
 _OWNER = re.compile(r"owner (\d{1,10}) ([0-7]{1,5}) (.{1,256})")

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Holder", "PortHolder", "holder_of", "port_in_use", "with_port_holder"]
 
 MOST_OTHERS = 3
-_IN_USE = re.compile(r"address already in use|EADDRINUSE|\bport \d{2,5} is (?:already )?(?:in use|used|taken|occupied)", re.IGNORECASE)
+_IN_USE = re.compile(
+    r"address already in use|EADDRINUSE|\bport \d{2,5} is (?:already )?(?:in use|used|taken|occupied)", re.IGNORECASE
+)
 _PORT = (
     re.compile(r"\bport[ '\":=]{1,3}(\d{2,5})\b", re.IGNORECASE),
     re.compile(r"\]:(\d{2,5})\b|:::(\d{2,5})\b|\b(?:\d{1,3}\.){3}\d{1,3}:(\d{2,5})\b|[*]:(\d{2,5})\b"),
@@ -96,7 +98,9 @@ def holder_of(rows: Sequence[Mapping[str, Any]], node: str, job: Job, jobs: Sequ
     # of another's job that the scheduler does not show nobody can tell whether it has ended: it may show us some users' jobs only
     over = named.state.ended if named is not None else first["user"] == job.user
     if first["job"] and not runs_there and over:
-        return Holder(PortHolder.LEFT_BEHIND, f"{program}{of}, left behind by job {named.id if named is not None else first['job']}")
+        return Holder(
+            PortHolder.LEFT_BEHIND, f"{program}{of}, left behind by job {named.id if named is not None else first['job']}"
+        )
     return Holder(PortHolder.OTHER, f"{program}{of}")
 
 
@@ -129,9 +133,13 @@ def with_port_holder(engine: Engine, incident: Incident, found: Diagnosis, job: 
         advice = f"Restart on another node, or when that job has ended: {said} {own}"
         where = (*found.where, Whereabouts(f"{HELD} port {port}, by {holder.text}", node))
         return replace(found, action=Action.RESTART_SAME_NODES, advice=advice, where=where, summary=f"{found.summary} {own}")
-    if holder.kind is PortHolder.LEFT_BEHIND or (holder.kind is PortHolder.OTHER and _free_elsewhere(engine, incident, job, node, port)):
+    if holder.kind is PortHolder.LEFT_BEHIND or (
+        holder.kind is PortHolder.OTHER and _free_elsewhere(engine, incident, job, node, port)
+    ):
         where = (*found.where, Whereabouts(f"{AVOIDED} port {port} is held there by {holder.text}", node))
-        engine.good_runs.remarks.append(Remark(f"port {port} of {node}", f"{said} Job {job.id} failed by that: end it, or say what it is"))
+        engine.good_runs.remarks.append(
+            Remark(f"port {port} of {node}", f"{said} Job {job.id} failed by that: end it, or say what it is")
+        )
         advice = f"Restart on another node: {said} Somebody has to see whether that process is wanted there."
         return replace(found, action=Action.RESTART_SAME_NODES, advice=advice, where=where)
     return replace(found, advice=f"{found.advice} {said}")
@@ -143,7 +151,9 @@ def _free_elsewhere(engine: Engine, incident: Incident, job: Job, node: str, por
         shown = engine.scheduler.nodes()
     except Unavailable:
         return False
-    in_service = [one.name for one in shown if one.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in one.partitions]
+    in_service = [
+        one.name for one in shown if one.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in one.partitions
+    ]
     others = [name for name in in_service if name != node][:MOST_OTHERS]
     answer = ask(engine.store, engine.gate, incident, "port_holders", {"nodes": others, "port": port}) if others else None
     return bool(answer and answer.get("free") and not answer.get("holders"))

@@ -66,8 +66,10 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
     states = (answer or {}).get("states") or ()
     said = storage_words(states[0], error) if states else ""
     found = replace(found, summary=f"{found.summary} {said}") if said else found
-    if states and (apart := _on_one_node(engine, incident, found, job, states[0])) is not None:
-        return apart
+    compared = _compared(engine, incident, found, job, states[0]) if states else found
+    if compared.where != found.where:
+        return compared
+    found = compared
     if states and (gone := _gone(states[0], job)):
         return _lost(found, gone)
     if states and _met_full_disk(states[0], error) and _is_only_there(engine, incident, states[0], job):
@@ -75,24 +77,24 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
     return _without_restart(found, said) if states and still_read_only(states[0], error) else found
 
 
-def _on_one_node(engine: Engine, incident: Incident, found: Diagnosis, job: Job, first: Mapping[str, Any]) -> Diagnosis | None:
-    """Return a diagnosis by which one node is at fault that cannot use a path as others can; None where that is not proven."""
+def _compared(engine: Engine, incident: Incident, found: Diagnosis, job: Job, first: Mapping[str, Any]) -> Diagnosis:
+    """Return a diagnosis by which one node is at fault that cannot use a path as others can; as it is where that is not proven."""
     error = " ".join(cited.text for cited in found.root_cause)
     placed = any(place.node in job.nodes for place in found.where)
     if not (suspicious(first, error) or (not placed and len(job.nodes) > 1)):
-        return None
+        return found
     shown = _fleet(engine)
     others = _others(shown, job, str(first["node"]), most=MOST_ASKED if not placed else MOST_OTHERS)
     if not others:
-        return None
+        return found
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": others, "paths": [str(first["path"])]}) or {}
     rows = [first, *(row for row in answer.get("states") or () if row["path"] == first["path"])]
     fault = node_fault(error, rows, job.user)
     if fault is None or fault.node not in job.nodes:
         owner_words = held_elsewhere(rows)
-        return replace(found, summary=f"{found.summary} {owner_words}") if owner_words and found.action not in RETRIED else None
+        return replace(found, summary=f"{found.summary} {owner_words}") if owner_words and found.action not in RETRIED else found
     if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
-        return None  # what it needs to go on lies there and nowhere else
+        return found  # what it needs to go on lies there and nowhere else
     return _without_node(engine, incident, found, job, fault, alike=_alike(shown, fault))
 
 
@@ -114,7 +116,9 @@ def _others(shown: Sequence[Node], job: Job, first: str, *, most: int) -> list[s
     """Return nodes to compare one with: those of its job, then those in service of the same partition and features."""
     own = [node for node in job.nodes if node != first][:most]
     known = next((node for node in shown if node.name == first), None)
-    in_service = [node for node in shown if node.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in node.partitions]
+    in_service = [
+        node for node in shown if node.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in node.partitions
+    ]
     like = [node.name for node in in_service if known is None or {*node.features} == {*known.features}]
     more = [name for name in like if name not in job.nodes][: max(0, MOST_OTHERS - len(own))]
     return [*own, *more]
@@ -126,9 +130,7 @@ def _alike(shown: Sequence[Node], fault: NodeFault) -> bool:
     return fault.node in features and all(features.get(node) == features[fault.node] for node in fault.fine)
 
 
-def _without_node(
-    engine: Engine, incident: Incident, found: Diagnosis, job: Job, fault: NodeFault, *, alike: bool
-) -> Diagnosis:
+def _without_node(engine: Engine, incident: Incident, found: Diagnosis, job: Job, fault: NodeFault, *, alike: bool) -> Diagnosis:
     """Return a diagnosis by which the job goes on without a node.
 
     A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained

@@ -81,7 +81,11 @@ ENDED = job("9", state=JobState.FAILED)
         ([row("8", "eve")], [], PortHolder.OTHER),  # others' jobs may not be shown to us
         ([row("9")], [ENDED], PortHolder.OWN),
         ([row()], [job("1", state=JobState.COMPLETED)], PortHolder.LEFT_BEHIND),
-        ([row()], [job("1", state=JobState.COMPLETED), job("2")], PortHolder.OTHER),  # whose other job runs there: it may be of that
+        (
+            [row()],
+            [job("1", state=JobState.COMPLETED), job("2")],
+            PortHolder.OTHER,
+        ),  # whose other job runs there: it may be of that
         ([row("", "root")], [job("2")], PortHolder.OTHER),
         ([row("", "", 0)], [], PortHolder.OTHER),
         ([row("1", listens=False), row("2")], [job("1"), job("2", "ada")], PortHolder.OTHER_JOB),
@@ -119,4 +123,6 @@ def test_the_program_finds_the_process_that_listens_and_its_job() -> None:
 def test_a_socket_whose_process_may_not_be_seen_is_held_all_the_same() -> None:
     assert holders_of("socket 0A 991\nend\n") == [{"pid": 0, "user": "", "job": "", "program": "", "listens": True}]
     assert holders_of("end\n") == []
-    assert [one["user"] for one in holders_of("socket 0A 9\nprocess 9 7 - 3\tda silva\tpython x\nprocess 8 7 - -\tx\ty\nend")] == ["da silva"]
+    assert [one["user"] for one in holders_of("socket 0A 9\nprocess 9 7 - 3\tda silva\tpython x\nprocess 8 7 - -\tx\ty\nend")] == [
+        "da silva"
+    ]

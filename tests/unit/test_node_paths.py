@@ -52,8 +52,14 @@ def test_an_owner_hears_which_nodes_have_a_path() -> None:
 @pytest.mark.parametrize(
     ("text", "paths"),
     [
-        ("/var/spool/slurmd/job7/slurm_script: line 9: /usr/local/bin/torchrun: No such file or directory", ("/usr/local/bin/torchrun",)),
-        ("ImportError: /usr/lib/libnccl.so.2: cannot open shared object file: No such file or directory", ("/usr/lib/libnccl.so.2",)),
+        (
+            "/var/spool/slurmd/job7/slurm_script: line 9: /usr/local/bin/torchrun: No such file or directory",
+            ("/usr/local/bin/torchrun",),
+        ),
+        (
+            "ImportError: /usr/lib/libnccl.so.2: cannot open shared object file: No such file or directory",
+            ("/usr/lib/libnccl.so.2",),
+        ),
         ("bash: ./run.sh: /opt/py/bin/python: bad interpreter: No such file or directory", ("/opt/py/bin/python",)),
         ("OSError: [Errno 2] No such file or directory: '/proc/driver/nvidia'", ()),
         ('  File "/usr/lib/python3/x.py", line 7, in f: not found', ()),
