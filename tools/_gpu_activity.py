@@ -6,6 +6,7 @@ and PCIe.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from statistics import median
 
@@ -14,6 +15,10 @@ COMMAND = ("nvidia-smi", "dmon", "-s", "put", "-c", "5", "-d", "2")
 _FIELDS = "nvidia-smi --query-gpu=index,utilization.gpu,utilization.memory,power.draw --format=csv,noheader,nounits"
 QUERY = ("sh", "-c", f"{_FIELDS} && sleep 4 && {_FIELDS}")
 """Two samples where `dmon` shows nothing: it needs rights that `--query-gpu` does not."""
+_ALLOTTED = (
+    'LC_ALL=C; export LC_ALL; exec 2>/dev/null; for e in $(grep -lszxE "SLURM_JOB_ID=$1" /proc/[0-9]*/environ); do '
+    "tr '\\0' '\\n' <\"$e\" | grep -xE 'SLURM_(JOB|STEP)_GPUS=[0-9,-]{1,200}'; done | sort -u | head -n 64; echo end"
+)
 BUSY_SM, LITTLE_MEMORY, LITTLE_PCIE_MB = 95.0, 5.0, 300.0
 """SM in percent, memory in percent, PCIe in MB/s. Source: thresholds of sichek (scitix), GPU hang check."""
 LITTLE_POWER_W, LITTLE_POWER_NEW_W = 100.0, 160.0
@@ -52,6 +57,31 @@ class Activity:
             return "spinning"
         alone = (signs[0] and self.power_w is None) or (signs[1] and self.memory is None and self.pcie_mb_s is None)
         return "computing" if sum(signs) >= 2 or alone else "unknown"
+
+
+def allotted_command(number: str) -> tuple[str, ...]:
+    """Return the command that reads which GPUs of a node Slurm gave to a job, from the environment of its processes.
+
+    Args:
+        number: Of the job, as in SLURM_JOB_ID: digits.
+    """
+    return ("sh", "-c", _ALLOTTED, "sh", number)
+
+
+def allotted(text: str, *, first: bool) -> frozenset[int]:
+    """Return the numbers of a job's GPUs on a node; empty where its processes do not name them.
+
+    Args:
+        text: What the command printed.
+        first: Whether it is the first node of the job: steps elsewhere inherit that one's SLURM_JOB_GPUS. Source: srun(1), sbatch(1).
+    """
+    named: dict[str, set[int]] = {"STEP": set(), "JOB": set()}
+    for kind, value in re.findall(r"^SLURM_(STEP|JOB)_GPUS=([\d,-]{1,200})$", text, re.MULTILINE):
+        for part in value.split(","):
+            begin, _, end = part.partition("-")
+            if begin.isdecimal() and (not end or end.isdecimal()):
+                named[kind] |= set(range(int(begin), min(int(end or begin), int(begin) + 64) + 1))
+    return frozenset(named["STEP"] or (named["JOB"] if first else ()))
 
 
 def activities(text: str) -> list[Activity]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -66,6 +66,8 @@ if [ -n "$writing" ]; then fds=$(echo "$writing" | sed 's/fdinfo/fd/')
 printf 'link\0'; t find $fds -maxdepth 0 -printf '%p\0%l\0'
 printf 'file\0'; t find -L $fds -maxdepth 0 -type f -printf '%p\0%s %i %n %B@\0'
 printf 'position\0'; t grep -szHZ '' $writing; fi
+printf 'state\0'; t grep -szHZ '' $(of stat)
+printf 'waits\0'; t grep -szHZ '' $(of wchan)
 printf 'command\0'; t grep -szaHZ -m 40 '' $(of cmdline)
 printf 'variables\0'
 for p in $(echo "$ps" | head -n <<ENVIRONMENTS>>); do printf '/proc/%s/environ\0' $p
@@ -102,6 +104,19 @@ def command(jobs: Sequence[str], user: str) -> tuple[str, ...]:
     return ("sh", "-c", re.sub(r"<<([A-Z]+)>>", lambda match: str(values[match[1]]), _SCRIPT))
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """A process of a job that the kernel does not run."""
+
+    pid: int
+    program: str
+    """As in `NodeProcesses.programs`; of a dead process the name that the kernel keeps."""
+    state: str
+    """As in /proc/PID/stat: T stopped, t held by a debugger, D waits in the kernel, Z dead. Source: proc(5)."""
+    waits_in: str = ""
+    """Function of the kernel in which it waits; empty where that may not be seen."""
+
+
 @dataclass
 class NodeProcesses:
     """What the processes of a job on one node write."""
@@ -112,6 +127,8 @@ class NodeProcesses:
     """How many were looked at."""
     programs: tuple[str, ...] = ()
     """Names of the files that they run, each once, sorted; Python's with its program: `python3.11 train.py`."""
+    states: tuple[ProcessState, ...] = ()
+    """Of every process, lowest id first."""
     left_out: int = 0
     """Paths that are not given: deleted files, folders that only a container sees, text that is no path."""
     why: str = ""
@@ -128,6 +145,8 @@ class _Answer:
     variables: dict[str, list[str]] = field(default_factory=dict)
     mounts: dict[str, str] = field(default_factory=dict)
     commands: dict[str, list[str]] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
+    waits: dict[str, str] = field(default_factory=dict)
 
 
 def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
@@ -157,6 +176,7 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
         if key.endswith("/exe") and int(key.split("/")[2]) not in elsewhere
     }
     report.programs = tuple(sorted(own_programs))
+    report.states = tuple(_states(answer, elsewhere))
     folders = {int(key.split("/")[2]): link for key, link in answer.links.items() if key.endswith("/cwd")}
     folders = {pid: link for pid, link in folders.items() if pid not in elsewhere}
     report.processes = len(folders)
@@ -188,6 +208,21 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
             seen.add(("file", str(file.path)))
             report.files.append(file)
     return report
+
+
+_STAT = re.compile(r"(\d{1,10}) \((.{0,64})\) ([A-Za-z]) ", re.DOTALL)
+
+
+def _states(answer: _Answer, elsewhere: Collection[int]) -> Iterator[ProcessState]:
+    for key, text in sorted(answer.states.items(), key=lambda item: int(item[0].split("/")[2])):
+        folder, stat = key.removesuffix("/stat"), _STAT.match(text)
+        if stat is None or int(stat[1]) in elsewhere:
+            continue
+        link = answer.links.get(f"{folder}/exe", "")
+        name = _program_name(link, answer.commands.get(f"{folder}/cmdline", ())) if link else stat[2]
+        waits_in = answer.waits.get(f"{folder}/wchan", "").strip()
+        function = waits_in if re.fullmatch(r"[A-Za-z_][\w.]{0,80}", waits_in) else ""
+        yield ProcessState(int(stat[1]), " ".join(name.split())[:100], stat[3], function)
 
 
 def _program_name(link: str, words: Sequence[str]) -> str:
@@ -242,14 +277,16 @@ def _by_process(variables: Mapping[str, list[str]]) -> list[tuple[int, list[str]
     return sorted((int(key.split("/")[2]), values) for key, values in variables.items())
 
 
-_PAIRS = ("link", "file", "position", "mounts")
-_KEY = re.compile(r"/proc/\d{1,10}/(?:cwd|exe|ns/mnt|fd/\d{1,10}|fdinfo/\d{1,10}|environ|cmdline|mountinfo)")
+_PAIRS = ("link", "file", "position", "mounts", "state", "waits")
+_KEY = re.compile(r"/proc/\d{1,10}/(?:cwd|exe|ns/mnt|fd/\d{1,10}|fdinfo/\d{1,10}|environ|cmdline|mountinfo|stat|wchan)")
 
 
 def _read(text: str) -> _Answer:
     """Read the sections of an answer; a record that is not whole ends it."""
     answer = _Answer()
-    tables = dict(zip(_PAIRS, (answer.links, answer.files, answer.positions, answer.mounts), strict=True))
+    tables = dict(
+        zip(_PAIRS, (answer.links, answer.files, answer.positions, answer.mounts, answer.states, answer.waits), strict=True)
+    )
     words = iter(text.split("\0")[:-1])
     section = ""
     for word in words:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import Reply
-from assistant.records import Risk
+from assistant.records import Job, Risk
+from assistant.recover.gpus import gpus_of
 from assistant.tooling import Context, tool
-from assistant.tools._gpu_activity import COMMAND, QUERY, Activity, activities, queried
+from assistant.tools._gpu_activity import COMMAND, QUERY, Activity, activities, allotted, allotted_command, queried
 
 LONGEST_S = 30.0
 NO_PROGRAM = (126, 127)
@@ -20,13 +22,15 @@ def gpu_activity(context: Context, job: str = "", nodes: list[str] | None = None
     """Look for ten seconds at what GPUs do: under `nodes` each GPU's counters and state (computing, spinning, idle, unknown).
 
     A collective that hangs looks busy: spinning means full utilisation with little power, no memory and no PCIe traffic. `unknown`
-    says why a node shows nothing. No process is touched.
+    says why a node shows nothing. Of a job's nodes only its own GPUs are shown, as its processes name them; where they do not, and
+    the job asked for fewer than the node has, the node is unknown: others may compute on it. No process is touched.
 
     Args:
         job: Scheduler job id, whose nodes are meant.
         nodes: Names of the nodes, where no job is given.
     """
     wanted = list(nodes or ())
+    found: Job | None = None
     if job:
         found = context.scheduler.job(job)
         if found.state.ended:
@@ -44,7 +48,29 @@ def gpu_activity(context: Context, job: str = "", nodes: list[str] | None = None
             if reply.reached and not reply.status and (gpus := queried(reply.out)):
                 told[node] = {"gpus": _gpus(gpus)}
                 del unknown[node]
+    if found is not None and told:
+        told, shared = _own_gpus(context, found, told)
+        unknown |= shared
     return {"text": _text(told, unknown), "nodes": told, "unknown": unknown}
+
+
+def _own_gpus(context: Context, job: Job, told: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what the job's own GPUs are at, and why of some nodes they cannot be told from those of others."""
+    number = job.raw_id or job.id.partition("+")[0]
+    replies = context.transport.run(list(told), allotted_command(number), timeout_s=LONGEST_S) if number.isdecimal() else {}
+    asked = gpus_of(job) / max(1, len(job.nodes))
+    own: dict[str, Any] = {}
+    shared: dict[str, str] = {}
+    for node, about in told.items():
+        reply = replies.get(node)
+        text = reply.out if reply is not None and reply.reached and not reply.status else ""
+        numbers = allotted(text, first=node == job.nodes[0])
+        rows = [gpu for gpu in about["gpus"] if gpu["gpu"] in numbers] if numbers else about["gpus"]
+        if rows and (numbers or not 0 < asked < len(rows)):
+            own[node] = {**about, "gpus": rows}
+        else:
+            shared[node] = f"which of its {len(about['gpus'])} GPUs are the job's is not known"
+    return own, shared
 
 
 def _gpus(gpus: list[Activity]) -> list[dict[str, Any]]:

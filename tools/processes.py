@@ -11,10 +11,18 @@ from assistant.records import Job, JobState, Risk
 from assistant.records.processes import MOST_FILES, MOST_FOLDERS, ProcessReport
 from assistant.tooling import Context, to_json, tool
 from assistant.tools import _processes
+from assistant.tools._processes import ProcessState
 
 LOOK_S = 30.0
 """For all nodes together; the script itself ends after some seconds a question."""
 MOST_NODES = 16
+MOST_NAMED = 8
+UNRUN = {
+    "T": "is stopped (state T)",
+    "t": "is held by a debugger (state t)",
+    "D": "waits in the kernel (state D)",
+    "Z": "is dead and not collected (state Z)",
+}
 WAITING = frozenset(("bash", "sh", "dash", "zsh", "ksh", "sleep", "tail", "cat", "tee", "busybox", "coreutils", "slurmstepd"))
 """What runs where a batch script only waits: none of these trains or starts a rank."""
 DAEMONS = {
@@ -39,7 +47,8 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
 
     `files` are those open for writing; each entry names node, process and time. `unknown` says why a node shows nothing: it needs
     the job's user or root there. `programs` names what runs by node; `gone` is "yes" where no more than a waiting shell is left;
-    `left` says so of daemons. No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
+    `left` says so of daemons. `stopped` lists processes in state T while others of the same program are not, `unrun` says of all that
+    are stopped, traced, dead or wait in the kernel, for people. No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
 
     Args:
         job: Scheduler job id.
@@ -68,7 +77,41 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     gone = "yes" if everywhere and _only_waits(programs) else ""
     left = daemons_left(programs) if everywhere and not gone else ""
     text = f"{_text(answers)}; {left}" if left else _text(answers)
-    return {**to_json(_report(answers, at)), "programs": programs, "gone": gone, "left": left, "text": text}
+    states = [(node, state) for node, answer in answers.items() for state in answer.states if state.program not in WAITING]
+    stopped, unrun = stopped_apart(states), unrun_words(states)
+    about = {"programs": programs, "gone": gone, "left": left, "stopped": stopped, "unrun": unrun, "text": text}
+    return {**to_json(_report(answers, at)), **about}
+
+
+def stopped_apart(states: Sequence[tuple[str, ProcessState]]) -> list[dict[str, Any]]:
+    """Return the processes that are stopped while others of the same program are not.
+
+    Where all of them are, somebody has suspended the job. A process in the hands of a debugger is none of these.
+
+    Args:
+        states: Processes of the job, with their nodes.
+    """
+    going = {state.program for _, state in states if state.state not in ("T", "t", "Z", "X")}
+    return [
+        {"node": node, "pid": state.pid, "program": state.program}
+        for node, state in states
+        if state.state == "T" and state.program in going
+    ][:MOST_NAMED]
+
+
+def unrun_words(states: Sequence[tuple[str, ProcessState]]) -> str:
+    """Return which processes the kernel does not run and why; empty where it runs all."""
+    named = [
+        f"process {state.pid} ({state.program}) of {node} {UNRUN[state.state]}{f' in {state.waits_in}' if _is_known(state) else ''}"
+        for node, state in states
+        if state.state in UNRUN
+    ]
+    more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return f"{', '.join(named[:MOST_NAMED])}{more}"
+
+
+def _is_known(state: ProcessState) -> bool:
+    return state.state == "D" and bool(state.waits_in)
 
 
 def daemons_left(programs: Mapping[str, Sequence[str]]) -> str:

@@ -19,10 +19,15 @@ _PROGRAM = (
     'printf "mounts\\n"; cat /proc/mounts; for p; do printf "path %s\\n" "$p"; r=$(timeout -k 1 2 readlink -m -- "$p") || r=$p; '
     'printf "real %s\\n" "$r"; s=stands; '
     'while [ "$r" != / ]; do e=$(LC_ALL=C timeout -k 1 2 stat -- "$r" 2>&1 >/dev/null); [ $? = 1 ] || break; '
-    'case $e in *"No such file"*) ;; *) s=hidden ;; esac; r=${r%/*}; r=${r:-/}; done; '
-    'printf "%s %s\\n" "$s" "$r"; timeout -k 1 2 stat -f -c "answer %S %b %a %c %d" -- "$r" || printf "status %s\\n" "$?"; done'
+    'case $e in *"No such file"*) ;; '
+    '*Stale*|*"Input/output"*|*"not connected"*|*"Host is down"*|*shutdown*|*"Remote I/O"*) s=gone ;; '
+    '*) [ "$s" = gone ] || s=hidden ;; esac; r=${r%/*}; r=${r:-/}; done; '
+    'printf "%s %s\\n" "$s" "$r"; q=$r; '
+    'while timeout -k 1 2 stat -c "owner %g %a %U" -- "$q" 2>/dev/null; do [ "$q" = / ] && break; q=${q%/*}; q=${q:-/}; done; '
+    'timeout -k 1 2 stat -f -c "answer %S %b %a %c %d" -- "$r" || printf "status %s\\n" "$?"; done'
 )
 _ANSWER = re.compile(r"answer (\d+) (\d+) (\d+) (\d+) (\d+)")
+_OWNER = re.compile(r"owner (\d{1,10}) ([0-7]{1,5}) (.{1,256})")
 SILENT = "124"
 _GONE = re.compile(r"Stale|Input/output|not connected|Host is down|shutdown|Remote I/O", re.IGNORECASE)
 """What the kernel says of a file system that is mounted and cannot be used."""
@@ -35,7 +40,7 @@ def storage_state(context: Context, nodes: list[str], paths: list[str] | None = 
     A row has `place` (the mount point), `kind`, `source`, `options`, `used_percent`, `inodes_percent` and `free_bytes`, None
     where the file system did not say, and `silent` where it did not answer within two seconds, or said that it is gone. Of a
     path that was asked for, `real` is where its links lead and `stands` how far down it is there, empty where that may not be
-    seen.
+    seen; `owners` has what stands and each folder above it, up to `/`, as `USER:GROUP NUMBER:MODE`.
 
     Args:
         nodes: Names of nodes; 32 are asked.
@@ -74,12 +79,16 @@ def _rows(reply: Reply) -> list[dict[str, Any]]:
             rows[-1].update(real=rest, **_mount_of(rest, mounts))
         elif word == "stands":
             rows[-1]["stands"] = rest
+        elif word == "gone":
+            rows[-1]["silent"] = True
+        elif word == "owner" and (match := _OWNER.fullmatch(line)):
+            rows[-1].setdefault("owners", []).append(f"{match[3]}:{match[1]}:{match[2]}")
         elif word == "status":
-            rows[-1]["silent"] = rest == SILENT
+            rows[-1]["silent"] = rows[-1].get("silent", False) or rest == SILENT
         elif match := _ANSWER.match(line):
             rows[-1].update(_fill(*(int(number) for number in match.groups())))
     empty = {"place": "", "kind": "", "source": "", "options": "", "used_percent": None, "inodes_percent": None, "free_bytes": None}
-    return [{**empty, "real": "", "stands": "", "silent": False, **row} for row in rows]
+    return [{**empty, "real": "", "stands": "", "owners": [], "silent": False, **row} for row in rows]
 
 
 def _all_rows(reply: Reply) -> list[dict[str, Any]]:
@@ -97,6 +106,7 @@ def _all_rows(reply: Reply) -> list[dict[str, Any]]:
             "free_bytes": None,
             "real": "",
             "stands": "",
+            "owners": [],
             "silent": mount.stopped or _GONE.search(mount.error) is not None,
         }
         for mount in (reading.mounts if reading is not None else ())

@@ -152,6 +152,8 @@ def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
     blame = "none of them is asked to change anything" if len(owners) > 1 else "it vanished, or all jobs were given a wrong name"
     if len(owners) <= 1 and (incident.service or "").startswith("error "):
         blame = "all jobs failed of the same"
+    if (incident.service or "").startswith("node "):
+        blame = "none of them has to change anything: somebody has to see to the node"
     ended = incident.state.ended and row.what == "incident.state"
     word = {IncidentState.ESCALATED: "needs a person", IncidentState.RECOVERED: "is over"}.get(incident.state, "") if ended else ""
     lines = [

@@ -61,6 +61,7 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     missed = str(detail.get("unseen") or "")
     seen = f"what was seen: {detail['witness']}" if detail.get("witness") and not missed else ""
     why = f"could not be looked at: {missed}" if missed else seen or "neither GPUs nor stacks were looked at"
+    why += f"; {detail['unrun']}" if missed and detail.get("unrun") else ""
     phase = f" in phase {detail['phase']}" if detail.get("phase") else ""
     return (
         f"job {incident.job} is silent{phase}, and that it hangs is not proven; {why}. It was left running: "

@@ -32,7 +32,7 @@ from assistant.engine.lease import kept_lease
 from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import outlives_incident, tidy_left_open
 from assistant.engine.looked_again import AskedIncidents
-from assistant.engine.outages import Outages, Turn, tried_by_restart
+from assistant.engine.outages import Outages, Turn, interrupted_calls, tried_by_restart
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
 from assistant.engine.same_cause import open_or_join
@@ -59,7 +59,7 @@ from assistant.gate.breaker import BY as BREAKER
 from assistant.gate.breaker import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
-from assistant.records import CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
+from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
 from assistant.recover.budget import Budget, failing_step, restart_budget
 from assistant.recover.dependencies import never_begin
 from assistant.recover.directives import directives_of
@@ -304,7 +304,7 @@ class Engine:
 
     def _settle_interrupted(self, incident_id: int) -> None:
         """Find out what came of calls that a crash left open; of a playbook, too: its step may not come again."""
-        for call in self.store.calls(incident_id, status=CallStatus.INTENT):
+        for call in interrupted_calls(self, incident_id):
             try:
                 self.gate.resolve(call)
             except Unavailable:

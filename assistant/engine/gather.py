@@ -157,7 +157,9 @@ def _keep_second_look(store: Store, gate: Gate, incident: Incident, event: Event
     if "stacks" not in event.detail and "witness" not in event.detail:
         ask(store, gate, incident, "stack_classes", {"job": event.job})
         return
-    facts = {name: event.detail[name] for name in ("votes", "suspects", "gpus", "stacks") if name in event.detail}
+    facts = {
+        name: event.detail[name] for name in ("votes", "suspects", "gpus", "stacks", "stopped", "unrun") if name in event.detail
+    }
     if not any(one.source == "second look" for one in store.evidence(incident.id)):
         store.add_evidence(incident.id, "second look", str(event.detail.get("witness", "")), facts)
 
@@ -170,7 +172,9 @@ def suspected(found: Diagnosis, event: Event | None) -> Diagnosis:
     if not nodes or event is None:
         return found
     apart = NodePattern(PatternKind.DIFFERS, nodes, str(event.detail.get("witness", "")))
-    return replace(found, patterns=(*found.patterns, apart))
+    unrun = str(event.detail.get("unrun") or "")
+    summary = f"{found.summary} {unrun[0].upper()}{unrun[1:]}." if unrun else found.summary
+    return replace(found, patterns=(*found.patterns, apart), summary=summary)
 
 
 def with_held_nodes(found: Diagnosis, event: Event | None, job: Job | None) -> Diagnosis:

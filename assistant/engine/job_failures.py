@@ -10,6 +10,7 @@ from assistant.errors import Unavailable
 from assistant.logs.task import steady_name
 from assistant.records import Diagnosis, Incident, Job
 from assistant.recover.joblog import log_lines
+from assistant.recover.situation import AVOIDED, avoided
 from assistant.untrusted import list_folder, reading_as, status_of, within
 from assistant.watch.outages import JobFailure, paths_of, service_of
 
@@ -39,6 +40,7 @@ def failure_of(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Job
     emptied = tuple(dict.fromkeys(filter(None, (part.emptied for part in missing))))
     message = message_of(diagnosis.root_cause[0].text) if diagnosis.root_cause else ""
     error = _error_of(message)
+    left_out = avoided(diagnosis, AVOIDED)
     return JobFailure(
         incident.id,
         incident.job or "",
@@ -47,11 +49,12 @@ def failure_of(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Job
         diagnosis.reason,
         texts,
         user,
-        diagnosis.faulty_nodes,
+        tuple(dict.fromkeys((*diagnosis.faulty_nodes, *left_out))),
         error=error,
         gone=gone,
         emptied=emptied,
         wording=message.strip()[:200],
+        on_node=bool(left_out),
     )
 
 

@@ -18,7 +18,7 @@ from assistant.content.playbooks import Playbook
 from assistant.display import shorten
 from assistant.engine.job_failures import failure_of
 from assistant.errors import NightshiftError, ToolError, Unavailable
-from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.records import Call, CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.watch.outages import (
     SETTLING,
     CauseKind,
@@ -337,6 +337,17 @@ class Outages:
         return self._read[incident.id]
 
 
+def interrupted_calls(engine: Engine, number: int) -> list[Call]:
+    """Return the calls of an incident that a crash has left open.
+
+    A shared cause is probed without the lease of its incident: a young call of it may be under way in another thread.
+    """
+    calls = engine.store.calls(number, status=CallStatus.INTENT)
+    if engine.store.incident(number).kind is not EventKind.OUTAGE:
+        return list(calls)
+    return [call for call in calls if engine.clock.now() - call.at >= timedelta(seconds=engine.lease_s)]
+
+
 def tried_by_restart(parent: Incident | None) -> bool:
     """Return whether only a restart can show that a shared cause is over: an error that names nothing which could be asked."""
     return parent is not None and SharedCause.of_title(parent.service or "").kind is CauseKind.ERROR
@@ -385,7 +396,7 @@ def _headline(engine: Engine, parent: Incident) -> str:
     if cause.kind is CauseKind.PATH:
         below = [path for line in lines for path in paths_of("", (line,)) if path.startswith(f"{cause.name}/")]
         said = _some(list(dict.fromkeys(path.removeprefix(f"{cause.name}/") for path in below)))
-    elif cause.kind is CauseKind.ERROR and "#" in cause.name:
+    elif (cause.kind is CauseKind.ERROR and "#" in cause.name) or cause.kind is CauseKind.NODE:
         said = shorten(lines[0], LINE_SHOWN) if lines else ""
     of = f" of {_some(owners)}" if owners else ""
     return f"{cause.title} failed for {len(jobs)} jobs ({_some(jobs)}{of}){f': {said}' if said else ''}"

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
+from assistant.engine.node_paths import NodeFault, held_elsewhere, node_fault, system_paths
 from assistant.engine.unnamed_storage import FULL_PERCENT, LOCAL, DiskFault, is_full, mount_of, paths_used, unnamed_disk
 from assistant.errors import NightshiftError
-from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
+from assistant.records import Action, Category, Citation, Diagnosis, Incident, Job, Node, NodeFinding, NodeState, Whereabouts
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.saved_into import saved_into
-from assistant.recover.situation import AWAY, FULL_DISK
+from assistant.recover.situation import AVOIDED, AWAY
 from assistant.untrusted import reading_as
 from assistant.watch.outages import paths_of
 from assistant.watch.troubles import Remark
@@ -28,14 +29,18 @@ if TYPE_CHECKING:
 REASONS = frozenset(
     {
         "os_error", "s3_storage_error", "file_not_found_error", "permission_error", "dataset_loading_error", "model_loading_error",
-        "runtime_error",
+        "runtime_error", "import_error", "called_process_error", "output_file_error",
     }
 )  # fmt: skip
 """Reasons whose lines may name a path that could not be used."""
+RETRIED = (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES)
 MOST_ASKED = 32
 """Nodes of the job that are asked about all their file systems."""
 MOST_OTHERS = 4
-"""Other nodes of the job that are asked whether their disk is full, too."""
+"""Other nodes that are asked whether it is the same there."""
+PROBES = "probes.log"
+COMPARED = "storage.on_one_node"
+"""What made a line of the probes count: the same path, asked on several nodes."""
 _SPACE = re.compile(r"No space left|Errno 28\b|ENOSPC|os error 28\b|code: 28\b", re.IGNORECASE)
 _QUOTA = re.compile(r"quota|Errno 122\b|EDQUOT", re.IGNORECASE)
 _CUT_SHORT = re.compile(
@@ -57,7 +62,7 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
     """Return a diagnosis that names the file system of the path that a job could not use; as it is where none is named or seen."""
     texts = [cited.text for cited in found.root_cause]
     error = " ".join(texts)
-    paths = paths_of(found.reason, texts) if found.reason in REASONS else ()
+    paths = paths_of(found.reason, texts) or system_paths(found.reason, texts) if found.reason in REASONS else ()
     if job is None or not job.nodes:
         return found
     if not paths:
@@ -67,11 +72,96 @@ def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job 
     states = (answer or {}).get("states") or ()
     said = storage_words(states[0], error) if states else ""
     found = replace(found, summary=f"{found.summary} {said}") if said else found
+    compared = _compared(engine, incident, found, job, states[0]) if states else found
+    if compared.where != found.where:
+        return compared
+    found = compared
     if states and (gone := _gone(states[0], job)):
         return _lost(found, gone)
     if states and _met_full_disk(states[0], error) and _is_only_there(engine, incident, states[0], job):
         return _moved(engine, found, (str(states[0]["place"]), first, DiskFault.FULL), job, said)
     return _without_restart(found, said) if states and still_read_only(states[0], error) else found
+
+
+def _compared(engine: Engine, incident: Incident, found: Diagnosis, job: Job, first: Mapping[str, Any]) -> Diagnosis:
+    """Return a diagnosis by which one node is at fault that cannot use a path as others can; as it is where that is not proven."""
+    error = " ".join(cited.text for cited in found.root_cause)
+    placed = any(place.node in job.nodes for place in found.where)
+    if not (suspicious(first, error) or (not placed and len(job.nodes) > 1)):
+        return found
+    shown = _fleet(engine)
+    others = _others(shown, job, str(first["node"]), most=MOST_ASKED if not placed else MOST_OTHERS)
+    if not others:
+        return found
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": others, "paths": [str(first["path"])]}) or {}
+    rows = [first, *(row for row in answer.get("states") or () if row["path"] == first["path"])]
+    fault = node_fault(error, rows, job.user)
+    if fault is None or fault.node not in job.nodes:
+        owner_words = held_elsewhere(rows)
+        return replace(found, summary=f"{found.summary} {owner_words}") if owner_words and found.action not in RETRIED else found
+    if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
+        return found  # what it needs to go on lies there and nowhere else
+    return _without_node(engine, incident, found, job, fault, alike=_alike(shown, fault))
+
+
+def suspicious(state: Mapping[str, Any], error: str) -> bool:
+    """Tell whether what a node says of a path may be its own fault: a look at other nodes is worth while."""
+    missing = bool(state.get("stands")) and state["stands"] != state["real"]
+    denied = "ermission denied" in error and state.get("kind") in LOCAL
+    return missing or bool(state.get("silent")) or still_read_only(state, error) or denied
+
+
+def _fleet(engine: Engine) -> Sequence[Node]:
+    try:
+        return engine.scheduler.nodes()
+    except Unavailable:
+        return ()
+
+
+def _others(shown: Sequence[Node], job: Job, first: str, *, most: int) -> list[str]:
+    """Return nodes to compare one with: those of its job, then those in service of the same partition and features."""
+    own = [node for node in job.nodes if node != first][:most]
+    known = next((node for node in shown if node.name == first), None)
+    in_service = [
+        node for node in shown if node.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in node.partitions
+    ]
+    like = [node.name for node in in_service if known is None or {*node.features} == {*known.features}]
+    more = [name for name in like if name not in job.nodes][: max(0, MOST_OTHERS - len(own))]
+    return [*own, *more]
+
+
+def _alike(shown: Sequence[Node], fault: NodeFault) -> bool:
+    """Tell whether the nodes without a fault are of the kind of the one with it, by their features."""
+    features = {node.name: {*node.features} for node in shown}
+    return fault.node in features and all(features.get(node) == features[fault.node] for node in fault.fine)
+
+
+def _without_node(engine: Engine, incident: Incident, found: Diagnosis, job: Job, fault: NodeFault, *, alike: bool) -> Diagnosis:
+    """Return a diagnosis by which the job goes on without a node.
+
+    A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained
+    on it, else its fstab has to be the second. Any other is only left out. People hear of both.
+    """
+    who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
+    text = f"{fault.subject} {fault.fault} on {fault.node}, and {who} failed by that: see to it there, other jobs will meet it"
+    engine.good_runs.remarks.append(Remark(f"{fault.subject} of {fault.node}", text))
+    advice = f"Restart from the last healthy checkpoint on other nodes than {fault.node}: {fault.sentence} Somebody has to see to it there."
+    found = replace(found, category=Category.INFRASTRUCTURE, summary=f"{found.summary} {fault.sentence}", advice=advice)
+    where = (*found.where, Whereabouts(f"{AVOIDED} {fault.subject} {fault.fault} there", fault.node))
+    if not fault.lost_mount or not alike:
+        return replace(found, action=Action.RESTART_SAME_NODES, where=where)
+    lines = tuple(cited for cited in found.root_cause if cited.role == "root")[:1]
+    seen = (_probe_line(engine, incident, fault.sentence),) if found.step is not None else ()
+    finding = NodeFinding(fault.node, fault.sentence, (*lines, *seen))
+    return replace(found, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=where)
+
+
+def _probe_line(engine: Engine, incident: Incident, text: str) -> Citation:
+    """Return a citation of what nodes said, and keep it below what the probes have said of this incident."""
+    earlier = [one.text for one in engine.store.evidence(incident.id) if one.source == PROBES]
+    lines = [*(earlier[-1].splitlines() if earlier else ()), text]
+    engine.store.add_evidence(incident.id, PROBES, "\n".join(lines), {"compared": True})
+    return Citation(PROBES, len(lines), text, COMPARED)
 
 
 def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job, error: str) -> Diagnosis:
@@ -168,7 +258,7 @@ def _moved(engine: Engine, found: Diagnosis, disk: tuple[str, str, DiskFault], j
     engine.good_runs.remarks.append(Remark(f"{'full' if fault is DiskFault.FULL else 'lost'} disk {place} of {node}", text))
     advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {said or f'{place} {fault} there.'} "
     advice += f"That is so on {node} alone, and the job needs nothing of it elsewhere. Somebody has to {todo} there."
-    where = (*found.where, Whereabouts(f"{FULL_DISK} {place}", node))
+    where = (*found.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))
     return replace(found, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=where)
 
 
@@ -216,7 +306,7 @@ def still_read_only(state: Mapping[str, Any], error: str) -> bool:
 
 
 def _without_restart(found: Diagnosis, said: str) -> Diagnosis:
-    if found.action not in (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES):
+    if found.action not in RETRIED:
         return found
     advice = f"{DEEDS[Action.FIX_AND_RESUBMIT]} {said} {found.advice.removeprefix(DEEDS[found.action]).strip()}"
     return replace(found, action=Action.FIX_AND_RESUBMIT, advice=advice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assistant.engine.gather import with_no_checkpoint
+from assistant.engine.held_ports import with_port_holder
 from assistant.engine.senders import with_sender
 from assistant.engine.siblings import with_own_divergence
 from assistant.engine.storage import with_storage
@@ -22,5 +23,6 @@ def with_surroundings(engine: Engine, incident: Incident, found: Diagnosis, job:
         return found
     found = with_sender(with_storage(engine, incident, with_own_divergence(engine, found, job), job), job)
     found = with_wait(engine, incident, found, job)
+    found = with_port_holder(engine, incident, found, job)
     with reading_as(job.account if job is not None else ""):
         return with_no_checkpoint(found, job, engine.checkpoint_folders, engine.clock.now())

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from assistant.records import Job
 
-__all__ = ["DiskFault", "FaultyDisk", "is_full", "mount_of", "paths_used", "unnamed_disk"]
+__all__ = ["DiskFault", "FaultyDisk", "is_full", "is_read_only", "mount_of", "paths_used", "unnamed_disk"]
 
 FULL_PERCENT = 99.0
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
@@ -50,10 +50,11 @@ class FaultyDisk(NamedTuple):
 def is_full(state: Mapping[str, Any]) -> bool:
     """Tell whether a file system that can be written has neither space nor inodes left."""
     fullest = max(state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0)
-    return fullest >= FULL_PERCENT and not _is_read_only(state)
+    return fullest >= FULL_PERCENT and not is_read_only(state)
 
 
-def _is_read_only(state: Mapping[str, Any]) -> bool:
+def is_read_only(state: Mapping[str, Any]) -> bool:
+    """Tell whether a file system is mounted read-only."""
     return "ro" in str(state.get("options", "")).split(",")
 
 
@@ -101,7 +102,7 @@ def unnamed_disk(fault: DiskFault, states: Sequence[Mapping[str, Any]], used: Se
     for place, on in faulty.items():
         fine = tuple(node for node in nodes if node not in on)
         kind = str(shown[on[0], place]["kind"])
-        compared = any((node, place) in shown and not _is_read_only(shown[node, place]) for node in fine)
+        compared = any((node, place) in shown and not is_read_only(shown[node, place]) for node in fine)
         if fault is not DiskFault.READ_ONLY or compared or kind in LOCAL:
             found.append(FaultyDisk(place, kind, tuple(on), fine))
     return found[0] if len(found) == 1 else None
@@ -110,4 +111,4 @@ def unnamed_disk(fault: DiskFault, states: Sequence[Mapping[str, Any]], used: Se
 def _has(fault: DiskFault, state: Mapping[str, Any]) -> bool:
     if fault is DiskFault.FULL:
         return is_full(state) and not state.get("silent")
-    return bool(state.get("silent")) if fault is DiskFault.SILENT else _is_read_only(state)
+    return bool(state.get("silent")) if fault is DiskFault.SILENT else is_read_only(state)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from assistant.records import Call, CallStatus, Incident, IncidentState
 from assistant.recover.identity import RESTARTS
+from assistant.recover.situation import AVOIDED
 from assistant.store import WENT_ON
 from assistant.tooling import History
 
@@ -35,7 +36,7 @@ class PageFacts:
     no_restart: bool = False
     """Whether a restart was asked about and cannot be made as things stand."""
     undrained: tuple[str, ...] = ()
-    """Sentences about nodes that were to be taken out of service and were not."""
+    """Sentences about nodes that were to be taken out of service and were not, or that only the restart stays away from."""
     saved: str = ""
     """What the job left to go on from; empty where nobody asked, or nothing is known of it."""
 
@@ -50,7 +51,8 @@ def facts_of_page(store: History, incident: int) -> PageFacts:
     asked = [value for call, value in done if call.tool in ASKED and "restart_from" in value]
     refused = failed or (bool(asked) and not asked[-1]["restart_from"])
     saved = next((str(value["saved"]) for _, value in reversed(done) if value.get("saved")), "")
-    return PageFacts(ended, restarts[-1] if restarts else "", refused and not restarts, tuple(_undrained(store, calls)), saved)
+    undrained = [*_undrained(store, calls), *_in_service(store, calls, incident)]
+    return PageFacts(ended, restarts[-1] if restarts else "", refused and not restarts, tuple(undrained), saved)
 
 
 def advice_left(advice: str, facts: PageFacts, incident: Incident, store: History) -> str:
@@ -89,6 +91,17 @@ def _undrained(store: History, calls: Sequence[Call]) -> list[str]:
             outcome = store.outcome(call.id)
             said[node] = f"node {node} is NOT drained ({outcome.error if outcome is not None else 'the call failed'})"
     return list(said.values())
+
+
+def _in_service(store: History, calls: Sequence[Call], incident: int) -> list[str]:
+    """Return a sentence for each node that a restart stays away from and of whose drain no call speaks."""
+    diagnosis = store.diagnosis(incident)
+    asked = {str(call.arguments.get("node", "")) for call in calls if call.tool == "cordon_node"}
+    return [
+        f"node {place.node} still takes jobs, though {place.why.removeprefix(AVOIDED).strip()}: see to it"
+        for place in (diagnosis.where if diagnosis is not None else ())
+        if place.node is not None and place.why.startswith(AVOIDED) and place.node not in asked
+    ]
 
 
 def _value(store: History, call: Call) -> Mapping[str, object]:

@@ -12,8 +12,10 @@ from assistant.recover.restart import attempt_of
 from assistant.recover.signals import accused, proven
 from assistant.watch.outages import AwaitedService, awaited_by
 
-FULL_DISK = "a disk of its own cannot be used:"
+AVOIDED = "a restart stays away from it:"
 """How a place of a diagnosis begins whose node a restart is to stay away from, though nobody is sure that it is broken."""
+HELD = "what it needs there is held:"
+"""The same where nothing is wrong with the node: somebody else has what the job needs of it."""
 AWAY = "a file system is away:"
 """How a place of a diagnosis begins that names the mount point which has to be there again before a restart."""
 LONG_STEPS = 500
@@ -69,7 +71,7 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "faulty_nodes": list(diagnosis.faulty_nodes),
         "proven_nodes": proven(diagnosis),
         "accused_nodes": accused(diagnosis),
-        "full_nodes": [one.node for one in diagnosis.where if one.node is not None and one.why.startswith(FULL_DISK)],
+        "full_nodes": avoided(diagnosis),
         "awaited": awaited.cause,
         "awaited_paths": list(awaited.paths),
         "awaited_answered": "yes" if awaited.answered else "",
@@ -79,6 +81,16 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "spike_step": diagnosis.spike_step,
         "root_line": f"{first.file}:{first.line}: {first.text}" if first else "no line proves it",
     }
+
+
+def avoided(diagnosis: Diagnosis, *causes: str) -> list[str]:
+    """Return the nodes that a restart stays away from, though nobody is sure that they are broken.
+
+    Args:
+        diagnosis: Of the job.
+        causes: `AVOIDED` for those that somebody has to see to, `HELD`; both when not given.
+    """
+    return [place.node for place in diagnosis.where if place.node is not None and place.why.startswith(causes or (AVOIDED, HELD))]
 
 
 def _awaited(diagnosis: Diagnosis) -> AwaitedService:

@@ -261,6 +261,11 @@ class SimulatedCluster:
 
     # What a test may do to it
 
+    def share(self, node: str) -> None:
+        """Let further jobs begin on a node while those that run there go on."""
+        self._require_node(node)
+        self._busy.pop(node, None)
+
     def set_cordon(self, node: str, reason: str) -> None:
         """Cordon a node as a person would: any reason."""
         self._require_node(node)

@@ -72,15 +72,15 @@ _PATH_FAILED = re.compile(
     r"|\berrno \d+|not found",
     re.IGNORECASE,
 )
-_NOT_THERE = re.compile(r"no such file or directory|does not exist|\bnot found\b|Errno 2\b", re.IGNORECASE)
+NOT_THERE = re.compile(r"no such file or directory|does not exist|\bnot found\b|Errno 2\b", re.IGNORECASE)
 _STORAGE_FAILED = re.compile(
     r"input/output error|stale (?:nfs )?file handle|not connected|remote i/o|host is down|shutdown|read-only file system"
     r"|no space left|Errno (?:5|28|30|107|108|112|116|121)\b",
     re.IGNORECASE,
 )
-_PATH = re.compile(r"(?<![\w.:/$}-])(/[\w.@%+=,~-]{1,255}(?:/[\w.@%+=,~-]{1,255}){1,40})")
+PATH = re.compile(r"(?<![\w.:/$}-])(/[\w.@%+=,~-]{1,255}(?:/[\w.@%+=,~-]{1,255}){1,40})")
 _NUMBER = re.compile(r"\d+")
-_FRAME = re.compile(r'^\W*(?:\[?\w+\]?:)?\s*File "[^"]*", line \d+')
+FRAME = re.compile(r'^\W*(?:\[?\w+\]?:)?\s*File "[^"]*", line \d+')
 _NO_CAUSE = re.compile(
     r"^/(?:proc|sys|dev|run|etc|boot|usr/(?:lib|lib64|bin|sbin|include|share)|lib|lib64|bin|sbin|var/(?:spool|run|log))(?:/|$)"
     r"|/(?:site|dist)-packages(?:/|$)|/lib(?:64)?/python\d|/__pycache__/"
@@ -162,6 +162,8 @@ class JobFailure:
     """Its first line, word by word: enough to know failures of one owner at one time by."""
     emptied: tuple[str, ...] = ()
     """Folders that stand, in which something of `gone` is missing, and that hold nothing now: mount points without their mount."""
+    on_node: bool = False
+    """Whether other nodes were seen to have what it lost: then its nodes are the cause, and neither path nor words of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ def service_of(reason: str, texts: Sequence[str]) -> str:
         return ""
     for line in texts:
         text = line[:MOST_CHARACTERS]
-        if _FRAME.match(text) or not _REACHED.search(text) or _MANUAL.search(text):
+        if FRAME.match(text) or not _REACHED.search(text) or _MANUAL.search(text):
             continue
         for pattern in (_URL, _HOST_WORD, _LICENCE_SERVER, _ADDRESS):
             if match := pattern.search(text):
@@ -250,8 +252,8 @@ def paths_of(reason: str, texts: Sequence[str]) -> tuple[str, ...]:
     matches = [
         match.rstrip(".,")
         for text in (line[:MOST_CHARACTERS] for line in texts)
-        if _PATH_FAILED.search(text) and not _FRAME.match(text)
-        for match in _PATH.findall(text)
+        if _PATH_FAILED.search(text) and not FRAME.match(text)
+        for match in PATH.findall(text)
     ]
     return tuple(dict.fromkeys(path for path in matches if not _NO_CAUSE.search(path)))[:8]
 
@@ -260,6 +262,8 @@ def causes_of(failure: JobFailure) -> tuple[SharedCause, ...]:
     """Return what a job may have failed of, the most telling first: service, paths, the longest first, node, error."""
     if failure.reason in ENDED_BY_ITSELF:
         return ()
+    if failure.on_node:
+        return tuple(SharedCause(CauseKind.NODE, node) for node in failure.nodes)
     causes: list[SharedCause] = []
     if service := service_of(failure.reason, failure.texts):
         causes.append(SharedCause(CauseKind.SERVICE, service))
@@ -331,14 +335,14 @@ def files_missed(failures: Iterable[JobFailure]) -> list[str]:
     missed: list[str] = []
     for failure in failures:
         for text in failure.texts:
-            paths = paths_of(failure.reason, (text,)) if _NOT_THERE.search(text) else ()
+            paths = paths_of(failure.reason, (text,)) if NOT_THERE.search(text) else ()
             missed += [path for path in paths if not any(path.startswith(f"{top}/") for top in failure.gone)]
     return list(dict.fromkeys(missed))
 
 
 def joins(cause: SharedCause, failure: JobFailure) -> bool:
     """Tell whether a later failure is of a cause that stands: it names the same, or a path below it."""
-    if cause.kind is not CauseKind.PATH:
+    if cause.kind is not CauseKind.PATH or failure.on_node:
         return cause in causes_of(failure)
     own = (*paths_of(failure.reason, failure.texts), *failure.gone)
     return any(path == cause.name or path.startswith(f"{cause.name}/") for path in own)

@@ -126,6 +126,7 @@ def proofs_of_hang(suspicion: Suspicion, witness: Witness | None) -> tuple[str, 
         "GPUs do nothing": weighs and _idle(gpus) and _quiet(gpus, stacks),
         "no rank moves": weighs and votes[1] is not WitnessVote.HUNG and _stand(stacks) and not _works(stacks),
         "no program of it runs": bool(facts.get("gone")),
+        "a process of it is stopped while others are not": bool(facts.get("stopped")),
         "its heartbeat says that it trains, and stands still": suspicion.beat_stopped,
     }
     return tuple(text for text, holds in proofs.items() if holds)
@@ -160,9 +161,10 @@ def witness_of(
     """
     votes = {"gpus": gpu_vote(activity or {}), "stacks": stack_vote(stacks or {})}
     parts = [str(answer.get("text", "")) for answer in (activity, stacks) if answer is not None]
-    parts += [str((processes or {}).get("left", ""))]
-    odd = [str(rank.get("node", "")) for rank in (stacks or {}).get("odd", ())]
-    running = {name: processes[name] for name in ("programs", "gone", "left") if name in processes} if processes is not None else {}
+    parts += [str((processes or {}).get(name, "")) for name in ("left", "unrun")]
+    odd = [str(one.get("node", "")) for one in (*(stacks or {}).get("odd", ()), *(processes or {}).get("stopped", ()))]
+    seen = ("programs", "gone", "left", "stopped", "unrun")
+    running = {name: processes[name] for name in seen if name in processes} if processes is not None else {}
     facts = {"votes": {name: str(vote) for name, vote in votes.items()}, "gpus": activity, "stacks": stacks, **running}
     text = "; ".join(part for part in parts if part) or "neither GPUs nor stacks could be looked at"
     vote = joined(votes)

@@ -28,6 +28,7 @@ PLAUSIBLE: dict[str, Any] = {
     "incident": 1,
     "word": "ecc error",
     "cause": "/nowhere/pile",
+    "port": 29500,
 }
 
 

@@ -33,8 +33,8 @@ def test_only_what_was_seen_proves_a_hang(case: dict[str, Any]) -> None:
         stacks = {"seen": seen, "expected": seen, "moved": case.get("moved", 0), "classes": classes}
         stacks |= {"busy": case.get("busy", 0), "cpu": case.get("cpu", {})}
         stacks["unknown"] = case.get("stacks_unknown", {})
-    if "gone" in case:
-        processes = {"programs": {"node01": ["sleep"]}, "gone": case["gone"]}
+    if {"gone", "stopped"} & set(case):
+        processes = {"programs": {"node01": ["sleep"]}, "gone": case.get("gone", ""), "stopped": case.get("stopped", [])}
     plausible, stopped = case.get("plausible", False), case.get("beat_stopped", False)
     suspicion = Suspicion(
         Still.SILENT, START, 1900, 1800, LogPhase.TRAINING, certain=True, plausible=plausible, beat_stopped=stopped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from assistant.store import Store
 from assistant.store.rows import packed, unpacked
 from assistant.tooling import find_tool, to_json
 from assistant.tools import _processes
+from assistant.tools.processes import stopped_apart, unrun_words
 from assistant.transports.local import run_command
 from tests.scenarios.scene import Scene
 from tests.unit import logged_job
@@ -125,6 +127,54 @@ def test_where_no_process_can_be_told_the_node_says_why(user: str, tmp_path: Pat
     reply = run_command("node01", list(_processes.command([str(NUMBER)], user)), tmp_path, 30)
     assert reply.status == 0
     assert _processes.node_processes("node01", reply.out, AT).why
+
+
+def test_a_stopped_process_is_told_where_another_of_its_program_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": str(NUMBER + 7)}
+    ranks = [
+        subprocess.Popen([sys.executable, str(tmp_path / "train.py")], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+
+    def look() -> list[tuple[str, _processes.ProcessState]]:
+        reply = run_command("node01", list(_processes.command([str(NUMBER + 7)], "")), tmp_path, 30)
+        return [("node01", state) for state in _processes.node_processes("node01", reply.out, AT).states]
+
+    try:
+        assert all(rank.stdout is not None and rank.stdout.readline() for rank in ranks)
+        assert (stopped_apart(look()), unrun_words(look())) == ([], "")
+        ranks[1].send_signal(signal.SIGSTOP)
+        os.waitpid(ranks[1].pid, os.WUNTRACED)
+        (stopped,) = stopped_apart(look())
+        assert (stopped["node"], stopped["pid"], stopped["program"].endswith(" train.py")) == ("node01", ranks[1].pid, True)
+        assert unrun_words(look()) == f"process {ranks[1].pid} ({stopped['program']}) of node01 is stopped (state T)"
+        ranks[0].send_signal(signal.SIGSTOP)
+        os.waitpid(ranks[0].pid, os.WUNTRACED)
+        assert stopped_apart(look()) == []  # somebody has suspended all of it
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+
+@pytest.mark.parametrize(
+    ("states", "stopped", "words"),
+    [
+        ([("a", "T", ""), ("a", "S", "")], [1], "process 1 (a) of n is stopped (state T)"),
+        ([("a", "T", ""), ("b", "S", "")], [], "process 1 (a) of n is stopped (state T)"),  # of another program: may be meant
+        ([("a", "t", ""), ("a", "S", "")], [], "process 1 (a) of n is held by a debugger (state t)"),
+        ([("a", "D", "nfs_wait_bit_killable"), ("a", "S", "")], [],
+         "process 1 (a) of n waits in the kernel (state D) in nfs_wait_bit_killable"),
+        ([("a", "Z", ""), ("a", "S", "")], [], "process 1 (a) of n is dead and not collected (state Z)"),
+        ([("a", "T", ""), ("a", "Z", "")], [], "process 1 (a) of n is stopped (state T), process 2 (a) of n is dead and not collected (state Z)"),
+        ([("a", "S", ""), ("a", "R", "")], [], ""),
+    ],
+)  # fmt: skip
+def test_what_the_kernel_does_not_run_is_named(states: list[tuple[str, str, str]], stopped: list[int], words: str) -> None:
+    known = [("n", _processes.ProcessState(pid, *state)) for pid, state in enumerate(states, 1)]
+    assert [one["pid"] for one in stopped_apart(known)] == stopped
+    assert unrun_words(known) == words
 
 
 # The answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,6 +118,27 @@ def test_the_program_shows_a_folder_that_stands_and_a_file_that_does_not(tmp_pat
     assert [row["path"] for row in shown] == asked
     assert all(row["place"] and row["used_percent"] is not None and not row["silent"] for row in shown)
     assert [(row["real"], row["stands"]) for row in shown] == [(str(folder), str(folder)), (asked[1], str(folder))]
+    own = f"{pwd.getpwuid(folder.stat().st_uid).pw_name}:{folder.stat().st_gid}:{folder.stat().st_mode & 0o7777:o}"
+    assert shown[0]["owners"][0] == own
+    assert len(shown[0]["owners"]) == len(folder.parts)  # up to `/`
+    assert shown[1]["owners"] == shown[0]["owners"]
+
+
+@pytest.mark.parametrize(
+    ("words", "silent"), [("Stale file handle", True), ("Input/output error", True), ("Permission denied", False)]
+)
+def test_a_path_whose_file_system_is_gone_does_not_answer(words: str, silent: bool, tmp_path: Path) -> None:
+    seen = tmp_path / "stat"
+    seen.write_text(
+        f'#!/bin/sh\ncase "$1:$2" in --:/lus/*) echo "stat: cannot statx: {words}" >&2; exit 1 ;; esac\nexec /usr/bin/stat "$@"\n'
+    )
+    seen.chmod(0o755)
+    search = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", _PROGRAM, "sh", "/lus/run/ckpt"], capture_output=True, text=True, check=False, timeout=30, env=search
+    )
+    (row,) = _rows(Reply("here", True, done.returncode, done.stdout, done.stderr))
+    assert (row["silent"], row["stands"]) == (silent, "")
 
 
 def test_what_stands_below_a_folder_that_may_not_be_read_is_unknown(tmp_path: Path) -> None:

@@ -1,0 +1,173 @@
+"""What one node alone cannot use: a path that other nodes have, a port that another job holds; the job goes on elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from assistant.daemon.notifications import notices
+from assistant.ports import Reply
+from assistant.records import EventKind, IncidentState, JobSpec
+from assistant.recover.page_facts import facts_of_page
+from assistant.schedulers.simulated_run import SimulatedRun
+from assistant.tools.ports import _PROGRAM as PORTS
+from assistant.tools.storage import _PROGRAM as STORAGE
+from tests.scenarios.scene import Scene
+
+TAR = "/lustre/data/pile/3.tar"
+ENV = "/opt/lmeval/env/bin/activate"
+MISSES = ("Traceback (most recent call last):", '  File "/opt/train/pretrain.py", line 88, in load', "FileNotFoundError: {}")
+LOST = f"[Errno 2] No such file or directory: '{TAR}'"
+SYSTEM = ("owner 0 644 root", "owner 0 755 root", "owner 0 755 root")
+OF_USER = ("owner 3003 644 {user}", "owner 3003 755 {user}", "owner 0 755 root")
+
+
+def said(path: str, *, stands: str, mount: str = "", owners: tuple[str, ...] = SYSTEM) -> str:
+    """Return what a node says of a path; `mount` is the line of the file system on which it lies."""
+    lines = ["mounts", "/dev/sda1 / ext4 rw 0 0", *([mount] if mount else []), f"path {path}", f"real {path}", f"stands {stands}"]
+    return "\n".join([*lines, *owners, "answer 4096 1000 900 100 50", ""])
+
+
+@dataclass(frozen=True)
+class Case:
+    """What nodes say of the path that the job misses, and what comes of it."""
+
+    path: str
+    answers: Mapping[str, str]
+    """By node; `*` stands for all others, an empty text for no answer."""
+    fails_at: int = 50
+    changes: tuple[str, ...] = ()
+    left_out: str = ""
+    drained: bool = False
+
+
+MOUNT = "nas:/data /lustre/data lustre rw 0 0"
+HAS = said(TAR, stands=TAR, mount=MOUNT)
+GONE = said(TAR, stands="/lustre/data")
+OWN = tuple(line.format(user="root") for line in OF_USER)
+CASES = {
+    "a share is not mounted on one node": Case(
+        TAR, {"node02": GONE, "*": HAS}, changes=("cordon node02", "submit 2"), left_out="node02", drained=True
+    ),
+    "it was not seen to have trained there: only the restart stays away": Case(
+        TAR, {"node02": GONE, "*": HAS}, fails_at=0, changes=("submit 2",), left_out="node02"
+    ),
+    "an environment is missing on one node": Case(
+        ENV, {"node02": said(ENV, stands="/opt"), "*": said(ENV, stands=ENV)}, changes=("submit 2",), left_out="node02"
+    ),
+    "it is missing on all nodes": Case(TAR, {"*": said(TAR, stands="/lustre/data", mount=MOUNT)}),
+    "two nodes lack it": Case(TAR, {"node02": GONE, "node03": GONE, "*": HAS}),
+    "no other node answers": Case(TAR, {"node02": GONE, "*": ""}),
+    "the node itself does not answer": Case(TAR, {"node02": "", "*": HAS}),
+    "the owner put it on the disks of some": Case(
+        ENV, {"node02": said(ENV, stands="/opt"), "*": said(ENV, stands=ENV, owners=("owner 0 777 root",))}
+    ),
+    "it is back by now": Case(TAR, {"*": HAS}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    error = LOST.replace(TAR, case.path)
+    scene = Scene(
+        tmp_path, run=SimulatedRun(fails_at=case.fails_at, lines=tuple(line.format(error) for line in MISSES), only_on="node02")
+    )
+
+    def answer(node: str) -> Reply:
+        text = case.answers.get(node, case.answers.get("*", ""))
+        return Reply(node, True, 0, text, "") if text else Reply(node, False, None, "", "no route to host")
+
+    scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", case.path))] = answer
+    scene.cluster.submit(replace(scene.spec, user="ada"))
+    scene.watch(900)
+    (incident,) = scene.engine.store.incidents()
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert scene.cluster.changes == ["submit 1", *case.changes], found.advice
+    assert incident.state is (IncidentState.RECOVERED if case.changes else IncidentState.ESCALATED), incident.note
+    remarks = [remark.text for remark in scene.engine.good_runs.taken_remarks()]
+    if case.left_out:
+        assert case.left_out not in scene.cluster.job("2").nodes
+        assert any(case.left_out in text and "see to it" in text for text in remarks), remarks
+        in_service = [text for text in facts_of_page(scene.engine.store, incident.id).undrained if case.left_out in text]
+        assert bool(in_service) is not case.drained
+        assert found.advice.startswith("Restart")
+    else:
+        assert found.faulty_nodes == ()
+        assert not remarks
+
+
+def own_run(scene: Scene, name: str) -> JobSpec:
+    """Return a job of one node that saves into a folder of its own."""
+    folder = scene.folder / name
+    script = scene.spec.script.replace(str(scene.folder / "checkpoints"), str(folder / "checkpoints"))
+    return replace(scene.spec, name=name, nodes=1, user="ada", script=script, work_dir=folder)
+
+
+def test_tasks_that_one_node_ate_restart_without_it_under_one_message(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, nodes=6)
+    error = f"/var/spool/slurmd/job00007/slurm_script: line 11: {ENV}: No such file or directory"
+    paths = {"node03": said(ENV, stands="/opt"), "*": said(ENV, stands=ENV)}
+    scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", ENV))] = lambda node: Reply(
+        node, True, 0, paths.get(node, paths["*"]), ""
+    )
+    for number in range(8):
+        run = SimulatedRun(steps=20, fails_at=0, lines=(error,), only_on="node03")
+        scene.cluster.plan(f"eval-{number}", run)
+        scene.cluster.submit(own_run(scene, f"eval-{number}"))
+    scene.watch(1800)
+    store = scene.engine.store
+    (shared,) = [one for one in store.incidents() if one.kind is EventKind.OUTAGE]
+    members = [one for one in store.incidents() if one.kind is EventKind.JOB_ENDED]
+    assert shared.service == "node node03", shared.note
+    assert len(members) >= 2
+    assert {one.state for one in members} == {IncidentState.RECOVERED}, [one.note for one in members]
+    assert shared.state is IncidentState.RECOVERED
+    assert all("node03" not in job.nodes for job in scene.cluster.jobs() if job.id > "8")
+    messages = [one for one in notices(store.audit(), store) if one.incident == shared.id]
+    assert any("node03" in one.title and ENV in one.text and "see to the node" in one.text for one in messages), messages
+
+
+IN_USE = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The server socket has "
+    "failed to bind to [::]:29500 (errno: 98 - Address already in use)."
+)
+LISTENS = "socket 0A 55\nprocess 55 4100 - {job}\t{user}\tpython3 -m torch.distributed.run train.py\nend\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "restarts", "words"),
+    [
+        (LISTENS.format(job="1", user="ada"), True, "Port 29500 of node01 is held by job 1 (alpaca) of ada, process 4100"),
+        (LISTENS.format(job="77", user="ada"), False, "held by process 4100"),  # a job of hers runs there: it may be of that
+        (LISTENS.format(job="2", user="ada"), False, "of job 2 itself"),
+        ("end\n", False, "Nobody holds port 29500 of node01 now."),
+        ("", False, ""),
+    ],
+)
+def test_a_job_whose_port_another_job_holds_goes_on_elsewhere(answer: str, restarts: bool, words: str, tmp_path: Path) -> None:
+    scene = Scene(tmp_path, nodes=3)
+    ports = shlex.join(("sh", "-c", PORTS, "sh", "29500"))
+    scene.cluster.answers[ports] = lambda node: Reply(node, bool(answer), 0, answer, "")
+    scene.cluster.plan("alpaca", SimulatedRun(steps=5000))
+    scene.cluster.plan("dolly", SimulatedRun(steps=40, fails_at=0, lines=(IN_USE,), only_on="node01"), SimulatedRun(steps=40))
+    scene.cluster.submit(own_run(scene, "alpaca"))
+    scene.cluster.share("node01")
+    scene.cluster.submit(own_run(scene, "dolly"))
+    scene.watch(600)
+    (incident,) = [incident for incident in scene.engine.store.incidents() if incident.job == "2"]
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert words in found.summary
+    assert found.faulty_nodes == ()
+    assert [change for change in scene.cluster.changes if change.startswith("submit")][2:] == (["submit 3"] if restarts else [])
+    assert not any(change.startswith(("cordon", "cancel")) for change in scene.cluster.changes)
+    if restarts:
+        assert scene.cluster.job("3").nodes != ("node01",)
+        assert "ports of their own" in found.summary
+        assert not facts_of_page(scene.engine.store, incident.id).undrained  # nothing is wrong with the node
