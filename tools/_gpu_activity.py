@@ -73,15 +73,16 @@ def allotted(text: str, *, first: bool) -> frozenset[int]:
 
     Args:
         text: What the command printed.
-        first: Whether it is the first node of the job: steps elsewhere inherit that one's SLURM_JOB_GPUS. Source: srun(1), sbatch(1).
+        first: Whether it is the first node of the job: steps elsewhere inherit that one's SLURM_JOB_GPUS.
+            Source: srun(1), sbatch(1).
     """
-    named: dict[str, set[int]] = {"STEP": set(), "JOB": set()}
+    numbers: dict[str, set[int]] = {"STEP": set(), "JOB": set()}
     for kind, value in re.findall(r"^SLURM_(STEP|JOB)_GPUS=([\d,-]{1,200})$", text, re.MULTILINE):
         for part in value.split(","):
             begin, _, end = part.partition("-")
             if begin.isdecimal() and (not end or end.isdecimal()):
-                named[kind] |= set(range(int(begin), min(int(end or begin), int(begin) + 64) + 1))
-    return frozenset(named["STEP"] or (named["JOB"] if first else ()))
+                numbers[kind] |= set(range(int(begin), min(int(end or begin), int(begin) + 64) + 1))
+    return frozenset(numbers["STEP"] or (numbers["JOB"] if first else ()))
 
 
 def activities(text: str) -> list[Activity]:

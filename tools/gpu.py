@@ -41,32 +41,32 @@ def gpu_activity(context: Context, job: str = "", nodes: list[str] | None = None
     command = tuple(context.commands.get("gpu_activity") or COMMAND)
     replies = context.transport.run(wanted, command, timeout_s=LONGEST_S)
     unknown = {node: why for node, reply in replies.items() if (why := _why_not(reply, command[0]))}
-    told = {node: {"gpus": _gpus(activities(reply.out))} for node, reply in replies.items() if node not in unknown}
+    answer = {node: {"gpus": _gpus(activities(reply.out))} for node, reply in replies.items() if node not in unknown}
     again = [node for node in unknown if replies[node].reached and replies[node].status not in NO_PROGRAM]
     if again:
         for node, reply in context.transport.run(again, QUERY, timeout_s=LONGEST_S).items():
             if reply.reached and not reply.status and (gpus := queried(reply.out)):
-                told[node] = {"gpus": _gpus(gpus)}
+                answer[node] = {"gpus": _gpus(gpus)}
                 del unknown[node]
-    if found is not None and told:
-        told, shared = _own_gpus(context, found, told)
+    if found is not None and answer:
+        answer, shared = _own_gpus(context, found, answer)
         unknown |= shared
-    return {"text": _text(told, unknown), "nodes": told, "unknown": unknown}
+    return {"text": _text(answer, unknown), "nodes": answer, "unknown": unknown}
 
 
-def _own_gpus(context: Context, job: Job, told: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def _own_gpus(context: Context, job: Job, shown_gpus: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return what the job's own GPUs are at, and why of some nodes they cannot be told from those of others."""
     number = job.raw_id or job.id.partition("+")[0]
-    replies = context.transport.run(list(told), allotted_command(number), timeout_s=LONGEST_S) if number.isdecimal() else {}
-    asked = gpus_of(job) / max(1, len(job.nodes))
+    replies = context.transport.run(list(shown_gpus), allotted_command(number), timeout_s=LONGEST_S) if number.isdecimal() else {}
+    requested = gpus_of(job) / max(1, len(job.nodes))
     own: dict[str, Any] = {}
     shared: dict[str, str] = {}
-    for node, about in told.items():
+    for node, about in shown_gpus.items():
         reply = replies.get(node)
         text = reply.out if reply is not None and reply.reached and not reply.status else ""
         numbers = allotted(text, first=node == job.nodes[0])
         rows = [gpu for gpu in about["gpus"] if gpu["gpu"] in numbers] if numbers else about["gpus"]
-        if rows and (numbers or not 0 < asked < len(rows)):
+        if rows and (numbers or not 0 < requested < len(rows)):
             own[node] = {**about, "gpus": rows}
         else:
             shared[node] = f"which of its {len(about['gpus'])} GPUs are the job's is not known"

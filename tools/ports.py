@@ -33,7 +33,7 @@ _PROCESS = re.compile(r"process (\d{1,20}) (\d{1,10}) (\d{1,18}|-) (\d{1,18}|-)\
 
 @tool(risk=Risk.READ)
 def port_holders(context: Context, nodes: list[str], port: int) -> dict[str, Any]:
-    """Show who holds a TCP port of nodes: `holders` by node, `free` lists nodes where nobody does, `unknown` says who did not answer.
+    """Show who holds a TCP port of nodes: `holders` by node, `free` nodes where nobody does, `unknown` those without an answer.
 
     A holder has `pid`, `user`, `program`, `listens`, and `job`, the number of the Slurm job that it belongs to: by its control
     group, else by its own SLURM_JOB_ID, which its user may set at will; empty where neither names one. `pid` is 0 where its process
@@ -59,7 +59,7 @@ def port_holders(context: Context, nodes: list[str], port: int) -> dict[str, Any
 def holders_of(text: str) -> list[dict[str, Any]]:
     """Return the holders that the program printed on one node; pure."""
     states: dict[str, str] = {}
-    found: list[dict[str, Any]] = []
+    holders: list[dict[str, Any]] = []
     for line in text.splitlines():
         words = line.split(" ")
         if words[0] == "socket" and len(words) == 3:
@@ -68,10 +68,10 @@ def holders_of(text: str) -> list[dict[str, Any]]:
             job = match[3] if match[3] != "-" else match[4].removeprefix("-")
             program = " ".join(match[6].split())
             listens = states[match[1]] == LISTENS
-            found.append({"pid": int(match[2]), "user": match[5], "job": job, "program": program, "listens": listens})
-    if states and not found:
-        found = [{"pid": 0, "user": "", "job": "", "program": "", "listens": LISTENS in states.values()}]
-    return found[:MOST_SHOWN]
+            holders.append({"pid": int(match[2]), "user": match[5], "job": job, "program": program, "listens": listens})
+    if states and not holders:
+        holders = [{"pid": 0, "user": "", "job": "", "program": "", "listens": LISTENS in states.values()}]
+    return holders[:MOST_SHOWN]
 
 
 def _why_not(reply: Reply) -> str:

@@ -47,8 +47,9 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
 
     `files` are those open for writing; each entry names node, process and time. `unknown` says why a node shows nothing: it needs
     the job's user or root there. `programs` names what runs by node; `gone` is "yes" where no more than a waiting shell is left;
-    `left` says so of daemons. `stopped` lists processes in state T while others of the same program are not, `unrun` says of all that
-    are stopped, traced, dead or wait in the kernel, for people. No file of the job is read, and of its environment only variables such as OUTPUT_DIR.
+    `left` says so of daemons. `stopped` lists processes in state T while others of the same program are not, `unrun` all that are
+    stopped, traced, dead or wait in the kernel, for people. No file of the job is read, and of its environment only variables
+    such as OUTPUT_DIR.
 
     Args:
         job: Scheduler job id.
@@ -101,13 +102,13 @@ def stopped_apart(states: Sequence[tuple[str, ProcessState]]) -> list[dict[str, 
 
 def unrun_words(states: Sequence[tuple[str, ProcessState]]) -> str:
     """Return which processes the kernel does not run and why; empty where it runs all."""
-    named = [
+    sentences = [
         f"process {state.pid} ({state.program}) of {node} {UNRUN[state.state]}{f' in {state.waits_in}' if _is_known(state) else ''}"
         for node, state in states
         if state.state in UNRUN
     ]
-    more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-    return f"{', '.join(named[:MOST_NAMED])}{more}"
+    more = f", and {len(sentences) - MOST_NAMED} more" if len(sentences) > MOST_NAMED else ""
+    return f"{', '.join(sentences[:MOST_NAMED])}{more}"
 
 
 def _is_known(state: ProcessState) -> bool:

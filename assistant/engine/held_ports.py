@@ -1,4 +1,4 @@
-"""Name who holds the port that a job could not take, and restart it elsewhere where that is another job or a process left behind."""
+"""Who holds the port that a job could not take; a restart elsewhere where that is another job or a process left behind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PortHolder(StrEnum):
     LEFT_BEHIND = "a process left behind"
     """Of a job that has ended, and that no running job accounts for."""
     OWN = "a process of its own"
-    OTHER = "a process of no job"
+    NO_JOB = "a process of no job"
     NOBODY = "nobody"
 
 
@@ -62,12 +62,12 @@ def port_in_use(texts: Iterable[str], script: str = "") -> int | None:
         script: Where no line names the port: the one that this batch script fixes, if it fixes one.
     """
     lines = [text[:MOST_CHARACTERS] for text in texts]
-    told = [text for text in lines if _IN_USE.search(text) and not _UNIX_SOCKET.search(text)]
-    for text in told:
+    complaints = [text for text in lines if _IN_USE.search(text) and not _UNIX_SOCKET.search(text)]
+    for text in complaints:
         for form in _PORT:
             if match := form.search(text):
                 return _number(next(word for word in match.groups() if word))
-    fixed = {_number(word) for word in _OPTION.findall(script)} if told else set()
+    fixed = {_number(word) for word in _OPTION.findall(script)} if complaints else set()
     return fixed.pop() if len(fixed) == 1 else None
 
 
@@ -85,77 +85,83 @@ def holder_of(rows: Sequence[Mapping[str, Any]], node: str, job: Job, jobs: Sequ
     listening = [row for row in rows if row.get("listens")] or list(rows)
     if not listening:
         return Holder(PortHolder.NOBODY)
-    known = {one.raw_id or one.id: one for one in jobs}
+    jobs_by_id = {entry.raw_id or entry.id: entry for entry in jobs}
     first = listening[0]
     program = f"process {first['pid']} ({first['program'] or 'its command is not known'})" if first["pid"] else "a process"
-    named = known.get(str(first["job"]))
+    holding_job = jobs_by_id.get(str(first["job"]))
     if str(first["job"]) == (job.raw_id or job.id):
         return Holder(PortHolder.OWN, f"{program} of job {job.id} itself")
-    if named is not None and named.user == first["user"] and not named.state.ended and node in named.nodes:
-        return Holder(PortHolder.OTHER_JOB, f"job {named.id} ({named.name}) of {named.user}, {program}")
+    if holding_job is not None and holding_job.user == first["user"] and not holding_job.state.ended and node in holding_job.nodes:
+        return Holder(PortHolder.OTHER_JOB, f"job {holding_job.id} ({holding_job.name}) of {holding_job.user}, {program}")
     of = f" of {first['user']}" if first["user"] else ""
-    runs_there = any(one.user == first["user"] and one.state is JobState.RUNNING and node in one.nodes for one in jobs)
+    runs_there = any(entry.user == first["user"] and entry.state is JobState.RUNNING and node in entry.nodes for entry in jobs)
     # of another's job that the scheduler does not show nobody can tell whether it has ended: it may show us some users' jobs only
-    over = named.state.ended if named is not None else first["user"] == job.user
+    over = holding_job.state.ended if holding_job is not None else first["user"] == job.user
     if first["job"] and not runs_there and over:
         return Holder(
-            PortHolder.LEFT_BEHIND, f"{program}{of}, left behind by job {named.id if named is not None else first['job']}"
+            PortHolder.LEFT_BEHIND,
+            f"{program}{of}, left behind by job {holding_job.id if holding_job is not None else first['job']}",
         )
-    return Holder(PortHolder.OTHER, f"{program}{of}")
+    return Holder(PortHolder.NO_JOB, f"{program}{of}")
 
 
-def with_port_holder(engine: Engine, incident: Incident, found: Diagnosis, job: Job | None) -> Diagnosis:
+def with_port_holder(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that names who holds the port which a job could not take; as it is where it failed of no port.
 
     Where another job holds it, or a process that was left behind, a restart on another node is right; where nobody does now, or the
     job itself took it twice, its owner has to look.
     """
-    if job is None or not job.nodes or not job.state.ended or found.reason in ENDED_BY_ITSELF:
-        return found
-    port = port_in_use((cited.text for cited in found.root_cause), job.spec.script if job.spec is not None else "")
+    if job is None or not job.nodes or not job.state.ended or diagnosis.reason in ENDED_BY_ITSELF:
+        return diagnosis
+    port = port_in_use((cited.text for cited in diagnosis.root_cause), job.spec.script if job.spec is not None else "")
     if port is None:
-        return found
-    node = next((place.node for place in found.where if place.node in job.nodes), job.nodes[0])
+        return diagnosis
+    node = next((place.node for place in diagnosis.where if place.node in job.nodes), job.nodes[0])
     answer = ask(engine.store, engine.gate, incident, "port_holders", {"nodes": [node], "port": port}) or {}
     if node in (answer.get("unknown") or {}) or not answer:
-        return found
+        return diagnosis
     try:
         jobs = engine.scheduler.jobs()
     except Unavailable:
-        return found
+        return diagnosis
     holder = holder_of((answer.get("holders") or {}).get(node, ()), node, job, jobs)
     if holder.kind is PortHolder.NOBODY:
-        return replace(found, summary=f"{found.summary} Nobody holds port {port} of {node} now.")
-    said = f"Port {port} of {node} is held by {holder.text}."
-    found = replace(found, summary=f"{found.summary} {said}")
+        return replace(diagnosis, summary=f"{diagnosis.summary} Nobody holds port {port} of {node} now.")
+    sentence = f"Port {port} of {node} is held by {holder.text}."
+    diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {sentence}")
     if holder.kind is PortHolder.OTHER_JOB:
-        own = f"Jobs that share a node need ports of their own, such as $((20000 + SLURM_JOB_ID % 20000)): {job.user or 'the owner'} may set one."
-        advice = f"Restart on another node, or when that job has ended: {said} {own}"
-        where = (*found.where, Whereabouts(f"{HELD} port {port}, by {holder.text}", node))
-        return replace(found, action=Action.RESTART_SAME_NODES, advice=advice, where=where, summary=f"{found.summary} {own}")
-    if holder.kind is PortHolder.LEFT_BEHIND or (
-        holder.kind is PortHolder.OTHER and _free_elsewhere(engine, incident, job, node, port)
-    ):
-        where = (*found.where, Whereabouts(f"{AVOIDED} port {port} is held there by {holder.text}", node))
-        engine.good_runs.remarks.append(
-            Remark(f"port {port} of {node}", f"{said} Job {job.id} failed by that: end it, or say what it is")
+        own = "Jobs that share a node need ports of their own, such as $((20000 + SLURM_JOB_ID % 20000)): "
+        own += f"{job.user or 'the owner'} may set one."
+        advice = f"Restart on another node, or when that job has ended: {sentence} {own}"
+        places = (*diagnosis.where, Whereabouts(f"{HELD} port {port}, by {holder.text}", node))
+        return replace(
+            diagnosis, action=Action.RESTART_SAME_NODES, advice=advice, where=places, summary=f"{diagnosis.summary} {own}"
         )
-        advice = f"Restart on another node: {said} Somebody has to see whether that process is wanted there."
-        return replace(found, action=Action.RESTART_SAME_NODES, advice=advice, where=where)
-    return replace(found, advice=f"{found.advice} {said}")
+    if holder.kind is PortHolder.LEFT_BEHIND or (
+        holder.kind is PortHolder.NO_JOB and _free_elsewhere(engine, incident, job, node, port)
+    ):
+        places = (*diagnosis.where, Whereabouts(f"{AVOIDED} port {port} is held there by {holder.text}", node))
+        engine.good_runs.remarks.append(
+            Remark(f"port {port} of {node}", f"{sentence} Job {job.id} failed by that: end it, or say what it is")
+        )
+        advice = f"Restart on another node: {sentence} Somebody has to see whether that process is wanted there."
+        return replace(diagnosis, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
+    return replace(diagnosis, advice=f"{diagnosis.advice} {sentence}")
 
 
 def _free_elsewhere(engine: Engine, incident: Incident, job: Job, node: str, port: int) -> bool:
     """Tell whether the port is free on other nodes of the partition, all of those that are asked: then it is no service of each."""
     try:
-        shown = engine.scheduler.nodes()
+        all_nodes = engine.scheduler.nodes()
     except Unavailable:
         return False
     in_service = [
-        one.name for one in shown if one.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in one.partitions
+        candidate.name
+        for candidate in all_nodes
+        if candidate.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in candidate.partitions
     ]
-    others = [name for name in in_service if name != node][:MOST_OTHERS]
-    answer = ask(engine.store, engine.gate, incident, "port_holders", {"nodes": others, "port": port}) if others else None
+    elsewhere = [name for name in in_service if name != node][:MOST_OTHERS]
+    answer = ask(engine.store, engine.gate, incident, "port_holders", {"nodes": elsewhere, "port": port}) if elsewhere else None
     return bool(answer and answer.get("free") and not answer.get("holders"))
 
 

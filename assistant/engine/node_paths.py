@@ -99,12 +99,12 @@ def node_fault(error: str, rows: Sequence[Row], user: str) -> NodeFault | None:
 
 def held_elsewhere(rows: Sequence[Row]) -> str:
     """Return which nodes have a path and which lack it, for its owner; empty where all are alike, or nothing is known."""
-    known = [row for row in rows if not row.get("silent") and row.get("stands")]
-    lacking = [str(row["node"]) for row in known if row["stands"] != row["real"]]
-    fine = [str(row["node"]) for row in known if row["stands"] == row["real"]]
+    answered = [row for row in rows if not row.get("silent") and row.get("stands")]
+    lacking = [str(row["node"]) for row in answered if row["stands"] != row["real"]]
+    fine = [str(row["node"]) for row in answered if row["stands"] == row["real"]]
     if not lacking or not fine:
         return ""
-    return f"{known[0]['path']} is there on {', '.join(fine[:4])} and not on {', '.join(lacking[:4])}."
+    return f"{answered[0]['path']} is there on {', '.join(fine[:4])} and not on {', '.join(lacking[:4])}."
 
 
 def system_paths(reason: str, texts: Iterable[str]) -> tuple[str, ...]:
@@ -116,8 +116,8 @@ def system_paths(reason: str, texts: Iterable[str]) -> tuple[str, ...]:
     if reason in ENDED_BY_ITSELF:
         return ()
     lines = [text[:MOST_CHARACTERS] for text in texts]
-    told = [text for text in lines if (NOT_THERE.search(text) or _LIBRARY.search(text)) and not FRAME.match(text)]
-    paths = [match.rstrip(".,") for text in told for match in PATH.findall(text)]
+    complaints = [text for text in lines if (NOT_THERE.search(text) or _LIBRARY.search(text)) and not FRAME.match(text)]
+    paths = [match.rstrip(".,") for text in complaints for match in PATH.findall(text)]
     return tuple(dict.fromkeys(path for path in paths if not _OF_THE_MACHINE.search(path)))[:8]
 
 
@@ -158,8 +158,8 @@ def _other_rights(rows: Sequence[Row], user: str) -> NodeFault | None:
 
 
 def _fault(fault: PathFault, row: Row, fine: Sequence[Row], subject: str) -> NodeFault:
-    own = all(str(one["kind"]) in LOCAL for one in fine)
-    return NodeFault(str(row["node"]), fault, subject, tuple(str(one["node"]) for one in fine), own=own)
+    own = all(str(state["kind"]) in LOCAL for state in fine)
+    return NodeFault(str(row["node"]), fault, subject, tuple(str(state["node"]) for state in fine), own=own)
 
 
 def _passes(path: str) -> bool:

@@ -13,7 +13,7 @@ from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
 from assistant.engine.node_paths import NodeFault, held_elsewhere, node_fault, system_paths
 from assistant.engine.unnamed_storage import FULL_PERCENT, LOCAL, DiskFault, is_full, mount_of, paths_used, unnamed_disk
-from assistant.errors import NightshiftError
+from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Action, Category, Citation, Diagnosis, Incident, Job, Node, NodeFinding, NodeState, Whereabouts
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
@@ -58,50 +58,54 @@ _SILENT = re.compile(
 _READ_ONLY = re.compile(r"Read-only file system|Errno 30\b|EROFS", re.IGNORECASE)
 
 
-def with_storage(engine: Engine, incident: Incident, found: Diagnosis, job: Job | None) -> Diagnosis:
+def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that names the file system of the path that a job could not use; as it is where none is named or seen."""
-    texts = [cited.text for cited in found.root_cause]
+    texts = [cited.text for cited in diagnosis.root_cause]
     error = " ".join(texts)
-    paths = paths_of(found.reason, texts) or system_paths(found.reason, texts) if found.reason in REASONS else ()
+    paths = paths_of(diagnosis.reason, texts) or system_paths(diagnosis.reason, texts) if diagnosis.reason in REASONS else ()
     if job is None or not job.nodes:
-        return found
+        return diagnosis
     if not paths:
-        return _with_unnamed(engine, incident, found, job, error)
-    first = next((place.node for place in found.where if place.node in job.nodes), job.nodes[0])
+        return _with_unnamed(engine, incident, diagnosis, job, error)
+    first = next((place.node for place in diagnosis.where if place.node in job.nodes), job.nodes[0])
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": [first], "paths": list(paths[:1])})
     states = (answer or {}).get("states") or ()
-    said = storage_words(states[0], error) if states else ""
-    found = replace(found, summary=f"{found.summary} {said}") if said else found
-    compared = _compared(engine, incident, found, job, states[0]) if states else found
-    if compared.where != found.where:
+    words = storage_words(states[0], error) if states else ""
+    diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}") if words else diagnosis
+    compared = _compared(engine, incident, diagnosis, job, states[0]) if states else diagnosis
+    if compared.where != diagnosis.where:
         return compared
-    found = compared
+    diagnosis = compared
     if states and (gone := _gone(states[0], job)):
-        return _lost(found, gone)
+        return _lost(diagnosis, gone)
     if states and _met_full_disk(states[0], error) and _is_only_there(engine, incident, states[0], job):
-        return _moved(engine, found, (str(states[0]["place"]), first, DiskFault.FULL), job, said)
-    return _without_restart(found, said) if states and still_read_only(states[0], error) else found
+        return _moved(engine, diagnosis, (str(states[0]["place"]), first, DiskFault.FULL), job, words)
+    return _without_restart(diagnosis, words) if states and still_read_only(states[0], error) else diagnosis
 
 
-def _compared(engine: Engine, incident: Incident, found: Diagnosis, job: Job, first: Mapping[str, Any]) -> Diagnosis:
+def _compared(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]) -> Diagnosis:
     """Return a diagnosis by which one node is at fault that cannot use a path as others can; as it is where that is not proven."""
-    error = " ".join(cited.text for cited in found.root_cause)
-    placed = any(place.node in job.nodes for place in found.where)
+    error = " ".join(cited.text for cited in diagnosis.root_cause)
+    placed = any(place.node in job.nodes for place in diagnosis.where)
     if not (suspicious(first, error) or (not placed and len(job.nodes) > 1)):
-        return found
-    shown = _fleet(engine)
-    others = _others(shown, job, str(first["node"]), most=MOST_ASKED if not placed else MOST_OTHERS)
-    if not others:
-        return found
-    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": others, "paths": [str(first["path"])]}) or {}
+        return diagnosis
+    all_nodes = _fleet(engine)
+    peers = _peers(all_nodes, job, str(first["node"]), most=MOST_ASKED if not placed else MOST_OTHERS)
+    if not peers:
+        return diagnosis
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": peers, "paths": [str(first["path"])]}) or {}
     rows = [first, *(row for row in answer.get("states") or () if row["path"] == first["path"])]
     fault = node_fault(error, rows, job.user)
     if fault is None or fault.node not in job.nodes:
         owner_words = held_elsewhere(rows)
-        return replace(found, summary=f"{found.summary} {owner_words}") if owner_words and found.action not in RETRIED else found
+        return (
+            replace(diagnosis, summary=f"{diagnosis.summary} {owner_words}")
+            if owner_words and diagnosis.action not in RETRIED
+            else diagnosis
+        )
     if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
-        return found  # what it needs to go on lies there and nowhere else
-    return _without_node(engine, incident, found, job, fault, alike=_alike(shown, fault))
+        return diagnosis  # what it needs to go on lies there and nowhere else
+    return _without_node(engine, incident, diagnosis, job, fault, same_kind=_of_same_kind(all_nodes, fault))
 
 
 def suspicious(state: Mapping[str, Any], error: str) -> bool:
@@ -118,47 +122,50 @@ def _fleet(engine: Engine) -> Sequence[Node]:
         return ()
 
 
-def _others(shown: Sequence[Node], job: Job, first: str, *, most: int) -> list[str]:
+def _peers(all_nodes: Sequence[Node], job: Job, first: str, *, most: int) -> list[str]:
     """Return nodes to compare one with: those of its job, then those in service of the same partition and features."""
     own = [node for node in job.nodes if node != first][:most]
-    known = next((node for node in shown if node.name == first), None)
+    first_node = next((node for node in all_nodes if node.name == first), None)
     in_service = [
-        node for node in shown if node.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in node.partitions
+        node for node in all_nodes if node.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in node.partitions
     ]
-    like = [node.name for node in in_service if known is None or {*node.features} == {*known.features}]
+    like = [node.name for node in in_service if first_node is None or {*node.features} == {*first_node.features}]
     more = [name for name in like if name not in job.nodes][: max(0, MOST_OTHERS - len(own))]
     return [*own, *more]
 
 
-def _alike(shown: Sequence[Node], fault: NodeFault) -> bool:
+def _of_same_kind(all_nodes: Sequence[Node], fault: NodeFault) -> bool:
     """Tell whether the nodes without a fault are of the kind of the one with it, by their features."""
-    features = {node.name: {*node.features} for node in shown}
+    features = {node.name: {*node.features} for node in all_nodes}
     return fault.node in features and all(features.get(node) == features[fault.node] for node in fault.fine)
 
 
-def _without_node(engine: Engine, incident: Incident, found: Diagnosis, job: Job, fault: NodeFault, *, alike: bool) -> Diagnosis:
+def _without_node(
+    engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, fault: NodeFault, *, same_kind: bool
+) -> Diagnosis:
     """Return a diagnosis by which the job goes on without a node.
 
     A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained
     on it, else its fstab has to be the second. Any other is only left out. People hear of both.
     """
-    who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
-    text = f"{fault.subject} {fault.fault} on {fault.node}, and {who} failed by that: see to it there, other jobs will meet it"
+    victim = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
+    text = f"{fault.subject} {fault.fault} on {fault.node}, and {victim} failed by that: see to it there, other jobs will meet it"
     engine.good_runs.remarks.append(Remark(f"{fault.subject} of {fault.node}", text))
-    advice = f"Restart from the last healthy checkpoint on other nodes than {fault.node}: {fault.sentence} Somebody has to see to it there."
-    found = replace(found, category=Category.INFRASTRUCTURE, summary=f"{found.summary} {fault.sentence}", advice=advice)
-    where = (*found.where, Whereabouts(f"{AVOIDED} {fault.subject} {fault.fault} there", fault.node))
-    if not fault.lost_mount or not alike:
-        return replace(found, action=Action.RESTART_SAME_NODES, where=where)
-    lines = tuple(cited for cited in found.root_cause if cited.role == "root")[:1]
-    seen = (_probe_line(engine, incident, fault.sentence),) if found.step is not None else ()
-    finding = NodeFinding(fault.node, fault.sentence, (*lines, *seen))
-    return replace(found, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=where)
+    advice = f"Restart from the last healthy checkpoint on other nodes than {fault.node}: {fault.sentence} "
+    advice += "Somebody has to see to it there."
+    diagnosis = replace(diagnosis, category=Category.INFRASTRUCTURE, summary=f"{diagnosis.summary} {fault.sentence}", advice=advice)
+    places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {fault.subject} {fault.fault} there", fault.node))
+    if not fault.lost_mount or not same_kind:
+        return replace(diagnosis, action=Action.RESTART_SAME_NODES, where=places)
+    lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
+    probe_lines = (_probe_line(engine, incident, fault.sentence),) if diagnosis.step is not None else ()
+    finding = NodeFinding(fault.node, fault.sentence, (*lines, *probe_lines))
+    return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=places)
 
 
 def _probe_line(engine: Engine, incident: Incident, text: str) -> Citation:
     """Return a citation of what nodes said, and keep it below what the probes have said of this incident."""
-    earlier = [one.text for one in engine.store.evidence(incident.id) if one.source == PROBES]
+    earlier = [evidence.text for evidence in engine.store.evidence(incident.id) if evidence.source == PROBES]
     lines = [*(earlier[-1].splitlines() if earlier else ()), text]
     engine.store.add_evidence(incident.id, PROBES, "\n".join(lines), {"compared": True})
     return Citation(PROBES, len(lines), text, COMPARED)
@@ -198,9 +205,9 @@ def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job
     return _without_restart(found, said) if fault is not DiskFault.FULL else found
 
 
-def _with_full_disk(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], used: Sequence[str]) -> Diagnosis:
+def _with_full_disk(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> Diagnosis:
     """Return a diagnosis of a write that was cut short with the full file system that the job uses; as it is where none is full."""
-    disk = unnamed_disk(DiskFault.FULL, states, used)
+    disk = unnamed_disk(DiskFault.FULL, states, paths)
     if disk is None:
         return diagnosis
     shares = [state.get("used_percent") for state in states if state["place"] == disk.place and state["node"] in disk.nodes]
@@ -258,8 +265,8 @@ def _moved(engine: Engine, found: Diagnosis, disk: tuple[str, str, DiskFault], j
     engine.good_runs.remarks.append(Remark(f"{'full' if fault is DiskFault.FULL else 'lost'} disk {place} of {node}", text))
     advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {said or f'{place} {fault} there.'} "
     advice += f"That is so on {node} alone, and the job needs nothing of it elsewhere. Somebody has to {todo} there."
-    where = (*found.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))
-    return replace(found, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=where)
+    places = (*found.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))
+    return replace(found, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
 
 
 def _gone(state: Mapping[str, Any], job: Job) -> str:

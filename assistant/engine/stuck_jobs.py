@@ -97,10 +97,10 @@ class StuckJobs:
 
     def overdue(self, engine: Engine, job: Job) -> str:
         """Return why a job has not begun for longer than its reason is waited out, for people; empty while it may begin."""
-        patience, since = patience_with(job), self.since.get((job.id, job.attempt))
-        if patience is None or since is None or engine.clock.now() - since < patience:
+        patience, start = patience_with(job), self.since.get((job.id, job.attempt))
+        if patience is None or start is None or engine.clock.now() - start < patience:
             return ""
-        return f"{queue_note(job)[1]}; it waits for that since {since:%H:%M} UTC{_nodes_in_words(engine, job)}"
+        return f"{queue_note(job)[1]}; it waits for that since {start:%H:%M} UTC{_nodes_in_words(engine, job)}"
 
     def _judge(self, engine: Engine, job: Job, key: tuple[str, int]) -> None:
         if key in self.since and not self.overdue(engine, job):
@@ -129,9 +129,9 @@ class StuckJobs:
             job = jobs.get(incident.note.removeprefix("the run does not go on: job ").partition(" ")[0])
             if job is None or job.state is JobState.PENDING or job.state is JobState.UNKNOWN:
                 continue
-            ours = incident.playbook is not None and restart_of(engine.store, job) is not None
+            is_restart = incident.playbook is not None and restart_of(engine.store, job) is not None
             note = f"job {job.id} has begun since ({job.state}){f' on {fold(job.nodes)}' if job.nodes else ''}"
-            if ours:
+            if is_restart:
                 engine.store.set_state(incident.id, IncidentState.VERIFYING, note=note)
             else:
                 engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled elsewhere: {note}")

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
 
-def with_surroundings(engine: Engine, incident: Incident, found: Diagnosis, job: Job | None) -> Diagnosis:
+def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis with what siblings, saves and storage of its job add; as it is in a replay, where none of them lives."""
     if engine.replays:
-        return found
-    found = with_sender(with_storage(engine, incident, with_own_divergence(engine, found, job), job), job)
-    found = with_wait(engine, incident, found, job)
-    found = with_port_holder(engine, incident, found, job)
+        return diagnosis
+    diagnosis = with_sender(with_storage(engine, incident, with_own_divergence(engine, diagnosis, job), job), job)
+    diagnosis = with_wait(engine, incident, diagnosis, job)
+    diagnosis = with_port_holder(engine, incident, diagnosis, job)
     with reading_as(job.account if job is not None else ""):
-        return with_no_checkpoint(found, job, engine.checkpoint_folders, engine.clock.now())
+        return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

@@ -228,11 +228,11 @@ def _nested(shell: ShellState, words: list[str]) -> None:
         if word.endswith(".py"):
             return
         if base in SHELLS:
-            own, rest = _behind_options(words[place + 1 :])
-            if rest and any(re.fullmatch(r"-[a-z]*c[a-z]*", one) for one in own):
-                _deeper(shell, rest[0], rest[2:])
-            elif rest:
-                _nested_file(shell, rest[0], rest[1:], own_shell=True)
+            own, command = _behind_options(words[place + 1 :])
+            if command and any(re.fullmatch(r"-[a-z]*c[a-z]*", option) for option in own):
+                _deeper(shell, command[0], command[2:])
+            elif command:
+                _nested_file(shell, command[0], command[1:], own_shell=True)
             return
         if (place == 0 or words[0] in WRAPPERS) and (base.endswith(".sh") or (place == 0 and word.startswith(("./", "/")))):
             _nested_file(shell, word, words[place + 1 :], own_shell=True)

@@ -96,11 +96,11 @@ def _undrained(store: History, calls: Sequence[Call]) -> list[str]:
 def _in_service(store: History, calls: Sequence[Call], incident: int) -> list[str]:
     """Return a sentence for each node that a restart stays away from and of whose drain no call speaks."""
     diagnosis = store.diagnosis(incident)
-    asked = {str(call.arguments.get("node", "")) for call in calls if call.tool == "cordon_node"}
+    cordoned = {str(call.arguments.get("node", "")) for call in calls if call.tool == "cordon_node"}
     return [
         f"node {place.node} still takes jobs, though {place.why.removeprefix(AVOIDED).strip()}: see to it"
         for place in (diagnosis.where if diagnosis is not None else ())
-        if place.node is not None and place.why.startswith(AVOIDED) and place.node not in asked
+        if place.node is not None and place.why.startswith(AVOIDED) and place.node not in cordoned
     ]
 
 

@@ -240,14 +240,14 @@ def _running(restart: Restart, step: int | None, goal: int, loss: Seen, *, passe
 
 def _stateless(job: Job, now: datetime) -> Verdict:
     lived_s = (now - job.started).total_seconds() if job.started is not None else 0.0
-    where = f"job {job.id} is running again on {len(job.nodes)} nodes"
+    sentence = f"job {job.id} is running again on {len(job.nodes)} nodes"
     if lived_s < STATELESS_S:
         return Verdict(
-            Standing.RUNNING_AGAIN, f"{where}; it makes no steps: awaits that it is still there in {STATELESS_S - lived_s:.0f} s"
+            Standing.RUNNING_AGAIN, f"{sentence}; it makes no steps: awaits that it is still there in {STATELESS_S - lived_s:.0f} s"
         )
     return Verdict(
         Standing.RECOVERED,
-        f"{where} for {lived_s / 60:.0f} min; it makes no steps and keeps no state, so more than that it runs cannot be seen",
+        f"{sentence} for {lived_s / 60:.0f} min; it makes no steps and keeps no state, so more than that it runs cannot be seen",
         passed=True,
     )
 

@@ -162,9 +162,9 @@ def witness_of(
     votes = {"gpus": gpu_vote(activity or {}), "stacks": stack_vote(stacks or {})}
     parts = [str(answer.get("text", "")) for answer in (activity, stacks) if answer is not None]
     parts += [str((processes or {}).get(name, "")) for name in ("left", "unrun")]
-    odd = [str(one.get("node", "")) for one in (*(stacks or {}).get("odd", ()), *(processes or {}).get("stopped", ()))]
-    seen = ("programs", "gone", "left", "stopped", "unrun")
-    running = {name: processes[name] for name in seen if name in processes} if processes is not None else {}
+    odd = [str(entry.get("node", "")) for entry in (*(stacks or {}).get("odd", ()), *(processes or {}).get("stopped", ()))]
+    keys = ("programs", "gone", "left", "stopped", "unrun")
+    running = {name: processes[name] for name in keys if name in processes} if processes is not None else {}
     facts = {"votes": {name: str(vote) for name, vote in votes.items()}, "gpus": activity, "stacks": stacks, **running}
     text = "; ".join(part for part in parts if part) or "neither GPUs nor stacks could be looked at"
     vote = joined(votes)

@@ -1,4 +1,4 @@
-"""What one node alone lacks, on real Slurm: a file system, an environment, a port; jobs that know nothing of Nightshift go on elsewhere."""
+"""What one node alone lacks, on real Slurm: a file system, an environment, a port; jobs of strangers go on elsewhere."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ def test_tasks_that_one_node_ate_restart_without_it_under_one_message(tmp_path: 
 
 
 IN_USE = (
-    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The server socket has "
-    "failed to bind to [::]:29500 (errno: 98 - Address already in use)."
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The server "
+    "socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)."
 )
 LISTENS = "socket 0A 55\nprocess 55 4100 - {job}\t{user}\tpython3 -m torch.distributed.run train.py\nend\n"
 

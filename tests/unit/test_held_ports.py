@@ -19,10 +19,10 @@ from assistant.tools.ports import _PROGRAM, holders_of
 @pytest.mark.parametrize(
     ("text", "port"),
     [
-        ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The server socket "
-         "has failed to bind to [::]:29500 (errno: 98 - Address already in use).", 29500),
-        ("RuntimeError: The server socket has failed to listen on any local network address. port: 29501, useIpv6: true, code: -98, "
-         "name: EADDRINUSE, message: address already in use", 29501),
+        ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The server "
+         "socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).", 29500),
+        ("RuntimeError: The server socket has failed to listen on any local network address. port: 29501, useIpv6: true, code: "
+         "-98, name: EADDRINUSE, message: address already in use", 29501),
         ("OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use", 8000),
         ("Error: listen EADDRINUSE: address already in use :::3000", 3000),
         ("[Errno 98] Address already in use: ('127.0.0.1', 5005)", 5005),
@@ -75,19 +75,19 @@ ENDED = job("9", state=JobState.FAILED)
         ([], [], PortHolder.NOBODY),
         ([row()], [job("1")], PortHolder.OTHER_JOB),
         ([row("41")], [job("4_1", raw="41")], PortHolder.OTHER_JOB),
-        ([row(user="eve")], [job("1")], PortHolder.OTHER),  # who says that it is of somebody else's job
-        ([row()], [job("1", nodes=("n2",))], PortHolder.OTHER),  # the job does not run there
+        ([row(user="eve")], [job("1")], PortHolder.NO_JOB),  # who says that it is of somebody else's job
+        ([row()], [job("1", nodes=("n2",))], PortHolder.NO_JOB),  # the job does not run there
         ([row("8")], [ENDED], PortHolder.LEFT_BEHIND),
-        ([row("8", "eve")], [], PortHolder.OTHER),  # others' jobs may not be shown to us
+        ([row("8", "eve")], [], PortHolder.NO_JOB),  # others' jobs may not be shown to us
         ([row("9")], [ENDED], PortHolder.OWN),
         ([row()], [job("1", state=JobState.COMPLETED)], PortHolder.LEFT_BEHIND),
         (
             [row()],
             [job("1", state=JobState.COMPLETED), job("2")],
-            PortHolder.OTHER,
+            PortHolder.NO_JOB,
         ),  # whose other job runs there: it may be of that
-        ([row("", "root")], [job("2")], PortHolder.OTHER),
-        ([row("", "", 0)], [], PortHolder.OTHER),
+        ([row("", "root")], [job("2")], PortHolder.NO_JOB),
+        ([row("", "", 0)], [], PortHolder.NO_JOB),
         ([row("1", listens=False), row("2")], [job("1"), job("2", "ada")], PortHolder.OTHER_JOB),
     ],
 )

@@ -167,7 +167,8 @@ def test_a_stopped_process_is_told_where_another_of_its_program_goes_on(tmp_path
         ([("a", "D", "nfs_wait_bit_killable"), ("a", "S", "")], [],
          "process 1 (a) of n waits in the kernel (state D) in nfs_wait_bit_killable"),
         ([("a", "Z", ""), ("a", "S", "")], [], "process 1 (a) of n is dead and not collected (state Z)"),
-        ([("a", "T", ""), ("a", "Z", "")], [], "process 1 (a) of n is stopped (state T), process 2 (a) of n is dead and not collected (state Z)"),
+        ([("a", "T", ""), ("a", "Z", "")], [],
+         "process 1 (a) of n is stopped (state T), process 2 (a) of n is dead and not collected (state Z)"),
         ([("a", "S", ""), ("a", "R", "")], [], ""),
     ],
 )  # fmt: skip

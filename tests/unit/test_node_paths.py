@@ -15,8 +15,9 @@ FILE = tomllib.loads((Path(__file__).parents[1] / "cases" / "node_paths" / "path
 
 def rows_of(case: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
-    for node, (stands, place, kind, options, owners, *more) in case["rows"].items():
-        path, (source, real) = case["path"], (*more, *("nas:/x", case["path"])[len(more) :])
+    for node, columns in case["rows"].items():
+        stands, place, kind, options, owners = columns[:5]
+        path, source, real = case["path"], *[*columns[5:], *["nas:/x", case["path"]][len(columns) - 5 :]]
         stood = {"whole": real, "silent": "", "hidden": ""}.get(stands, stands)
         rows.append({"node": node, "path": path, "real": real, "stands": stood, "silent": stands == "silent", "place": place,
                      "kind": kind, "options": options, "source": source, "owners": FILE["owners"].get(owners, [])})  # fmt: skip
