@@ -64,6 +64,7 @@ ALLOWED = {
     "recover/checkpoints/aside.py": "writes only: a tracker, with its owner's rights",
     "recover/checkpoints/files.py": "a zip over what the bounded reader has opened",
     "recover/checkpoints/pickles.py": "a zip over what the bounded reader has opened",
+    "recover/checkpoints/second_names.py": "a zip over what the bounded reader has opened",
     "recover/collective/commands.py": SHIPPED,
     "recover/collective/ring_program.py": INSIDE,
     "recover/collective/torch_program.py": INSIDE,
