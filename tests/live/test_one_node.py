@@ -1,4 +1,4 @@
-"""What one node alone lacks, on real Slurm: a file system, an environment, a port; jobs of strangers go on elsewhere."""
+"""What one node alone lacks, on real Slurm: a file system, an environment, a port; jobs unknown to Nightshift go on elsewhere."""
 
 from __future__ import annotations
 
@@ -39,8 +39,14 @@ print("done", flush=True)
 """
 EVALUATES = """set -e
 . /opt/lmeval/env/bin/activate   # on the disk of each node
-for i in 1 2 3 4 5 6; do echo "step $i loss 1.$i"; sleep 1; done
-echo "done" > result-$SLURM_ARRAY_TASK_ID.json; echo done
+python3 -u x.py --output result-$SLURM_ARRAY_TASK_ID.json
+"""
+SCORES = """import sys, time
+for batch in range(1, 31):
+    print(f"step {batch} loss {3.0 - batch / 100:.3f}", flush=True)
+    time.sleep(0.2)
+open(sys.argv[2], "w").write("{}")
+print("done")
 """
 LISTENS = """import socket, sys, time
 try:
@@ -134,6 +140,7 @@ def test_tasks_that_a_node_without_their_environment_ate_are_run_elsewhere(
     for node in devcluster.nodes[:-1]:
         devcluster.on(node, "sh", "-c", "mkdir -p /opt/lmeval/env/bin && touch /opt/lmeval/env/bin/activate")
     try:
+        (owner.folder / "x.py").write_text(SCORES)
         owner.script("eval.sh", "#SBATCH --array=0-7 --exclusive", EVALUATES)
         array = owner.sbatch("eval.sh")
         names = [f"{array}_{task}" for task in range(8)]
