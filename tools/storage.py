@@ -1,4 +1,4 @@
-"""Look at the file systems on which paths lie, as nodes see them: which is mounted there, how full, read-only or silent it is."""
+"""Look at file systems on which paths lie, as nodes see them: which is mounted, how full, read-only or silent, who filled it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from assistant.tools.probes._shell import MOUNTS
 
 MOST_NODES = 32
 MOST_PATHS = 8
+MOST_SEARCHED = 8
 _PROGRAM = (
     'printf "mounts\\n"; cat /proc/mounts; for p; do printf "path %s\\n" "$p"; r=$(timeout -k 1 2 readlink -m -- "$p") || r=$p; '
     'printf "real %s\\n" "$r"; s=stands; '
@@ -26,6 +27,23 @@ _PROGRAM = (
     'while timeout -k 1 2 stat -c "owner %g %a %U" -- "$q" 2>/dev/null; do [ "$q" = / ] && break; q=${q%/*}; q=${q:-/}; done; '
     'timeout -k 1 2 stat -f -c "answer %S %b %a %c %d" -- "$r" || printf "status %s\\n" "$?"; done'
 )
+_WRITTEN = (
+    'LC_ALL=C; export LC_ALL; printf "disk "; timeout -k 1 2 stat -f -c "%S %b %a %c %d" -- "$1" || exit; '
+    'id -u -- "$2" >/dev/null 2>&1 || exit; '
+    'timeout -k 1 20 find "$1" -xdev -user "$2" \\( -type f -newerct "@$3" -printf "file %b %p\\n" '
+    '-o -type d ! -readable -printf "hidden\\n" \\) 2>/dev/null; printf "status %s\\n" "$?"'
+)
+_SUMMED = (
+    'sh -c "$0" sh "$@" | awk \'/^disk / { print } /^hidden/ { hidden = 1 } /^status/ { hidden = hidden || $2 > 1; searched = 1 } '
+    '/^file / { files++; blocks += $2; if ($2 >= most) { most = $2; name = $0; sub(/^file [0-9]+ /, "", name) } } '
+    'END { printf "written %.0f %d %d\\n", blocks, files, hidden || !searched; '
+    'if (files) printf "largest %.0f %s\\n", most, name; print "end" }\''
+)
+_SIZES = re.compile(r"disk (\d{1,10}) (\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,18})")
+_AMOUNT = re.compile(r"written (\d{1,18}) (\d{1,18}) ([01])")
+_LARGEST = re.compile(r"largest (\d{1,18}) (.{1,4096})")
+BLOCK = 512
+"""Bytes of a block in which `find` counts."""
 _ANSWER = re.compile(r"answer (\d+) (\d+) (\d+) (\d+) (\d+)")
 _OWNER = re.compile(r"owner (\d{1,10}) ([0-7]{1,5}) (.{1,256})")
 SILENT = "124"
@@ -60,6 +78,49 @@ def storage_state(context: Context, nodes: list[str], paths: list[str] | None = 
             unknown[node] = (reply.err or reply.out).strip()[:200] or f"status {reply.status}"
         states += [{"node": node, **row} for row in rows]
     return {"states": states, "unknown": unknown}
+
+
+@tool(risk=Risk.READ)
+def space_written(context: Context, nodes: list[str], place: str, user: str, since_s: int) -> dict[str, Any]:
+    """Show what a user has written into a file system since a time: under `rows` one row for each node, under `unknown` the others.
+
+    A row has `written_bytes` and `written_files` of the user's files that came or changed since then, the `largest` of them with
+    `largest_bytes`, and `total_bytes`, `free_bytes`, `total_files`, `free_files` of the whole file system. A node where a folder of
+    the user may not be read, or that was not searched within 20 seconds, is unknown.
+
+    Args:
+        nodes: Names of nodes; eight are asked.
+        place: Where the file system is mounted; other file systems below are left out.
+        user: Name of an account of the nodes.
+        since_s: Seconds since 1970.
+    """
+    if not nodes or not place.startswith("/") or not user or since_s < 0:
+        raise ToolError("space_written needs nodes, an absolute path, a user and a time since 1970")
+    command = ("sh", "-c", _SUMMED, _WRITTEN, place, user, str(since_s))
+    replies = context.transport.run(nodes[:MOST_SEARCHED], command, timeout_s=min(30.0, context.command_timeout_s))
+    rows = {node: _space(reply.out) for node, reply in replies.items() if reply.reached and reply.status == 0}
+    unknown = {
+        node: (reply.err or reply.out).strip()[:200] or "not all was seen" for node, reply in replies.items() if not rows.get(node)
+    }
+    return {"rows": [{"node": node, **row} for node, row in rows.items() if row], "unknown": unknown}
+
+
+def _space(text: str) -> dict[str, Any]:
+    """Return what one node says of the files of a user; empty where not all of them were seen."""
+    sizes, amount, largest = _SIZES.search(text), _AMOUNT.search(text), _LARGEST.search(text)
+    if sizes is None or amount is None or amount[3] == "1" or not text.rstrip().endswith("end"):
+        return {}
+    block, blocks, free, inodes, inodes_free = (int(number) for number in sizes.groups())
+    return {
+        "written_bytes": int(amount[1]) * BLOCK,
+        "written_files": int(amount[2]),
+        "largest": largest[2] if largest else "",
+        "largest_bytes": int(largest[1]) * BLOCK if largest else 0,
+        "total_bytes": block * blocks,
+        "free_bytes": block * free,
+        "total_files": inodes,
+        "free_files": inodes_free,
+    }
 
 
 def _rows(reply: Reply) -> list[dict[str, Any]]:

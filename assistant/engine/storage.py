@@ -12,7 +12,17 @@ from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
 from assistant.engine.node_paths import NodeFault, held_elsewhere, node_fault, system_paths
-from assistant.engine.unnamed_storage import FULL_PERCENT, LOCAL, DiskFault, is_full, mount_of, paths_used, unnamed_disk
+from assistant.engine.unnamed_storage import (
+    FULL_PERCENT,
+    LOCAL,
+    DiskFault,
+    OwnFiles,
+    is_full,
+    mount_of,
+    own_files,
+    paths_used,
+    unnamed_disk,
+)
 from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Action, Category, Citation, Diagnosis, Incident, Job, Node, NodeFinding, NodeState, Whereabouts
 from assistant.recover.joblog import log_lines
@@ -79,7 +89,7 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     if states and (gone := _gone(states[0], job)):
         return _lost(diagnosis, gone)
     if states and _met_full_disk(states[0], error) and _is_only_there(engine, incident, states[0], job):
-        return _moved(engine, diagnosis, (str(states[0]["place"]), first, DiskFault.FULL), job, words)
+        return _moved(engine, incident, diagnosis, (str(states[0]["place"]), first, DiskFault.FULL), job, words)
     return _without_restart(diagnosis, words) if states and still_read_only(states[0], error) else diagnosis
 
 
@@ -197,7 +207,7 @@ def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job
     stays = bool(kept) and not any(mount_of(str(path), mounts) == disk.place for path in kept)
     alone = len(disk.nodes) == 1 and len(disk.fine) + 1 == len(nodes)
     if alone and ((disk.local and stays) or (not disk.local and disk.fine and fault is not DiskFault.FULL)):
-        return _moved(engine, found, (disk.place, disk.nodes[0], fault), job, said)
+        return _moved(engine, incident, found, (disk.place, disk.nodes[0], fault), job, said)
     if not disk.local and fault is DiskFault.SILENT and not alone:
         where = (*found.where, Whereabouts(f"{AWAY} {disk.place}"))
         advice = f"Start again when {disk.place} answers on {', '.join(disk.nodes)}. {said}"
@@ -256,17 +266,36 @@ def _is_only_there(engine: Engine, incident: Incident, full: Mapping[str, Any], 
     return {row["node"] for row in rows} == set(others) and not any(is_full(row) or row.get("silent") for row in rows)
 
 
-def _moved(engine: Engine, found: Diagnosis, disk: tuple[str, str, DiskFault], job: Job, said: str) -> Diagnosis:
-    """Return a diagnosis by which the job goes on elsewhere: the node is left out and not blamed, and people hear of its disk."""
+def _own_files(engine: Engine, incident: Incident, job: Job, place: str, node: str) -> OwnFiles:
+    """Return what the job wrote onto a full disk of a node, and whether it would fill that of another node as well."""
+    rows: Sequence[Mapping[str, Any]] = ()
+    if job.user and job.started is not None:
+        nodes = [node, *(other for other in job.nodes if other != node)][: MOST_OTHERS + 1]
+        details = {"nodes": nodes, "place": place, "user": job.user, "since_s": int(job.started.timestamp())}
+        rows = (ask(engine.store, engine.gate, incident, "space_written", details) or {}).get("rows") or ()
+    return own_files(rows, node, place)
+
+
+def _moved(
+    engine: Engine, incident: Incident, diagnosis: Diagnosis, disk: tuple[str, str, DiskFault], job: Job, words: str
+) -> Diagnosis:
+    """Return a diagnosis by which the job goes on elsewhere: the node is left out and not blamed, and people hear of its disk.
+
+    As it was, with what the job wrote there, where its own files filled the disk: they would fill that of another node, too.
+    """
     place, node, fault = disk
+    if fault is DiskFault.FULL:
+        written = _own_files(engine, incident, job, place, node)
+        if written.fills_another:
+            return _without_restart(replace(diagnosis, summary=f"{diagnosis.summary} {written.sentence}"), written.sentence)
     who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     todo = "free space" if fault is DiskFault.FULL else "see to it"
     text = f"{place} of {node} {fault}, and {who} failed by that: {todo} there, other jobs will meet it"
     engine.good_runs.remarks.append(Remark(f"{'full' if fault is DiskFault.FULL else 'lost'} disk {place} of {node}", text))
-    advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {said or f'{place} {fault} there.'} "
+    advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {words or f'{place} {fault} there.'} "
     advice += f"That is so on {node} alone, and the job needs nothing of it elsewhere. Somebody has to {todo} there."
-    places = (*found.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))
-    return replace(found, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
+    places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))
+    return replace(diagnosis, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
 
 
 def _gone(state: Mapping[str, Any], job: Job) -> str:

@@ -10,9 +10,13 @@ from typing import Any, NamedTuple
 
 from assistant.records import Job
 
-__all__ = ["DiskFault", "FaultyDisk", "is_full", "is_read_only", "mount_of", "paths_used", "unnamed_disk"]
+__all__ = [
+    "DiskFault", "FaultyDisk", "OwnFiles", "is_full", "is_read_only", "mount_of", "own_files", "paths_used", "unnamed_disk",
+]  # fmt: skip
 
 FULL_PERCENT = 99.0
+LEAST_SHARE = 0.9
+"""Of the room on other nodes: what wrote as much here would fill them, too."""
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
 SPOOLS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where programs write that were told nothing."""
@@ -45,6 +49,43 @@ class FaultyDisk(NamedTuple):
     def local(self) -> bool:
         """Whether it is a node's own."""
         return self.kind in LOCAL
+
+
+class OwnFiles(NamedTuple):
+    """What a job wrote onto the full disk of a node."""
+
+    fills_another: bool
+    """Whether a disk of another node would be filled as well, or that is not known."""
+    sentence: str
+
+
+def own_files(rows: Sequence[Mapping[str, Any]], node: str, place: str) -> OwnFiles:
+    """Return whether what a job wrote onto a node's full disk leaves room on the disks of others.
+
+    Args:
+        rows: Of `space_written` for the full node and others of the job, in any order.
+        node: Whose disk is full.
+        place: Where it is mounted.
+    """
+    full = next((row for row in rows if row["node"] == node), None)
+    if full is None:
+        return OwnFiles(True, f"How much of {place} of {node} the job itself has filled could not be read.")
+    others = [row for row in rows if row["node"] != node]
+    room_bytes = min((row["free_bytes"] + row["written_bytes"] for row in others), default=full["total_bytes"])
+    room_files = min((row["free_files"] + row["written_files"] for row in others), default=full["total_files"])
+    too_large = full["written_bytes"] >= LEAST_SHARE * room_bytes
+    too_many = full["total_files"] > 0 and full["written_files"] >= LEAST_SHARE * room_files
+    largest = f", the largest is {full['largest']} ({_mib(full['largest_bytes'])})" if full["largest"] else ""
+    files = "file" if full["written_files"] == 1 else "files"
+    amount = f"{_mib(full['written_bytes'])} in {full['written_files']} {files} since it began{largest}"
+    text = f"The job's owner has written {amount} into {place} of {node}"
+    return OwnFiles(
+        too_large or too_many, f"{text}: that would fill it on another node, too." if too_large or too_many else f"{text}."
+    )
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.1f} MiB"
 
 
 def is_full(state: Mapping[str, Any]) -> bool:

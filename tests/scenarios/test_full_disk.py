@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from assistant.ports import Reply
 from assistant.records import IncidentState
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.probes._shell import MOUNTS
-from assistant.tools.storage import _PROGRAM
+from assistant.tools.storage import _PROGRAM, _SUMMED, _WRITTEN
 from tests.scenarios.scene import Scene
 
 ENOSPC = (
@@ -40,6 +41,8 @@ class Disk:
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the mount, by node; `rw` on the others."""
     remark: str = "is full"
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Blocks and files that its owner wrote since the job began, by node; none on the others, not to be seen where it is empty."""
 
 
 GONE = "1 stat: cannot read file system information: Stale file handle"
@@ -62,6 +65,13 @@ CASES = {
     "a share is stale on one node": Disk(
         "nfs4", "/data", {"node01": GONE}, "--data /data/pile", restarts=True, error=ESTALE, remark="does not answer"
     ),
+    "the job itself has filled it": Disk(written={"node01": "7900 1"}),
+    "by many small files": Disk(answers={"node01": "4096 1000 900 100 0"}, written={"node01": "400 95"}),
+    "the job wrote a little": Disk(written={"node01": "800 3"}, restarts=True),
+    "all ranks wrote as much, and others filled the rest": Disk(
+        answers={"node01": FULL, "node02": "4096 1000 500 100 50"}, written={"node01": "3200 3", "node02": "3200 3"}, restarts=True
+    ),
+    "what the job wrote may not be seen": Disk(written={"node01": ""}),
     "what the job keeps lies there": Disk(place="{folder}", script="--stage {folder}/stage"),
 }
 
@@ -81,6 +91,14 @@ def answering(disk: Disk, place: str, *, mounts: bool) -> Callable[[str], Reply]
     return answer
 
 
+def writers(disk: Disk, node: str) -> Reply:
+    """What a node says of files that the job's owner wrote there."""
+    written, sizes = disk.written.get(node, "0 0"), disk.answers.get(node, ROOMY)
+    blocks, _, files = written.partition(" ")
+    largest = f"largest {blocks} {disk.place}/cache.bin\n" if files not in ("", "0") else ""
+    return Reply(node, True, 0, f"disk {sizes}\nwritten {blocks or 0} {files or 0} {int(not written)}\n{largest}end\n", "")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_job_goes_on_without_the_node_whose_own_disk_is_full(name: str, tmp_path: Path) -> None:
     disk = CASES[name]
@@ -97,6 +115,10 @@ def test_a_job_goes_on_without_the_node_whose_own_disk_is_full(name: str, tmp_pa
     script = scene.spec.script.replace("train.py", f"train.py {disk.script.format(folder=tmp_path)}")
     environment = {**scene.spec.environment, "SPILL_DIR": "/nvme/ada"}
     scene.cluster.submit(replace(scene.spec, script=script, environment=environment))
+    first = scene.cluster.job("1")
+    assert first.started is not None
+    looks = ("sh", "-c", _SUMMED, _WRITTEN, place, first.user, str(int(first.started.timestamp())))
+    scene.cluster.answers[shlex.join(looks)] = partial(writers, disk)
     scene.watch(600)
     (incident,) = scene.engine.store.incidents()
     found = scene.engine.store.diagnosis(incident.id)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 from assistant.engine.storage import fault_of
 from assistant.engine.unnamed_storage import DiskFault, paths_used, unnamed_disk
 from assistant.records import Job, JobSpec, JobState
+from assistant.tools.storage import _SUMMED, _WRITTEN, _space
 
 FULL, RO, SILENT = DiskFault.FULL, DiskFault.READ_ONLY, DiskFault.SILENT
 
@@ -86,3 +91,26 @@ def test_of_an_error_without_a_path_the_file_system_is_told_that_the_job_uses(
 )
 def test_an_error_says_what_is_wrong_with_its_file_system(error: str, fault: DiskFault | None) -> None:
     assert fault_of(error) is fault
+
+
+def test_what_a_user_wrote_is_summed_without_what_lay_there_before(tmp_path: Path) -> None:
+    user = pwd.getpwuid(os.getuid()).pw_name
+    (tmp_path / "before.bin").write_bytes(bytes(1 << 20))
+    begin = int(time.time()) + 2
+    while time.time() < begin:
+        time.sleep(0.05)
+    (tmp_path / "sub folder").mkdir()
+    (tmp_path / "sub folder" / "cache.bin").write_bytes(os.urandom(3 << 20))
+    (tmp_path / "old.bin").write_bytes(os.urandom(1 << 20))
+    os.utime(tmp_path / "old.bin", (1, 1))  # staged with the times that it had elsewhere
+    texts = [_summed(str(tmp_path), name, str(begin)) for name in (user, "nobody-has-this-name")]
+    shown, nobody = (_space(text) for text in texts)
+    assert (shown["written_files"], shown["largest"]) == (2, f"{tmp_path}/sub folder/cache.bin"), texts
+    assert 4 << 20 <= shown["written_bytes"] < 5 << 20
+    assert nobody == {}
+    assert _space(_summed(str(tmp_path / "missing"), user, "0")) == {}
+    assert _space(texts[0].replace("end", "")) == {}
+
+
+def _summed(*arguments: str) -> str:
+    return subprocess.run(("sh", "-c", _SUMMED, _WRITTEN, *arguments), capture_output=True, text=True, check=False).stdout
