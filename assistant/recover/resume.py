@@ -374,7 +374,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
             where = f"{elsewhere[1].method}() in {file_name(elsewhere[0])}, line {elsewhere[1].line}"
             by = f"{where}, also loads what {program.name} looks up"
             return ResumeWay(ResumeMeans.UNKNOWN, by)
-        if tracker is None or guard.means is ResumeMeans.NONE:
+        if tracker is None or guard.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN):
             return guard
         return ResumeWay(ResumeMeans.TRACKER, f"{guard.by}: it reads a tracker file", guard.path)
     if tracker is not None:
@@ -457,7 +457,9 @@ def _guard(source: TrainerSource) -> ResumeWay | None:
         if name in source.options:
             value = source.options[name]
             by = f"--{name} of {file_name(source)}"
-            return by_text("" if value is None or value is UNKNOWN else str(value), by if value else f"{by}: not given; it")
+            if value is UNKNOWN:
+                return ResumeWay(ResumeMeans.UNKNOWN, f"{by} holds what only a run can tell")
+            return by_text("" if value is None else str(value), by if value else f"{by}: not given; it")
     return None
 
 

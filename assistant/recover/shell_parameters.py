@@ -168,7 +168,7 @@ def _expanded(scanner: Scanner, inside: str, *, quoted: bool) -> list[str]:
     if not rest or otherwise is None:
         if values is None:
             return [UNRESOLVED]
-        changed = _changed(scanner, values, rest, several=several)
+        changed = _changed(scanner, values, rest, several=several, positional=name in COUNTED_SEPARATELY)
         joined = quoted and (subscript or name) == "*"
         return [scanner.shell.variables.get("IFS", " ")[:1].join(changed)] if joined else changed
     return _otherwise(scanner, name, values, otherwise, quoted=quoted)
@@ -265,13 +265,13 @@ def _words(scanner: Scanner, text: str, *, quoted: bool) -> list[str]:
     return [inner.filled()] if quoted else inner.words() or [""]
 
 
-def _changed(scanner: Scanner, values: list[str], rest: str, *, several: bool) -> list[str]:
+def _changed(scanner: Scanner, values: list[str], rest: str, *, several: bool, positional: bool) -> list[str]:
     """Return values with what stands behind the name done to each."""
     if not rest:
         return values
     part = SLICE.fullmatch(rest)
     if part is not None:
-        return _sliced(scanner, values, part, several=several)
+        return _sliced(scanner, values, part, several=several, positional=positional)
     if any(UNRESOLVED in value or len(value) > MOST_TRIMMED for value in values):
         raise Unresolved(rest)
     if rest in CASES:
@@ -286,12 +286,13 @@ def _changed(scanner: Scanner, values: list[str], rest: str, *, several: bool) -
     raise Unresolved(rest)
 
 
-def _sliced(scanner: Scanner, values: list[str], part: re.Match[str], *, several: bool) -> list[str]:
+def _sliced(scanner: Scanner, values: list[str], part: re.Match[str], *, several: bool, positional: bool) -> list[str]:
+    """Return a part of a text or of several; of parameters `$1` has the index 1, and what `$0` would be is not known."""
     first = arithmetic(scanner, part[1])
     count = arithmetic(scanner, part[2]) if part[2] is not None else None
     if any(UNRESOLVED in value for value in values):
         raise Unresolved("a part of what is not known")
-    whole: Sequence[str] = values if several else values[0]
+    whole: Sequence[str] = ([UNRESOLVED, *values] if positional else values) if several else values[0]
     begin = first if first >= 0 else max(0, len(whole) + first)
     end = len(whole) if count is None else begin + count if count >= 0 else len(whole) + count
     return list(whole[begin:end]) if several else ["".join(whole[begin:end])]

@@ -7,9 +7,10 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from assistant.recover.shell_words import UNRESOLVED
 
@@ -233,7 +234,7 @@ def _bound_by(node: ast.For | ast.AsyncFor | ast.AugAssign | ast.withitem | ast.
 
 def _collect(source: TrainerSource, tree: ast.Module) -> None:
     positional: list[str] = []
-    flags: dict[str, tuple[str, bool]] = {}
+    flags: dict[str, DeclaredOption] = {}
     for count, node in enumerate(ast.walk(tree)):
         if count > MOST_NODES:
             return
@@ -258,8 +259,8 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
             call = SourceCall(dotted(node.func), node.lineno, tuple(node.args), keywords)
             source.calls.append(call)
             if call.method == "add_argument":
-                _declared(source, call, positional, flags)
-    _given(source, positional, flags)
+                _note_declared(source, call, positional, flags)
+    _read_arguments(source, positional, flags)
     reached = _Reached(source, tree).conditions
     calls = (call for call in source.calls if (call.line, call.name) in reached)
     source.calls = sorted((replace(call, conditions=reached[call.line, call.name]) for call in calls), key=lambda call: call.line)
@@ -386,7 +387,25 @@ def _compared(left: Any, sign: ast.cmpop, right: Any) -> bool | None:
     return None
 
 
-def _declared(source: TrainerSource, call: SourceCall, positional: list[str], flags: dict[str, tuple[str, bool]]) -> None:
+class WordCount(StrEnum):
+    """How many words an argument of argparse takes from the command line."""
+
+    NONE = "none"
+    ONE = "one"
+    OPTIONAL = "one or none"
+    SEVERAL = "several"
+
+
+class DeclaredOption(NamedTuple):
+    """An option as `add_argument` declares it."""
+
+    key: str
+    words: WordCount = WordCount.ONE
+    constant: Any = None
+    """The value of the option where it takes no word."""
+
+
+def _note_declared(source: TrainerSource, call: SourceCall, positional: list[str], flags: dict[str, DeclaredOption]) -> None:
     """Note one argument of argparse."""
     names = [one.value for one in call.positional if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     if not names:
@@ -397,25 +416,69 @@ def _declared(source: TrainerSource, call: SourceCall, positional: list[str], fl
     if not names[0].startswith("-"):
         positional.append(key)
         return
-    action = call.keywords.get("action")
-    switch = isinstance(action, ast.Constant) and action.value in ("store_true", "store_false")
+    node = call.keywords.get("action")
+    action = node.value if isinstance(node, ast.Constant) else dotted(node).rpartition(".")[2] if node is not None else "store"
+    argument = _argument(source, call, key, action)
     default = call.keywords.get("default")
-    source.options.setdefault(key, source.value(default) if default is not None else (False if switch else None))
-    flags.update(dict.fromkeys(names, (key, switch)))
+    absent = {"store_true": False, "store_false": True}.get(str(action))
+    source.options.setdefault(key, source.value(default) if default is not None else absent)
+    flags.update(dict.fromkeys(names, argument))
+    if action == "BooleanOptionalAction":
+        negated = (name.replace("--", "--no-", 1) for name in names if name.startswith("--"))
+        flags.update(dict.fromkeys(negated, argument._replace(constant=False)))
 
 
-def _given(source: TrainerSource, positional: list[str], flags: Mapping[str, tuple[str, bool]]) -> None:
-    """Read the command line as argparse would with the arguments that were declared."""
+def _argument(source: TrainerSource, call: SourceCall, key: str, action: Any) -> DeclaredOption:
+    """Return what an option takes and means. Source: https://docs.python.org/3/library/argparse.html#the-add-argument-method."""
+    constant = source.value(call.keywords["const"]) if "const" in call.keywords else None
+    if action in ("store_true", "store_false", "BooleanOptionalAction"):
+        return DeclaredOption(key, WordCount.NONE, action != "store_false")
+    if action == "store_const":
+        return DeclaredOption(key, WordCount.NONE, constant)
+    if action in ("count", "append_const", "help", "version"):
+        return DeclaredOption(key, WordCount.NONE, UNKNOWN)
+    nargs = call.keywords.get("nargs")
+    if nargs is None:
+        return DeclaredOption(key)
+    number = source.value(nargs)
+    return DeclaredOption(key, WordCount.OPTIONAL if number == "?" else WordCount.SEVERAL, constant)
+
+
+def _read_arguments(source: TrainerSource, positional: list[str], flags: Mapping[str, DeclaredOption]) -> None:
+    """Read the command line as argparse would with the arguments that were declared; an option counts by its beginning, too."""
     plain: list[str] = []
-    words = iter(source.arguments)
-    for word in words:
+    words = list(source.arguments)
+    while words:
+        word = words.pop(0)
         name, equals, value = word.partition("=")
-        if name in flags:
-            key, switch = flags[name]
-            source.options[key] = True if switch else value if equals else next(words, "")
-        elif not word.startswith("-"):
-            plain.append(word)
+        argument = flags.get(name) or _abbreviated(name, flags)
+        if argument is None:
+            plain += [word] * (not word.startswith("-"))
+        elif equals:
+            source.options[argument.key] = value
+        elif argument.words is WordCount.NONE:
+            source.options[argument.key] = argument.constant
+        elif argument.words is WordCount.SEVERAL:
+            source.options[argument.key] = UNKNOWN
+            while words and not _is_option(words[0]):
+                words.pop(0)
+        elif argument.words is WordCount.OPTIONAL and (not words or _is_option(words[0])):
+            source.options[argument.key] = argument.constant
+        else:
+            source.options[argument.key] = words.pop(0) if words else ""
     source.options.update(zip(positional, plain, strict=False))
+
+
+def _abbreviated(name: str, flags: Mapping[str, DeclaredOption]) -> DeclaredOption | None:
+    """Return the one option that begins so; None where none does, or several do."""
+    if not name.startswith("--") or len(name) < 3:
+        return None
+    fitting = {argument for flag, argument in flags.items() if flag.startswith(name)}
+    return fitting.pop() if len(fitting) == 1 else None
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not word[1:].replace(".", "", 1).isdigit()
 
 
 def dotted(node: ast.expr) -> str:

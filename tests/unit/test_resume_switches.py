@@ -43,7 +43,33 @@ LEAVES_EARLY = f"{HEAD}def go_on():\n    if not args.resume:\n        return 0\n
 )
 BY_CONFIGURATION = f"{HEAD}cfg = load_settings('train.yaml')\nif cfg.resume_training:\n{LOADS}{TAIL}"
 
+
+def declared(*arguments: str) -> str:
+    """Return the program that resumes from what `--resume` names, with that option declared so."""
+    looks = "if args.resume == 'auto':\n    args.resume = open('runs/one/last_checkpoint').read()\n"
+    loads = "if args.resume:\n    step = torch.load(args.resume)['step']\n"
+    declaration = HEAD.replace('"--resume", action="store_true"', ", ".join(arguments))
+    return f"{declaration}{looks}{loads}{TAIL}"
+
+
+OPTIONAL = declared('"--resume"', 'nargs="?"', 'const="auto"')
+ANYTHING = declared('"--resume"', 'nargs="*"')
+SWITCHED_OFF = UNDER_THE_SWITCH.replace('"--resume", action="store_true"', '"--scratch", dest="resume", action="store_false"')
+BOTH_WAYS = UNDER_THE_SWITCH.replace('action="store_true"', "action=argparse.BooleanOptionalAction, default=True")
 PROGRAMS = {
+    "a value that may be left out is": (OPTIONAL, "python train.py --out runs/one --resume", ResumeMeans.TRACKER),
+    "a value that may be left out, before another option": (
+        OPTIONAL,
+        "python train.py --resume --out runs/one",
+        ResumeMeans.TRACKER,
+    ),
+    "a value that may be left out, and the option too": (OPTIONAL, "python train.py", NONE),
+    "by the beginning of its name": (UNDER_THE_SWITCH, "python train.py --res", NEWEST),
+    "several values": (ANYTHING, "python train.py --resume a.pt b.pt", UNKNOWN),
+    "a switch that turns it off is not given": (SWITCHED_OFF, "python train.py", NEWEST),
+    "a switch that turns it off is given": (SWITCHED_OFF, "python train.py --scratch", NONE),
+    "on unless it is turned off": (BOTH_WAYS, "python train.py", NEWEST),
+    "turned off": (BOTH_WAYS, "python train.py --no-resume", NONE),
     "not given": (UNDER_THE_SWITCH, "python train.py", NONE),
     "given": (UNDER_THE_SWITCH, "python train.py --resume", NEWEST),
     "always": (ALWAYS, "python train.py", NEWEST),
