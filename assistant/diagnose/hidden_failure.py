@@ -47,6 +47,13 @@ _OVER = re.compile(
     re.IGNORECASE,
 )
 """Words by which a program says that it has come to an end of its own."""
+_OF_TRAINING_OVER = re.compile(
+    r"\b(?:train(?:ing|er)?|fine-?tuning|fit(?:ting)?|all epochs)\b.{0,40}\b(?:complete[ds]?|finished|done|ended|succeeded|over)\b"
+    r"|\b(?:done|finished|completed) (?:train\w*|fine-?tun\w*|fit\w*)|train_runtime|early[ _-]?stop|stopp(?:ed|ing) early"
+    r"|\bconverged\b|\bmax_(?:steps|epochs)=?\d* reached",
+    re.IGNORECASE,
+)
+"""The same of the training itself, and of no other program of its job."""
 _COUNT_OF = re.compile(r"(?<![\d/.])(\d{1,12})\s{0,3}(?:/|of)\s{0,12}(\d{1,12})(?![\d/])")
 _OF_A_LAUNCHER = re.compile(
     r"^(?:srun|slurmstepd|mpirun|wandb|\[rank\d+\]|\*\*\*|={3,}|-{3,}|\s*<NO_OTHER_FAILURES>|Failures:|Root Cause|"
@@ -61,6 +68,8 @@ _AFTER_TRAINING = re.compile(
     r"eval|test|infer|predict|bench|generat|export|convert|merge|upload|push|plot|report|score", re.IGNORECASE
 )
 """Names of programs that run behind a training."""
+_TRAINS = re.compile(r"train|tun(?:e|ing)|sft|dpo|ppo|grpo|(?:^|_)(?:fit|main|run)\b", re.IGNORECASE)
+"""Names of programs that train."""
 _SHELL = re.compile(
     r": line \d+:\s+\d+ (?:Killed|Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"
 )
@@ -77,23 +86,28 @@ class HiddenFailure(NamedTuple):
     """The step at which it would have ended; None where that is not known."""
 
 
-def hidden_failure(facts: Facts, *, options: Iterable[tuple[str, str]] = (), cause_known: bool = False) -> HiddenFailure | None:
+def hidden_failure(
+    facts: Facts, *, options: Iterable[tuple[str, str]] = (), cause_known: bool = False, step_failed: bool = False
+) -> HiddenFailure | None:
     """Return how the training of a job failed that ended with exit code 0; None where its log does not prove it.
 
     Args:
         facts: Of the job's logs.
         options: Names, normalised, and values of the options of the job's programs.
         cause_known: Whether what is known of failures names the error at the end of the log.
+        step_failed: Whether the scheduler shows a step of the job that failed.
     """
     progress = facts.progress
-    if progress.learnt or len(set(progress.steps)) < FEWEST_STEPS:
+    if len(set(progress.steps)) < FEWEST_STEPS:
         return None
     words = _ScriptWords.of(facts)
-    if _says_over(facts, words):
-        return None
     step = int(progress.steps[-1])
     goal = _goal(facts, options)
     if goal is not None and step + _gap(progress.steps) >= goal:
+        return None
+    if step_failed and (line := _failed_step(facts, raised_only=goal is None)) is not None:
+        return HiddenFailure(line, step, goal)
+    if progress.learnt or _says_over(facts, words):
         return None
     is_apart = facts.combined is not None and facts.combined.apart
     for episode in reversed(_uncaught(facts)):
@@ -214,6 +228,36 @@ def _ended_process(facts: Facts) -> Line | None:
     if not numbers or outcome_of(facts).how is How.STOPPED:
         return None
     return facts.line(numbers[0])
+
+
+def _failed_step(facts: Facts, *, raised_only: bool) -> Line | None:
+    """Return the line that proves how the training's own step failed, whatever later commands of the script print; else None.
+
+    What stands behind the launcher's last word on the step is of other programs: it counts only where it speaks of the training.
+
+    Args:
+        facts: Of the job's logs.
+        raised_only: Whether only an exception of the training program counts, since its goal is not known.
+    """
+    last = facts.progress.last_line
+    numbers = [task.line for task in facts.tasks if task.line > last and "xit code 0" not in task.how]
+    if not numbers or facts.later_steps(numbers[-1]) or outcome_of(facts).how is How.STOPPED:
+        return None
+    if facts.combined is not None and facts.combined.apart:
+        return None
+    inside = {number for episode in facts.episodes for number in episode.lines}
+    lines = [line for line in facts.lines[-MOST_LINES:] if line.number not in inside and not tells_failure(line.text)]
+    if training_end([line.text[:1000] for line in lines]) is not None:
+        return None
+    if any((_OVER if last <= line.number < numbers[0] else _OF_TRAINING_OVER).search(line.text[:1000]) for line in lines):
+        return None
+    episodes = [episode for episode in _uncaught(facts) if episode.last < numbers[-1] and not kind_of_tail(episode, facts)]
+    own = [episode for episode in episodes if not _AFTER_TRAINING.search(_main_file(episode))]
+    if raised_only:  # a program behind the training may have failed: `postprocess.py`
+        own = [episode for episode in own if _TRAINS.search(_main_file(episode))]
+    if own:
+        return Line(own[0].raised[-1].line, own[0].raised[-1].text)
+    return None if raised_only or episodes else facts.line(numbers[0])
 
 
 class _ScriptWords(NamedTuple):

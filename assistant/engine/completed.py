@@ -164,7 +164,8 @@ def log_end(job: Job, knowledge: Knowledge) -> LogEnd:
         case = Case.from_parts(None, "", "", None, job, None).with_logs(logs)
         facts = within(READ_S, lambda: facts_of(case, knowledge), f"the log of job {job.id}")
     error = last_error(facts, knowledge)
-    hidden = hidden_failure(facts, options=_options_if_failed(job, facts), cause_known=error is not None)
+    options, step_failed = _options_if_failed(job, facts), bool(job.step_exit_code)
+    hidden = hidden_failure(facts, options=options, cause_known=error is not None, step_failed=step_failed)
     if hidden is not None:
         return LogEnd(failure=_failed(job, hidden, facts))
     raised = (0, "") if error is not None else _last_raised(facts)

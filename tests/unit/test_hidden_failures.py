@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ def completed(folder: Path, case: dict[str, Any]) -> Job:
     log.write_text("\n".join([*steps, case["log"]]))
     at = datetime(2026, 3, 1, tzinfo=UTC)
     spec = JobSpec("llm", case["script"], work_dir=folder)
-    return Job("7", "llm", "ada", JobState.COMPLETED, "p", ("gpu001",), log, folder, at, at, at, 0, None, spec=spec)
+    job = Job("7", "llm", "ada", JobState.COMPLETED, "p", ("gpu001",), log, folder, at, at, at, 0, None, spec=spec)
+    return replace(job, step_exit_code=case.get("step_exit_code"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
