@@ -17,6 +17,7 @@ from assistant.engine.unnamed_storage import (
     LOCAL,
     DiskFault,
     OwnFiles,
+    crowded_disk,
     is_full,
     mount_of,
     own_files,
@@ -51,6 +52,8 @@ MOST_OTHERS = 4
 PROBES = "probes.log"
 COMPARED = "storage.on_one_node"
 """What made a line of the probes count: the same path, asked on several nodes."""
+_CITED = re.compile(r"[\w./-]{1,80}\.(?:log|out|err|txt):\d{1,12}: (.{20,120})")
+"""Of what speaks for another explanation: a line with its place."""
 _SPACE = re.compile(r"No space left|Errno 28\b|ENOSPC|os error 28\b|code: 28\b", re.IGNORECASE)
 _QUOTA = re.compile(r"quota|Errno 122\b|EDQUOT", re.IGNORECASE)
 _CUT_SHORT = re.compile(
@@ -72,7 +75,7 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     """Return a diagnosis that names the file system of the path that a job could not use; as it is where none is named or seen."""
     texts = [cited.text for cited in diagnosis.root_cause]
     error = " ".join(texts)
-    paths = paths_of(diagnosis.reason, texts) or system_paths(diagnosis.reason, texts) if diagnosis.reason in REASONS else ()
+    paths = _paths(diagnosis, job) if job is not None and diagnosis.reason in REASONS else ()
     if job is None or not job.nodes:
         return diagnosis
     if not paths:
@@ -88,9 +91,35 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     diagnosis = compared
     if states and (gone := _gone(states[0], job)):
         return _lost(diagnosis, gone)
+    if states and fault_of(error) is DiskFault.FULL and not is_full(states[0]):
+        return _with_crowded(
+            engine, incident, diagnosis, job, _all_states(engine, incident, job.nodes[:MOST_ASKED]), [first], paths
+        )
     if states and _met_full_disk(states[0], error) and _is_only_there(engine, incident, states[0], job):
         return _moved(engine, incident, diagnosis, (str(states[0]["place"]), first, DiskFault.FULL), job, words)
     return _without_restart(diagnosis, words) if states and still_read_only(states[0], error) else diagnosis
+
+
+def _paths(diagnosis: Diagnosis, job: Job) -> tuple[str, ...]:
+    """Return the paths that the root cause names, else those of another explanation that the same file system would explain."""
+    texts = [cited.text for cited in diagnosis.root_cause]
+    paths = paths_of(diagnosis.reason, texts) or system_paths(diagnosis.reason, texts)
+    if paths or fault_of(" ".join(texts)) is not None:
+        return paths
+    for rival in diagnosis.rivals:
+        match = _CITED.match(rival.speaks_for) if rival.reason in REASONS else None
+        lines = _whole_lines(job, match[1]) if match is not None else []
+        if found := paths_of(rival.reason, lines) or system_paths(rival.reason, lines):
+            return found
+    return ()
+
+
+def _whole_lines(job: Job, begin: str) -> list[str]:
+    """Return the first line of a job's log that begins so, as it stands there; none where it cannot be read."""
+    try:
+        return [text for line in log_lines(job) if (text := line.text.strip()).startswith(begin)][:1]
+    except (NightshiftError, OSError):
+        return []
 
 
 def _compared(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]) -> Diagnosis:
@@ -188,8 +217,7 @@ def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job
         return found
     first = [place.node for place in found.where if place.node in job.nodes]
     nodes = list(dict.fromkeys(node for node in (*first, *job.nodes) if node is not None))[:MOST_ASKED]
-    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": nodes}) or {}
-    states = answer.get("states") or ()
+    states = _all_states(engine, incident, nodes)
     kept = _kept(engine, job)
     if fault is None and not _QUOTA.search(error):
         return _with_full_disk(found, states, paths_used(job, map(str, kept)))
@@ -197,6 +225,8 @@ def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job
         said = full_words(states)
         found = replace(found, summary=f"{found.summary} {said}") if said else found
     disk = unnamed_disk(fault, states, paths_used(job, map(str, kept))) if fault is not None else None
+    if fault is DiskFault.FULL and disk is None and not any(is_full(state) for state in states):
+        return _with_crowded(engine, incident, found, job, states, first or nodes)
     if fault is None or disk is None:
         return found
     said = f"The error names no path; of what the job uses {disk.place} ({disk.kind}) {fault} on {', '.join(disk.nodes)}"
@@ -213,6 +243,47 @@ def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job
         advice = f"Start again when {disk.place} answers on {', '.join(disk.nodes)}. {said}"
         return replace(found, category=Category.INFRASTRUCTURE, action=Action.WAIT_AND_RETRY, advice=advice, where=where)
     return _without_restart(found, said) if fault is not DiskFault.FULL else found
+
+
+def _all_states(engine: Engine, incident: Incident, nodes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """Return what nodes say of all their file systems; empty where none answered."""
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": list(nodes)}) or {}
+    return answer.get("states") or ()
+
+
+def _with_crowded(
+    engine: Engine,
+    incident: Incident,
+    diagnosis: Diagnosis,
+    job: Job,
+    states: Sequence[Mapping[str, Any]],
+    nodes: Sequence[str],
+    named: Sequence[str] = (),
+) -> Diagnosis:
+    """Return a diagnosis by which a job leaves the node whose own disk has hardly any room, where others of its kind have much.
+
+    Args:
+        engine: Whose scheduler knows nodes of the same kind.
+        incident: Of the job.
+        diagnosis: Of a write that met a full disk.
+        job: Whose write it was.
+        states: Of all file systems of its nodes, as they are now; none of them is full.
+        nodes: Of the job, on which the error may have been raised.
+        named: Paths that the error names.
+    """
+    asked = {str(state["node"]) for state in states}
+    peers = [name for name in _peers(_fleet(engine), job, nodes[0], most=MOST_OTHERS) if name not in asked]
+    rows = [*states, *(_all_states(engine, incident, peers) if peers else ())]
+    paths = _kept(engine, job)
+    disk = crowded_disk(rows, nodes, paths_used(job, [*named, *map(str, paths)]))
+    if disk is None or not paths or any(path.is_relative_to(disk.place) for path in paths):
+        return diagnosis
+    (node,) = disk.nodes
+    shares = {str(row["node"]): f"{row['used_percent']:.0f} %" for row in rows if row["place"] == disk.place}
+    others = ", ".join(f"{shares[name]} on {name}" for name in disk.fine[:4])
+    words = f"Of {disk.place} ({disk.kind}) of {node} {shares[node]} is in use now, behind the job's end, and {others}."
+    diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}")
+    return _moved(engine, incident, diagnosis, (disk.place, node, DiskFault.CROWDED), job, words)
 
 
 def _with_full_disk(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> Diagnosis:
@@ -284,14 +355,14 @@ def _moved(
     As it was, with what the job wrote there, where its own files filled the disk: they would fill that of another node, too.
     """
     place, node, fault = disk
-    if fault is DiskFault.FULL:
+    if fault in (DiskFault.FULL, DiskFault.CROWDED):
         written = _own_files(engine, incident, job, place, node)
         if written.fills_another:
             return _without_restart(replace(diagnosis, summary=f"{diagnosis.summary} {written.sentence}"), written.sentence)
     who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
-    todo = "free space" if fault is DiskFault.FULL else "see to it"
+    todo = "see to it" if fault in (DiskFault.READ_ONLY, DiskFault.SILENT) else "free space"
     text = f"{place} of {node} {fault}, and {who} failed by that: {todo} there, other jobs will meet it"
-    engine.good_runs.remarks.append(Remark(f"{'full' if fault is DiskFault.FULL else 'lost'} disk {place} of {node}", text))
+    engine.good_runs.remarks.append(Remark(f"{'lost' if todo == 'see to it' else 'full'} disk {place} of {node}", text))
     advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {words or f'{place} {fault} there.'} "
     advice += f"That is so on {node} alone, and the job needs nothing of it elsewhere. Somebody has to {todo} there."
     places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))

@@ -11,13 +11,17 @@ from typing import Any, NamedTuple
 from assistant.records import Job
 
 __all__ = [
-    "DiskFault", "FaultyDisk", "OwnFiles", "is_full", "is_read_only", "mount_of", "own_files", "paths_used", "unnamed_disk",
+    "DiskFault", "FaultyDisk", "OwnFiles", "crowded_disk", "is_full", "is_read_only", "mount_of", "own_files", "paths_used",
+    "unnamed_disk",
 ]  # fmt: skip
 
 FULL_PERCENT = 99.0
 LEAST_SHARE = 0.9
 """Of the room on other nodes: what wrote as much here would fill them, too."""
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
+LEAST_DIFFERENCE = 50.0
+"""Percent of a disk that are in use on one node more than on each other one: it alone is crowded."""
+ENOUGH_OTHERS = 2
 SPOOLS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where programs write that were told nothing."""
 _PATH = re.compile(r"(?<![\w./:@-])/[\w.+@%~-]{1,255}(?:/[\w.+@%~-]{1,255}){0,40}")
@@ -33,6 +37,7 @@ class DiskFault(StrEnum):
     FULL = "is full"
     READ_ONLY = "is mounted read-only"
     SILENT = "does not answer"
+    CROWDED = "has hardly any room left"
 
 
 class FaultyDisk(NamedTuple):
@@ -49,6 +54,39 @@ class FaultyDisk(NamedTuple):
     def local(self) -> bool:
         """Whether it is a node's own."""
         return self.kind in LOCAL
+
+
+def crowded_disk(states: Sequence[Mapping[str, Any]], nodes: Sequence[str], used: Sequence[str]) -> FaultyDisk | None:
+    """Return the one disk of a node's own that a job uses and that is much fuller than on other nodes; None for none or several.
+
+    A job that met a full disk may have removed its own files since: then the disk is not full any more.
+
+    Args:
+        states: Rows of `storage_state` of all file systems, of the nodes and of others of their kind.
+        nodes: That may have raised the error.
+        used: From `paths_used`.
+    """
+    crowded: list[FaultyDisk] = []
+    for node in nodes:
+        shown = {str(state["place"]): state for state in states if state["node"] == node}
+        for place in dict.fromkeys(mount_of(path, shown) for path in used):
+            own = shown.get(place)
+            if own is None or place == "/" or own["kind"] not in LOCAL or own.get("silent") or is_read_only(own):
+                continue
+            others = [
+                state for state in states if state["node"] != node and (state["place"], state["kind"]) == (place, own["kind"])
+            ]
+            fine = [
+                state for state in others if not state.get("silent") and _share_used(own) - _share_used(state) >= LEAST_DIFFERENCE
+            ]
+            if len(fine) == len(others) >= ENOUGH_OTHERS:
+                crowded.append(FaultyDisk(place, str(own["kind"]), (node,), tuple(str(state["node"]) for state in fine)))
+    return crowded[0] if len(crowded) == 1 else None
+
+
+def _share_used(state: Mapping[str, Any]) -> float:
+    """Return how full a file system is, by space or by inodes, in percent."""
+    return max(state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0)
 
 
 class OwnFiles(NamedTuple):
@@ -90,8 +128,7 @@ def _mib(size_bytes: int) -> str:
 
 def is_full(state: Mapping[str, Any]) -> bool:
     """Tell whether a file system that can be written has neither space nor inodes left."""
-    fullest = max(state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0)
-    return fullest >= FULL_PERCENT and not is_read_only(state)
+    return _share_used(state) >= FULL_PERCENT and not is_read_only(state)
 
 
 def is_read_only(state: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ ENOSPC = (
     "    torch.save(state, staged)",
     "OSError: {error}{named}",
 )
-FULL, ROOMY = "4096 1000 0 100 50", "4096 1000 900 100 50"
+FULL, ROOMY, CROWDED = "4096 1000 0 100 50", "4096 1000 900 100 90", "4096 1000 140 100 90"
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,14 @@ CASES = {
         answers={"node01": FULL, "node02": "4096 1000 500 100 50"}, written={"node01": "3200 3", "node02": "3200 3"}, restarts=True
     ),
     "what the job wrote may not be seen": Disk(written={"node01": ""}),
+    "the job has removed its own files since, and others' files are left": Disk(
+        answers={"node01": CROWDED}, restarts=True, remark="has"
+    ),
+    "the same, named by the error": Disk(
+        script="", named=": '/scratch/ada/step_40.pt'", answers={"node01": CROWDED}, restarts=True, remark="has"
+    ),
+    "all nodes are as crowded": Disk(answers={f"node0{number}": CROWDED for number in range(1, 5)}),
+    "it is a share that is crowded": Disk(kind="lustre", answers={"node01": CROWDED}),
     "what the job keeps lies there": Disk(place="{folder}", script="--stage {folder}/stage"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,8 @@ class Case:
     changes: tuple[str, ...] = ()
     left_out: str = ""
     drained: bool = False
+    kernel: str = ""
+    """Of node02, which is the root cause."""
 
 
 MOUNT = "nas:/data /lustre/data lustre rw 0 0"
@@ -58,6 +61,14 @@ CASES = {
     ),
     "an environment is missing on one node": Case(
         ENV, {"node02": said(ENV, stands="/opt"), "*": said(ENV, stands=ENV)}, changes=("submit 2",), left_out="node02"
+    ),
+    "its kernel speaks of the server, and the job of a file": Case(
+        TAR,
+        {"node02": GONE, "*": HAS},
+        changes=("cordon node02", "submit 2"),
+        left_out="node02",
+        drained=True,
+        kernel="nfs: server nas not responding, timed out",
     ),
     "it is missing on all nodes": Case(TAR, {"*": said(TAR, stands="/lustre/data", mount=MOUNT)}),
     "two nodes lack it": Case(TAR, {"node02": GONE, "node03": GONE, "*": HAS}),
@@ -84,12 +95,16 @@ def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, t
 
     scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", case.path))] = answer
     scene.cluster.submit(replace(scene.spec, user="ada"))
+    if case.kernel:
+        at = scene.cluster.clock.now() + timedelta(seconds=60)
+        scene.cluster.kernel["node02"] = [f"{at:%Y-%m-%dT%H:%M:%S},000000+00:00 {case.kernel}"]
     scene.watch(900)
     (incident,) = scene.engine.store.incidents()
     found = scene.engine.store.diagnosis(incident.id)
     assert found is not None
     assert scene.cluster.changes == ["submit 1", *case.changes], found.advice
     assert incident.state is (IncidentState.RECOVERED if case.changes else IncidentState.ESCALATED), incident.note
+    assert case.kernel in found.root_cause[0].text
     remarks = [remark.text for remark in scene.engine.good_runs.taken_remarks()]
     if case.left_out:
         assert case.left_out not in scene.cluster.job("2").nodes
