@@ -15,6 +15,7 @@ from datetime import datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.engine.doubled_runs import DoubledRuns
 from assistant.engine.requeue_starts import FEWEST_STEPS, begins_anew, newest_checkpoint, noted
 from assistant.engine.settled import cost_in_words
 from assistant.engine.stuck_jobs import StuckJobs
@@ -65,6 +66,8 @@ class RequeueRecords:
     """Jobs and numbers of attempts whose beginning was judged."""
     stuck: StuckJobs = field(default_factory=StuckJobs)
     """Those that were queued again and cannot begin."""
+    doubled: DoubledRuns = field(default_factory=DoubledRuns)
+    """Those that were queued again while their owner submitted the run once more."""
 
     def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
         """Record requeues that are new, and the cost of those that are over; a record that fails is only logged.
@@ -94,6 +97,7 @@ class RequeueRecords:
         self.open_costs = {key: evidence for key, evidence in self.open_costs.items() if key[0] in seen}
         self.told_begins = {key for key in self.told_begins if key[0] in seen}
         self.stuck.look(engine, jobs)
+        self.doubled.look(engine, jobs)
 
     def _remember(self, engine: Engine, job: Job, now: datetime) -> None:
         before = self.attempts.get(job.id)

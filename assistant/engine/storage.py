@@ -109,8 +109,8 @@ def _paths(diagnosis: Diagnosis, job: Job) -> tuple[str, ...]:
     for rival in diagnosis.rivals:
         match = _CITED.match(rival.speaks_for) if rival.reason in REASONS else None
         lines = _whole_lines(job, match[1]) if match is not None else []
-        if found := paths_of(rival.reason, lines) or system_paths(rival.reason, lines):
-            return found
+        if rival_paths := paths_of(rival.reason, lines) or system_paths(rival.reason, lines):
+            return rival_paths
     return ()
 
 
