@@ -56,37 +56,37 @@ class DoubledRuns:
         for job in living.values():
             if not job.attempt or job.held or is_claim(job):
                 continue
-            others = [other for other in living.values() if self._may_be_copy(engine, job, other)]
-            incident = _incident_of(engine, job) if others else None
+            copies = [candidate for candidate in living.values() if self._may_be_copy(engine, job, candidate)]
+            incident = _incident_of(engine, job) if copies else None
             if incident is None:
                 continue
-            for other in others[:MOST_COMPARED]:
-                if other.submitted is not None and other.submitted > (incident.failed_at or incident.opened):
-                    self._compare(engine, incident, job, other)
+            for candidate in copies[:MOST_COMPARED]:
+                if candidate.submitted is not None and candidate.submitted > (incident.failed_at or incident.opened):
+                    self._compare(engine, incident, job, candidate)
         self._take_back(engine, living)
 
-    def _may_be_copy(self, engine: Engine, job: Job, other: Job) -> bool:
+    def _may_be_copy(self, engine: Engine, job: Job, candidate: Job) -> bool:
         return (
-            other.id != job.id
-            and (other.user, other.work_dir) == (job.user, job.work_dir)
-            and not other.held
-            and (job.id, job.attempt, other.id) not in self.compared
-            and restart_of(engine.store, other) is None
+            candidate.id != job.id
+            and (candidate.user, candidate.work_dir) == (job.user, job.work_dir)
+            and not candidate.held
+            and (job.id, job.attempt, candidate.id) not in self.compared
+            and restart_of(engine.store, candidate) is None
         )
 
-    def _compare(self, engine: Engine, incident: Incident, job: Job, other: Job) -> None:
+    def _compare(self, engine: Engine, incident: Incident, job: Job, candidate: Job) -> None:
         try:
-            first, second = engine.scheduler.job(job.id), engine.scheduler.job(other.id)
+            first, second = engine.scheduler.job(job.id), engine.scheduler.job(candidate.id)
             if first.state.ended or second.state.ended or first.attempt != job.attempt:
                 return
             with reading_as(job.account):
                 folders = [SaveFolders(copy, engine.checkpoint_folders) for copy in (first, second)]
                 shared = one_folder(*folders)
         except (NightshiftError, OSError) as error:
-            logger.info("job=%s whether job %s is a copy of it is not known: %s", job.id, other.id, error)
+            logger.info("job=%s whether job %s is a copy of it is not known: %s", job.id, candidate.id, error)
             return
         if shared is False or not same_run(first, second) or _waits_for(first, second) or _waits_for(second, first):
-            self.compared.add((job.id, job.attempt, other.id))
+            self.compared.add((job.id, job.attempt, candidate.id))
             return
         waiting = first if first.state is JobState.PENDING else second if second.state is JobState.PENDING else None
         advice = f"as long as job {waiting.id} has not begun, scancel {waiting.id} loses nothing" if waiting is not None else ""
@@ -110,9 +110,9 @@ class DoubledRuns:
             if not incident.note.startswith(BEGIN) or DOUBLED not in engine.store.stages(incident.id):
                 continue
             ids = [text.partition(" ")[0] for text in incident.note.split("job ")[1:3]]
-            left = [job_id for job_id in ids if job_id in living]
-            if len(left) < len(ids):
-                words = f"only job {left[0]} of the two is left" if left else "both jobs have ended"
+            remaining = [job_id for job_id in ids if job_id in living]
+            if len(remaining) < len(ids):
+                words = f"only job {remaining[0]} of the two is left" if remaining else "both jobs have ended"
                 engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled elsewhere: {words}")
 
 
@@ -123,6 +123,6 @@ def _incident_of(engine: Engine, job: Job) -> Incident | None:
     return next((incident for incident in closed if DOUBLED not in engine.store.stages(incident.id)), None)
 
 
-def _waits_for(job: Job, other: Job) -> bool:
+def _waits_for(job: Job, candidate: Job) -> bool:
     """Tell whether a job begins only behind another one: a chain, or one of a kind at a time."""
-    return job.state is JobState.PENDING and (other.id in job.dependency or "singleton" in job.dependency)
+    return job.state is JobState.PENDING and (candidate.id in job.dependency or "singleton" in job.dependency)

@@ -258,7 +258,7 @@ def _with_crowded(
     job: Job,
     states: Sequence[Mapping[str, Any]],
     nodes: Sequence[str],
-    named: Sequence[str] = (),
+    error_paths: Sequence[str] = (),
 ) -> Diagnosis:
     """Return a diagnosis by which a job leaves the node whose own disk has hardly any room, where others of its kind have much.
 
@@ -271,17 +271,17 @@ def _with_crowded(
         nodes: Of the job, on which the error may have been raised.
         named: Paths that the error names.
     """
-    asked = {str(state["node"]) for state in states}
-    peers = [name for name in _peers(_fleet(engine), job, nodes[0], most=MOST_OTHERS) if name not in asked]
+    answered = {str(state["node"]) for state in states}
+    peers = [name for name in _peers(_fleet(engine), job, nodes[0], most=MOST_OTHERS) if name not in answered]
     rows = [*states, *(_all_states(engine, incident, peers) if peers else ())]
     paths = _kept(engine, job)
-    disk = crowded_disk(rows, nodes, paths_used(job, [*named, *map(str, paths)]))
+    disk = crowded_disk(rows, nodes, paths_used(job, [*error_paths, *map(str, paths)]))
     if disk is None or not paths or any(path.is_relative_to(disk.place) for path in paths):
         return diagnosis
     (node,) = disk.nodes
     shares = {str(row["node"]): f"{row['used_percent']:.0f} %" for row in rows if row["place"] == disk.place}
-    others = ", ".join(f"{shares[name]} on {name}" for name in disk.fine[:4])
-    words = f"Of {disk.place} ({disk.kind}) of {node} {shares[node]} is in use now, behind the job's end, and {others}."
+    peer_words = ", ".join(f"{shares[name]} on {name}" for name in disk.fine[:4])
+    words = f"Of {disk.place} ({disk.kind}) of {node} {shares[node]} is in use now, behind the job's end, and {peer_words}."
     diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}")
     return _moved(engine, incident, diagnosis, (disk.place, node, DiskFault.CROWDED), job, words)
 
@@ -329,12 +329,12 @@ def _is_only_there(engine: Engine, incident: Incident, full: Mapping[str, Any], 
     place, kept = str(full["place"]), _kept(engine, job)
     if not kept or any(path.is_relative_to(place) for path in kept):
         return False
-    others = [node for node in job.nodes if node != full["node"]][:MOST_OTHERS]
-    if not others:
+    peers = [node for node in job.nodes if node != full["node"]][:MOST_OTHERS]
+    if not peers:
         return True
-    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": others, "paths": [place]}) or {}
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": peers, "paths": [place]}) or {}
     rows = [row for row in answer.get("states") or () if row.get("place") == place]
-    return {row["node"] for row in rows} == set(others) and not any(is_full(row) or row.get("silent") for row in rows)
+    return {row["node"] for row in rows} == set(peers) and not any(is_full(row) or row.get("silent") for row in rows)
 
 
 def _own_files(engine: Engine, incident: Incident, job: Job, place: str, node: str) -> OwnFiles:

@@ -68,18 +68,16 @@ def crowded_disk(states: Sequence[Mapping[str, Any]], nodes: Sequence[str], used
     """
     crowded: list[FaultyDisk] = []
     for node in nodes:
-        shown = {str(state["place"]): state for state in states if state["node"] == node}
-        for place in dict.fromkeys(mount_of(path, shown) for path in used):
-            own = shown.get(place)
+        mounts_shown = {str(state["place"]): state for state in states if state["node"] == node}
+        for place in dict.fromkeys(mount_of(path, mounts_shown) for path in used):
+            own = mounts_shown.get(place)
             if own is None or place == "/" or own["kind"] not in LOCAL or own.get("silent") or is_read_only(own):
                 continue
-            others = [
-                state for state in states if state["node"] != node and (state["place"], state["kind"]) == (place, own["kind"])
-            ]
+            peers = [state for state in states if state["node"] != node and (state["place"], state["kind"]) == (place, own["kind"])]
             fine = [
-                state for state in others if not state.get("silent") and _share_used(own) - _share_used(state) >= LEAST_DIFFERENCE
+                state for state in peers if not state.get("silent") and _share_used(own) - _share_used(state) >= LEAST_DIFFERENCE
             ]
-            if len(fine) == len(others) >= ENOUGH_OTHERS:
+            if len(fine) == len(peers) >= ENOUGH_OTHERS:
                 crowded.append(FaultyDisk(place, str(own["kind"]), (node,), tuple(str(state["node"]) for state in fine)))
     return crowded[0] if len(crowded) == 1 else None
 
@@ -108,9 +106,9 @@ def own_files(rows: Sequence[Mapping[str, Any]], node: str, place: str) -> OwnFi
     full = next((row for row in rows if row["node"] == node), None)
     if full is None:
         return OwnFiles(True, f"How much of {place} of {node} the job itself has filled could not be read.")
-    others = [row for row in rows if row["node"] != node]
-    room_bytes = min((row["free_bytes"] + row["written_bytes"] for row in others), default=full["total_bytes"])
-    room_files = min((row["free_files"] + row["written_files"] for row in others), default=full["total_files"])
+    peers = [row for row in rows if row["node"] != node]
+    room_bytes = min((row["free_bytes"] + row["written_bytes"] for row in peers), default=full["total_bytes"])
+    room_files = min((row["free_files"] + row["written_files"] for row in peers), default=full["total_files"])
     too_large = full["written_bytes"] >= LEAST_SHARE * room_bytes
     too_many = full["total_files"] > 0 and full["written_files"] >= LEAST_SHARE * room_files
     largest = f", the largest is {full['largest']} ({_mib(full['largest_bytes'])})" if full["largest"] else ""
@@ -169,18 +167,18 @@ def unnamed_disk(fault: DiskFault, states: Sequence[Mapping[str, Any]], used: Se
         used: From `paths_used`.
     """
     nodes = tuple(dict.fromkeys(str(state["node"]) for state in states))
-    shown = {(str(state["node"]), str(state["place"])): state for state in states}
+    mounts_shown = {(str(state["node"]), str(state["place"])): state for state in states}
     faulty: dict[str, list[str]] = {}
     for node in nodes:
-        places = [place for one, place in shown if one == node]
+        places = [place for one, place in mounts_shown if one == node]
         for place in dict.fromkeys(mount_of(path, places) for path in used):
-            if place and _has(fault, shown[node, place]):
+            if place and _has(fault, mounts_shown[node, place]):
                 faulty.setdefault(place, []).append(node)
     found = []
     for place, on in faulty.items():
         fine = tuple(node for node in nodes if node not in on)
-        kind = str(shown[on[0], place]["kind"])
-        compared = any((node, place) in shown and not is_read_only(shown[node, place]) for node in fine)
+        kind = str(mounts_shown[on[0], place]["kind"])
+        compared = any((node, place) in mounts_shown and not is_read_only(mounts_shown[node, place]) for node in fine)
         if fault is not DiskFault.READ_ONLY or compared or kind in LOCAL:
             found.append(FaultyDisk(place, kind, tuple(on), fine))
     return found[0] if len(found) == 1 else None

@@ -120,7 +120,14 @@ def _run(diagnosis: Diagnosis, job: Job | None, now: datetime) -> Mapping[str, A
     minutes = (end - job.started).total_seconds() / 60 if job is not None and job.started is not None else 0.0
     restarts = attempt_of(job.spec) if job is not None and job.spec is not None else 0
     long = (diagnosis.step or 0) >= LONG_STEPS or (diagnosis.step is None and minutes >= LONG_MIN)
-    return {"step": diagnosis.step, "minutes": round(minutes, 1), "long": "yes" if long else "", "restarts": restarts}
+    once_more = long or bool(avoided(diagnosis))  # it lasted with these settings, or what was missing is there elsewhere
+    return {
+        "step": diagnosis.step,
+        "minutes": round(minutes, 1),
+        "long": "yes" if long else "",
+        "again": "yes" if once_more else "",
+        "restarts": restarts,
+    }
 
 
 def _began(incident: Incident, job: Job | None) -> str | None:

@@ -15,6 +15,7 @@ from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobSpec
 from assistant.recover.page_facts import facts_of_page
 from assistant.schedulers.simulated_run import SimulatedRun
+from assistant.tools.ports import _GPU_PROGRAM as GPUS
 from assistant.tools.ports import _PROGRAM as PORTS
 from assistant.tools.storage import _PROGRAM as STORAGE
 from tests.scenarios.scene import Scene
@@ -186,3 +187,61 @@ def test_a_job_whose_port_another_job_holds_goes_on_elsewhere(answer: str, resta
         assert scene.cluster.job("3").nodes != ("node01",)
         assert "ports of their own" in found.summary
         assert not facts_of_page(scene.engine.store, incident.id).undrained  # nothing is wrong with the node
+
+
+OOM = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 31.06 GiB. GPU 0 has a total capacity of 79.15 GiB of "
+    "which 9.58 GiB is free. Process {pid} has 69.57 GiB memory in use. Of the allocated memory 1.24 GiB is allocated by "
+    "PyTorch, and 48.55 MiB is reserved by PyTorch but unallocated."
+)
+BUSY = "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable"
+HOLDS = "gpu GPU-a 128 {used}\nprocess GPU-a 128 {group} {own}\t{user}\tpython -m api_server --port 8000\ncard 0 GPU-a 81052\nend\n"
+NO_PROCESS = "card 0 GPU-a 81052\nend\n"
+LEFT = HOLDS.format(used=71240, group="-", own="1", user="grace")
+NOTEBOOK = HOLDS.format(used=71240, group="-", own="-", user="grace")
+
+
+@pytest.mark.parametrize(
+    ("line", "answers", "restarts", "words"),
+    [
+        (OOM.format(pid=128), {"node01": LEFT}, True, "128 (python -m api_server --port 8000) of grace, left behind by job 1."),
+        (OOM.format(pid=7), {"node01": LEFT}, True, "left behind by job 1"),  # the id of a container
+        (OOM.format(pid=128), {"node01": NOTEBOOK}, True, "process 128 (python -m api_server --port 8000) of grace."),
+        (BUSY, {"node01": NOTEBOOK}, True, "of grace"),
+        (OOM.format(pid=128), {"node01": HOLDS.format(used=71240, group="2", own="2", user="ada")}, False, "of job 2 itself"),
+        (OOM.format(pid=7), {"node01": HOLDS.format(used=20_000, group="-", own="-", user="grace")}, False, ""),
+        (OOM.format(pid=128), {"node01": NOTEBOOK, "*": NOTEBOOK}, False, "of grace"),  # a service of each node
+        (OOM.format(pid=128), {}, False, ""),
+        (OOM.format(pid=128), {"node01": ""}, False, ""),
+        (OOM.replace("Process {pid} has", "Including non-PyTorch memory, this process has"), {"node01": NOTEBOOK}, False, ""),
+    ],
+)
+def test_a_job_goes_on_elsewhere_whose_gpu_somebody_else_holds(
+    line: str, answers: Mapping[str, str], restarts: bool, words: str, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, nodes=3)
+
+    def answer(node: str) -> Reply:
+        text = answers.get(node, answers.get("*", NO_PROCESS))
+        return Reply(node, bool(text), 0 if text else None, text, "")
+
+    scene.cluster.answers[shlex.join(("sh", "-c", GPUS))] = answer
+    scene.cluster.plan("server", SimulatedRun(steps=1))
+    scene.cluster.plan("dolly", SimulatedRun(steps=40, fails_at=0, lines=(line,), only_on="node01"), SimulatedRun(steps=40))
+    scene.cluster.submit(replace(own_run(scene, "server"), user="grace"))
+    scene.watch(60)
+    scene.cluster.submit(own_run(scene, "dolly"))
+    scene.watch(600)
+    (incident,) = [incident for incident in scene.engine.store.incidents() if incident.job == "2"]
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert words in found.summary
+    assert found.faulty_nodes == (), found
+    assert [change for change in scene.cluster.changes if change.startswith("submit")][2:] == (["submit 3"] if restarts else [])
+    assert not any(change.startswith(("cordon", "cancel")) for change in scene.cluster.changes)
+    remarks = [remark.text for remark in scene.engine.good_runs.taken_remarks()]
+    assert bool(remarks) is restarts
+    if restarts:
+        assert scene.cluster.job("3").nodes != ("node01",)
+        assert found.advice.startswith("Restart on another node: GPU 0 of node01: 69.6 GiB are held by process 128")
+        assert incident.state is IncidentState.RECOVERED, incident.note

@@ -246,7 +246,15 @@ def test_the_situation_knows_job_run_and_directives() -> None:
     values = situation(INCIDENT, diagnosis("hang", Action.NONE, "node01"), job, now=NOW + timedelta(minutes=50))
     assert values["incident"]["nodes"] == ["node01"]
     began = "2026-03-01T03:00:00+00:00"
-    assert values["run"] == {"step": 900, "minutes": 50.0, "long": "yes", "restarts": 2, "began": began, "refuted_on": []}
+    assert values["run"] == {
+        "step": 900,
+        "minutes": 50.0,
+        "long": "yes",
+        "again": "yes",
+        "restarts": 2,
+        "began": began,
+        "refuted_on": [],
+    }
     assert (values["directives"]["owner"], values["directives"]["auto"], values["job"]["running"]) == ("#llm", "yes", "yes")
     assert values["diagnosis"]["root_line"] == "job.log:12: CUDA error: ECC"
 
