@@ -54,6 +54,16 @@ def test_a_public_class_name_exists_once() -> None:
     )
 
 
+def test_a_module_that_is_run_defines_everything_before_it_begins() -> None:
+    early = [
+        f"{path}:{statement.lineno}"
+        for path, tree in syntax_trees().items()
+        for statement in tree.body[:-1]
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
+    ]
+    assert early == [], "what stands below is not there yet when the module is run: put the block last"
+
+
 CODE = """
 def told(asked, *, given):
     for one in ():
