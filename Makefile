@@ -28,10 +28,13 @@ LLAMA_BUILD := -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/pac
 NO_LLAMA := llama-cpp-python could not be built (it needs a C++ compiler and cmake): GGUF models are off, all else works; \
 then try: make deps-llama
 
+# suites of logs and rehearsals on a cluster: half a minute each
+QUICK := --ignore-glob='*_suites.py' --ignore-glob='*_suite.py' --ignore-glob='*_on_*.py'
+
 # the tests start hundreds of processes of ours; each would compile all modules anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-slow interleavings chaos chaos-checkpoints test-cluster check format bench clean docs build
+.PHONY: help deps deps-llama deps-chat pictures screenshots deps-cluster deps-tools deps-torch model model-heads tiny-model demo drill test test-fast unit-fast test-slow contract interleavings chaos chaos-checkpoints test-cluster check format bench clean docs build
 
 help:            ## print this list
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -59,6 +62,12 @@ drill: $(STAMP)  ## the demo with every fault, one after the other
 
 test: $(STAMP)   ## run all tests but the slow ones and those on a real cluster
 	$(BIN)/pytest -n $(JOBS) -m "not live and not slow and not exhaustive"
+
+test-fast: $(STAMP) ## run contract and unit-fast side by side: while you work
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target contract unit-fast
+
+unit-fast: $(STAMP) ## run the unit tests that wait for nothing, half a second of each file; its skipped tests are for `make test`
+	$(BIN)/python -m pytest -q -r fE -p tests.fast_run -m "not live and not slow" tests/unit
 
 test-slow: $(STAMP) ## run the slow tests: real processes, terminals, trainers and models
 	$(BIN)/pytest -n $(JOBS) -m "slow and not live and not exhaustive"
@@ -125,11 +134,15 @@ $(MODEL_VENV)/.nightshift-installed: training/encoder/requirements.txt
 	CMAKE_ARGS="$(LLAMA_BUILD)" $(MODEL_VENV)/bin/python -m pip install --quiet --retries 1 --extra-index-url $(TORCH_INDEX) -r $<
 	@touch $@
 
-check: $(STAMP)  ## format, lint, types, import contracts
+contract: $(STAMP) ## run what every tool, playbook, reason, page and module has to be, without the suites of logs
+	$(BIN)/pytest -q -r fE -m "not live and not slow" $(QUICK) tests/contract tests/adversary/test_reads_are_bounded.py tests/adversary/test_process_starts.py
+
+check: $(STAMP)  ## format, lint, types, import contracts; then `make contract`
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory contract
 
 format: $(STAMP) ## put the code in form
 	$(BIN)/ruff format .

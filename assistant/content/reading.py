@@ -293,18 +293,10 @@ class Rename:
 
 
 @dataclass(frozen=True)
-class Package:
-    """A package whose module is named otherwise."""
-
-    module: str
-    holds: str
-    """What to install for it."""
-
-
-@dataclass(frozen=True)
 class _File:
     rename: tuple[Rename, ...]
-    package: tuple[Package, ...]
+    package: Mapping[str, str]
+    """What to install, by the module that is missing."""
 
 
 @cache
@@ -320,5 +312,5 @@ def successor_of(name: str, message: str) -> Rename | None:
 
 def package_for(module: str) -> str:
     """Return the package that holds a module, where its name differs; else empty."""
-    top = module.partition(".")[0]
-    return next((package.holds for package in _known().package if package.module in (module, top)), "")
+    packages = _known().package
+    return packages.get(module) or packages.get(module.partition(".")[0], "")

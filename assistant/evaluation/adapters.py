@@ -143,9 +143,9 @@ def main(words: Sequence[str]) -> int:
         return 1
 
 
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
-
-
 def _below(folder: Path) -> list[Path]:
     return sorted(walked.path for walked in walk_files(folder))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

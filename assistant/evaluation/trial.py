@@ -167,10 +167,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1])))
-
-
 # A program that loads the model once and then evaluates piece after piece, told by lines on its standard input.
 #
 #     we:   starts it with {pieces} filled in as `-`
@@ -287,3 +283,7 @@ def _record(line: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return record if isinstance(record, dict) else {}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1])))

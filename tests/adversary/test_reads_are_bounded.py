@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import ast
 from functools import cache
-from pathlib import Path
 
-import assistant
+from tests.sources import sources, syntax_trees
 
-PACKAGE = Path(assistant.__file__).parent
 METHODS = {"read_text", "read_bytes", "iterdir", "glob", "rglob"}
 FUNCTIONS = {
     *("json.load", "json.loads", "np.load", "numpy.load", "torch.load", "pickle.load", "pickle.loads", "marshal.loads", "os.open"),
@@ -112,7 +110,7 @@ def test_arrays_and_tensors_are_loaded_without_pickles() -> None:
 
 @cache
 def _trees() -> list[tuple[str, ast.Module]]:
-    return [(str(path.relative_to(PACKAGE)), ast.parse(path.read_bytes())) for path in sorted(PACKAGE.rglob("*.py"))]
+    return [(path.removeprefix("assistant/"), syntax_trees()[path]) for path in sources() if path.startswith("assistant/")]
 
 
 @cache

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from assistant.cli.main import COMMANDS
+from assistant.content.playbooks import playbooks
 from assistant.policy import load_policy
 
 ROOT = Path(__file__).parents[2]
@@ -73,3 +76,22 @@ def test_the_map_names_only_what_is_there() -> None:
     folders = re.findall(r"`(?:assistant/)?(\w+)/`", page)
     assert folders
     assert [name for name in folders if not any((ROOT / top / name).is_dir() for top in (".", "assistant", "tools"))] == []
+
+
+def test_the_map_has_the_floors_that_are_proven() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = page[page.index("| floor |") :].partition("\n\n")[0].splitlines()[2:]
+    drawn = [re.findall(r"`(\w+)(?:/|\.py)`", row.split("|")[2]) for row in rows]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = [re.findall(r"assistant\.(\w+)", layer) for layer in contracts[0]["layers"]]
+    depth = {name: at for at, layer in enumerate(layers) for name in layer}
+    assert {name for row in drawn for name in row} == set(depth)
+    assert all(max(map(depth.__getitem__, above)) < min(map(depth.__getitem__, below)) for above, below in pairwise(drawn))
+
+
+def test_the_map_names_steps_that_the_playbook_has() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    answer = page[page.index("### Why was this node cordoned?") :].partition("\n## ")[0]
+    steps = {step.name: step.use for step in playbooks()["faulty_node"].step}
+    named = re.findall(r"\(`(\w+)`\)", answer)
+    assert set(named) == {name for name, tool in steps.items() if tool == "cordon_node"}

@@ -6,19 +6,13 @@ import ast
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
+
+from tests.sources import sources, syntax_trees
 
 ROOT = Path(__file__).parents[2]
 NAMES = tomllib.loads((ROOT / "tests" / "cases" / "names.toml").read_text())
 BANNED = frozenset(NAMES["banned"].split())
-
-
-@cache
-def modules() -> tuple[tuple[Path, ast.Module], ...]:
-    paths = [path.relative_to(ROOT) for top in ("assistant", "tools") for path in sorted((ROOT / top).rglob("*.py"))]
-    own = [path for path in paths if not any((ROOT / parent).is_symlink() for parent in path.parents)]
-    return tuple((path, ast.parse((ROOT / path).read_text(encoding="utf-8"))) for path in own)
 
 
 def names_of(node: ast.AST) -> Iterator[str]:
@@ -33,9 +27,10 @@ def names_of(node: ast.AST) -> Iterator[str]:
 def empty_names() -> Counter[str]:
     """Count by folder the assigned names that are a pronoun or a participle and no more."""
     counts: Counter[str] = Counter()
-    for path, tree in modules():
-        folder = "/".join(path.parent.parts[:2])
-        counts[folder] += sum(name.strip("_").lower() in BANNED for node in ast.walk(tree) for name in names_of(node))
+    for path in sources():
+        folder = "/".join(Path(path).parent.parts[:2])
+        nodes = ast.walk(syntax_trees()[path])
+        counts[folder] += sum(name.strip("_").lower() in BANNED for node in nodes for name in names_of(node))
     return +counts
 
 
@@ -48,15 +43,25 @@ def test_names_that_say_nothing_become_fewer() -> None:
 
 def test_a_public_class_name_exists_once() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path, tree in modules():
-        for node in ast.walk(tree):
+    for path in sources():
+        for node in ast.walk(syntax_trees()[path]):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(str(path))
+                places[node.name].append(path)
     twice = {name: files for name, files in places.items() if len(files) > 1 and name not in NAMES["twice"].split()}
     assert not twice
     assert [name for name in NAMES["twice"].split() if len(places[name]) < 2] == [], (
         "unique now: take it out of tests/cases/names.toml"
     )
+
+
+def test_a_module_that_is_run_defines_everything_before_it_begins() -> None:
+    early = [
+        f"{path}:{statement.lineno}"
+        for path, tree in syntax_trees().items()
+        for statement in tree.body[:-1]
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
+    ]
+    assert early == [], "what stands below is not there yet when the module is run: put the block last"
 
 
 CODE = """

@@ -10,13 +10,11 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-import assistant
+from tests.sources import sources, syntax_trees
 
-PACKAGE = Path(assistant.__file__).parent
 TAKES_PATTERN = {"compile", "search", "match", "fullmatch", "sub", "subn", "findall", "finditer", "split", "template"}
 
 NAMES_MATCHER = re.compile(rb"\b(?:import|from)\s[^\n]*\b(?:re|regex)\b")
@@ -114,9 +112,8 @@ def test_re_is_imported_under_its_own_name_and_no_other_matcher_that_tries_every
 
 @cache
 def _trees() -> list[tuple[str, ast.Module]]:
-    paths = {*PACKAGE.rglob("*.py"), *(PACKAGE / "tools").rglob("*.py")}  # a link, which rglob does not follow
-    sources = {str(path.relative_to(PACKAGE)): path.read_bytes() for path in sorted(paths)}
-    return [(name, ast.parse(source)) for name, source in sources.items() if NAMES_MATCHER.search(source)]
+    paths = [path for path, source in sources().items() if NAMES_MATCHER.search(source)]
+    return [(path.removeprefix("assistant/"), syntax_trees()[path]) for path in paths]
 
 
 @cache

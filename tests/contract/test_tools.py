@@ -29,6 +29,9 @@ PLAUSIBLE: dict[str, Any] = {
     "word": "ecc error",
     "cause": "/nowhere/pile",
     "port": 29500,
+    "place": "/",
+    "user": "ada",
+    "since_s": 0,
 }
 
 

@@ -1,0 +1,148 @@
+"""The tools that list, judge and choose checkpoints, on the simulated cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from assistant.errors import ToolError
+from assistant.schedulers.simulated_run import SimulatedRun
+from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
+from assistant.tools.resubmit import resubmit_job
+from tests.unit.failed_job import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path).passes(60)
+
+
+def test_the_newest_healthy_checkpoint_is_chosen(world: World) -> None:
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["step"], chosen["refused"], chosen["fallback"]) == (40, [], "")
+    assert chosen["restart_from"] == chosen["path"] == str(world.saved / "iter_0000040")
+
+
+def test_a_cut_newest_checkpoint_is_refused_with_the_reason(tmp_path: Path) -> None:
+    world = World(tmp_path, SimulatedRun(fails_at=50, cut=(40,))).passes(60)
+    chosen = choose_checkpoint(world.context, world.job)
+    assert chosen["step"] == 20
+    assert chosen["note"] == (
+        "checkpoint of step 20; iter_0000040 refused: has no manifest.json: the save did not finish, it is written last; "
+        "this script resumes from the checkpoint that it is given, by $NIGHTSHIFT_RESUME_FROM"
+    )
+    assert chosen["fallback"] == chosen["path"]
+
+
+@pytest.mark.parametrize(
+    ("first", "loss", "norm", "step", "said"),
+    [
+        (25, "0.0", "nan", 20, True),
+        (25, "nan", "0.3", 20, True),
+        (45, "nan", "nan", 40, True),
+        (25, "0.0", "0.3", 40, False),
+        (49, "nan", "nan", 40, False),  # a loss scaler may have skipped two
+        (60, "nan", "nan", 40, False),
+    ],
+)
+def test_what_was_saved_after_the_loss_was_lost_is_refused_whatever_ended_the_job(
+    world: World, first: int, loss: str, norm: str, step: int, *, said: bool
+) -> None:
+    log = world.cluster.job(world.job).log
+    assert log is not None
+    shown = [(2.0, "0.3") if at < first else (loss, norm) for at in range(1, 51)]
+    log.write_text("".join(f"step {at} loss {one} grad_norm {two}\n" for at, (one, two) in enumerate(shown, 1)))
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["step"], len(chosen["refused"])) == (step, step == 20)
+    listed = list_checkpoints(world.context, world.job)
+    assert [one["healthy"] for one in listed["checkpoints"]] == [True, step == 40]
+    assert ("is no number from step" in listed["doubt"]) is said
+
+
+def test_a_job_that_never_saved_begins_at_the_start(tmp_path: Path) -> None:
+    world = World(tmp_path, SimulatedRun(fails_at=10), SimulatedRun()).passes(30)
+    assert choose_checkpoint(world.context, world.job)["restart_from"] == "none"
+    assert resubmit_job(world.context, world.job)["step"] == 0
+
+
+def test_checkpoints_of_runs_that_nothing_tells_apart_are_no_reason_to_restart(tmp_path: Path) -> None:
+    world = World(tmp_path, SimulatedRun(fails_at=10), SimulatedRun()).passes(30)
+    for name in ("lr1e-3_step000010.pt", "lr3e-4_step000010.pt"):
+        (world.saved / name).write_bytes(b"\x80" + bytes(9000))
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["restart_from"], chosen["path"]) == ("", "")
+    assert "of several runs ('lr 1e-3', 'lr 3e-4')" in chosen["note"]
+    listing = list_checkpoints(world.context, world.job)
+    assert [Path(row["path"]).name for row in listing["checkpoints"]] == ["lr1e-3_step000010.pt", "lr3e-4_step000010.pt"]
+    assert "of several runs" in listing["doubt"]
+    with pytest.raises(ToolError, match="cannot be restarted from a checkpoint: which checkpoints are of job"):
+        resubmit_job(world.context, world.job)
+    with pytest.raises(ToolError, match="not started from the beginning"):
+        resubmit_job(world.context, world.job, checkpoint="none")
+
+
+def test_checkpoints_that_are_all_damaged_are_no_reason_to_begin_at_the_start(tmp_path: Path) -> None:
+    world = World(tmp_path, SimulatedRun(fails_at=50, cut=(20, 40))).passes(60)
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["restart_from"], len(chosen["refused"])) == ("", 2)
+    with pytest.raises(ToolError, match="cannot be restarted from a checkpoint: none of 2 checkpoints"):
+        resubmit_job(world.context, world.job)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_checkpoints_that_vanished_are_said_and_nothing_starts_at_zero(world: World, left: bool) -> None:
+    world.saved.rename(world.saved.with_name("elsewhere"))
+    if left:
+        world.saved.mkdir()
+    chosen = choose_checkpoint(world.context, world.job)
+    assert (chosen["restart_from"], chosen["state"]) == ("", "saved, and where is not known")
+    assert "says that it saved" in chosen["note"]
+    assert "#NIGHTSHIFT checkpoints=" in chosen["note"]
+    with pytest.raises(ToolError, match="says that it saved"):
+        resubmit_job(world.context, world.job)
+    with pytest.raises(ToolError, match="not started from the beginning"):
+        resubmit_job(world.context, world.job, checkpoint="none")
+
+
+@pytest.mark.parametrize(("step", "margin", "expected"), [(41, 0, 40), (41, 5, 20), (40, 1, 20), (10, 0, 0)])
+def test_before_a_step(world: World, step: int, margin: int, expected: int) -> None:
+    assert choose_checkpoint(world.context, world.job, which="before_step", step=step, margin=margin)["step"] == expected
+
+
+@pytest.mark.parametrize(("which", "words"), [("newest", "which must be one of"), ("before_step", "needs the step")])
+def test_a_wrong_choice_is_said(world: World, which: str, words: str) -> None:
+    with pytest.raises(ToolError, match=words):
+        choose_checkpoint(world.context, world.job, which=which)
+
+
+def test_checkpoints_are_listed_and_judged_one_by_one(world: World) -> None:
+    listed = list_checkpoints(world.context, world.job)
+    assert [(one["step"], one["healthy"]) for one in listed["checkpoints"]] == [(20, True), (40, True)]
+    assert listed["found_by"] == "#NIGHTSHIFT checkpoints= in the script"
+    (world.saved / "iter_0000040" / "model.bin").write_bytes(b"parameters of step 99\n")
+    judged = verify_checkpoint(world.context, str(world.saved / "iter_0000040"))
+    assert judged["problems"] == ["model.bin is damaged: its CRC-32 is not the one in the manifest"]
+
+
+def test_what_is_no_checkpoint_is_said(world: World, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ToolError, match="is no checkpoint of a known format"):
+        verify_checkpoint(world.context, str(tmp_path / "empty"))
+
+
+def test_a_file_of_no_known_layout_in_the_folder_is_no_proof_that_nothing_was_saved(tmp_path: Path) -> None:
+    world = World(tmp_path, SimulatedRun(fails_at=10), SimulatedRun()).passes(30)
+    (world.saved / "events.out.tfevents.step_5").write_bytes(b"scalars")
+    (world.saved / "loss_step_5.csv").write_text("5,2.1")
+    assert choose_checkpoint(world.context, world.job)["restart_from"] == "none"
+    (world.saved / "step_5.weights").write_bytes(bytes(900))
+    started = world.cluster.job(world.job).started
+    assert started is not None
+    for age_s, begins in ((5.0, ""), (-3600.0, "none")):
+        at = started.timestamp() + age_s
+        os.utime(world.saved / "step_5.weights", (at, at))
+        chosen = choose_checkpoint(world.context, world.job)
+        assert chosen["restart_from"] == begins, chosen["note"]
+        assert ("step_5.weights" in chosen["note"]) is (begins == "")
