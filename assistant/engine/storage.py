@@ -269,7 +269,7 @@ def _with_crowded(
         job: Whose write it was.
         states: Of all file systems of its nodes, as they are now; none of them is full.
         nodes: Of the job, on which the error may have been raised.
-        named: Paths that the error names.
+        error_paths: That the error names.
     """
     answered = {str(state["node"]) for state in states}
     peers = [name for name in _peers(_fleet(engine), job, nodes[0], most=MOST_OTHERS) if name not in answered]
