@@ -29,7 +29,8 @@ SLOTS = frozenset(
     "job environment divisor table step method prompt trusted printed installed newer asker inner port_setting training "
     "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top "
     "more_memory ask_gpus record gpus_shown processes text_setting emptied lost outer started_in measured bound module "
-    "rows room pairs made bare newer_numpy sharded launched warned".split()
+    "rows room pairs made bare newer_numpy sharded launched warned port_option missing_on there_on operand handed handed_as "
+    "first_argument second_argument application missing_too inside gcc reader".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")

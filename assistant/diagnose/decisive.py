@@ -30,6 +30,8 @@ _TEXT_NUMBER = re.compile(r"[+-]?\d{1,6}[eE]-?\d{1,3}")
 """A number that YAML 1.1 reads as text, for it wants a point in it."""
 _NAME = re.compile(r"[A-Za-z_]\w{1,40}")
 _FIRST = re.compile(r"\b([A-Za-z_][\w.]{0,60})\[(?:0|-1)\](?!\s*\])")
+_NO_LISTS = frozenset({"ax", "axs", "axes"})
+"""Names that matplotlib's users give to arrays of axes, which complain of an index in other words than a list."""
 _LOST = re.compile(r"line (\d{1,6}): (--?[A-Za-z][\w-]{0,80})(?:=\S{0,80})?: (?:command )?not found")
 _PIECES = re.compile(r"""\bf(?P<mark>['"])(?P<text>.{3,200}?)(?P=mark)""")
 _FIELD = re.compile(r"\{([^{}!:=]{1,60})[^{}]{0,20}\}")
@@ -50,6 +52,19 @@ _NO_GPU = re.compile(
 )
 """What PyTorch and Lightning say; TensorFlow says the like in programs that only import it."""
 _ON_GPU = re.compile(r"\bcuda:\d|CUDA out of memory|GPU available: True|HIP out of memory")
+_MISSED = re.compile(r"No such file|not found|does not exist|[Cc]annot open|[Cc]an't open")
+_HAD = re.compile(
+    r"\b(?:load(?:ing|ed)|read(?:ing)?|open(?:ing|ed)|sav(?:ing|ed)|wrote|writ(?:ing|ten)|creat(?:ing|ed)|using)\b", re.IGNORECASE
+)
+_NOT_OPENED = re.compile(r"can't open file '([^']{1,300})'")
+_GCC = {
+    f"GLIBCXX_3.4.{minor}": compiler
+    for minor, compiler in {
+        18: "4.8", 19: "4.8.3", 20: "4.9", 21: "5.1", 22: "6.1", 23: "7.1", 24: "7.2", 25: "8.1", 26: "9.1", 27: "9.2", 28: "9.3",
+        29: "11.1", 30: "12.1", 31: "13.1", 32: "13.2", 33: "14.1",
+    }.items()
+}  # fmt: skip
+"""From the ABI history in the manual of libstdc++."""
 ERRORS_BEFORE, SAME_PREFIX = 40, 40
 """Lines before an exception in which logged errors count, and characters of a message by which another line repeats it."""
 _LOGGED_ERROR = re.compile(r"(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|SEVERE)\b(?!.{0,40}(?:Unable to register|Traceback))")
@@ -140,7 +155,9 @@ def empty_list(origin: Origin) -> str:
     """Return the expression of the job's own line whose first or last element is not there; empty where another index was."""
     own = set(_FIRST.findall(origin.code))
     if origin.own and not origin.library:
-        return own.pop() if len(own) == 1 and origin.code.count("[") == 1 else ""
+        counted = len(_FIRST.findall(origin.code)) == origin.code.count("[")
+        lists = {name for name in own if name not in _NO_LISTS}
+        return lists.pop() if len(lists) == 1 and counted else ""
     names = set(_FIRST.findall(origin.deepest))
     if len(names) != 1 or origin.deepest.count("[") != 1:
         return ""
@@ -198,3 +215,55 @@ def failed_set_up(facts: Facts, before: int) -> Line | None:
         if line.number >= facts.progress.leg and len(line.text) < MOST_OF_LINE and _SET_UP.search(line.text):
             return line
     return None
+
+
+def hosts_apart(path: str, facts: Facts) -> tuple[str, str]:
+    """Return the hosts that miss a file and one of those that have it, with its line; two empty texts where that is not shown.
+
+    Launchers of several nodes put the host before each line: one that only names the path reads or made the file.
+    """
+    missed: dict[str, None] = {}
+    had: dict[str, int] = {}
+    for line in facts.lines:
+        if line.number < facts.progress.leg or path not in line.text:
+            continue
+        host = facts.streams.body(line.text).host
+        if host and _MISSED.search(line.text):
+            missed[host] = None
+        elif host and _HAD.search(line.text):
+            had.setdefault(host, line.number)
+    if not missed or not had or missed.keys() & had.keys():
+        return "", ""
+    host, number = next(iter(had.items()))
+    return ", ".join(list(missed)[:MOST_PAIRS]), f"{host} (job.log:{number})"
+
+
+def resolved_folder(file: str, top: str, facts: Facts) -> str:
+    """Return the folder above a folder of the job's own code, where a frame of the log names a file in it by its whole path.
+
+    Args:
+        file: A file as a traceback names it, absolute or not.
+        top: The folder that an import begins with.
+        facts: Of the case.
+    """
+    files = [frame.file for episode in facts.episodes for raised in episode.raised for frame in raised.frames]
+    for name in (file, *files):
+        parts = name.split("/")
+        if name.startswith("/") and top in parts[:-1] and (name == file or name.endswith(f"/{file}")):
+            return "/".join(parts[: parts.index(top)])
+    return ""
+
+
+def file_not_opened(facts: Facts, before: int) -> str:
+    """Return the first program file of the last attempt, before a line, that Python could not open, with its line."""
+    for line in facts.lines:
+        if line.number >= before:
+            return ""
+        if line.number >= facts.progress.leg and (match := _NOT_OPENED.search(line.text[:MOST_OF_LINE])):
+            return f"{match[1]} (job.log:{line.number})"
+    return ""
+
+
+def compiler_of(version: str) -> str:
+    """Return the version of GCC that first had a version of libstdc++ (`GLIBCXX_3.4.20`); empty for one that is not listed."""
+    return _GCC.get(version, "")

@@ -38,6 +38,10 @@ _END = r"(?=[.;,](?:\s|$)|\s*$|\s\()"
 _CLOSE = r"(?=[.;](?:\s|$)|\s*$|\s\()"
 _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
+        re.compile(rf"[Mm]issing (?:input )?file(?: for (?:the )?[\w ()-]{{2,80}}?)?: {{0,4}}(?P<want>[^\s:;,]{{1,200}}){_END}"),
+        "Put {want} where it is looked for, or correct its name",
+    ),
+    (
         re.compile(
             r"(?P<old>[`'\"]?[\w.\[\]=-]{2,60}(?:\(\))?[`'\"]?) (?:is|was|has been|are|were) (?:now )?(?:deprecated|removed|"
             r"renamed|replaced"

@@ -99,6 +99,8 @@ _NO_PLACE = frozenset(
 REPEATED = 0.75
 """Share of the words of a message from which on a demand that has them makes the message a repetition."""
 _LONG_WORDS = re.compile(r"[\w.-]{3,}")
+_OF_FORM = frozenset("must has have had should needs not but got the are was were and".split())
+"""Words by which a message complains, and not of what."""
 
 
 class _Words(NamedTuple):
@@ -383,7 +385,8 @@ def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
 def _without(demand: str, message: str) -> str:
     """Return a message without the words that were quoted of it as its demand; empty where the demand has nearly all of them."""
     told = {word.lower() for word in _LONG_WORDS.findall(demand)}
-    words = [word.lower() for word in _LONG_WORDS.findall(message)]
+    words = [word for word in (word.lower() for word in _LONG_WORDS.findall(message)) if word not in _OF_FORM]
+    words = words[1:] if words and words[0].endswith(("error", "exception")) else words
     if told and sum(word in told for word in words) >= REPEATED * len(words):
         return ""
     asked = demand.partition("Do what the message asks: ")[2]

@@ -14,17 +14,30 @@ from assistant.content.reading import package_for, successor_of
 from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.decisive import (
+    compiler_of,
     empty_list,
+    file_not_opened,
     gpus_shown,
+    hosts_apart,
     lost_options,
     outer_folder,
     processes_started,
+    resolved_folder,
     text_setting,
 )
-from assistant.diagnose.expressions import assigned, called, needs_python_3, receiver, subscripted
+from assistant.diagnose.expressions import (
+    argument_named,
+    arguments_placed,
+    assigned,
+    called,
+    left_of_sum,
+    needs_python_3,
+    receiver,
+    subscripted,
+)
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.raising import Origin, message_of, source_of
+from assistant.diagnose.raising import Origin, message_of, raised_at, source_of
 from assistant.diagnose.tracebacks import Episode, Raised
 from assistant.diagnose.wording import cut
 from assistant.records import Citation, Diagnosis
@@ -92,6 +105,18 @@ _LAUNCHER_SETS = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_A
 _WARNED = re.compile(r"longer than the specified maximum|exceed the model's predefined maximum length")
 _DIVISOR = re.compile(r"(?<!/)//?=?\s*([A-Za-z_][\w.]{0,60}(?:\([^()]{0,60}\)|\[[^\[\]]{0,60}\])?)[^/]*$")
 _PARSED = re.compile(r"(?:Syntax|Indentation|Tab)Error")
+_LIBSTDCXX = re.compile(r"GLIBCXX_3\.4\.\d{1,2}\b")
+_APPLICATION = frozenset(
+    "find_app import_from_cwd import_from_string import_app load_app locate_app load_wsgi load_wsgiapp".split()
+)
+"""Functions of Celery, uvicorn, gunicorn and Flask that import the application which they are to serve."""
+_NO_SAMPLES = re.compile(r"inconsistent numbers of samples: \[\d{1,12}, \d{1,12}\]")
+_READERS = {
+    "geojson": "read_file", "shp": "read_file", "gpkg": "read_file", "csv": "read_csv", "tsv": "read_csv", "json": "read_json",
+    "jsonl": "read_json", "feather": "read_feather", "xlsx": "read_excel", "pkl": "read_pickle",
+}  # fmt: skip
+"""By the end of a file's name: what reads it in pandas, and in geopandas where that has it."""
+_READ_PARQUET = re.compile(r"\b((?:gpd|geopandas|pd|pandas))\.read_parquet\(")
 _ALIASES = {
     "np": "import numpy as np",
     "pd": "import pandas as pd",
@@ -118,6 +143,8 @@ _OWN_NAMES = frozenset(
 )
 """Names that people give to folders and files of their own code."""
 MOST_OF_VALUE, MOST_OF_LINE = 160, 400
+ASSERTS_BEHIND = 200
+"""Lines behind an error of a device in which the check that failed may be printed: the device speaks after the program."""
 _OF_MEMORY = re.compile(r"[Oo]om|OOM|OUT_OF_MEMORY|[Mm]emory")
 _OF_GPUS = re.compile(r"invalid device ordinal|CUDA GPUs are available|no CUDA-capable device|Invalid device id|device_id")
 _OPENED = re.compile(r"can't open file '([^']{1,300})'")
@@ -143,7 +170,7 @@ def slots_of(
     if match := _TEMPORARY.search(text):
         slots["temporary"] = match[1]
     if origin is not None:
-        slots |= _of_origin(text, origin) | _of_module(text, origin)
+        slots |= _of_origin(text, origin) | _of_module(text, origin, cited, facts) | _of_arguments(text, origin)
         if not (slots["subject"] and origin.own):
             slots |= _of_library(text, origin, cited, facts)
     if _PARSED.search(text) and raised is not None and raised[1].frames:
@@ -161,6 +188,10 @@ def slots_of(
     if facts.job_id:
         slots["job"] = facts.job_id
     slots |= _of_surroundings(text, origin, cited, facts)
+    if (match := _LIBSTDCXX.search(text)) is not None:
+        slots["gcc"] = compiler_of(match[0])
+    if "ddress already in use" in text and raised is not None and any("torch/distributed/" in f.file for f in raised[1].frames):
+        slots["port_option"] = "--master_port"
     if found.step is not None and not facts.progress.learnt:
         slots["step"] = str(found.step)
     return {name: cut(value, MOST_OF_VALUE) for name, value in slots.items() if value}
@@ -372,7 +403,8 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
     if match is None:
         return {}
     path = match[1] or match[2]
-    slots = {"path": path}
+    apart = hosts_apart(path, facts) if path.startswith("/") else ("", "")
+    slots = {"path": path, "missing_on": apart[0], "there_on": apart[1]}
     folder = str(PurePosixPath(path).parent) if "/" in path else ""
     source = f"{origin.code} {origin.deepest}" if origin is not None else ""
     if folder and (_CREATES.search(text) or (_WRITES.search(source) and "load" not in source)):
@@ -393,14 +425,36 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
     return slots
 
 
-def _of_module(text: str, origin: Origin) -> dict[str, str]:
+def _of_arguments(text: str, origin: Origin) -> dict[str, str]:
+    """Return what the job's own call hands over, where the message is about one of its arguments or its parts."""
+    if not origin.own:
+        return {}
+    slots: dict[str, str] = {}
+    if "can only concatenate" in text and not origin.library:
+        slots["operand"] = left_of_sum(origin.code)
+    if _NO_SAMPLES.search(text) and len(placed := arguments_placed(origin.code)) == 2:
+        slots |= {"first_argument": placed[0], "second_argument": placed[1]}
+    if "list indices must be" in text and origin.library and (name := subscripted(origin.deepest)):
+        slots |= {"handed": argument_named(origin.code, name), "handed_as": name}
+    if "Parquet magic" in text and (match := _READ_PARQUET.search(origin.code)):
+        reader = _READERS.get(text.partition("': Parquet")[0].rpartition(".")[2], "")
+        geo = match[1] in ("gpd", "geopandas")
+        slots["reader"] = f"{match[1]}.{reader}" if reader and geo == (reader == "read_file") else ""
+    return slots
+
+
+def _of_module(text: str, origin: Origin, cited: Citation, facts: Facts) -> dict[str, str]:
     match = _IMPORTED.search(text)
     if match is None or not match[2]:
         return {}
     top = match[2].partition(".")[0]
     parts = origin.file.split("/")
     if not origin.own:
-        return {}
+        known = raised_at(cited, facts)
+        served = known is not None and any(frame.function in _APPLICATION for frame in known[1].frames)
+        return {"application": match[2].replace(".", "/"), "missing_too": file_not_opened(facts, cited.line)} if served else {}
+    if base := resolved_folder(origin.file, top, facts):
+        return {"own_module": top, "root": base, "inside": f"{base}/{top}"}
     if top in parts[:-1]:
         base = "/".join(parts[: parts.index(top)])
         return {"own_module": top, "root": base or "the folder that holds it"}
@@ -413,11 +467,10 @@ def _of_asserts(cited: Citation, facts: Facts) -> Mapping[str, str]:
     if not place and "device-side assert" not in cited.text:
         return {}
     warned = ""
-    for line in facts.lines:
-        if line.number >= (place or cited.line):
+    lines = [line for line in facts.lines if facts.progress.leg <= line.number <= cited.line + ASSERTS_BEHIND]
+    for line in lines:
+        if place and line.number >= place:
             break
-        if line.number < facts.progress.leg:
-            continue
         if _WARNED.search(line.text):
             warned = f"{cited.file}:{line.number}: {cut(line.text.strip(), MOST_OF_VALUE)}"
         if not place and "Assertion `" in line.text:
