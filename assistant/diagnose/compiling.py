@@ -18,7 +18,9 @@ _UNKNOWN_NAME = re.compile(
     r"|unknown type name [‘'](?P<c>\w{1,60})[’']|use of undeclared identifier '(?P<d>\w{1,60})'"
     r"|[‘'](?P<e>\w{1,60})[’'] is not a member of [‘']std[’'])"
 )
-_MISSING_HEADER = re.compile(r"fatal error: (?P<header>[\w./+-]{1,120}\.(?:h|hpp|cuh)): No such file")
+_MISSING_HEADER = re.compile(
+    r"(?:(?P<file>[\w./+-]{1,200}):(?P<line>\d{1,6})(?::\d{1,4})?: )?fatal error: (?P<header>[\w./+-]{1,120}): No such file"
+)
 HEADERS: Mapping[str, str] = {
     **dict.fromkeys("FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON".split(), "<cfloat> (<float.h> in C)"),
     **dict.fromkeys("INT_MAX INT_MIN UINT_MAX LONG_MAX LONG_MIN LLONG_MAX CHAR_BIT SHRT_MAX".split(), "<climits>"),
@@ -56,6 +58,8 @@ _PACKAGES = (
     (re.compile(r"^cudnn\w*\.h$"), "cuDNN with its headers"),
     (re.compile(r"^(?:mpi)\.h$"), "an MPI with its headers (module load, libopenmpi-dev)"),
     (re.compile(r"^infiniband/"), "the headers of the verbs (libibverbs-dev, rdma-core-devel)"),
+    (re.compile(r"^(?:google|sparsehash)/"), "sparsehash (libsparsehash-dev, google-sparsehash of conda-forge)"),
+    (re.compile(r"^Eigen/"), "Eigen (libeigen3-dev, eigen of conda-forge)"),
     (re.compile(r"^libaio\.h$"), "the headers of libaio (libaio-dev, libaio-devel)"),
     (
         re.compile(r"^THC/"),
@@ -109,9 +113,11 @@ def compiler_account(cited: Citation, facts: Facts) -> str:
             )
         if match := _MISSING_HEADER.search(text):
             package = next((words for pattern, words in _PACKAGES if pattern.search(match["header"])), "")
-            return (
-                f"The compiler finds no {match['header']} (job.log:{line.number}): what is missing is {package}." if package else ""
+            at = f", which {match['file']}:{match['line']} includes" if match["file"] else ""
+            what = (
+                f"what is missing is {package}" if package else "install what has it, or add its folder to the include path (CPATH)"
             )
+            return f"The compiler finds no {match['header']}{at} (job.log:{line.number}): {what}; then build it again."
         if re.search(r"\berror: (?!command|subprocess|metadata|legacy)", text):
             return ""
     return ""

@@ -8,11 +8,13 @@ line shows.
 from __future__ import annotations
 
 import re
+from datetime import datetime
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.diagnose.circumstances import Setting, named_setting
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import Origin
+from assistant.diagnose.raising import LIBRARY, Origin, raised_at
 from assistant.linear_patterns import linear_pattern
 from assistant.logs.lines import Line
 from assistant.records import Citation
@@ -65,6 +67,18 @@ _GCC = {
     }.items()
 }  # fmt: skip
 """From the ABI history in the manual of libstdc++."""
+_CANCELLED = re.compile(r"JOB (\d{2,12}) ON \S{1,80} CANCELLED AT (\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d)")
+TOGETHER_S = 10
+"""Seconds between the ends of jobs that one hand ended."""
+STACK_LINES = 60
+"""Lines behind an abort among which its stack is printed."""
+_WHAT = re.compile(r"^\s*what\(\):\s{1,4}(\S.{0,200})")
+_NATIVE = re.compile(
+    r"^\s*(?:@\s+0x[0-9a-f]{1,16}\s+([A-Za-z_~][\w:~<>, ]{1,120}\([^()]{0,80}\))"
+    r"|#\d{1,3}\s+0x[0-9a-f]{1,16} in ([\w:~<>, ]{2,120}) ?\()"
+)
+_RUNTIME = re.compile(r"std::|__|_Z|gsignal|raise|abort|operator|google::|(?:gnu|c10)::|start_thread|clone|main\b")
+"""Functions of the runtime that only carry an exception on."""
 ERRORS_BEFORE, SAME_PREFIX = 40, 40
 """Lines before an exception in which logged errors count, and characters of a message by which another line repeats it."""
 _LOGGED_ERROR = re.compile(r"(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|SEVERE)\b(?!.{0,40}(?:Unable to register|Traceback))")
@@ -267,3 +281,50 @@ def file_not_opened(facts: Facts, before: int) -> str:
 def compiler_of(version: str) -> str:
     """Return the version of GCC that first had a version of libstdc++ (`GLIBCXX_3.4.20`); empty for one that is not listed."""
     return _GCC.get(version, "")
+
+
+def launched_by_torch(facts: Facts) -> bool:
+    """Tell whether a traceback of the log passes through the launcher of PyTorch (torchrun, torch.distributed.launch)."""
+    frames = (frame for episode in facts.episodes for raised in episode.raised for frame in raised.frames)
+    return any(frame.file.endswith(("torch/distributed/run.py", "torch/distributed/launch.py")) for frame in frames)
+
+
+def cancelled_with(cited: Citation, facts: Facts) -> str:
+    """Return how many other jobs of Slurm the log says were cancelled within `TOGETHER_S` of a cited one; empty for none."""
+    own = _CANCELLED.search(cited.text)
+    if own is None:
+        return ""
+    matches = (_CANCELLED.search(line.text[:MOST_OF_LINE]) for line in facts.lines if "CANCELLED AT" in line.text)
+    at = datetime.fromisoformat(own[2])
+    near = {m[1] for m in matches if m is not None and abs((datetime.fromisoformat(m[2]) - at).total_seconds()) <= TOGETHER_S}
+    others = near - {own[1]}
+    return f"{len(others)} other job{'s' * (len(others) > 1)}" if others else ""
+
+
+def program_folder(cited: Citation, facts: Facts) -> str:
+    """Return the folder of the program whose traceback a cited line ends; empty where no whole path of it is shown."""
+    known = raised_at(cited, facts)
+    frames = known[1].frames if known is not None else ()
+    own = next((frame for frame in frames if frame.line and not LIBRARY.search(frame.file)), None)
+    return str(PurePosixPath(own.file).parent) if own is not None and own.file.startswith("/") else ""
+
+
+def native_abort(cited: Citation, facts: Facts) -> str:
+    """Return in which function of a native program an uncaught exception arose, and what it had said last; empty without a stack.
+
+    The stack is one that glog, gdb or the C library print: `@ 0x7f… name(…)`, `#3 0x… in name (…)`.
+    """
+    if cited.file != "job.log" or "terminate called" not in cited.text:
+        return ""
+    behind = facts.between(cited.line + 1, cited.line + STACK_LINES)
+    what = next((match[1].strip() for line in behind[:3] if (match := _WHAT.search(line.text))), "")
+    frames = ((match[1] or match[2], line.number) for line in behind if (match := _NATIVE.search(line.text[:MOST_OF_LINE])))
+    frame = next(((name, number) for name, number in frames if not _RUNTIME.match(name)), None)
+    if frame is None:
+        return ""
+    before = next((line for line in reversed(facts.between(max(1, cited.line - 3), cited.line - 1)) if line.text.strip()), None)
+    last = ""
+    if before is not None and len(before.text) <= MOST_OF_LINE:
+        last = f", right after job.log:{before.number}: {facts.streams.body(before.text).text.strip().rstrip('.')}"
+    said = f" ({what})" if what else ""
+    return f"It aborted in {frame[0]} (job.log:{frame[1]}){said}{last}. Check first what that reads or is given there."

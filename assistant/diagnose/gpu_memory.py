@@ -44,6 +44,12 @@ _GENERATES = re.compile(r"^(?:generate|_?sample|_greedy_search|beam_search)$")
 _EVALUATES = re.compile(r"^(?:evaluat\w{0,12}|evaluation_loop|prediction_step|validat\w{0,12}|_?run_evaluat\w{0,10})$")
 _TRAINER = re.compile(r"[/\\](?:transformers|trl)[/\\](?:\w+[/\\])?\w*trainer\.py$")
 _RECOMPUTES = re.compile(r"[/\\]checkpoint(?:ing)?\.py$")
+_ULTRALYTICS = re.compile(r"[/\\]ultralytics[/\\]")
+_TORCH = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]")
+_ATTENTION = re.compile(
+    r"\bq\w{0,8} ?@ ?k\w{0,8}\.(?:transpose|mT|T\b|permute)|(?:matmul|bmm|einsum)\([^()]{0,40}\bq\w{0,8}, ?k\w{0,8}\b"
+)
+"""A line of source that makes the whole matrix of attention of queries and keys."""
 LOADING = 6
 """Innermost frames that tell whether a model was being loaded."""
 NEARLY_ALL = 0.8
@@ -205,6 +211,10 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
         return (
             "It prepares data: give the GPU less of it at once (in pieces, what is sparse kept sparse), or do that step on the CPU."
         )
+    origin = origin_of(cited, facts)
+    code = f", `{origin.code}`" if origin is not None and origin.own and origin.code else ""
+    if any(_ULTRALYTICS.search(frame.file) for frame in frames) and origin is not None and origin.own:
+        return f"Give a smaller batch= or imgsz= at {origin.place}{code}."
     batch, length = setting(facts, BATCH, cited.line), setting(facts, LENGTH, cited.line)
     if (length is not None and "model" in length.name) or (program.kind is ProgramKind.SERVING and program.text):
         window = length or "the longest context"
@@ -224,8 +234,13 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
         parts.append(
             "take a larger GPU or more of them: activations are recomputed already (torch.utils.checkpoint in the traceback)"
         )
-    elif program.trains:
-        parts.append("recompute activations (gradient checkpointing)")
+    elif origin is not None and origin.own and not origin.library and _ATTENTION.search(origin.code):
+        parts.append(
+            f"compute the attention at {origin.place} by torch.nn.functional.scaled_dot_product_attention, which does not hold "
+            "its whole matrix as this line does"
+        )
+    elif program.trains and any(_TORCH.search(frame.file) for frame in frames):
+        parts.append("recompute activations (torch.utils.checkpoint)")
     words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
     return f"{words[:1].upper()}{words[1:]}."
 

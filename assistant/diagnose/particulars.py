@@ -16,7 +16,7 @@ from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
 from assistant.diagnose.beforehand import ANNOUNCES, handled_before, handler_failed, look_first
 from assistant.diagnose.circumstances import last_save, settings_named
-from assistant.diagnose.decisive import error_before, filled_fields, first_nan, without_gpu
+from assistant.diagnose.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
 from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
@@ -26,6 +26,7 @@ from assistant.diagnose.program import Program, program_of
 from assistant.diagnose.raising import LIBRARY, Origin, caller_of, message_of, origin_of, raised_at, source_of
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
+    SAVED_NOTHING,
     end_account,
     last_words,
     rate_lowered,
@@ -133,7 +134,15 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
         deed = DEEDS[action]
     if found.reason == "preempted" and facts.case.job is None:
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
-    deed = "" if words is not None and words.whole else with_checkpoint(deed, facts, program)
+    over = found.reason == "time_limit" and facts.case.job is None and last_save(facts) is None and not words
+    unsaved = saved(facts) if over else ""
+    deed = (
+        unsaved
+        if unsaved.startswith(SAVED_NOTHING)
+        else ""
+        if over or (words is not None and words.whole)
+        else with_checkpoint(deed, facts, program)
+    )
     parts = [deed, words.text if words else "", _place(found, facts, words), standing(found, facts, program)]
     first, earlier = handled_before(found, facts), look_first(found, facts)
     if first and found.reason in _OF_MESSAGES and handler_failed(found, facts):  # what the handler of an error met is no cause
@@ -228,6 +237,8 @@ def _by_reason(found: Diagnosis, facts: Facts, program: Program) -> _Words | Non
         text = stack_account(found, facts)
     for cited in found.root_cause[:2]:
         text = text or memory_advice(cited, facts, program)
+    for cited in found.root_cause[:2] if found.reason in ("runtime_error", "killed", "dataset_loading_error") else ():
+        text = text or native_abort(cited, facts)
     for cited in found.root_cause[:2] if found.reason in _OF_KEYS else ():
         origin = origin_of(cited, facts)
         text = text or keys_account(message_of(cited, facts), origin.place if origin is not None else "")

@@ -9,19 +9,23 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import PurePosixPath
+from posixpath import normpath
 
 from assistant.content.reading import package_for, successor_of
 from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.decisive import (
+    cancelled_with,
     compiler_of,
     empty_list,
     file_not_opened,
     gpus_shown,
     hosts_apart,
+    launched_by_torch,
     lost_options,
     outer_folder,
     processes_started,
+    program_folder,
     resolved_folder,
     text_setting,
 )
@@ -190,8 +194,10 @@ def slots_of(
     slots |= _of_surroundings(text, origin, cited, facts)
     if (match := _LIBSTDCXX.search(text)) is not None:
         slots["gcc"] = compiler_of(match[0])
-    if "ddress already in use" in text and raised is not None and any("torch/distributed/" in f.file for f in raised[1].frames):
+    if "ddress already in use" in text and launched_by_torch(facts):
         slots["port_option"] = "--master_port"
+    if found.reason == "cancelled":
+        slots["cancelled_with"] = cancelled_with(cited, facts)
     if found.step is not None and not facts.progress.learnt:
         slots["step"] = str(found.step)
     return {name: cut(value, MOST_OF_VALUE) for name, value in slots.items() if value}
@@ -413,6 +419,9 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
         slots |= {"gone": folder, "saved": said} if said else {"folder": folder}
     if not path.startswith(("/", "~")) and path[1:2] != ":":
         slots["relative"] = path
+        program = program_folder(cited, facts)
+        if program and origin is not None and origin.own:
+            slots |= {"code_folder": program, "beside_code": normpath(f"{program}/{path}")}
     elif origin is not None and origin.own:
         theirs, ours = _HOME.match(path), _HOME.match(origin.file)
         if theirs and (ours is None or theirs[1] != ours[1]):

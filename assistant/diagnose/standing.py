@@ -22,12 +22,18 @@ from assistant.records import Diagnosis, MetricPoint
 _CGROUP = re.compile(r"slurm(?:step)?d: error: .{0,160}(?:cgroup|\(null\)/)")
 STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
 SHOWN_OF_SAVE, SHOWN_OF_END = 240, 120
+SAVED_NOTHING = "It saved nothing"
+_WORDS = re.compile(r"[A-Za-z]{3,}\W{1,3}\w{2,}")
+_NOT_PLAIN = re.compile(r"[|\r\x1b│█━─%]|it/s|={8}|-{8}|[Ww]arn|[Nn]ot [Ff]ound|HTTP/\d.{0,8} [45]\d\d|sha256")
+"""Bars, rules, and words that are no proof that all is well."""
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _RANK = re.compile(r"\[Rank (\d{1,6})\]|\[rank(\d{1,6})\]")
 _TIMEOUT = re.compile(r"Timeout\(ms\)=(\d{1,12})")
 MOST_BEFORE, MOST_OF_LINE = 2000, 400
 """Lines before a stop, and characters of each, in which words of failure are looked for."""
 MOST_FRAMES, MOST_TORN, MOST_APART = 60, 200, 40
+_EPOCH = re.compile(r"\W{0,8}[Ee]poch\W{0,3}(\d{1,6})\b(?!\s*(?:/|of\b))")
+_EXCEEDED = re.compile(r"walltime \d{1,9} exceeded limit (\d{1,9})")
 _OVER = re.compile(r"\b(?:finish|complet|done\b|ended|success|train_runtime|best |saved|shut)", re.IGNORECASE)
 _FRAMED = re.compile(r'File "([^"]{1,300})", line (\d{1,9})')
 _STATUS = re.compile(
@@ -67,11 +73,23 @@ def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
         words += f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
     elif (count := run_round(facts)) is not None:
         words += f"It was at {count}."
-    elif found.step:
+    elif (epoch := _epoch(facts)) is not None:
+        words += f"It was in epoch {epoch[0]} (job.log:{epoch[1]})."
+    elif found.step and facts.points:
         words += f"It had made step {found.step}."
     told = found.reason in ("killed", "preempted")
     words = words.strip()
     return f"{words} {saved(facts)}" if words and last_save(facts) and not told else words
+
+
+def _epoch(facts: Facts) -> tuple[str, int] | None:
+    """Return the last epoch that a line of the last attempt begins with, which says not of how many; None without one."""
+    for line in reversed(facts.lines):
+        if line.number < facts.progress.leg:
+            return None
+        if "poch" in line.text and (match := _EPOCH.match(facts.streams.body(line.text[:MOST_OF_LINE]).text)):
+            return match[1], line.number
+    return None
 
 
 def _untroubled(found: Diagnosis, facts: Facts) -> bool:
@@ -102,8 +120,15 @@ def end_account(found: Diagnosis, facts: Facts) -> str:
     elif found.step:
         reached = f"; its last step is {found.step}"
     else:
-        reached = ""
+        reached = f" ({words})" if (words := _plain_words(facts.lines[-1].text, facts)) else ""
     return f"Nothing is wrong up to the last line, job.log:{last}{reached}."
+
+
+def _plain_words(line: str, facts: Facts) -> str:
+    """Return the words of a line to be quoted; empty where it is a bar, a table, a frame of a box or code."""
+    words = facts.streams.body(line).text.strip()
+    plain = _WORDS.search(words) and not _NOT_PLAIN.search(words) and not line[:1].isspace()
+    return cut(words, SHOWN_OF_END).rstrip(".") if plain and not tells_failure(words) else ""
 
 
 def _words_of_end(line: str, facts: Facts) -> str:
@@ -187,7 +212,7 @@ def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
     if bar is None and save is not None:
         return f"Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
     if bar is None and (limit := _limit(facts)):
-        return f"Under the same limit, {limit}, it ends at the same place: ask for more time, or let it save and go on from there."
+        return f"Under the same limit, {limit}, it ends at the same place: ask for more ({option}), or let it save and go on."
     if bar is None:
         return f"Under the same limit it ends at the same place: ask for more time ({option}), or let it save and go on from there."
     stood = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
@@ -202,8 +227,10 @@ def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
 
 
 def _limit(facts: Facts) -> str:
-    """Return the option that set the limit of time, where the log holds the batch script; empty where it does not."""
+    """Return the limit of time, where the batch system or the batch script in the log says it; empty where neither does."""
     for line in facts.lines:
+        if line.number >= facts.progress.leg and (exceeded := _EXCEEDED.search(line.text[:MOST_OF_LINE])):
+            return f"{clock(int(exceeded[1]))} (job.log:{line.number})"
         if line.number >= facts.progress.leg and line.text.startswith("#") and (match := TIME.search(line.text[:MOST_OF_LINE])):
             return str(Setting(match["name"], match["value"], line.number))
     return ""
@@ -220,7 +247,7 @@ def saved(facts: Facts, before: int | None = None) -> str:
     interval = setting(facts, SAVING, facts.lines[-1].number) if facts.lines else None
     if interval is not None and facts.progress.steps and 0 < max(facts.progress.steps) < int(interval.value):
         reached = int(max(facts.progress.steps))
-        return f"It saved nothing: {interval}, and it came to step {reached}; lower that before it starts again."
+        return f"{SAVED_NOTHING}: {interval}, and it came to step {reached}; lower that before it starts again."
     return "The log shows no save: where there is none, it begins at the start."
 
 
