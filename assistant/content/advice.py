@@ -30,7 +30,8 @@ SLOTS = frozenset(
     "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top "
     "more_memory ask_gpus record gpus_shown processes text_setting emptied lost outer started_in measured bound module "
     "rows room pairs made bare newer_numpy sharded launched warned port_option missing_on there_on operand handed handed_as "
-    "first_argument second_argument application missing_too inside gcc reader cancelled_with beside_code code_folder".split()
+    "first_argument second_argument application missing_too inside gcc reader cancelled_with beside_code code_folder "
+    "recomputed mapped has_it largest".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")

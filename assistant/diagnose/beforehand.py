@@ -120,7 +120,7 @@ def look_first(found: Diagnosis, facts: Facts) -> str:
     if found.root_cause and found.reason not in _OF_MACHINES and (words := _set_up(found.root_cause[0], found.reason, facts)):
         return words
     if found.root_cause and found.reason in ("called_process_error", "runtime_error", "import_error"):
-        account = pip_account(found.root_cause[0], facts) or compiler_account(found.root_cause[0], facts)
+        account = compiler_account(found.root_cause[0], facts) or pip_account(found.root_cause[0], facts)
         if account:
             return account
     if not patterns or not found.root_cause or found.root_cause[0].file != "job.log" or facts.combined is not None:

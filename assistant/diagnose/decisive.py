@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.diagnose.circumstances import Setting, named_setting
+from assistant.diagnose.expressions import argument_named, arguments_placed, left_of_sum, subscripted
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import LIBRARY, Origin, raised_at
 from assistant.linear_patterns import linear_pattern
@@ -67,9 +68,12 @@ _GCC = {
     }.items()
 }  # fmt: skip
 """From the ABI history in the manual of libstdc++."""
+_NO_NAMES = frozenset({"value", "is", "values", "result", "output", "default", "dtype"})
+"""Words before a NaN that name no value."""
 _CANCELLED = re.compile(r"JOB (\d{2,12}) ON \S{1,80} CANCELLED AT (\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d)")
 TOGETHER_S = 10
 """Seconds between the ends of jobs that one hand ended."""
+_RECOMPUTING = re.compile(r"\bgradient[_ ]checkpointing\b(?!\W{1,4}(?:False|false|0|off)\b)|\bLoRA\b|\bpeft\b", re.IGNORECASE)
 STACK_LINES = 60
 """Lines behind an abort among which its stack is printed."""
 _WHAT = re.compile(r"^\s*what\(\):\s{1,4}(\S.{0,200})")
@@ -79,6 +83,15 @@ _NATIVE = re.compile(
 )
 _RUNTIME = re.compile(r"std::|__|_Z|gsignal|raise|abort|operator|google::|(?:gnu|c10)::|start_thread|clone|main\b")
 """Functions of the runtime that only carry an exception on."""
+_NO_SAMPLES = re.compile(r"inconsistent numbers of samples: \[\d{1,12}, \d{1,12}\]")
+_READERS = {
+    "geojson": "read_file", "shp": "read_file", "gpkg": "read_file", "csv": "read_csv", "tsv": "read_csv", "json": "read_json",
+    "jsonl": "read_json", "feather": "read_feather", "xlsx": "read_excel", "pkl": "read_pickle",
+}  # fmt: skip
+"""By the end of a file's name: what reads it in pandas, and in geopandas where that has it."""
+_READ_PARQUET = re.compile(r"\b((?:gpd|geopandas|pd|pandas))\.read_parquet\(")
+_MAPPED = re.compile(r"\.starmap(?:_async)?\([\w.]{1,80}, ?([A-Za-z_]\w{0,60})\b")
+_HELD = re.compile(r'[Pp]rocess "?([\w./-]{1,80})"?, pid \d{1,10}, rss (\d{4,18})')
 ERRORS_BEFORE, SAME_PREFIX = 40, 40
 """Lines before an exception in which logged errors count, and characters of a message by which another line repeats it."""
 _LOGGED_ERROR = re.compile(r"(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|SEVERE)\b(?!.{0,40}(?:Unable to register|Traceback))")
@@ -125,7 +138,7 @@ def first_nan(facts: Facts, end: int) -> tuple[str, int] | None:
             return None
         if line.number >= facts.progress.leg and ("nan" in line.text or "NaN" in line.text):
             match = _NOT_A_NUMBER.search(line.text[: 4 * MOST_OF_LINE])
-            if match is not None:
+            if match is not None and match["name"].strip().lower() not in _NO_NAMES:
                 return match["name"].strip(), line.number
     return None
 
@@ -173,7 +186,7 @@ def empty_list(origin: Origin) -> str:
         lists = {name for name in own if name not in _NO_LISTS}
         return lists.pop() if len(lists) == 1 and counted else ""
     names = set(_FIRST.findall(origin.deepest))
-    if len(names) != 1 or origin.deepest.count("[") != 1:
+    if len(names) != 1 or "list" in origin.deepest:
         return ""
     passed = re.search(rf"\b{re.escape(names.pop().rpartition('.')[2])}\s*=\s*([A-Za-z_][\w.]{{0,60}})(?=\s*[,)])", origin.code)
     return passed[1] if passed else ""
@@ -328,3 +341,49 @@ def native_abort(cited: Citation, facts: Facts) -> str:
         last = f", right after job.log:{before.number}: {facts.streams.body(before.text).text.strip().rstrip('.')}"
     said = f" ({what})" if what else ""
     return f"It aborted in {frame[0]} (job.log:{frame[1]}){said}{last}. Check first what that reads or is given there."
+
+
+def environment_with(module: str, facts: Facts) -> str:
+    """Return an environment of Python in whose packages the log shows a module, with its line; empty without one."""
+    pattern = re.compile(rf"(/[^\s'\":]{{1,200}})/lib/python\d[\d.]{{0,4}}/site-packages/{re.escape(module)}/")
+    for line in facts.lines:
+        if module in line.text and (match := pattern.search(line.text[:MOST_OF_LINE])):
+            return f"{match[1]} (job.log:{line.number})"
+    return ""
+
+
+def recomputing(facts: Facts, end: int) -> str:
+    """Return the first words of the last attempt, up to a line, that tell of recomputed activations or adapters; empty without."""
+    for line in facts.lines:
+        if facts.progress.leg <= line.number <= end and (match := _RECOMPUTING.search(line.text[:MOST_OF_LINE])):
+            return f"{match[0]} (job.log:{line.number})"
+    return ""
+
+
+def handed_over(text: str, origin: Origin) -> dict[str, str]:
+    """Return what the job's own call hands over, where the message is about one of its arguments or its parts."""
+    if not origin.own:
+        return {}
+    slots: dict[str, str] = {}
+    if "can only concatenate" in text and not origin.library:
+        slots["operand"] = left_of_sum(origin.code)
+    if _NO_SAMPLES.search(text) and len(placed := arguments_placed(origin.code)) == 2:
+        slots |= {"first_argument": placed[0], "second_argument": placed[1]}
+    if "list indices must be" in text and origin.library and (name := subscripted(origin.deepest)):
+        slots |= {"handed": argument_named(origin.code, name), "handed_as": name}
+    if "required positional argument" in text and (mapped := _MAPPED.search(origin.code)):
+        slots["mapped"] = mapped[1]
+    if "Parquet magic" in text and (match := _READ_PARQUET.search(origin.code)):
+        reader = _READERS.get(text.partition("': Parquet")[0].rpartition(".")[2], "")
+        geo = match[1] in ("gpd", "geopandas")
+        slots["reader"] = f"{match[1]}.{reader}" if reader and geo == (reader == "read_file") else ""
+    return slots
+
+
+def largest_process(facts: Facts) -> str:
+    """Return which of the processes that PBS lists at a kill held most memory, with its line; empty where it lists none."""
+    rows = [(int(m[2]), m[1], line.number) for line in facts.lines if (m := _HELD.search(line.text[:MOST_OF_LINE]))]
+    if not rows:
+        return ""
+    held, name, number = max(rows)
+    return f"{name} held {held / 1024**3:.1f} GiB (job.log:{number})"

@@ -50,6 +50,8 @@ _ATTENTION = re.compile(
     r"\bq\w{0,8} ?@ ?k\w{0,8}\.(?:transpose|mT|T\b|permute)|(?:matmul|bmm|einsum)\([^()]{0,40}\bq\w{0,8}, ?k\w{0,8}\b"
 )
 """A line of source that makes the whole matrix of attention of queries and keys."""
+MOST_BATCH = 4096
+"""Samples up to which the first size of a tensor may be those of a batch."""
 LOADING = 6
 """Innermost frames that tell whether a model was being loaded."""
 NEARLY_ALL = 0.8
@@ -88,7 +90,9 @@ def _tensor(shape: str, kind: str, relief: str) -> str:
         small = f"A tensor of only {size * 1024:.1f} MiB (shape [{shape}]) found no place: memory was full before it"
         grown = "look at what grows from step to step (graphs, lists of results, other processes)"
         return f"{small}, so {grown}."
-    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}"
+    batch = shape.partition(",")[0]
+    first = f" Its first size, {batch}, mostly is the batch." if 1 < int(batch or 1) <= MOST_BATCH and "batch." in relief else ""
+    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}{first}"
 
 
 def _at_start(device: str | None, free: str, total: str, share: str) -> str:

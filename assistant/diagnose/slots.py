@@ -18,23 +18,24 @@ from assistant.diagnose.decisive import (
     cancelled_with,
     compiler_of,
     empty_list,
+    environment_with,
     file_not_opened,
     gpus_shown,
+    handed_over,
     hosts_apart,
+    largest_process,
     launched_by_torch,
     lost_options,
     outer_folder,
     processes_started,
     program_folder,
+    recomputing,
     resolved_folder,
     text_setting,
 )
 from assistant.diagnose.expressions import (
-    argument_named,
-    arguments_placed,
     assigned,
     called,
-    left_of_sum,
     needs_python_3,
     receiver,
     subscripted,
@@ -114,13 +115,6 @@ _APPLICATION = frozenset(
     "find_app import_from_cwd import_from_string import_app load_app locate_app load_wsgi load_wsgiapp".split()
 )
 """Functions of Celery, uvicorn, gunicorn and Flask that import the application which they are to serve."""
-_NO_SAMPLES = re.compile(r"inconsistent numbers of samples: \[\d{1,12}, \d{1,12}\]")
-_READERS = {
-    "geojson": "read_file", "shp": "read_file", "gpkg": "read_file", "csv": "read_csv", "tsv": "read_csv", "json": "read_json",
-    "jsonl": "read_json", "feather": "read_feather", "xlsx": "read_excel", "pkl": "read_pickle",
-}  # fmt: skip
-"""By the end of a file's name: what reads it in pandas, and in geopandas where that has it."""
-_READ_PARQUET = re.compile(r"\b((?:gpd|geopandas|pd|pandas))\.read_parquet\(")
 _ALIASES = {
     "np": "import numpy as np",
     "pd": "import pandas as pd",
@@ -174,7 +168,7 @@ def slots_of(
     if match := _TEMPORARY.search(text):
         slots["temporary"] = match[1]
     if origin is not None:
-        slots |= _of_origin(text, origin) | _of_module(text, origin, cited, facts) | _of_arguments(text, origin)
+        slots |= _of_origin(text, origin) | _of_module(text, origin, cited, facts) | handed_over(text, origin)
         if not (slots["subject"] and origin.own):
             slots |= _of_library(text, origin, cited, facts)
     if _PARSED.search(text) and raised is not None and raised[1].frames:
@@ -196,6 +190,12 @@ def slots_of(
         slots["gcc"] = compiler_of(match[0])
     if "ddress already in use" in text and launched_by_torch(facts):
         slots["port_option"] = "--master_port"
+    if "does not require grad" in text:
+        slots["recomputed"] = recomputing(facts, cited.line)
+    if match := _IMPORTED.search(text):
+        slots["has_it"] = environment_with(match[2].partition(".")[0], facts) if match[2] else ""
+    if "exceeded" in text:
+        slots["largest"] = largest_process(facts)
     if found.reason == "cancelled":
         slots["cancelled_with"] = cancelled_with(cited, facts)
     if found.step is not None and not facts.progress.learnt:
@@ -431,24 +431,6 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
         slots["program"] = path
     if not path.isascii() or "\\x" in path:
         slots["letters"] = path
-    return slots
-
-
-def _of_arguments(text: str, origin: Origin) -> dict[str, str]:
-    """Return what the job's own call hands over, where the message is about one of its arguments or its parts."""
-    if not origin.own:
-        return {}
-    slots: dict[str, str] = {}
-    if "can only concatenate" in text and not origin.library:
-        slots["operand"] = left_of_sum(origin.code)
-    if _NO_SAMPLES.search(text) and len(placed := arguments_placed(origin.code)) == 2:
-        slots |= {"first_argument": placed[0], "second_argument": placed[1]}
-    if "list indices must be" in text and origin.library and (name := subscripted(origin.deepest)):
-        slots |= {"handed": argument_named(origin.code, name), "handed_as": name}
-    if "Parquet magic" in text and (match := _READ_PARQUET.search(origin.code)):
-        reader = _READERS.get(text.partition("': Parquet")[0].rpartition(".")[2], "")
-        geo = match[1] in ("gpd", "geopandas")
-        slots["reader"] = f"{match[1]}.{reader}" if reader and geo == (reader == "read_file") else ""
     return slots
 
 
