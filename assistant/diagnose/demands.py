@@ -116,6 +116,10 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "{what} requires {want}: provide it, or do without {what}",
     ),
     (
+        re.compile(rf"(?P<what>{_THING}) (?:appears path-like, but )?does(?:n't| not) exist[!.]?{_END}"),
+        "{what} does not exist: correct the name where it is given, or make it",
+    ),
+    (
         re.compile(rf"(?P<what>{_THING}) already exists?{_END}"),
         "Remove or rename {what}, or tell the program to go on with it; see first what it holds",
     ),

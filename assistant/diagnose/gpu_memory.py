@@ -50,6 +50,8 @@ _ATTENTION = re.compile(
     r"\bq\w{0,8} ?@ ?k\w{0,8}\.(?:transpose|mT|T\b|permute)|(?:matmul|bmm|einsum)\([^()]{0,40}\bq\w{0,8}, ?k\w{0,8}\b"
 )
 """A line of source that makes the whole matrix of attention of queries and keys."""
+LEAST_FITTED = 20
+"""Logged steps of training from which on it is no question of the settings alone that memory ran out."""
 MOST_BATCH = 4096
 """Samples up to which the first size of a tensor may be those of a batch."""
 LOADING = 6
@@ -246,7 +248,20 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
     elif program.trains and any(_TORCH.search(frame.file) for frame in frames):
         parts.append("recompute activations (torch.utils.checkpoint)")
     words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
-    return f"{words[:1].upper()}{words[1:]}."
+    return f"{_grown(cited, facts)}{words[:1].upper()}{words[1:]}."
+
+
+def _grown(cited: Citation, facts: Facts) -> str:
+    """Return that the memory sufficed for many steps of training before; empty where the log does not show that."""
+    if facts.metric_file != "job.log":
+        return ""
+    steps = [point.step for point in facts.points if facts.progress.leg <= point.line < cited.line]
+    if len(steps) < LEAST_FITTED:
+        return ""
+    return (
+        f"It had fitted up to step {steps[-1]}, so something grew or one input was larger: look for tensors kept over steps and at "
+        "the largest input. "
+    )
 
 
 def _of_transformers(batch: Setting | None, length: Setting | None) -> str:

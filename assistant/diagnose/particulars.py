@@ -179,7 +179,7 @@ def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool
             sentences.append(f"The log prints {', '.join(map(str, new))}.")
     asserted = "device-side assert" in cited.text
     nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
-    if nan is not None and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):
+    if nan is not None and f"job.log:{nan[1]})" not in advice and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):
         sentences.append(f"The first value that is no number is {nan[0]} (job.log:{nan[1]}).")
     line = without_gpu(facts, cited.line)
     if line is not None and f"job.log:{line.number}" not in advice:

@@ -20,6 +20,7 @@ from assistant.diagnose.decisive import (
     empty_list,
     environment_with,
     file_not_opened,
+    first_nan,
     gpus_shown,
     handed_over,
     hosts_apart,
@@ -43,6 +44,7 @@ from assistant.diagnose.expressions import (
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import Origin, message_of, raised_at, source_of
+from assistant.diagnose.standing import rate_lowered
 from assistant.diagnose.tracebacks import Episode, Raised
 from assistant.diagnose.wording import cut
 from assistant.records import Citation, Diagnosis
@@ -190,6 +192,8 @@ def slots_of(
         slots["gcc"] = compiler_of(match[0])
     if "ddress already in use" in text and launched_by_torch(facts):
         slots["port_option"] = "--master_port"
+    if "device-side assert" in text and (nan := first_nan(facts, cited.line)) is not None:
+        slots |= {"nan": f"{nan[0]} (job.log:{nan[1]})", "rate": rate_lowered(facts)}
     if "does not require grad" in text:
         slots["recomputed"] = recomputing(facts, cited.line)
     if match := _IMPORTED.search(text):

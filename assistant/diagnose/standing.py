@@ -22,6 +22,9 @@ from assistant.records import Diagnosis, MetricPoint
 _CGROUP = re.compile(r"slurm(?:step)?d: error: .{0,160}(?:cgroup|\(null\)/)")
 STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
 SHOWN_OF_SAVE, SHOWN_OF_END = 240, 120
+CLEANED_UP, OFTEN = 20, 5
+"""Lines of such a traceback, and repetitions from which on a failure is the one to be looked at."""
+_DIGITS = re.compile(r"\d+")
 SAVED_NOTHING = "It saved nothing"
 _WORDS = re.compile(r"[A-Za-z]{3,}\W{1,3}\w{2,}")
 _NOT_PLAIN = re.compile(r"[|\r\x1b│█━─%]|it/s|={8}|-{8}|[Ww]arn|[Nn]ot [Ff]ound|HTTP/\d.{0,8} [45]\d\d|sha256")
@@ -162,6 +165,16 @@ def last_words(found: Diagnosis, facts: Facts) -> str:
         )
     if (failing := _last_failure(facts)) is not None:
         text = cut(facts.streams.body(failing.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
+        if _ignored_before(failing, facts):
+            return (
+                f"{node}What it tells last (job.log:{failing.number}: {text}) came while an object was cleaned up, after what "
+                "ended it; that is not in the log: run it again with its output in one file."
+            )
+        if (often := _most_told(facts)) is not None and often[1].number != failing.number:
+            words = facts.streams.body(often[1].text).text.strip()
+            more = facts.line(often[1].number + 1) if words.endswith(":") else None
+            words = cut(f"{words} {more.text.strip()}" if more is not None else words, SHOWN_OF_SAVE).rstrip(".")
+            return f"{node}What it tells most often ({often[0]} times, last in job.log:{often[1].number}) is: {words}."
         return f"{node}The last line that tells of a failure is job.log:{failing.number}: {text}."
     step = f", the last step {found.step}" if found.step and not facts.progress.learnt else ""
     who = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
@@ -191,6 +204,22 @@ def _last_failure(facts: Facts) -> Line | None:
         if tells_failure(line.text[:MOST_OF_LINE]):
             failure = line
     return failure
+
+
+def _ignored_before(line: Line, facts: Facts) -> bool:
+    """Tell whether a line ends a traceback of the cleaning up of an object, which Python prints and goes on."""
+    return any("Exception ignored in" in other.text for other in facts.between(max(1, line.number - CLEANED_UP), line.number))
+
+
+def _most_told(facts: Facts) -> tuple[int, Line] | None:
+    """Return the failure of which most lines of the last attempt tell in the same words but for numbers, with the last of them."""
+    told: dict[str, tuple[int, Line]] = {}
+    for line in facts.lines[-MOST_BEFORE:]:
+        if line.number >= facts.progress.leg and tells_failure(line.text[:MOST_OF_LINE]):
+            words = _DIGITS.sub("0", facts.streams.body(line.text[:MOST_OF_LINE]).text)
+            told[words] = (told.get(words, (0, line))[0] + 1, line)
+    most = max(told.values(), key=lambda count: count[0], default=None)
+    return most if most is not None and most[0] >= OFTEN else None
 
 
 def _exit_status(facts: Facts) -> Line | None:
