@@ -90,6 +90,7 @@ _READERS = {
 }  # fmt: skip
 """By the end of a file's name: what reads it in pandas, and in geopandas where that has it."""
 _READ_PARQUET = re.compile(r"\b((?:gpd|geopandas|pd|pandas))\.read_parquet\(")
+_COLUMNS_OF = re.compile(r"\b([A-Za-z_][\w.]{0,60})(?:\.loc\[[^\[\]]{0,40})?\[\[")
 _MAPPED = re.compile(r"\.starmap(?:_async)?\([\w.]{1,80}, ?([A-Za-z_]\w{0,60})\b")
 _HELD = re.compile(r'[Pp]rocess "?([\w./-]{1,80})"?, pid \d{1,10}, rss (\d{4,18})')
 ERRORS_BEFORE, SAME_PREFIX = 40, 40
@@ -371,6 +372,9 @@ def handed_over(text: str, origin: Origin) -> dict[str, str]:
         slots |= {"first_argument": placed[0], "second_argument": placed[1]}
     if "list indices must be" in text and origin.library and (name := subscripted(origin.deepest)):
         slots |= {"handed": argument_named(origin.code, name), "handed_as": name}
+    if "[columns]" in text or "not in index" in text:
+        tables = set(_COLUMNS_OF.findall(origin.code))
+        slots |= {"subject": tables.pop()} if len(tables) == 1 else {}
     if "required positional argument" in text and (mapped := _MAPPED.search(origin.code)):
         slots["mapped"] = mapped[1]
     if "Parquet magic" in text and (match := _READ_PARQUET.search(origin.code)):
