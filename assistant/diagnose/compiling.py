@@ -121,10 +121,10 @@ def compiler_account(cited: Citation, facts: Facts) -> str:
         if match := _MISSING_HEADER.search(text):
             package = next((words for pattern, words in _PACKAGES if pattern.search(match["header"])), "")
             at = f", which {match['file']}:{match['line']} includes" if match["file"] else ""
-            what = (
+            remedy = (
                 f"what is missing is {package}" if package else "add its folder to the include path (CPATH), or install what has it"
             )
-            return f"The compiler finds no {match['header']}{at} (job.log:{line.number}): {what}; then build it again."
+            return f"The compiler finds no {match['header']}{at} (job.log:{line.number}): {remedy}; then build it again."
         if re.search(r"\berror: (?!command|subprocess|metadata|legacy)", text):
             return ""
     return ""

@@ -76,7 +76,7 @@ TOGETHER_S = 10
 _RECOMPUTING = re.compile(r"\bgradient[_ ]checkpointing\b(?!\W{1,4}(?:False|false|0|off)\b)|\bLoRA\b|\bpeft\b", re.IGNORECASE)
 STACK_LINES = 60
 """Lines behind an abort among which its stack is printed."""
-_WHAT = re.compile(r"^\s*what\(\):\s{1,4}(\S.{0,200})")
+_WHAT_LINE = re.compile(r"^\s*what\(\):\s{1,4}(\S.{0,200})")
 _NATIVE = re.compile(
     r"^\s*(?:@\s+0x[0-9a-f]{1,16}\s+([A-Za-z_~][\w:~<>, ]{1,120}\([^()]{0,80}\))"
     r"|#\d{1,3}\s+0x[0-9a-f]{1,16} in ([\w:~<>, ]{2,120}) ?\()"
@@ -92,7 +92,7 @@ _READERS = {
 _READ_PARQUET = re.compile(r"\b((?:gpd|geopandas|pd|pandas))\.read_parquet\(")
 _COLUMNS_OF = re.compile(r"\b([A-Za-z_][\w.]{0,60})(?:\.loc\[[^\[\]]{0,40})?\[\[")
 _MAPPED = re.compile(r"\.starmap(?:_async)?\([\w.]{1,80}, ?([A-Za-z_]\w{0,60})\b")
-_HELD = re.compile(r'[Pp]rocess "?([\w./-]{1,80})"?, pid \d{1,10}, rss (\d{4,18})')
+_PROCESS_SIZE = re.compile(r'[Pp]rocess "?([\w./-]{1,80})"?, pid \d{1,10}, rss (\d{4,18})')
 ERRORS_BEFORE, SAME_PREFIX = 40, 40
 """Lines before an exception in which logged errors count, and characters of a message by which another line repeats it."""
 _LOGGED_ERROR = re.compile(r"(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|SEVERE)\b(?!.{0,40}(?:Unable to register|Traceback))")
@@ -311,14 +311,14 @@ def cancelled_with(cited: Citation, facts: Facts) -> str:
     matches = (_CANCELLED.search(line.text[:MOST_OF_LINE]) for line in facts.lines if "CANCELLED AT" in line.text)
     at = datetime.fromisoformat(own[2])
     near = {m[1] for m in matches if m is not None and abs((datetime.fromisoformat(m[2]) - at).total_seconds()) <= TOGETHER_S}
-    others = near - {own[1]}
-    return f"{len(others)} other job{'s' * (len(others) > 1)}" if others else ""
+    count = len(near - {own[1]})
+    return f"{count} other job{'s' * (count > 1)}" if count else ""
 
 
 def program_folder(cited: Citation, facts: Facts) -> str:
     """Return the folder of the program whose traceback a cited line ends; empty where no whole path of it is shown."""
-    known = raised_at(cited, facts)
-    frames = known[1].frames if known is not None else ()
+    raised = raised_at(cited, facts)
+    frames = raised[1].frames if raised is not None else ()
     own = next((frame for frame in frames if frame.line and not LIBRARY.search(frame.file)), None)
     return str(PurePosixPath(own.file).parent) if own is not None and own.file.startswith("/") else ""
 
@@ -330,9 +330,9 @@ def native_abort(cited: Citation, facts: Facts) -> str:
     """
     if cited.file != "job.log" or "terminate called" not in cited.text:
         return ""
-    behind = facts.between(cited.line + 1, cited.line + STACK_LINES)
-    what = next((match[1].strip() for line in behind[:3] if (match := _WHAT.search(line.text))), "")
-    frames = ((match[1] or match[2], line.number) for line in behind if (match := _NATIVE.search(line.text[:MOST_OF_LINE])))
+    lines_after = facts.between(cited.line + 1, cited.line + STACK_LINES)
+    message = next((match[1].strip() for line in lines_after[:3] if (match := _WHAT_LINE.search(line.text))), "")
+    frames = ((match[1] or match[2], line.number) for line in lines_after if (match := _NATIVE.search(line.text[:MOST_OF_LINE])))
     frame = next(((name, number) for name, number in frames if not _RUNTIME.match(name)), None)
     if frame is None:
         return ""
@@ -340,8 +340,8 @@ def native_abort(cited: Citation, facts: Facts) -> str:
     last = ""
     if before is not None and len(before.text) <= MOST_OF_LINE:
         last = f", right after job.log:{before.number}: {facts.streams.body(before.text).text.strip().rstrip('.')}"
-    said = f" ({what})" if what else ""
-    return f"It aborted in {frame[0]} (job.log:{frame[1]}){said}{last}. Check first what that reads or is given there."
+    quoted = f" ({message})" if message else ""
+    return f"It aborted in {frame[0]} (job.log:{frame[1]}){quoted}{last}. Check first what that reads or is given there."
 
 
 def environment_with(module: str, facts: Facts) -> str:
@@ -386,8 +386,8 @@ def handed_over(text: str, origin: Origin) -> dict[str, str]:
 
 def largest_process(facts: Facts) -> str:
     """Return which of the processes that PBS lists at a kill held most memory, with its line; empty where it lists none."""
-    rows = [(int(m[2]), m[1], line.number) for line in facts.lines if (m := _HELD.search(line.text[:MOST_OF_LINE]))]
+    rows = [(int(m[2]), m[1], line.number) for line in facts.lines if (m := _PROCESS_SIZE.search(line.text[:MOST_OF_LINE]))]
     if not rows:
         return ""
-    held, name, number = max(rows)
-    return f"{name} held {held / 1024**3:.1f} GiB (job.log:{number})"
+    size, name, number = max(rows)
+    return f"{name} held {size / 1024**3:.1f} GiB (job.log:{number})"

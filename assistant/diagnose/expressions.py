@@ -124,8 +124,8 @@ def arguments_placed(source: str) -> list[str]:
 def left_of_sum(source: str) -> str:
     """Return the name on the left of the only `+` of a line of source; empty where that is none, or there are several."""
     sums = [node for node in _nodes(source) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
-    left = sums[0].left if len(sums) == 1 else None
-    return _written(left, source) if isinstance(left, (ast.Name, ast.Attribute, ast.Subscript)) else ""
+    operand = sums[0].left if len(sums) == 1 else None
+    return _written(operand, source) if isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript)) else ""
 
 
 def _calls(source: str) -> list[ast.Call]:

@@ -415,7 +415,8 @@ def _noticed_at(cited: Citation, words: _Words | None, facts: Facts) -> str:
     if origin is None or not origin.own or (words is not None and origin.place in words.text):
         return ""
     where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
-    return f"It showed at {where}; the call that made it is this one or one before."
+    code = f", `{origin.code}`" if origin.code else ""
+    return f"It showed at {where}{code}; the call that made it is this one or one before."
 
 
 def _raised_from(origin: Origin) -> str:

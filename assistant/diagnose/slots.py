@@ -445,8 +445,8 @@ def _of_module(text: str, origin: Origin, cited: Citation, facts: Facts) -> dict
     top = match[2].partition(".")[0]
     parts = origin.file.split("/")
     if not origin.own:
-        known = raised_at(cited, facts)
-        served = known is not None and any(frame.function in _APPLICATION for frame in known[1].frames)
+        raised = raised_at(cited, facts)
+        served = raised is not None and any(frame.function in _APPLICATION for frame in raised[1].frames)
         return {"application": match[2].replace(".", "/"), "missing_too": file_not_opened(facts, cited.line)} if served else {}
     if base := resolved_folder(origin.file, top, facts):
         return {"own_module": top, "root": base, "inside": f"{base}/{top}"}

@@ -208,17 +208,17 @@ def _last_failure(facts: Facts) -> Line | None:
 
 def _ignored_before(line: Line, facts: Facts) -> bool:
     """Tell whether a line ends a traceback of the cleaning up of an object, which Python prints and goes on."""
-    return any("Exception ignored in" in other.text for other in facts.between(max(1, line.number - CLEANED_UP), line.number))
+    return any("Exception ignored in" in before.text for before in facts.between(max(1, line.number - CLEANED_UP), line.number))
 
 
 def _most_told(facts: Facts) -> tuple[int, Line] | None:
     """Return the failure of which most lines of the last attempt tell in the same words but for numbers, with the last of them."""
-    told: dict[str, tuple[int, Line]] = {}
+    counts: dict[str, tuple[int, Line]] = {}
     for line in facts.lines[-MOST_BEFORE:]:
         if line.number >= facts.progress.leg and tells_failure(line.text[:MOST_OF_LINE]):
             words = _DIGITS.sub("0", facts.streams.body(line.text[:MOST_OF_LINE]).text)
-            told[words] = (told.get(words, (0, line))[0] + 1, line)
-    most = max(told.values(), key=lambda count: count[0], default=None)
+            counts[words] = (counts.get(words, (0, line))[0] + 1, line)
+    most = max(counts.values(), key=lambda count: count[0], default=None)
     return most if most is not None and most[0] >= OFTEN else None
 
 
