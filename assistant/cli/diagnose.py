@@ -54,8 +54,8 @@ def diagnose(
 ) -> None:
     """Find out why a run failed, from its log or folder.
 
-    Prints the reason, the lines that prove it, the nodes to blame, what else it could be, and what to do. Exit code 0 when every
-    PATH could be read, whatever the diagnosis.
+    Prints the reason, the lines that prove it, the nodes to blame, what to do, and what else it could be, from a confidence of
+    10 % on (--json gives the others, too). Exit code 0 when every PATH could be read, whatever the diagnosis.
     """
     from assistant.cli.learned_knowledge import remembered
     from assistant.diagnose.knowledge import Knowledge
