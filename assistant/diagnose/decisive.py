@@ -308,11 +308,19 @@ def cancelled_with(cited: Citation, facts: Facts) -> str:
     own = _CANCELLED.search(cited.text)
     if own is None:
         return ""
+    at = _moment(own[2])
     matches = (_CANCELLED.search(line.text[:MOST_OF_LINE]) for line in facts.lines if "CANCELLED AT" in line.text)
-    at = datetime.fromisoformat(own[2])
-    near = {m[1] for m in matches if m is not None and abs((datetime.fromisoformat(m[2]) - at).total_seconds()) <= TOGETHER_S}
+    ends = [(match[1], _moment(match[2])) for match in matches if match is not None]
+    near = {job for job, end in ends if at is not None and end is not None and abs((end - at).total_seconds()) <= TOGETHER_S}
     count = len(near - {own[1]})
     return f"{count} other job{'s' * (count > 1)}" if count else ""
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def program_folder(cited: Citation, facts: Facts) -> str:
@@ -344,12 +352,17 @@ def native_abort(cited: Citation, facts: Facts) -> str:
     return f"It aborted in {frame[0]} (job.log:{frame[1]}){quoted}{last}. Check first what that reads or is given there."
 
 
-def environment_with(module: str, facts: Facts) -> str:
-    """Return an environment of Python in whose packages the log shows a module, with its line; empty without one."""
+def environment_with(module: str, cited: Citation, facts: Facts) -> str:
+    """Return an environment of Python in whose packages the log shows a module, with its line; empty without one.
+
+    It is another one than that of the traceback which misses the module.
+    """
+    raised = raised_at(cited, facts)
+    files = [frame.file for frame in raised[1].frames] if raised is not None else []
     pattern = re.compile(rf"(/[^\s'\":]{{1,200}})/lib/python\d[\d.]{{0,4}}/site-packages/{re.escape(module)}/")
     for line in facts.lines:
         if module in line.text and (match := pattern.search(line.text[:MOST_OF_LINE])):
-            return f"{match[1]} (job.log:{line.number})"
+            return "" if any(file.startswith(f"{match[1]}/") for file in files) else f"{match[1]} (job.log:{line.number})"
     return ""
 
 

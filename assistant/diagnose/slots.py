@@ -197,7 +197,7 @@ def slots_of(
     if "does not require grad" in text:
         slots["recomputed"] = recomputing(facts, cited.line)
     if match := _IMPORTED.search(text):
-        slots["has_it"] = environment_with(match[2].partition(".")[0], facts) if match[2] else ""
+        slots["has_it"] = environment_with(match[2], cited, facts) if match[2] and "." not in match[2] else ""
     if "exceeded" in text:
         slots["largest"] = largest_process(facts)
     if found.reason == "cancelled":

@@ -87,6 +87,6 @@ def test_a_person_is_shown_only_explanations_that_one_in_ten_such_cases_have(
     show("job.log", replace(diagnosis, rivals=rivals))
     page = capsys.readouterr().out
     assert "time_limit (20%)" in page
-    assert "hang" not in page
+    assert "hang (" not in page
     show("job.log", replace(diagnosis, rivals=rivals[:1]))
     assert "other explanations" not in capsys.readouterr().out
