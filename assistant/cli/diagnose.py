@@ -54,8 +54,8 @@ def diagnose(
 ) -> None:
     """Find out why a run failed, from its log or folder.
 
-    Prints the reason, the lines that prove it, the nodes to blame, what else it could be, and what to do. Exit code 0 when every
-    PATH could be read, whatever the diagnosis.
+    Prints the reason, the lines that prove it, the nodes to blame, what to do, and what else it could be, from a confidence of
+    10 % on (--json gives the others, too). Exit code 0 when every PATH could be read, whatever the diagnosis.
     """
     from assistant.cli.learned_knowledge import remembered
     from assistant.diagnose.knowledge import Knowledge
@@ -121,6 +121,10 @@ def as_object(path: str, diagnosis: Diagnosis) -> Mapping[str, Any]:
     return {"path": path, **value, "faulty_nodes": list(diagnosis.faulty_nodes)}
 
 
+LEAST_RIVAL = 0.1
+"""Confidence of another explanation, 0 to 1, from which on a person is shown it; `--json` gives all of them."""
+
+
 def show(path: str, diagnosis: Diagnosis) -> None:
     """Print a diagnosis for a person: the answer first, then what it rests on."""
     print_line(path)
@@ -141,9 +145,10 @@ def show(path: str, diagnosis: Diagnosis) -> None:
             ("what to do", diagnosis.advice),
         ]
     )
-    if diagnosis.rivals:
+    rivals = [rival for rival in diagnosis.rivals if rival.confidence >= LEAST_RIVAL]
+    if rivals:
         print_line("other explanations", colour="bold")
-    for rival in diagnosis.rivals:
+    for rival in rivals:
         print_line(f"  {rival.reason} ({rival.confidence:.0%})")
         print_pairs([("    for", rival.speaks_for), ("    against", rival.speaks_against), ("    test", rival.test)])
 

@@ -29,10 +29,14 @@ SLOTS = frozenset(
     "job environment divisor table step method prompt trusted printed installed newer asker inner port_setting training "
     "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top "
     "more_memory ask_gpus record gpus_shown processes text_setting emptied lost outer started_in measured bound module "
-    "rows room pairs made bare newer_numpy sharded launched warned".split()
+    "rows room pairs made bare newer_numpy sharded launched warned port_option missing_on there_on operand handed handed_as "
+    "first_argument second_argument application missing_too inside gcc reader cancelled_with beside_code code_folder "
+    "recomputed mapped has_it largest nan rate".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
+_SECOND_FORM = re.compile(r"_\d$")
+"""End of the name of a group that fills another one: `path_2` fills `path` in a second form of the message."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,9 @@ class Advice:
         compiled = linear_pattern(pattern, caseless=self.caseless)
         if not holds(compiled, line):
             return None
-        groups = {name: _unquoted(value.strip()) for name, value in named_groups(compiled, line).items()}
+        groups = {
+            _SECOND_FORM.sub("", name): _unquoted(value.strip()) for name, value in named_groups(compiled, line).items() if value
+        }
         return {
             name: value if len(value) <= LONGEST else f"{value[: LONGEST // 2]}…{value[-LONGEST // 2 :]}"
             for name, value in groups.items()
@@ -141,7 +147,7 @@ def _read(path: Path) -> tuple[Advice, ...]:
     for entry in entries:
         try:
             patterns = (entry.pattern, entry.cited, *entry.around)
-            groups = {name for pattern in patterns for name in group_names(linear_pattern(pattern))}
+            groups = {_SECOND_FORM.sub("", name) for pattern in patterns for name in group_names(linear_pattern(pattern))}
         except ContentError as error:
             raise wrong(path, "pattern", f"{entry.id}: {error}") from error
         clauses = [clause for each in (entry.clauses, *entry.variants) for clause in each]

@@ -56,7 +56,7 @@ _WORDS = (
     ("kubernetes", re.compile(r"kubernetes|kubelet|kubectl|OOMKilled|\bvcjob\b|\bpods?/|Evicted", re.IGNORECASE)),
 )
 _POD = re.compile(r"\bpods?/([\w.-]{3,80})")
-_PBS_JOB = re.compile(r"\b(\d{3,12})\.[A-Za-z][\w.-]{0,60}(?:\.SC\b|\.OU\b|\s|$)|PBS_JOBID[=: ]+(\S{3,80})")
+_PBS_JOB = re.compile(r"(?<![\w-])(\d{3,12})\.[A-Za-z][\w.-]{0,60}(?:\.SC\b|\.OU\b|\s|$)|PBS_JOBID[=: ]+(\S{3,80})")
 
 
 def batch_system(facts: Facts) -> BatchSystem:

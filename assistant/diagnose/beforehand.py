@@ -55,6 +55,8 @@ SAME = 40
 _ENVIRONMENT = re.compile(r"/envs/[^/]{1,80}/lib/|/\.?v?env[^/]{0,40}/lib(?:64)?/python")
 _OF_MACHINES = frozenset({"ecc_error", "nvlink_error", "node_failure", "preempted", "no_failure"})
 """Reasons with which the set-up of the script has nothing to do."""
+_NO_NUMBER = re.compile(r"RuntimeWarning: (?:invalid value|overflow|divide by zero) encountered")
+"""What NumPy says when a calculation goes wrong and goes on."""
 _EXPLAINING = {
     "called_process_error": (_COMPILER,),
     "import_error": (_SET_UP,),
@@ -63,10 +65,10 @@ _EXPLAINING = {
     "dataset_loading_error": (_STEP, _EMPTY),
     "model_loading_error": (_STEP,),
     "zero_division_error": (_EMPTY,),
-    "index_error": (_EMPTY,),
-    "value_error": (_EMPTY,),
+    "index_error": (_EMPTY, _NO_NUMBER),
+    "value_error": (_EMPTY, _NO_NUMBER),
     "runtime_error": (_EMPTY,),
-    "assertion_error": (_EMPTY,),
+    "assertion_error": (_EMPTY, _NO_NUMBER),
     "type_error": (_EMPTY,),
     "attribute_error": (_SET_UP, _EMPTY),
     "key_error": (_EMPTY,),
@@ -118,7 +120,7 @@ def look_first(found: Diagnosis, facts: Facts) -> str:
     if found.root_cause and found.reason not in _OF_MACHINES and (words := _set_up(found.root_cause[0], found.reason, facts)):
         return words
     if found.root_cause and found.reason in ("called_process_error", "runtime_error", "import_error"):
-        account = pip_account(found.root_cause[0], facts) or compiler_account(found.root_cause[0], facts)
+        account = compiler_account(found.root_cause[0], facts) or pip_account(found.root_cause[0], facts)
         if account:
             return account
     if not patterns or not found.root_cause or found.root_cause[0].file != "job.log" or facts.combined is not None:

@@ -18,7 +18,10 @@ _UNKNOWN_NAME = re.compile(
     r"|unknown type name [‘'](?P<c>\w{1,60})[’']|use of undeclared identifier '(?P<d>\w{1,60})'"
     r"|[‘'](?P<e>\w{1,60})[’'] is not a member of [‘']std[’'])"
 )
-_MISSING_HEADER = re.compile(r"fatal error: (?P<header>[\w./+-]{1,120}\.(?:h|hpp|cuh)): No such file")
+_MISSING_HEADER = re.compile(
+    r"(?:(?P<file>[\w./+-]{1,200}):(?P<line>\d{1,6})(?::\d{1,4})?: )?fatal error: (?P<header>[\w./+-]{1,120}): No such file"
+)
+_KILLED = re.compile(r"error: Killed signal terminated program (\w{1,20})")
 HEADERS: Mapping[str, str] = {
     **dict.fromkeys("FLT_MAX FLT_MIN FLT_EPSILON DBL_MAX DBL_MIN DBL_EPSILON".split(), "<cfloat> (<float.h> in C)"),
     **dict.fromkeys("INT_MAX INT_MIN UINT_MAX LONG_MAX LONG_MIN LLONG_MAX CHAR_BIT SHRT_MAX".split(), "<climits>"),
@@ -56,6 +59,8 @@ _PACKAGES = (
     (re.compile(r"^cudnn\w*\.h$"), "cuDNN with its headers"),
     (re.compile(r"^(?:mpi)\.h$"), "an MPI with its headers (module load, libopenmpi-dev)"),
     (re.compile(r"^infiniband/"), "the headers of the verbs (libibverbs-dev, rdma-core-devel)"),
+    (re.compile(r"^(?:google|sparsehash)/"), "sparsehash (libsparsehash-dev, google-sparsehash of conda-forge)"),
+    (re.compile(r"^Eigen/"), "Eigen (libeigen3-dev, eigen of conda-forge)"),
     (re.compile(r"^libaio\.h$"), "the headers of libaio (libaio-dev, libaio-devel)"),
     (
         re.compile(r"^THC/"),
@@ -83,7 +88,8 @@ def pip_account(cited: Citation, facts: Facts) -> str:
     telling = next((line for line in reversed(quoted) if _TELLS.match(line.text)), quoted[0])
     lines_before = reversed(facts.between(max(1, cited.line - BEFORE_QUOTE), cited.line))
     built = next((match[1] for line in lines_before if (match := _PACKAGE_BUILT.search(line.text[:MOST_OF_LINE]))), "a package")
-    return f"pip could not build {built} (job.log:{telling.number}): {cut(telling.text.strip(), SHOWN).rstrip('.')}."
+    words = cut(telling.text.rstrip("\r␍").strip(), SHOWN).rstrip(".")
+    return f"pip could not build {built} (job.log:{telling.number}): {words}."
 
 
 def compiler_account(cited: Citation, facts: Facts) -> str:
@@ -107,11 +113,18 @@ def compiler_account(cited: Citation, facts: Facts) -> str:
                 f"Add #include {HEADERS[name]} at the head of {match['file']}, which uses {name} without declaring it "
                 f"(line {where}; job.log:{line.number}), and build it again; a newer version of that package may have it."
             )
+        if match := _KILLED.search(text):
+            return (
+                f"{match[1]}, the compiler, was killed (job.log:{line.number}), mostly for want of host memory: build with fewer "
+                "jobs at a time (MAX_JOBS, make -j), or ask for more memory for the build."
+            )
         if match := _MISSING_HEADER.search(text):
             package = next((words for pattern, words in _PACKAGES if pattern.search(match["header"])), "")
-            return (
-                f"The compiler finds no {match['header']} (job.log:{line.number}): what is missing is {package}." if package else ""
+            at = f", which {match['file']}:{match['line']} includes" if match["file"] else ""
+            remedy = (
+                f"what is missing is {package}" if package else "add its folder to the include path (CPATH), or install what has it"
             )
+            return f"The compiler finds no {match['header']}{at} (job.log:{line.number}): {remedy}; then build it again."
         if re.search(r"\berror: (?!command|subprocess|metadata|legacy)", text):
             return ""
     return ""

@@ -8,11 +8,14 @@ line shows.
 from __future__ import annotations
 
 import re
+from datetime import datetime
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.diagnose.circumstances import Setting, named_setting
+from assistant.diagnose.expressions import argument_named, arguments_placed, left_of_sum, subscripted
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import Origin
+from assistant.diagnose.raising import LIBRARY, Origin, raised_at
 from assistant.linear_patterns import linear_pattern
 from assistant.logs.lines import Line
 from assistant.records import Citation
@@ -30,6 +33,8 @@ _TEXT_NUMBER = re.compile(r"[+-]?\d{1,6}[eE]-?\d{1,3}")
 """A number that YAML 1.1 reads as text, for it wants a point in it."""
 _NAME = re.compile(r"[A-Za-z_]\w{1,40}")
 _FIRST = re.compile(r"\b([A-Za-z_][\w.]{0,60})\[(?:0|-1)\](?!\s*\])")
+_NO_LISTS = frozenset({"ax", "axs", "axes"})
+"""Names that matplotlib's users give to arrays of axes, which complain of an index in other words than a list."""
 _LOST = re.compile(r"line (\d{1,6}): (--?[A-Za-z][\w-]{0,80})(?:=\S{0,80})?: (?:command )?not found")
 _PIECES = re.compile(r"""\bf(?P<mark>['"])(?P<text>.{3,200}?)(?P=mark)""")
 _FIELD = re.compile(r"\{([^{}!:=]{1,60})[^{}]{0,20}\}")
@@ -50,6 +55,44 @@ _NO_GPU = re.compile(
 )
 """What PyTorch and Lightning say; TensorFlow says the like in programs that only import it."""
 _ON_GPU = re.compile(r"\bcuda:\d|CUDA out of memory|GPU available: True|HIP out of memory")
+_MISSED = re.compile(r"No such file|not found|does not exist|[Cc]annot open|[Cc]an't open")
+_HAD = re.compile(
+    r"\b(?:load(?:ing|ed)|read(?:ing)?|open(?:ing|ed)|sav(?:ing|ed)|wrote|writ(?:ing|ten)|creat(?:ing|ed)|using)\b", re.IGNORECASE
+)
+_NOT_OPENED = re.compile(r"can't open file '([^']{1,300})'")
+_GCC = {
+    f"GLIBCXX_3.4.{minor}": compiler
+    for minor, compiler in {
+        18: "4.8", 19: "4.8.3", 20: "4.9", 21: "5.1", 22: "6.1", 23: "7.1", 24: "7.2", 25: "8.1", 26: "9.1", 27: "9.2", 28: "9.3",
+        29: "11.1", 30: "12.1", 31: "13.1", 32: "13.2", 33: "14.1",
+    }.items()
+}  # fmt: skip
+"""From the ABI history in the manual of libstdc++."""
+_NO_NAMES = frozenset({"value", "is", "values", "result", "output", "default", "dtype"})
+"""Words before a NaN that name no value."""
+_CANCELLED = re.compile(r"JOB (\d{2,12}) ON \S{1,80} CANCELLED AT (\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d)")
+TOGETHER_S = 10
+"""Seconds between the ends of jobs that one hand ended."""
+_RECOMPUTING = re.compile(r"\bgradient[_ ]checkpointing\b(?!\W{1,4}(?:False|false|0|off)\b)|\bLoRA\b|\bpeft\b", re.IGNORECASE)
+STACK_LINES = 60
+"""Lines behind an abort among which its stack is printed."""
+_WHAT_LINE = re.compile(r"^\s*what\(\):\s{1,4}(\S.{0,200})")
+_NATIVE = re.compile(
+    r"^\s*(?:@\s+0x[0-9a-f]{1,16}\s+([A-Za-z_~][\w:~<>, ]{1,120}\([^()]{0,80}\))"
+    r"|#\d{1,3}\s+0x[0-9a-f]{1,16} in ([\w:~<>, ]{2,120}) ?\()"
+)
+_RUNTIME = re.compile(r"std::|__|_Z|gsignal|raise|abort|operator|google::|(?:gnu|c10)::|start_thread|clone|main\b")
+"""Functions of the runtime that only carry an exception on."""
+_NO_SAMPLES = re.compile(r"inconsistent numbers of samples: \[\d{1,12}, \d{1,12}\]")
+_READERS = {
+    "geojson": "read_file", "shp": "read_file", "gpkg": "read_file", "csv": "read_csv", "tsv": "read_csv", "json": "read_json",
+    "jsonl": "read_json", "feather": "read_feather", "xlsx": "read_excel", "pkl": "read_pickle",
+}  # fmt: skip
+"""By the end of a file's name: what reads it in pandas, and in geopandas where that has it."""
+_READ_PARQUET = re.compile(r"\b((?:gpd|geopandas|pd|pandas))\.read_parquet\(")
+_COLUMNS_OF = re.compile(r"\b([A-Za-z_][\w.]{0,60})(?:\.loc\[[^\[\]]{0,40})?\[\[")
+_MAPPED = re.compile(r"\.starmap(?:_async)?\([\w.]{1,80}, ?([A-Za-z_]\w{0,60})\b")
+_PROCESS_SIZE = re.compile(r'[Pp]rocess "?([\w./-]{1,80})"?, pid \d{1,10}, rss (\d{4,18})')
 ERRORS_BEFORE, SAME_PREFIX = 40, 40
 """Lines before an exception in which logged errors count, and characters of a message by which another line repeats it."""
 _LOGGED_ERROR = re.compile(r"(?:^|[\s\[|:-])(?:ERROR|CRITICAL|FATAL|SEVERE)\b(?!.{0,40}(?:Unable to register|Traceback))")
@@ -96,7 +139,7 @@ def first_nan(facts: Facts, end: int) -> tuple[str, int] | None:
             return None
         if line.number >= facts.progress.leg and ("nan" in line.text or "NaN" in line.text):
             match = _NOT_A_NUMBER.search(line.text[: 4 * MOST_OF_LINE])
-            if match is not None:
+            if match is not None and match["name"].strip().lower() not in _NO_NAMES:
                 return match["name"].strip(), line.number
     return None
 
@@ -140,9 +183,11 @@ def empty_list(origin: Origin) -> str:
     """Return the expression of the job's own line whose first or last element is not there; empty where another index was."""
     own = set(_FIRST.findall(origin.code))
     if origin.own and not origin.library:
-        return own.pop() if len(own) == 1 and origin.code.count("[") == 1 else ""
+        counted = len(_FIRST.findall(origin.code)) == origin.code.count("[")
+        lists = {name for name in own if name not in _NO_LISTS}
+        return lists.pop() if len(lists) == 1 and counted else ""
     names = set(_FIRST.findall(origin.deepest))
-    if len(names) != 1 or origin.deepest.count("[") != 1:
+    if len(names) != 1 or "list" in origin.deepest:
         return ""
     passed = re.search(rf"\b{re.escape(names.pop().rpartition('.')[2])}\s*=\s*([A-Za-z_][\w.]{{0,60}})(?=\s*[,)])", origin.code)
     return passed[1] if passed else ""
@@ -198,3 +243,164 @@ def failed_set_up(facts: Facts, before: int) -> Line | None:
         if line.number >= facts.progress.leg and len(line.text) < MOST_OF_LINE and _SET_UP.search(line.text):
             return line
     return None
+
+
+def hosts_apart(path: str, facts: Facts) -> tuple[str, str]:
+    """Return the hosts that miss a file and one of those that have it, with its line; two empty texts where that is not shown.
+
+    Launchers of several nodes put the host before each line: one that only names the path reads or made the file.
+    """
+    missed: dict[str, None] = {}
+    had: dict[str, int] = {}
+    for line in facts.lines:
+        if line.number < facts.progress.leg or path not in line.text:
+            continue
+        host = facts.streams.body(line.text).host
+        if host and _MISSED.search(line.text):
+            missed[host] = None
+        elif host and _HAD.search(line.text):
+            had.setdefault(host, line.number)
+    if not missed or not had or missed.keys() & had.keys():
+        return "", ""
+    host, number = next(iter(had.items()))
+    return ", ".join(list(missed)[:MOST_PAIRS]), f"{host} (job.log:{number})"
+
+
+def resolved_folder(file: str, top: str, facts: Facts) -> str:
+    """Return the folder above a folder of the job's own code, where a frame of the log names a file in it by its whole path.
+
+    Args:
+        file: A file as a traceback names it, absolute or not.
+        top: The folder that an import begins with.
+        facts: Of the case.
+    """
+    files = [frame.file for episode in facts.episodes for raised in episode.raised for frame in raised.frames]
+    for name in (file, *files):
+        parts = name.split("/")
+        if name.startswith("/") and top in parts[:-1] and (name == file or name.endswith(f"/{file}")):
+            return "/".join(parts[: parts.index(top)])
+    return ""
+
+
+def file_not_opened(facts: Facts, before: int) -> str:
+    """Return the first program file of the last attempt, before a line, that Python could not open, with its line."""
+    for line in facts.lines:
+        if line.number >= before:
+            return ""
+        if line.number >= facts.progress.leg and (match := _NOT_OPENED.search(line.text[:MOST_OF_LINE])):
+            return f"{match[1]} (job.log:{line.number})"
+    return ""
+
+
+def compiler_of(version: str) -> str:
+    """Return the version of GCC that first had a version of libstdc++ (`GLIBCXX_3.4.20`); empty for one that is not listed."""
+    return _GCC.get(version, "")
+
+
+def launched_by_torch(facts: Facts) -> bool:
+    """Tell whether a traceback of the log passes through the launcher of PyTorch (torchrun, torch.distributed.launch)."""
+    frames = (frame for episode in facts.episodes for raised in episode.raised for frame in raised.frames)
+    return any(frame.file.endswith(("torch/distributed/run.py", "torch/distributed/launch.py")) for frame in frames)
+
+
+def cancelled_with(cited: Citation, facts: Facts) -> str:
+    """Return how many other jobs of Slurm the log says were cancelled within `TOGETHER_S` of a cited one; empty for none."""
+    own = _CANCELLED.search(cited.text)
+    if own is None:
+        return ""
+    at = _moment(own[2])
+    matches = (_CANCELLED.search(line.text[:MOST_OF_LINE]) for line in facts.lines if "CANCELLED AT" in line.text)
+    ends = [(match[1], _moment(match[2])) for match in matches if match is not None]
+    near = {job for job, end in ends if at is not None and end is not None and abs((end - at).total_seconds()) <= TOGETHER_S}
+    count = len(near - {own[1]})
+    return f"{count} other job{'s' * (count > 1)}" if count else ""
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def program_folder(cited: Citation, facts: Facts) -> str:
+    """Return the folder of the program whose traceback a cited line ends; empty where no whole path of it is shown."""
+    raised = raised_at(cited, facts)
+    frames = raised[1].frames if raised is not None else ()
+    own = next((frame for frame in frames if frame.line and not LIBRARY.search(frame.file)), None)
+    return str(PurePosixPath(own.file).parent) if own is not None and own.file.startswith("/") else ""
+
+
+def native_abort(cited: Citation, facts: Facts) -> str:
+    """Return in which function of a native program an uncaught exception arose, and what it had said last; empty without a stack.
+
+    The stack is one that glog, gdb or the C library print: `@ 0x7f… name(…)`, `#3 0x… in name (…)`.
+    """
+    if cited.file != "job.log" or "terminate called" not in cited.text:
+        return ""
+    lines_after = facts.between(cited.line + 1, cited.line + STACK_LINES)
+    message = next((match[1].strip() for line in lines_after[:3] if (match := _WHAT_LINE.search(line.text))), "")
+    frames = ((match[1] or match[2], line.number) for line in lines_after if (match := _NATIVE.search(line.text[:MOST_OF_LINE])))
+    frame = next(((name, number) for name, number in frames if not _RUNTIME.match(name)), None)
+    if frame is None:
+        return ""
+    before = next((line for line in reversed(facts.between(max(1, cited.line - 3), cited.line - 1)) if line.text.strip()), None)
+    last = ""
+    if before is not None and len(before.text) <= MOST_OF_LINE:
+        last = f", right after job.log:{before.number}: {facts.streams.body(before.text).text.strip().rstrip('.')}"
+    quoted = f" ({message})" if message else ""
+    return f"It aborted in {frame[0]} (job.log:{frame[1]}){quoted}{last}. Check first what that reads or is given there."
+
+
+def environment_with(module: str, cited: Citation, facts: Facts) -> str:
+    """Return an environment of Python in whose packages the log shows a module, with its line; empty without one.
+
+    It is another one than that of the traceback which misses the module.
+    """
+    raised = raised_at(cited, facts)
+    files = [frame.file for frame in raised[1].frames] if raised is not None else []
+    pattern = re.compile(rf"(/[^\s'\":]{{1,200}})/lib/python\d[\d.]{{0,4}}/site-packages/{re.escape(module)}/")
+    for line in facts.lines:
+        if module in line.text and (match := pattern.search(line.text[:MOST_OF_LINE])):
+            return "" if any(file.startswith(f"{match[1]}/") for file in files) else f"{match[1]} (job.log:{line.number})"
+    return ""
+
+
+def recomputing(facts: Facts, end: int) -> str:
+    """Return the first words of the last attempt, up to a line, that tell of recomputed activations or adapters; empty without."""
+    for line in facts.lines:
+        if facts.progress.leg <= line.number <= end and (match := _RECOMPUTING.search(line.text[:MOST_OF_LINE])):
+            return f"{match[0]} (job.log:{line.number})"
+    return ""
+
+
+def handed_over(text: str, origin: Origin) -> dict[str, str]:
+    """Return what the job's own call hands over, where the message is about one of its arguments or its parts."""
+    if not origin.own:
+        return {}
+    slots: dict[str, str] = {}
+    if "can only concatenate" in text and not origin.library:
+        slots["operand"] = left_of_sum(origin.code)
+    if _NO_SAMPLES.search(text) and len(placed := arguments_placed(origin.code)) == 2:
+        slots |= {"first_argument": placed[0], "second_argument": placed[1]}
+    if "list indices must be" in text and origin.library and (name := subscripted(origin.deepest)):
+        slots |= {"handed": argument_named(origin.code, name), "handed_as": name}
+    if "[columns]" in text or "not in index" in text:
+        tables = set(_COLUMNS_OF.findall(origin.code))
+        slots |= {"subject": tables.pop()} if len(tables) == 1 else {}
+    if "required positional argument" in text and (mapped := _MAPPED.search(origin.code)):
+        slots["mapped"] = mapped[1]
+    if "Parquet magic" in text and (match := _READ_PARQUET.search(origin.code)):
+        reader = _READERS.get(text.partition("': Parquet")[0].rpartition(".")[2], "")
+        geo = match[1] in ("gpd", "geopandas")
+        slots["reader"] = f"{match[1]}.{reader}" if reader and geo == (reader == "read_file") else ""
+    return slots
+
+
+def largest_process(facts: Facts) -> str:
+    """Return which of the processes that PBS lists at a kill held most memory, with its line; empty where it lists none."""
+    rows = [(int(m[2]), m[1], line.number) for line in facts.lines if (m := _PROCESS_SIZE.search(line.text[:MOST_OF_LINE]))]
+    if not rows:
+        return ""
+    size, name, number = max(rows)
+    return f"{name} held {size / 1024**3:.1f} GiB (job.log:{number})"

@@ -38,6 +38,10 @@ _END = r"(?=[.;,](?:\s|$)|\s*$|\s\()"
 _CLOSE = r"(?=[.;](?:\s|$)|\s*$|\s\()"
 _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
+        re.compile(rf"[Mm]issing (?:input )?file(?: for (?:the )?[\w ()-]{{2,80}}?)?: {{0,4}}(?P<want>[^\s:;,]{{1,200}}){_END}"),
+        "Put {want} where it is looked for, or correct its name",
+    ),
+    (
         re.compile(
             r"(?P<old>[`'\"]?[\w.\[\]=-]{2,60}(?:\(\))?[`'\"]?) (?:is|was|has been|are|were) (?:now )?(?:deprecated|removed|"
             r"renamed|replaced"
@@ -72,6 +76,13 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
+            rf"(?P<part>{_THING}) (?:is|are) not (?:yet )?(?:supported|implemented|available) (?:for|by|on|in|with) "
+            rf"(?P<have>[A-Za-z][\w-]{{1,30}}) (?:below|before|older than) (?:version )?(?P<want>\d[\w.]{{0,12}}?){_END}"
+        ),
+        "Run it where there is a newer {have}, {want} at least, or without what uses {part}",
+    ),
+    (
+        re.compile(
             rf"(?P<part>{_THING}) (?:is|are) (?:not|un)(?: yet| currently)? ?(?:supported|implemented|allowed)"
             rf"(?: (?:for|by|with|on|in|when) (?P<what>{_VALUE}))?{_END}"
         ),
@@ -103,6 +114,10 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(rf"(?P<what>{_THING}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
         "{what} requires {want}: provide it, or do without {what}",
+    ),
+    (
+        re.compile(rf"(?P<what>{_THING}) (?:appears path-like, but )?does(?:n't| not) exist[!.]?{_END}"),
+        "{what} does not exist: correct the name where it is given, or make it",
     ),
     (
         re.compile(rf"(?P<what>{_THING}) already exists?{_END}"),
@@ -161,20 +176,22 @@ _NO_REMEDY = re.compile(
     r"|destroy_process_group|RAY_DEDUP|check the logs|for more (?:information|details)|read more|error reporting|"
     r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
     r"|sqrt\(Complex|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait"
-    r"|You should probably TRAIN",
+    r"|You should probably TRAIN|report_tensor_allocations_upon_oom",
     re.IGNORECASE,
 )
 """Standing words of frameworks that come with any error, or tell how to learn more about it."""
 _WARNS = re.compile(r"\w+Warning\b|\bWARN(?:ING)?\b|\b[Ww]arnings?:")
 _FRAME = re.compile(r'\s*File "|Traceback \(most|\s*[\^~]+\s*$|\s{4,}\S')
 _CLASS = re.compile(r"^(?:[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Exit)|AssertionError|Error)\b:?\s*")
+_STATUS = re.compile(r"^(?:[A-Z]{4,}(?:_[A-Z]{2,}){0,3}): ")
+"""The status by which XLA and gRPC begin a message, such as `UNIMPLEMENTED: `."""
 _OPTION = re.compile(r"--[A-Za-z][\w.-]{1,60}")
 _COMMANDS = re.compile(r"\{([\w-]{1,40}(?:,[\w-]{1,40}){1,40})\}\s*\.\.\.")
 
 
 def demand_of(cited: Citation, facts: Facts) -> str:
     """Return what a message asks for by the form of its words, without a full stop; empty where they have none of the forms."""
-    text = _CLASS.sub("", " ".join(message_of(cited, facts)[:4]).strip())
+    text = _STATUS.sub("", _CLASS.sub("", " ".join(message_of(cited, facts)[:4]).strip()))
     for pattern, words in _FORMS:
         match = pattern.search(text[:600])
         if match is None:
@@ -190,7 +207,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         said = words.format(**groups)
         near = _nearest(have, match["want"]) if "kind" in groups else ""
         what = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
-        return f"{said}{f' by {what}' if what else ''}{f'; it is {have}' if have else ''}{f', nearest is {near}' if near else ''}"
+        it_is = f"; it is {have}" if have and "{have}" not in words else ""
+        return f"{said}{f' by {what}' if what else ''}{it_is}{f', nearest is {near}' if near else ''}"
     if match := _RELATION.search(text[:600]):
         first, second = (
             f"{match[name]} = {match[number]}" if match[name] else match[number] for name, number in (("a", "x"), ("b", "y"))

@@ -104,6 +104,49 @@ def assigned(source: str) -> str:
     return value if value.count("(") == value.count(")") and len(value) <= LONGEST else ""
 
 
+def argument_named(source: str, name: str) -> str:
+    """Return what a call in a line of source passes by a name; empty where it passes none, or the line is not whole."""
+    for call in _calls(source):
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return _written(keyword.value, source)
+    return ""
+
+
+def arguments_placed(source: str) -> list[str]:
+    """Return the first two arguments of the one call of a line of source; empty where there are several calls, or fewer of them."""
+    calls = _calls(source)
+    if len(calls) != 1 or len(calls[0].args) < 2 or any(isinstance(part, ast.Starred) for part in calls[0].args):
+        return []
+    return [_written(part, source) for part in calls[0].args[:2]]
+
+
+def left_of_sum(source: str) -> str:
+    """Return the name on the left of the only `+` of a line of source; empty where that is none, or there are several."""
+    sums = [node for node in _nodes(source) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
+    operand = sums[0].left if len(sums) == 1 else None
+    return _written(operand, source) if isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript)) else ""
+
+
+def _calls(source: str) -> list[ast.Call]:
+    return [node for node in _nodes(source) if isinstance(node, ast.Call)]
+
+
+def _nodes(source: str) -> list[ast.AST]:
+    """Return the nodes of a line of source, also of one that opens a block; none where it is not whole."""
+    for body in (source, f"{source}\n    pass"):
+        try:
+            return list(ast.walk(syntax_tree(body)))
+        except UNPARSED:
+            continue
+    return []
+
+
+def _written(node: ast.expr, source: str) -> str:
+    text = ast.get_source_segment(source, node) or ""
+    return text if len(text) <= LONGEST else ""
+
+
 def _ending_at(source: str, end: int) -> str:
     """Return the name, call or element that ends in front of a place."""
     place = end

@@ -44,6 +44,16 @@ _GENERATES = re.compile(r"^(?:generate|_?sample|_greedy_search|beam_search)$")
 _EVALUATES = re.compile(r"^(?:evaluat\w{0,12}|evaluation_loop|prediction_step|validat\w{0,12}|_?run_evaluat\w{0,10})$")
 _TRAINER = re.compile(r"[/\\](?:transformers|trl)[/\\](?:\w+[/\\])?\w*trainer\.py$")
 _RECOMPUTES = re.compile(r"[/\\]checkpoint(?:ing)?\.py$")
+_ULTRALYTICS = re.compile(r"[/\\]ultralytics[/\\]")
+_TORCH = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]")
+_ATTENTION = re.compile(
+    r"\bq\w{0,8} ?@ ?k\w{0,8}\.(?:transpose|mT|T\b|permute)|(?:matmul|bmm|einsum)\([^()]{0,40}\bq\w{0,8}, ?k\w{0,8}\b"
+)
+"""A line of source that makes the whole matrix of attention of queries and keys."""
+LEAST_FITTED = 20
+"""Logged steps of training from which on it is no question of the settings alone that memory ran out."""
+MOST_BATCH = 4096
+"""Samples up to which the first size of a tensor may be those of a batch."""
 LOADING = 6
 """Innermost frames that tell whether a model was being loaded."""
 NEARLY_ALL = 0.8
@@ -82,7 +92,9 @@ def _tensor(shape: str, kind: str, relief: str) -> str:
         small = f"A tensor of only {size * 1024:.1f} MiB (shape [{shape}]) found no place: memory was full before it"
         grown = "look at what grows from step to step (graphs, lists of results, other processes)"
         return f"{small}, so {grown}."
-    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}"
+    batch = shape.partition(",")[0]
+    first = f" Its first size, {batch}, mostly is the batch." if 1 < int(batch or 1) <= MOST_BATCH and "batch." in relief else ""
+    return f"One tensor of shape [{shape}] ({kind}) wants {size:.2f} GiB. {relief}{first}"
 
 
 def _at_start(device: str | None, free: str, total: str, share: str) -> str:
@@ -205,6 +217,10 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
         return (
             "It prepares data: give the GPU less of it at once (in pieces, what is sparse kept sparse), or do that step on the CPU."
         )
+    origin = origin_of(cited, facts)
+    code = f", `{origin.code}`" if origin is not None and origin.own and origin.code else ""
+    if any(_ULTRALYTICS.search(frame.file) for frame in frames) and origin is not None and origin.own:
+        return f"Give a smaller batch= or imgsz= at {origin.place}{code}."
     batch, length = setting(facts, BATCH, cited.line), setting(facts, LENGTH, cited.line)
     if (length is not None and "model" in length.name) or (program.kind is ProgramKind.SERVING and program.text):
         window = length or "the longest context"
@@ -224,10 +240,28 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
         parts.append(
             "take a larger GPU or more of them: activations are recomputed already (torch.utils.checkpoint in the traceback)"
         )
-    elif program.trains:
-        parts.append("recompute activations (gradient checkpointing)")
+    elif origin is not None and origin.own and not origin.library and _ATTENTION.search(origin.code):
+        parts.append(
+            f"compute the attention at {origin.place} by torch.nn.functional.scaled_dot_product_attention, which does not hold "
+            "its whole matrix as this line does"
+        )
+    elif program.trains and any(_TORCH.search(frame.file) for frame in frames):
+        parts.append("recompute activations (torch.utils.checkpoint)")
     words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
-    return f"{words[:1].upper()}{words[1:]}."
+    return f"{_grown(cited, facts)}{words[:1].upper()}{words[1:]}."
+
+
+def _grown(cited: Citation, facts: Facts) -> str:
+    """Return that the memory sufficed for many steps of training before; empty where the log does not show that."""
+    if facts.metric_file != "job.log":
+        return ""
+    steps = [point.step for point in facts.points if facts.progress.leg <= point.line < cited.line]
+    if len(steps) < LEAST_FITTED:
+        return ""
+    return (
+        f"It had fitted up to step {steps[-1]}, so something grew or one input was larger: look for tensors kept over steps and at "
+        "the largest input. "
+    )
 
 
 def _of_transformers(batch: Setting | None, length: Setting | None) -> str:

@@ -16,7 +16,7 @@ from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
 from assistant.diagnose.beforehand import ANNOUNCES, handled_before, handler_failed, look_first
 from assistant.diagnose.circumstances import last_save, settings_named
-from assistant.diagnose.decisive import error_before, filled_fields, first_nan, without_gpu
+from assistant.diagnose.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
 from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
@@ -26,6 +26,7 @@ from assistant.diagnose.program import Program, program_of
 from assistant.diagnose.raising import LIBRARY, Origin, caller_of, message_of, origin_of, raised_at, source_of
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
+    SAVED_NOTHING,
     end_account,
     last_words,
     rate_lowered,
@@ -99,6 +100,8 @@ _NO_PLACE = frozenset(
 REPEATED = 0.75
 """Share of the words of a message from which on a demand that has them makes the message a repetition."""
 _LONG_WORDS = re.compile(r"[\w.-]{3,}")
+_OF_FORM = frozenset("must has have had should needs not but got the are was were and".split())
+"""Words by which a message complains, and not of what."""
 
 
 class _Words(NamedTuple):
@@ -131,7 +134,15 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
         deed = DEEDS[action]
     if found.reason == "preempted" and facts.case.job is None:
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
-    deed = "" if words is not None and words.whole else with_checkpoint(deed, facts, program)
+    over = found.reason == "time_limit" and facts.case.job is None and last_save(facts) is None and not words
+    unsaved = saved(facts) if over else ""
+    deed = (
+        unsaved
+        if unsaved.startswith(SAVED_NOTHING)
+        else ""
+        if over or (words is not None and words.whole)
+        else with_checkpoint(deed, facts, program)
+    )
     parts = [deed, words.text if words else "", _place(found, facts, words), standing(found, facts, program)]
     first, earlier = handled_before(found, facts), look_first(found, facts)
     if first and found.reason in _OF_MESSAGES and handler_failed(found, facts):  # what the handler of an error met is no cause
@@ -166,9 +177,10 @@ def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool
         new = [value for value in printed if f"(job.log:{value.line})" not in advice]
         if new:
             sentences.append(f"The log prints {', '.join(map(str, new))}.")
-        nan = first_nan(facts, cited.line) if _OF_NUMBERS.search(cited.text) else None
-        if nan is not None:
-            sentences.append(f"The first value that is no number is {nan[0]} (job.log:{nan[1]}).")
+    asserted = "device-side assert" in cited.text
+    nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
+    if nan is not None and f"job.log:{nan[1]})" not in advice and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):
+        sentences.append(f"The first value that is no number is {nan[0]} (job.log:{nan[1]}).")
     line = without_gpu(facts, cited.line)
     if line is not None and f"job.log:{line.number}" not in advice:
         text = cut(facts.streams.body(line.text).text.strip(), SHOWN_OF_LINE).rstrip(".")
@@ -226,6 +238,8 @@ def _by_reason(found: Diagnosis, facts: Facts, program: Program) -> _Words | Non
         text = stack_account(found, facts)
     for cited in found.root_cause[:2]:
         text = text or memory_advice(cited, facts, program)
+    for cited in found.root_cause[:2] if found.reason in ("runtime_error", "killed", "dataset_loading_error") else ():
+        text = text or native_abort(cited, facts)
     for cited in found.root_cause[:2] if found.reason in _OF_KEYS else ():
         origin = origin_of(cited, facts)
         text = text or keys_account(message_of(cited, facts), origin.place if origin is not None else "")
@@ -383,7 +397,8 @@ def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
 def _without(demand: str, message: str) -> str:
     """Return a message without the words that were quoted of it as its demand; empty where the demand has nearly all of them."""
     told = {word.lower() for word in _LONG_WORDS.findall(demand)}
-    words = [word.lower() for word in _LONG_WORDS.findall(message)]
+    words = [word for word in (word.lower() for word in _LONG_WORDS.findall(message)) if word not in _OF_FORM]
+    words = words[1:] if words and words[0].endswith(("error", "exception")) else words
     if told and sum(word in told for word in words) >= REPEATED * len(words):
         return ""
     asked = demand.partition("Do what the message asks: ")[2]
@@ -400,7 +415,8 @@ def _noticed_at(cited: Citation, words: _Words | None, facts: Facts) -> str:
     if origin is None or not origin.own or (words is not None and origin.place in words.text):
         return ""
     where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
-    return f"It showed at {where}; the call that made it is this one or one before."
+    code = f", `{origin.code}`" if origin.code else ""
+    return f"It showed at {where}{code}; the call that made it is this one or one before."
 
 
 def _raised_from(origin: Origin) -> str:

@@ -20,7 +20,7 @@ LOGGED_BEFORE = 160
 """Lines before a cited one among which a logged traceback is looked for."""
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([A-Za-z_]\w*)|[/\\]\.julia[/\\](?:packages|dev)[/\\]([A-Za-z_]\w*)")
 LIBRARY = re.compile(
-    r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\]lib(?:32|64)?[/\\]python\d|[/\\]Lib[/\\]|\\lib\\|^/usr/(?:local/)?lib(?:64)?/|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio)/"
+    r"(?:^|[/\\])(?:site|dist)-packages[/\\]|[/\\]lib(?:32|64)?[/\\]python\d|[/\\]Lib[/\\]|\\lib\\|^/usr/(?:local/)?lib(?:64)?/|^<|\.p(?:yx|xi|xd)$|importlib|(?:^|/)(?:uvloop|asyncio|zmq)/"
     r"|/(?:torch|transformers|accelerate|deepspeed|vllm|sglang|megatron|pytorch_lightning)/\w[\w/]*\.py$"
     r"|/ray/(?:_private|train|tune|actor|rllib|data|util)\b|^/(?:opt/[\w.-]+|usr)/bin/"
     r"|/(?:envs?|\.?venvs?)/(?:[\w.-]+/)?bin/[\w.-]+$|[/\\]\.julia[/\\]packages[/\\]"

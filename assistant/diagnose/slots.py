@@ -9,22 +9,42 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import PurePosixPath
+from posixpath import normpath
 
 from assistant.content.reading import package_for, successor_of
 from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.decisive import (
+    cancelled_with,
+    compiler_of,
     empty_list,
+    environment_with,
+    file_not_opened,
+    first_nan,
     gpus_shown,
+    handed_over,
+    hosts_apart,
+    largest_process,
+    launched_by_torch,
     lost_options,
     outer_folder,
     processes_started,
+    program_folder,
+    recomputing,
+    resolved_folder,
     text_setting,
 )
-from assistant.diagnose.expressions import assigned, called, needs_python_3, receiver, subscripted
+from assistant.diagnose.expressions import (
+    assigned,
+    called,
+    needs_python_3,
+    receiver,
+    subscripted,
+)
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.raising import Origin, message_of, source_of
+from assistant.diagnose.raising import Origin, message_of, raised_at, source_of
+from assistant.diagnose.standing import rate_lowered
 from assistant.diagnose.tracebacks import Episode, Raised
 from assistant.diagnose.wording import cut
 from assistant.records import Citation, Diagnosis
@@ -92,6 +112,11 @@ _LAUNCHER_SETS = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_A
 _WARNED = re.compile(r"longer than the specified maximum|exceed the model's predefined maximum length")
 _DIVISOR = re.compile(r"(?<!/)//?=?\s*([A-Za-z_][\w.]{0,60}(?:\([^()]{0,60}\)|\[[^\[\]]{0,60}\])?)[^/]*$")
 _PARSED = re.compile(r"(?:Syntax|Indentation|Tab)Error")
+_LIBSTDCXX = re.compile(r"GLIBCXX_3\.4\.\d{1,2}\b")
+_APPLICATION = frozenset(
+    "find_app import_from_cwd import_from_string import_app load_app locate_app load_wsgi load_wsgiapp".split()
+)
+"""Functions of Celery, uvicorn, gunicorn and Flask that import the application which they are to serve."""
 _ALIASES = {
     "np": "import numpy as np",
     "pd": "import pandas as pd",
@@ -118,6 +143,8 @@ _OWN_NAMES = frozenset(
 )
 """Names that people give to folders and files of their own code."""
 MOST_OF_VALUE, MOST_OF_LINE = 160, 400
+ASSERTS_BEHIND = 200
+"""Lines behind an error of a device in which the check that failed may be printed: the device speaks after the program."""
 _OF_MEMORY = re.compile(r"[Oo]om|OOM|OUT_OF_MEMORY|[Mm]emory")
 _OF_GPUS = re.compile(r"invalid device ordinal|CUDA GPUs are available|no CUDA-capable device|Invalid device id|device_id")
 _OPENED = re.compile(r"can't open file '([^']{1,300})'")
@@ -143,7 +170,7 @@ def slots_of(
     if match := _TEMPORARY.search(text):
         slots["temporary"] = match[1]
     if origin is not None:
-        slots |= _of_origin(text, origin) | _of_module(text, origin)
+        slots |= _of_origin(text, origin) | _of_module(text, origin, cited, facts) | handed_over(text, origin)
         if not (slots["subject"] and origin.own):
             slots |= _of_library(text, origin, cited, facts)
     if _PARSED.search(text) and raised is not None and raised[1].frames:
@@ -161,6 +188,20 @@ def slots_of(
     if facts.job_id:
         slots["job"] = facts.job_id
     slots |= _of_surroundings(text, origin, cited, facts)
+    if (match := _LIBSTDCXX.search(text)) is not None:
+        slots["gcc"] = compiler_of(match[0])
+    if "ddress already in use" in text and launched_by_torch(facts):
+        slots["port_option"] = "--master_port"
+    if "device-side assert" in text and (nan := first_nan(facts, cited.line)) is not None:
+        slots |= {"nan": f"{nan[0]} (job.log:{nan[1]})", "rate": rate_lowered(facts)}
+    if "does not require grad" in text:
+        slots["recomputed"] = recomputing(facts, cited.line)
+    if match := _IMPORTED.search(text):
+        slots["has_it"] = environment_with(match[2], cited, facts) if match[2] and "." not in match[2] else ""
+    if "exceeded" in text:
+        slots["largest"] = largest_process(facts)
+    if found.reason == "cancelled":
+        slots["cancelled_with"] = cancelled_with(cited, facts)
     if found.step is not None and not facts.progress.learnt:
         slots["step"] = str(found.step)
     return {name: cut(value, MOST_OF_VALUE) for name, value in slots.items() if value}
@@ -372,7 +413,8 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
     if match is None:
         return {}
     path = match[1] or match[2]
-    slots = {"path": path}
+    apart = hosts_apart(path, facts) if path.startswith("/") else ("", "")
+    slots = {"path": path, "missing_on": apart[0], "there_on": apart[1]}
     folder = str(PurePosixPath(path).parent) if "/" in path else ""
     source = f"{origin.code} {origin.deepest}" if origin is not None else ""
     if folder and (_CREATES.search(text) or (_WRITES.search(source) and "load" not in source)):
@@ -381,6 +423,9 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
         slots |= {"gone": folder, "saved": said} if said else {"folder": folder}
     if not path.startswith(("/", "~")) and path[1:2] != ":":
         slots["relative"] = path
+        program = program_folder(cited, facts)
+        if program and origin is not None and origin.own:
+            slots |= {"code_folder": program, "beside_code": normpath(f"{program}/{path}")}
     elif origin is not None and origin.own:
         theirs, ours = _HOME.match(path), _HOME.match(origin.file)
         if theirs and (ours is None or theirs[1] != ours[1]):
@@ -393,14 +438,18 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
     return slots
 
 
-def _of_module(text: str, origin: Origin) -> dict[str, str]:
+def _of_module(text: str, origin: Origin, cited: Citation, facts: Facts) -> dict[str, str]:
     match = _IMPORTED.search(text)
     if match is None or not match[2]:
         return {}
     top = match[2].partition(".")[0]
     parts = origin.file.split("/")
     if not origin.own:
-        return {}
+        raised = raised_at(cited, facts)
+        served = raised is not None and any(frame.function in _APPLICATION for frame in raised[1].frames)
+        return {"application": match[2].replace(".", "/"), "missing_too": file_not_opened(facts, cited.line)} if served else {}
+    if base := resolved_folder(origin.file, top, facts):
+        return {"own_module": top, "root": base, "inside": f"{base}/{top}"}
     if top in parts[:-1]:
         base = "/".join(parts[: parts.index(top)])
         return {"own_module": top, "root": base or "the folder that holds it"}
@@ -413,11 +462,10 @@ def _of_asserts(cited: Citation, facts: Facts) -> Mapping[str, str]:
     if not place and "device-side assert" not in cited.text:
         return {}
     warned = ""
-    for line in facts.lines:
-        if line.number >= (place or cited.line):
+    lines = [line for line in facts.lines if facts.progress.leg <= line.number <= cited.line + ASSERTS_BEHIND]
+    for line in lines:
+        if place and line.number >= place:
             break
-        if line.number < facts.progress.leg:
-            continue
         if _WARNED.search(line.text):
             warned = f"{cited.file}:{line.number}: {cut(line.text.strip(), MOST_OF_VALUE)}"
         if not place and "Assertion `" in line.text:

@@ -22,12 +22,21 @@ from assistant.records import Diagnosis, MetricPoint
 _CGROUP = re.compile(r"slurm(?:step)?d: error: .{0,160}(?:cgroup|\(null\)/)")
 STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
 SHOWN_OF_SAVE, SHOWN_OF_END = 240, 120
+CLEANED_UP, OFTEN = 20, 5
+"""Lines of such a traceback, and repetitions from which on a failure is the one to be looked at."""
+_DIGITS = re.compile(r"\d+")
+SAVED_NOTHING = "It saved nothing"
+_WORDS = re.compile(r"[A-Za-z]{3,}\W{1,3}\w{2,}")
+_NOT_PLAIN = re.compile(r"[|\r\x1b│█━─%]|it/s|={8}|-{8}|[Ww]arn|[Nn]ot [Ff]ound|HTTP/\d.{0,8} [45]\d\d|sha256")
+"""Bars, rules, and words that are no proof that all is well."""
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _RANK = re.compile(r"\[Rank (\d{1,6})\]|\[rank(\d{1,6})\]")
 _TIMEOUT = re.compile(r"Timeout\(ms\)=(\d{1,12})")
 MOST_BEFORE, MOST_OF_LINE = 2000, 400
 """Lines before a stop, and characters of each, in which words of failure are looked for."""
 MOST_FRAMES, MOST_TORN, MOST_APART = 60, 200, 40
+_EPOCH = re.compile(r"\W{0,8}[Ee]poch\W{0,3}(\d{1,6})\b(?!\s*(?:/|of\b))")
+_EXCEEDED = re.compile(r"walltime \d{1,9} exceeded limit (\d{1,9})")
 _OVER = re.compile(r"\b(?:finish|complet|done\b|ended|success|train_runtime|best |saved|shut)", re.IGNORECASE)
 _FRAMED = re.compile(r'File "([^"]{1,300})", line (\d{1,9})')
 _STATUS = re.compile(
@@ -67,11 +76,23 @@ def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
         words += f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
     elif (count := run_round(facts)) is not None:
         words += f"It was at {count}."
-    elif found.step:
+    elif (epoch := _epoch(facts)) is not None:
+        words += f"It was in epoch {epoch[0]} (job.log:{epoch[1]})."
+    elif found.step and facts.points:
         words += f"It had made step {found.step}."
     told = found.reason in ("killed", "preempted")
     words = words.strip()
     return f"{words} {saved(facts)}" if words and last_save(facts) and not told else words
+
+
+def _epoch(facts: Facts) -> tuple[str, int] | None:
+    """Return the last epoch that a line of the last attempt begins with, which says not of how many; None without one."""
+    for line in reversed(facts.lines):
+        if line.number < facts.progress.leg:
+            return None
+        if "poch" in line.text and (match := _EPOCH.match(facts.streams.body(line.text[:MOST_OF_LINE]).text)):
+            return match[1], line.number
+    return None
 
 
 def _untroubled(found: Diagnosis, facts: Facts) -> bool:
@@ -102,8 +123,15 @@ def end_account(found: Diagnosis, facts: Facts) -> str:
     elif found.step:
         reached = f"; its last step is {found.step}"
     else:
-        reached = ""
+        reached = f" ({words})" if (words := _plain_words(facts.lines[-1].text, facts)) else ""
     return f"Nothing is wrong up to the last line, job.log:{last}{reached}."
+
+
+def _plain_words(line: str, facts: Facts) -> str:
+    """Return the words of a line to be quoted; empty where it is a bar, a table, a frame of a box or code."""
+    words = facts.streams.body(line).text.strip()
+    plain = _WORDS.search(words) and not _NOT_PLAIN.search(words) and not line[:1].isspace()
+    return cut(words, SHOWN_OF_END).rstrip(".") if plain and not tells_failure(words) else ""
 
 
 def _words_of_end(line: str, facts: Facts) -> str:
@@ -137,6 +165,16 @@ def last_words(found: Diagnosis, facts: Facts) -> str:
         )
     if (failing := _last_failure(facts)) is not None:
         text = cut(facts.streams.body(failing.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
+        if _ignored_before(failing, facts):
+            return (
+                f"{node}What it tells last (job.log:{failing.number}: {text}) came while an object was cleaned up, after what "
+                "ended it; that is not in the log: run it again with its output in one file."
+            )
+        if (often := _most_told(facts)) is not None and often[1].number != failing.number:
+            words = facts.streams.body(often[1].text).text.strip()
+            more = facts.line(often[1].number + 1) if words.endswith(":") else None
+            words = cut(f"{words} {more.text.strip()}" if more is not None else words, SHOWN_OF_SAVE).rstrip(".")
+            return f"{node}What it tells most often ({often[0]} times, last in job.log:{often[1].number}) is: {words}."
         return f"{node}The last line that tells of a failure is job.log:{failing.number}: {text}."
     step = f", the last step {found.step}" if found.step and not facts.progress.learnt else ""
     who = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
@@ -168,6 +206,22 @@ def _last_failure(facts: Facts) -> Line | None:
     return failure
 
 
+def _ignored_before(line: Line, facts: Facts) -> bool:
+    """Tell whether a line ends a traceback of the cleaning up of an object, which Python prints and goes on."""
+    return any("Exception ignored in" in before.text for before in facts.between(max(1, line.number - CLEANED_UP), line.number))
+
+
+def _most_told(facts: Facts) -> tuple[int, Line] | None:
+    """Return the failure of which most lines of the last attempt tell in the same words but for numbers, with the last of them."""
+    counts: dict[str, tuple[int, Line]] = {}
+    for line in facts.lines[-MOST_BEFORE:]:
+        if line.number >= facts.progress.leg and tells_failure(line.text[:MOST_OF_LINE]):
+            words = _DIGITS.sub("0", facts.streams.body(line.text[:MOST_OF_LINE]).text)
+            counts[words] = (counts.get(words, (0, line))[0] + 1, line)
+    most = max(counts.values(), key=lambda count: count[0], default=None)
+    return most if most is not None and most[0] >= OFTEN else None
+
+
 def _exit_status(facts: Facts) -> Line | None:
     """Return the last line of the last attempt that tells of a command that ended with a status other than 0."""
     for line in reversed(facts.lines):
@@ -187,7 +241,7 @@ def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
     if bar is None and save is not None:
         return f"Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
     if bar is None and (limit := _limit(facts)):
-        return f"Under the same limit, {limit}, it ends at the same place: ask for more time, or let it save and go on from there."
+        return f"Under the same limit, {limit}, it ends at the same place: ask for more ({option}), or let it save and go on."
     if bar is None:
         return f"Under the same limit it ends at the same place: ask for more time ({option}), or let it save and go on from there."
     stood = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
@@ -202,8 +256,10 @@ def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
 
 
 def _limit(facts: Facts) -> str:
-    """Return the option that set the limit of time, where the log holds the batch script; empty where it does not."""
+    """Return the limit of time, where the batch system or the batch script in the log says it; empty where neither does."""
     for line in facts.lines:
+        if line.number >= facts.progress.leg and (exceeded := _EXCEEDED.search(line.text[:MOST_OF_LINE])):
+            return f"{clock(int(exceeded[1]))} (job.log:{line.number})"
         if line.number >= facts.progress.leg and line.text.startswith("#") and (match := TIME.search(line.text[:MOST_OF_LINE])):
             return str(Setting(match["name"], match["value"], line.number))
     return ""
@@ -220,7 +276,7 @@ def saved(facts: Facts, before: int | None = None) -> str:
     interval = setting(facts, SAVING, facts.lines[-1].number) if facts.lines else None
     if interval is not None and facts.progress.steps and 0 < max(facts.progress.steps) < int(interval.value):
         reached = int(max(facts.progress.steps))
-        return f"It saved nothing: {interval}, and it came to step {reached}; lower that before it starts again."
+        return f"{SAVED_NOTHING}: {interval}, and it came to step {reached}; lower that before it starts again."
     return "The log shows no save: where there is none, it begins at the start."
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from assistant.cli.diagnose import show
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.proofread import checked
 from assistant.diagnose.verdict import diagnose
-from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding
+from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding, Rival
 
 STEPS = "".join(f"[2025-03-01 10:{i:02d}:00] step {i} loss {2.5 - i / 100:.3f}\n" for i in range(30))
 
@@ -75,3 +77,16 @@ def test_a_line_that_is_not_in_the_case_is_not_cited(tmp_path: Path, knowledge: 
     held = checked(said, facts)
     assert held.root_cause == (good,)
     assert [node.node for node in held.nodes] == ["n1"]
+
+
+def test_a_person_is_shown_only_explanations_that_one_in_ten_such_cases_have(
+    tmp_path: Path, knowledge: Knowledge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    diagnosis = diagnose(case(tmp_path, f"{STEPS}KeyError: 'tokens'\n"), knowledge)
+    rivals = (Rival("hang", 0.04, "a", "b", "c"), Rival("time_limit", 0.2, "d", "e", "f"))
+    show("job.log", replace(diagnosis, rivals=rivals))
+    page = capsys.readouterr().out
+    assert "time_limit (20%)" in page
+    assert "hang (" not in page
+    show("job.log", replace(diagnosis, rivals=rivals[:1]))
+    assert "other explanations" not in capsys.readouterr().out

@@ -88,7 +88,7 @@ def test_a_device_error_names_the_jobs_own_call_at_which_it_showed(
     advice = advised(
         tmp_path, knowledge, "Traceback (most recent call last):", own, "    loss = model(x)", last, "    y = f(x)", error
     )
-    assert ("It showed at /home/ada/run/fused_rope.py:6 in forward(); " in advice) is named
+    assert ("It showed at /home/ada/run/fused_rope.py:6 in forward(), " in advice) is named
     assert frame in advice or not named
     assert "site-packages" not in advice
 
