@@ -15,7 +15,8 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.engine.completed import log_end
 from assistant.records import Job, JobSpec, JobState
 
-CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "hidden_failure" / "cases.toml").read_text())["case"]
+FILES = sorted((Path(__file__).parents[1] / "cases" / "hidden_failure").glob("*.toml"))
+CASES = [case for file in FILES for case in tomllib.loads(file.read_text())["case"]]
 
 
 @pytest.fixture(scope="module")
