@@ -23,7 +23,7 @@ MOST = 4000
 """Lines of one form that are looked at; of more, an even choice."""
 RISING = 0.9
 """Share of the pairs of neighbours that must not fall; what starts again each epoch falls seldom."""
-_NUMBER = re.compile(r"(?<![\w.])-?(\d{1,15}(?:\.\d{1,9})?)(?![\d.])")
+_NUMBER = re.compile(r"(?<![\w.])-?(\d{1,15}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?)(?![\d.])")
 _STAMP = re.compile(
     r"\d{1,4}[-/]\d{1,2}[-/]\d{1,4}(?:[T ]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?|\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?|\[\w*\d+\]:?"
 )

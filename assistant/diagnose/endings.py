@@ -22,6 +22,7 @@ from assistant.diagnose.reasoning import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, sy
 from assistant.diagnose.recorded import OF_THE_JOB, failed_nodes
 from assistant.diagnose.survival import SURVIVED_STEPS, cut_off
 from assistant.diagnose.times import stamp
+from assistant.diagnose.torchrun import TaskExit
 from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.training_tail import ends_of_training
 from assistant.logs.spikes import Spike
@@ -299,14 +300,21 @@ def _any_kill(finding: Finding) -> bool:
     return bool(_STEP_KILLED.search(finding.text)) and "DUE TO" not in finding.text.upper()
 
 
+def ended_after_failure(finding: Finding, facts: Facts) -> bool:
+    """Tell whether Slurm ended a step only because a task of it had failed by itself, whatever that one died of."""
+    first = min((task.line for task in facts.tasks if _failed_by_itself(task)), default=finding.line)
+    return finding.file == "job.log" and _any_kill(finding) and first < finding.line
+
+
+def _failed_by_itself(task: TaskExit) -> bool:
+    return task.how.startswith(("Exited with exit code", "Aborted", "Segm", "Bus")) and "code 15" not in task.how
+
+
 def _failed(facts: Facts) -> bool:
-    """Tell whether a launcher reports a process that failed by itself."""
-    own = [
-        task
-        for task in facts.tasks
-        if task.how.startswith(("Exited with exit code", "Aborted", "Segm", "Bus")) and "code 15" not in task.how
-    ]
-    return bool(own) or any(not told.victim and told.code not in (None, -2, -15) for told in facts.exits)
+    """Tell whether a launcher reports a process of the last run that failed by itself."""
+    own = [task.line for task in facts.tasks if _failed_by_itself(task)]
+    own += [end.line for end in facts.exits if not end.victim and end.code not in (None, -2, -15)]
+    return any(not facts.before_leg(line) for line in own)
 
 
 def _reacted(outside: Ending, errors: Sequence[Finding], told: Sequence[Finding], facts: Facts) -> Ending | None:

@@ -67,6 +67,10 @@ class Finding:
 
 _CODE_GROUPS = ("(?P<xid>", "(?P<sxid>", "(?P<ascend>")
 """A signature with one of them finds a device code; what the code means is told by its table."""
+NEXT_LINES = 2
+"""From the end of the traceback of a side thread to the beginning of the one that it made the main thread raise."""
+WELL = "no_failure"
+"""The reason whose herrings only take back that all is well."""
 LAST_LINES = 5
 """Lines behind a traceback at most, where it is the last that a log says."""
 _NCCL_HOST = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[\d+\] ")
@@ -269,7 +273,7 @@ def _of_episode(
         stream=episode.stream,
         more=judged.more,
     )
-    if episode.kind is Kind.THREAD and not _last_words(episode, facts):
+    if episode.kind is Kind.THREAD and not (_last_words(episode, facts) or _ends_program(episode, facts)):
         finding.factor, finding.note = 0.4, "raised in a side thread"
     return finding
 
@@ -277,6 +281,13 @@ def _of_episode(
 def _last_words(episode: Episode, facts: Facts) -> bool:
     """Tell whether a log ends with a traceback: after a side thread died nothing else did or said anything."""
     return facts.lines_total - episode.last <= LAST_LINES and not facts.later_steps(episode.last)
+
+
+def _ends_program(episode: Episode, facts: Facts) -> bool:
+    """Tell whether the main thread raises right behind a side thread that died: it waited for what that one was to bring."""
+    behind = (other for other in facts.episodes if other.stream == episode.stream and other.first > episode.last)
+    following = next(behind, None)
+    return following is not None and following.kind is Kind.MAIN and following.first <= episode.last + NEXT_LINES
 
 
 def _placed(judged: Judged, episode: Episode, facts: Facts) -> Judged:
@@ -300,7 +311,7 @@ def _orphans(
     knowledge: Knowledge,
 ) -> Iterator[Finding]:
     def told(number: int) -> bool:
-        if number in spoken or number in inside or number in herrings:
+        if number in spoken or number in inside or any(reason_of(herring) != WELL for herring in herrings.get(number, ())):
             return True
         return not all(bare(s) for s in signatures.get(number, ())) or _ignored(number, facts)
 

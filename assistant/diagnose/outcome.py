@@ -48,9 +48,21 @@ LONG, LONG_HEAD, LONG_END = 480, 160, 240
 """Of a longer line, a text or a table that a program handles, only head and end may tell of its own failure."""
 OUTLIVED = 25
 """Ordinary lines behind the last word of failure that show that the run went on."""
+ITEM_HEAD, FEWEST_ITEMS, LIVED_WITH = 60, 10, 3
+"""Characters in which an item is counted, items of a list, and those failed and those done that show that it is worked through."""
+FEWEST_FRAMES, BEHIND_STACK = 3, 5
+"""Frames of machine code that are a stack, and lines behind them with which a log still ends with it."""
 WORKED = timedelta(minutes=5)
 """Between ordinary lines of a program that began behind words of failure, which were those of its launcher."""
 _FRAME = re.compile(r"\s+(?:@|at|#\d+)\s|\s*File \"|\s{4,}\S")
+
+
+_FROM_OUTSIDE = frozenset(("SignalException", "KeyboardInterrupt"))
+_NATIVE_FRAME = re.compile(
+    r"\(\S{0,300}?\+?0x[0-9a-f]{1,16}\) ?\[0x[0-9a-f]{4,16}\]\s*$|^\s*#\d{1,3}\s+0x[0-9a-f]{6,16}\b|^\s*@\s+0x[0-9a-f]{6,16}\s"
+    r"|^\S{1,80}\s+[0-9A-F]{16}\s+(?:Unknown|\S{1,80})\s+(?:Unknown|\d{1,9})\s+\S{1,80}\s*$"
+)
+"""A frame as glibc, gdb and the sanitizers, glog and the Intel Fortran runtime print it."""
 
 
 class How(StrEnum):
@@ -120,7 +132,9 @@ _HARMLESS = re.compile(
     r"|\b(?:processed|converted|downloaded|parsed|written|total|finished|done)\b\D{0,20}\d.{0,60}\b\d+ (?:errors?|failed)\b"
     r"|:\d+: (?:warning|note): |^-- (?:Performing Test|Looking for|Check|Could NOT find)\b"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
-    r"|ignor|skipp|continu|fall(?:ing)? ?back|retry|defaulting to",
+    r"|ignor|skipp|continu|fall(?:ing)? ?back|retry|defaulting to"
+    r"|\b(?:can|could|may|might) (?!not\b)(?:\w+ ){0,2}(?:errors?|fail|failures?)\b"
+    r"|\bterminated (?:successfully|normally(?!, but)|on:)",
     re.IGNORECASE,
 )
 """Lines that name an error and tell of none."""
@@ -134,7 +148,7 @@ _FINISHED = re.compile(
     r"|^(?:real|user|sys)\t?\s*\d+m|\b(?:total|elapsed|wall)[ _-]?(?:time|runtime|duration)\b"
     r"|\bfinal (?:\w+ ){0,2}(?:model|result|loss|acc\w*|score|metrics|checkpoint|test)"
     r"|\b(?:best|test|final) (?:\w+ ){0,2}(?:acc\w*|loss|score|f1|auc|psnr|bleu|ppl|perplexity|map|rmse|mse|mae)\b"
-    r"|100%\||\bsav(?:ed|ing) (?:\w+ ){0,4}(?:model|weights|checkpoint|results?|figure|plot|to)\b"
+    r"|100%\||\b(?:sav(?:ed|ing)|wrote|written) (?:\w+ ){0,4}(?:model|weights|checkpoint|results?|figure|plot|to)\b"
     r"|^\|.*\|.*\|\s*$|wandb: (?:Synced|Find logs at|Run summary)|\bSynced \d+ W&B",
     re.IGNORECASE,
 )
@@ -195,9 +209,11 @@ def outcome_of(facts: Facts) -> Outcome:
     ]
     failed = [line for line in failed if line.number not in past and not excused(line.number, facts)]
     failed = [line for line in failed if not counted_in_results(line.number, facts) and not called_mild(line, facts)]
+    items = _items(lines)
+    failed = [line for line in failed if line.number not in items]
     benign = spared(facts)
     failed = [line for line in failed if line.number not in benign and not request_answered(line.number, facts)]
-    if (cut := _cut_traceback(lines)) is not None:
+    if (cut := _cut_traceback(lines) or _native_stack(lines)) is not None:
         return Outcome(How.FAILED, (cut,), raised=True)
     if failed and not _raised(facts, lines[0].number) and lines[-1].number > failed[-1].number and _BUILT.search(lines[-1].text):
         return Outcome(How.FINISHED, (lines[-1],), concluded=True)
@@ -287,6 +303,8 @@ def _outlived(episode: Episode, facts: Facts, lines: Sequence[Line]) -> bool:
     if lived_through(episode, facts):
         return True
     after = [line for line in lines if line.number > episode.last]
+    if episode.raised[-1].short in _FROM_OUTSIDE and len(after) >= OUTLIVED:
+        return True  # what somebody stopped says no more: this is another start
     return exception_lived_with(episode, facts) and any(_concludes(line.text) for line in after)
 
 
@@ -298,6 +316,33 @@ def _cut_traceback(lines: Sequence[Line]) -> Line | None:
         if not _FRAME.match(line.text):
             return None
     return None
+
+
+def _native_stack(lines: Sequence[Line]) -> Line | None:
+    """Return the first frame of a stack of machine code that the log ends with: a process printed it as it died."""
+    stack: list[Line] = []
+    for line in reversed(lines[-TAIL:]):
+        if _NATIVE_FRAME.search(line.text[:LONG]):
+            stack.append(line)
+        elif len(stack) >= FEWEST_FRAMES or lines[-1].number - line.number >= BEHIND_STACK:
+            break
+    return stack[-1] if len(stack) >= FEWEST_FRAMES else None
+
+
+def _items(lines: Sequence[Line]) -> set[int]:
+    """Return the lines on items that failed, `[7/400] ERROR ...`, of a run that goes on to later items and gets some done."""
+    counted: dict[int, list[tuple[int, Line]]] = {}
+    for line in lines:
+        if (match := _COUNTED.search(line.text[:ITEM_HEAD])) is not None and int(match[2]) >= FEWEST_ITEMS:
+            counted.setdefault(int(match[2]), []).append((int(match[1]), line))
+    outlived: set[int] = set()
+    for items in counted.values():
+        bad = [(at, line) for at, line in items if tells_failure(line.text)]
+        done = [at for at, line in items if not tells_failure(line.text)]
+        past = [line.number for at, line in bad if any(later > at for later, _ in items)]
+        if len(past) >= LIVED_WITH and bad and sum(at > bad[0][0] for at in done) >= LIVED_WITH:
+            outlived |= {line.number for _, line in bad}
+    return outlived
 
 
 def _explained(episode: Episode, facts: Facts) -> int:

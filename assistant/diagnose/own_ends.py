@@ -1,4 +1,4 @@
-"""Tell a rank that ended by a signal of its own from the peers that lost it: it is the cause, in whatever order the lines stand.
+"""Tell a rank that ended by a signal or a CUDA call of its own from the peers that lost it: it is the cause, whoever speaks first.
 
 The first line of such a failure is most often a peer's ("remote process exited", "connection closed by peer"): it is printed at
 once, and the launcher's word on the rank that died comes last. Where anything else in the case tells of a cause of its own (an
@@ -18,11 +18,17 @@ from assistant.records import Action
 WEIGHT = 0.88
 PEER_WEIGHT = 0.35
 """What is left of what a peer says that lost it."""
+CUDA_CALL = "CUDA call"
 CODES = (-4, -6, -7, -8, -9, -11)
 _SIGNAL = re.compile(r"Segmentation fault|Bus error|Illegal instruction|Floating point exception|Aborted|Killed")
 _TORN_DOWN = re.compile(r"_step_signal: Terminating|CANCELLED AT|Force Terminated|Sending SIG(?:TERM|KILL)|forcing termination")
 _MPI = re.compile(r"exited on signal (?:4|6|7|8|9|11)\b")
-_ABORTS_ALL = re.compile(r"[Ww]atchdog|collective operation timeout|terminate called|SIGABRT.{0,40}NCCL|NCCL_ASYNC_ERROR")
+_CUDA_CALL = re.compile(r"unhandled cuda error|ncclUnhandledCudaError")
+"""What NCCL says of a call on the rank's own device, and never of a peer."""
+_ABORTS_ALL = re.compile(
+    r"[Ww]atchdog|collective operation timeout|terminate called|SIGABRT.{0,40}NCCL|NCCL_ASYNC_ERROR"
+    r"|taking the entire process down"
+)
 """By which ranks abort that have lost another one, or waited too long for it."""
 _OF_PEER = re.compile(
     r"closed by (?:remote )?peer|reset by peer|remote (?:process|peer|host) (?:exited|closed|died)|Broken pipe|got 0 bytes"
@@ -45,7 +51,7 @@ def prefer_own_ends(findings: list[Finding], facts: Facts) -> None:
         return
     of_peers = [finding for finding in findings if finding.line not in ends and _of_peer(finding)]
     at = [finding for finding in findings if finding.file == "job.log" and finding.line in ends and finding.role is not Role.ROOT]
-    own = min(at, key=lambda finding: (finding.reason in ENDINGS, finding.line), default=None)
+    own = min(at, key=lambda finding: (finding.reason in ENDINGS, finding.reason in SYMPTOMS, finding.line), default=None)
     if not of_peers or (own is None and any(finding.line in ends for finding in findings)):
         return
     if own is None:
@@ -59,9 +65,10 @@ def prefer_own_ends(findings: list[Finding], facts: Facts) -> None:
     own.role, own.weight, own.factor, own.survived = Role.ROOT, max(own.weight, WEIGHT), 1.0, False
     if own.reason != "killed":
         own.action = Action.RESTART_SAME_NODES  # once: whether it comes again shows whether it is the program's
+    by = f"by a {CUDA_CALL} of its own" if ends[own.line] == CUDA_CALL else "by a signal"
     for finding in of_peers:
         finding.factor *= PEER_WEIGHT
-        finding.note = f"it only lost a peer that ended by a signal (job.log:{own.line})"
+        finding.note = f"it only lost a peer that ended {by} (job.log:{own.line})"
 
 
 def _own_ends(facts: Facts) -> dict[int, str]:
@@ -82,8 +89,10 @@ def _own_ends(facts: Facts) -> dict[int, str]:
         if ended.line > last and ended.first and ended.code in CODES and not (ended.code == -6 and aborts):
             ends[ended.line] = "Killed" if ended.code == -9 else "Segmentation fault"
     for line in lines:
-        if _MPI.search(line.text):
+        if _MPI.search(line.text) and not (aborts and "signal 6" in line.text):
             ends[line.number] = "Killed" if "signal 9" in line.text else "Segmentation fault"
+        elif _CUDA_CALL.search(line.text):
+            ends[line.number] = CUDA_CALL
     return ends
 
 

@@ -67,6 +67,11 @@ END = re.compile(
 """Lines after which a run prints nothing more but what its end makes others print."""
 
 
+_USED = re.compile(r"\bEpilog(?:ue)?\b|\b(?:cput|walltime|cpupercent)=\d", re.IGNORECASE)
+EPILOGUE = 12
+"""Lines of the epilogue of a scheduler, from its begin to what the job used."""
+
+
 class Run(NamedTuple):
     """One run of several in a log."""
 
@@ -124,10 +129,16 @@ def split_runs(keyed: Sequence[Keyed], tracebacks: Sequence[tuple[int, int]] = (
         if between_ends or (between_steps >= SUBSTANCE and begin.share >= STRONG_SHARE):
             begins.setdefault(begin.number, f"the log begins again: {begin.text.strip()[:60]!r}")
             previous = begin.number
-    order = sorted(begins.items())
+    order = sorted((number, by) for number, by in begins.items() if not _accounted(keyed, number))
     firsts = [(keyed[0].number, ""), *order]
     lasts = [number - 1 for number, _ in order] + [keyed[-1].number]
     return tuple(Run(first, last, by) for (first, by), last in zip(firsts, lasts, strict=True))
+
+
+def _accounted(keyed: Sequence[Keyed], begin: int) -> bool:
+    """Tell whether what a job used stands behind a line: the epilogue of a scheduler names job and user as its prologue did."""
+    at = bisect_left(keyed, begin, key=lambda line: line.number)
+    return any(_USED.search(line.text[:READ_LENGTH]) for line in keyed[at : at + EPILOGUE])
 
 
 def _first_again(keyed: Sequence[Keyed]) -> Iterator[tuple[int, str]]:

@@ -151,7 +151,7 @@ class _Reader:
 
     def take(self, number: int, whole: str, body: Body) -> None:
         text = body.text
-        if "Traceback (most" in text and (start := _START.match(text)):
+        if "Traceback (most" in text and (start := _START.match(text)) and not _in_one_line(text, start):
             self._start(number, body, start)
         elif _CHAINED in text or _CAUSED in text:
             if self._open:
@@ -211,6 +211,11 @@ class _Reader:
             entry.over = True
             return
         latest.more.append((number, whole))
+
+
+def _in_one_line(text: str, start: re.Match[str]) -> bool:
+    """Tell whether a traceback is the message of an exception, its line ends escaped, and begins no other one."""
+    return "\\n" in text[start.end() :] and _RAISED.match(text.strip()) is not None
 
 
 def _nested(latest: _Open, text: str) -> bool:

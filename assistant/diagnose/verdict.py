@@ -17,7 +17,7 @@ from assistant.diagnose.blame import behind, blame, straggler
 from assistant.diagnose.calibration import calibrated
 from assistant.diagnose.case import Case
 from assistant.diagnose.divergence import spike_of
-from assistant.diagnose.endings import Ending, decide
+from assistant.diagnose.endings import Ending, decide, ended_after_failure
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
@@ -68,6 +68,8 @@ SAME_KIND = 0.9
 """Share of the strength of a cause that the end of a later start has at least."""
 _REFUSED = re.compile(r"([\w.-]{1,80}): error: ")
 """How argparse ends a program."""
+LAST_WORDS = 3
+"""Lines at the end of a log that may tell why it ends there in words that say nothing of a failure."""
 OUTLIVED_LINES = 40
 """Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
@@ -147,7 +149,9 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
     stopped = outcome.how is How.STOPPED and not facts.progress.lines and doubtful(found)
     if found.reason not in ("unknown", "no_failure") and not ((well or stopped) and _overruled(found, outcome, facts)):
         return found
-    if outcome.how is How.FAILED or facts.exits or facts.tasks or facts.kernel or facts.scheduler:
+    ends = {*(end.line for end in facts.exits), *(task.line for task in facts.tasks)}
+    ended = any(not facts.before_leg(line) for line in ends)
+    if outcome.how is How.FAILED or ended or facts.kernel or facts.scheduler:
         return found
     reason = knowledge.reasons.get(_ENDED[outcome.how])
     if reason is None:
@@ -249,7 +253,18 @@ def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts:
     lines = [cited for cited in guess.root_cause if cited.file == "job.log"]
     if len(lines) < len(guess.root_cause):
         return False
-    return all((well and _left_behind(cited, facts)) or facts.later_steps(cited.line) >= SURVIVED_STEPS for cited in lines)
+    if well and all(_plain(cited, facts) for cited in lines):
+        return True
+    return all(
+        facts.before_leg(cited.line) or (well and _left_behind(cited, facts)) or facts.later_steps(cited.line) >= SURVIVED_STEPS
+        for cited in lines
+    )
+
+
+def _plain(cited: Citation, facts: Facts) -> bool:
+    """Tell whether a line has no word of trouble and is none of the last words of its log."""
+    behind = [line for line in facts.between(cited.line + 1, cited.line + LOOK_AHEAD) if line.text.strip()]
+    return len(behind) >= LAST_WORDS and not tells_failure(cited.text) and not _in_traceback(cited, facts)
 
 
 def _lived_with(cited: Citation, facts: Facts) -> bool:
@@ -309,7 +324,7 @@ def conclude(facts: Facts, knowledge: Knowledge) -> Diagnosis:
     ending = decide(errors, told, spike, facts)
     if ending is not None:
         return _by_ending(ending, findings, considered, spike, facts, knowledge)
-    cause = best_of(errors or told)
+    cause = best_of(errors or [finding for finding in told if not ended_after_failure(finding, facts)])
     if cause is None:
         return _unknown(considered, facts, knowledge)
     return _by_cause(cause, errors, considered, facts, knowledge)

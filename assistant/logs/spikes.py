@@ -23,6 +23,8 @@ NO_GRADIENTS = 20
 """Steps in a row whose gradient norm is NaN: a loss scaler skips fewer on its way down to a scale that fits."""
 LEARNING = 0.97
 """Share of its level that a loss must come below to show that it is learning, whatever its norms say."""
+SUSTAINED, OFTEN = 6, 2
+"""Steps above its level that are no single jump, and times of such steps from which a loss came back that make it its way."""
 LEVEL = 40
 """Steps whose median is the level before."""
 
@@ -128,6 +130,8 @@ def _above_level(points: Sequence[MetricPoint]) -> Spike | None:
     tail = losses[-3:] if len(losses) < 60 else losses[-6:]
     if median(tail) < level + margin or min(tail) < level + margin / 2:
         return None
+    if _comes_and_goes(smooth, level, margin, median(tail)):
+        return None
     start = len(losses)
     while start > best_at and smooth[start - 1] > level + max(3 * noise, margin / 2.5):
         start -= 1
@@ -135,6 +139,22 @@ def _above_level(points: Sequence[MetricPoint]) -> Spike | None:
     if len(losses) - start < 3:
         return None
     return _spike(points, start, level, median(tail))
+
+
+def _comes_and_goes(smooth: Sequence[float], level: float, margin: float, height: float) -> bool:
+    """Tell whether the loss has been as high as now before, for long and more than once, and came back each time by itself.
+
+    The loss of a game of two networks does so, and one whose task changes; what it begins with is no such time.
+    """
+    came_back, high, low = 0, 0, False
+    peak = -math.inf
+    for value in smooth:
+        if value > level + margin:
+            high, peak = high + low, max(peak, value)
+        elif value <= level + margin / 2:
+            came_back += high >= SUSTAINED and peak >= height
+            high, low, peak = 0, True, -math.inf
+    return came_back >= OFTEN
 
 
 def _edge(losses: Sequence[float], start: int, level: float, margin: float) -> int:
