@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from assistant.recover.checkpoints.arrays import crc32c, zstd_problem
+from assistant.recover.checkpoints.arrays import zstd_problem
+from assistant.recover.checkpoints.files import crc32c
 from assistant.recover.checkpoints.inventory import examined, inventory, last_healthy
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
