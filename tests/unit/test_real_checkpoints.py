@@ -34,6 +34,8 @@ def damaged(content: bytes, how: str) -> bytes:
             return content[:middle]
         case "flip":
             return content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
+        case "empty":
+            return b""
         case "zero":
             return bytes(len(content))
         case "content":  # in a tensor: 64 floats of the step

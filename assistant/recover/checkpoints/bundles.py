@@ -45,7 +45,8 @@ CRC_DATA_BYTES = 4 << 20
 """Of one checkpoint's tensors, the small ones first, whose CRCs are reckoned."""
 WHOLE_NUMBERS = {3: 4, 9: 8, 22: 4, 23: 8}
 """Bytes of DT_INT32, DT_INT64, DT_UINT32, DT_UINT64."""
-NO_PLAIN_CRC = (7, 20, 21)
+STRING = 7
+NO_PLAIN_CRC = (STRING, 20, 21)
 """DT_STRING, DT_RESOURCE, DT_VARIANT: their CRC is not that of the bytes in the file."""
 BIG_ENDIAN = 1
 STEP_KEY = re.compile(
@@ -173,10 +174,9 @@ def _counted(folder: Path, prefix: str, matches: Sequence[re.Match[str]]) -> _Co
     if not any(match["index"] or match["shard"] for match in kept):
         return None  # a graph (`.meta`) alone
     index = next((match[0] for match in final if match["index"]), "")
-    is_table = bool(index) and _ends_as_table(folder / index)
-    if not is_table and not (_is_named_so(prefix) and any(match["shard"] for match in kept)):
+    content = read_index(folder / index) if index and _ends_as_table(folder / index) else BundleIndex(None)
+    if content.shards is None and not (_is_named_so(prefix) and any(match["shard"] for match in kept)):
         return None  # an index of something else: of FAISS, of git, of a data set
-    content = read_index(folder / index) if is_table else BundleIndex(None)
     inside, counter = _numbers_inside(folder, prefix, content)
     named = number_in(prefix)
     number, unit = (named.number, named.unit) if named is not None else (_last_number(prefix), Unit.UNNAMED)
@@ -311,7 +311,8 @@ def _shard_problems(prefix: str, files: Mapping[str, int], index: BundleIndex) -
 def _tensor_problems(folder: str, prefix: str, index: BundleIndex, path_of: Callable[[str], Path], read_bytes: int) -> list[str]:
     """Compare the CRCs of tensors, the small ones first."""
     left = min(read_bytes, CRC_DATA_BYTES)
-    checked = [one for one in index.tensors if one.crc and one.size and one.dtype not in NO_PLAIN_CRC]
+    plain = [one for one in index.tensors if one.dtype not in NO_PLAIN_CRC or (one.dtype == STRING and one.scalar)]
+    checked = [one for one in plain if one.crc and one.size]
     for tensor in sorted(checked, key=lambda one: one.size):
         left -= tensor.size
         if left < 0:
@@ -320,10 +321,19 @@ def _tensor_problems(folder: str, prefix: str, index: BundleIndex, path_of: Call
         with open_regular(path_of(name)) as file:
             file.seek(tensor.offset)
             raw = file.read(tensor.size)
-        if _masked(raw) != tensor.crc:
+        if _masked(raw if tensor.dtype != STRING else _text_checked(raw)) != tensor.crc:
             key = tensor.key.decode("utf-8", "replace").removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")[:80]
             return [f"{name} is damaged: the CRC-32C of {key!r} differs"]
     return []
+
+
+def _text_checked(raw: bytes) -> bytes:
+    """Return the bytes that the CRC of one string is reckoned of: its length in four bytes, the CRC of that, and the string."""
+    try:
+        length, at = _varint(raw, 0)
+    except (ValueError, IndexError):
+        return b""
+    return length.to_bytes(8, "little")[: 4 if length < 1 << 32 else 8] + raw[at:]
 
 
 class _DamagedTableError(ValueError):

@@ -49,6 +49,7 @@ TRACKER_BYTES = 16_384
 STATE_PATH = "model_checkpoint_path"
 STATE_PATHS = "all_model_checkpoint_paths"
 STATE_TIMES = "all_model_checkpoint_timestamps"
+STATE_PRESERVED = "last_preserved_timestamp"
 STATE_FIELD = re.compile(
     r"""(?P<space>[\s,;]++|\#[^\n]*+)|(?P<name>[a-z_]{1,64})\s*+:\s*+(?:(?P<texts>(?:(?:"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+')\s*+)++)|(?P<number>[-+.\w]{1,40}))"""
 )
@@ -138,11 +139,13 @@ def checkpoint_state(text: str) -> CheckpointState | None:
             kept.append(_unquoted(match["texts"]))
         elif name == STATE_TIMES:
             times.append(value)
-        else:
+        elif name == STATE_PRESERVED:
             others.append((name, value))
-    if len(paths) != 1 or not paths[0] or "\n" in paths[0] or "\0" in paths[0]:
+        else:
+            return None
+    if not paths or not paths[-1] or "\n" in paths[-1] or "\0" in paths[-1]:
         return None
-    return CheckpointState(paths[0], tuple(kept), tuple(times) if len(times) == len(kept) else (), tuple(others))
+    return CheckpointState(paths[-1], tuple(kept), tuple(times) if len(times) == len(kept) else (), tuple(others))
 
 
 def state_naming(tracker: Tracker | None, checkpoint: Path, saved_at_s: float, *, gone: Collection[str]) -> str:
