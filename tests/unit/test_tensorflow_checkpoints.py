@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 import tarfile
 import tomllib
@@ -12,12 +13,19 @@ from typing import Any
 
 import pytest
 
+from assistant.errors import ToolError
+from assistant.records import Event, EventKind, JobSpec
 from assistant.recover.checkpoints.bundles import MAGIC, bundle_prefix, read_index
 from assistant.recover.checkpoints.files import crc32c
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.checkpoints.trackers import Tracker, checkpoint_state, state_naming
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
+from assistant.schedulers.simulated_run import SimulatedRun
+from assistant.tools.aside import were_set_aside
+from assistant.tools.checkpoints import choose_checkpoint
+from assistant.tools.resubmit import resubmit_job
+from tests.unit.test_aside import World
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
 CASES: list[dict[str, Any]] = tomllib.loads((FOLDER / "tensorflow.toml").read_text("utf-8"))["case"]
@@ -177,3 +185,112 @@ def test_no_bytes_make_the_reader_of_an_index_fail(seed: int, tmp_path: Path) ->
         assert index.damage or index.shards is None
     path.write_bytes(table(0)[:-48] + (b"\xff" * 9 + b"\x7f") * 4 + MAGIC)
     assert read_index(path).damage
+
+
+PROGRAM = """import tensorflow as tf
+step = tf.Variable(0, dtype=tf.int64)
+checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
+manager = tf.train.CheckpointManager(checkpoint, "ckpt", max_to_keep=2)
+checkpoint.restore(manager.latest_checkpoint)
+while step < 1000:
+    step.assign_add(1)
+    manager.save()
+"""
+
+
+class TensorFlowWorld(World):
+    """A job of TensorFlow that failed, whose script goes on by the tracker."""
+
+    def __init__(self, folder: Path, archive: str = "tensorflow") -> None:
+        super().__init__(folder, "tracker")
+        shutil.rmtree(self.saved)
+        with tarfile.open(FOLDER / "real" / f"{archive}.tar.gz") as packed:
+            packed.extractall(folder, filter="data")
+        (folder / archive).rename(self.saved)
+        (folder / "train.py").write_text(PROGRAM)
+        self.cluster.plan("tf", SimulatedRun(fails_at=25), SimulatedRun())
+        self.job = self.cluster.submit(JobSpec("tf", "#!/bin/bash\nsrun python train.py\n", work_dir=folder))
+        self.clock.sleep(3600)
+        self.tracker = self.saved / "checkpoint"
+        self.incident, _ = self.store.open_incident(Event(EventKind.JOB_ENDED, self.job, None, self.clock.now()))
+
+    def files(self) -> list[str]:
+        return sorted(str(path.relative_to(self.saved)) for path in self.saved.rglob("*") if path.is_file())
+
+
+def test_a_job_of_tensorflow_goes_on_by_its_tracker(tmp_path: Path) -> None:
+    world = TensorFlowWorld(tmp_path)
+    choice = choose_checkpoint(world.context(), world.job)
+    assert choice["restart_from"] == str(world.saved / "ckpt-2")
+    assert (choice["step"], choice["set_aside"], choice["tracker"]) == (20, [], "")
+    assert "from the checkpoint that its tracker file names" in choice["resumes"]
+
+
+def test_a_tracker_that_names_a_cut_off_one_is_set_back_and_all_comes_back_by_undo(tmp_path: Path) -> None:
+    world = TensorFlowWorld(tmp_path)
+    data = world.saved / "ckpt-2.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:700])
+    before, files = world.tracker.read_text(), world.files()
+    choice = choose_checkpoint(world.context(), world.job)
+    assert (choice["restart_from"], choice["tracker"]) == (str(world.saved / "ckpt-1"), str(world.tracker))
+    assert choice["set_aside"] == [str(world.saved / "ckpt-2")]
+    aside = world.call("set_aside_checkpoints", paths=choice["set_aside"])
+    assert aside.ok, aside.error
+    assert [name for name in world.files() if "ckpt-2" in name] == [
+        f"nightshift-refused/{data.name}",
+        "nightshift-refused/ckpt-2.index",
+    ]
+    with pytest.raises(ToolError, match="does not name the chosen checkpoint"):
+        resubmit_job(world.context(), world.job)
+    made = world.call("set_tracker", tracker=choice["tracker"], text=choice["tracker_text"])
+    assert made.ok, made.error
+    state = checkpoint_state(world.tracker.read_text())
+    assert state is not None
+    assert (state.path, state.paths, len(state.times)) == ("ckpt-1", ("ckpt-1",), 1)
+    again = choose_checkpoint(world.context(), world.job)
+    assert (again["set_aside"], again["tracker"], again["restart_from"]) == ([], "", str(world.saved / "ckpt-1"))
+    assert resubmit_job(world.context(), world.job)["job"] != world.job
+    world.clock.sleep(36_000)
+    assert world.gate.undo(made.call, "cli:alice").ok
+    assert world.gate.undo(aside.call, "cli:alice").ok
+    assert world.tracker.read_text() == before
+    assert world.files() == files
+
+
+def test_a_crash_in_the_middle_of_a_prefix_is_taken_up_again(tmp_path: Path) -> None:
+    world = TensorFlowWorld(tmp_path, "tensorflow-saver")
+    refused = world.saved / "nightshift-refused"
+    refused.mkdir()
+    (world.saved / "model.ckpt-20.data-00000-of-00001").rename(refused / "model.ckpt-20.data-00000-of-00001")
+    prefix = str(world.saved / "model.ckpt-20")
+    assert were_set_aside(world.context(), "", world.job, [prefix]) is None
+    assert world.call("set_aside_checkpoints", paths=[prefix]).ok
+    assert sorted(path.name for path in refused.iterdir()) == [
+        "model.ckpt-20.data-00000-of-00001",
+        "model.ckpt-20.index",
+        "model.ckpt-20.meta",
+    ]
+    answer = were_set_aside(world.context(), "", world.job, [prefix])
+    assert answer is not None
+    assert len(answer["paths"]) == 3
+
+
+def test_a_second_prefix_of_the_same_name_comes_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    world = TensorFlowWorld(tmp_path)
+    prefix = str(world.saved / "ckpt-2")
+    raw = {path: path.read_bytes() for path in world.saved.glob("ckpt-2.*")}
+    assert world.call("set_aside_checkpoints", paths=[prefix]).ok
+    (world.saved / "nightshift-refused" / "ckpt-2.index").unlink()
+    for path, content in raw.items():
+        path.write_bytes(content)
+    assert world.call("set_aside_checkpoints", paths=[prefix]).ok
+    second = world.saved / "nightshift-refused" / "2"
+    assert sorted(path.name for path in second.iterdir()) == ["ckpt-2.data-00000-of-00001", "ckpt-2.index"]
+
+
+@pytest.mark.parametrize("name", ["ckpt-9", "ckpt", "ckpt-2.index", "checkpoint"])
+def test_nothing_but_a_prefix_of_a_checkpoint_is_moved(name: str, tmp_path: Path) -> None:
+    world = TensorFlowWorld(tmp_path)
+    files = world.files()
+    assert not world.call("set_aside_checkpoints", paths=[str(world.saved / name)]).ok
+    assert world.files() == files
