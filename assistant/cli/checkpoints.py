@@ -71,7 +71,9 @@ def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
     for note in listing.notes:
         door_of(context).say(f"{folder.path}: {note}")
     if folder.only is not None:
-        listing = replace(listing, checkpoints=tuple(one for one in listing.checkpoints if one.path == folder.only))
+        listing = replace(
+            listing, checkpoints=tuple(checkpoint for checkpoint in listing.checkpoints if checkpoint.path == folder.only)
+        )
     if folder.foreign:
         names = ", ".join(sorted(path.name for path in folder.foreign))
         door_of(context).say(

@@ -364,7 +364,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
     if asked is not None:
         return asked
     free = [call for source, call in loads if known_at_run_only(source, call) and not reads_settings(source, call)]
-    tracker = next((one for one in program.sources if reads_tracker(one) or restores_latest(program, one, training)), None)
+    tracker = next((file for file in program.sources if reads_tracker(file) or restores_latest(program, file, training)), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
         elsewhere = next(((source, call) for source, call in loads if has_another_source(source, call)), None)

@@ -288,16 +288,16 @@ def _is_prefix(checkpoint: Checkpoint, folder: Inventory | None) -> bool:
     return any(entry.path == checkpoint.path and entry.is_prefix for entry in folder.entries) if folder is not None else False
 
 
-def _by_state(folder: Inventory | None, chosen: Checkpoint, later: tuple[Path, ...]) -> ResumePlan:
+def _by_state(folder: Inventory | None, checkpoint: Checkpoint, later: tuple[Path, ...]) -> ResumePlan:
     """Return what is needed so that TensorFlow's tracker names the chosen one."""
     tracker = folder.tracker if folder is not None else None
-    path = chosen.path.parent / TENSORFLOW_TRACKER
-    if tracker is not None and tracker.path != path:
-        return ResumePlan(f"{tracker.path} is the tracker there, and {chosen.path} was chosen; {SETTLE}")
-    if tracker is not None and PurePosixPath(tracker.text) in (PurePosixPath(chosen.path.name), PurePosixPath(chosen.path)):
+    tracker_path = checkpoint.path.parent / TENSORFLOW_TRACKER
+    if tracker is not None and tracker.path != tracker_path:
+        return ResumePlan(f"{tracker.path} is the tracker there, and {checkpoint.path} was chosen; {SETTLE}")
+    if tracker is not None and PurePosixPath(tracker.text) in (PurePosixPath(checkpoint.path.name), PurePosixPath(checkpoint.path)):
         return ResumePlan(set_aside=later)
-    text = state_naming(tracker, chosen.path, chosen.saved_at.timestamp(), gone={one.name for one in later})
-    return ResumePlan(set_aside=later, tracker=path, tracker_text=text)
+    text = state_naming(tracker, checkpoint.path, checkpoint.saved_at.timestamp(), moved_away={path.name for path in later})
+    return ResumePlan(set_aside=later, tracker=tracker_path, tracker_text=text)
 
 
 def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:

@@ -22,10 +22,12 @@ TRACKER_NAME = re.compile(
     r"(?:^|/)(?:latest_checkpointed_iteration(?:\.txt)?|latest(?:\.txt|_step(?:\.txt)?)?|last_checkpoint(?:\.txt)?|checkpoint\.meta\.json)$"
 )
 HINT = re.compile(r"latest|last_checkpoint|checkpoint\.meta|model_checkpoint_path")
-TENSORFLOW = frozenset(("tensorflow", "tensorflow.compat.v1", "keras", "tf_keras", "orbit"))
+TENSORFLOW = frozenset(("tensorflow", "keras", "tf_keras", "orbit"))
+OTHERS_OF_ITS_WORDS = frozenset(("flax", "orbax", "jax"))
+"""Libraries with a `latest_checkpoint` of their own, whose programs read their data by TensorFlow."""
 STATE_HINT = "model_checkpoint_path"
 """What a program names that reads TensorFlow's file `checkpoint` by itself."""
-NAME_OR_STATE = re.compile(rf"{TRACKER_NAME.pattern}|(?:^|/)checkpoint$")
+STATE_NAME = re.compile(r"(?:^|/)checkpoint$")
 LATEST_STATE = re.compile(r"\blatest_checkpoint\b|\bget_checkpoint_state\b")
 RESTORES = ("restore", "load_weights", "restore_saveables", "read", "restore_checkpoint")
 GOES_ON = ("train_and_evaluate", "MonitoredTrainingSession", "Supervisor", "train")
@@ -59,7 +61,8 @@ def restores_latest(program: JobProgram, source: TrainerSource, training: Collec
         source: One of its files.
         training: From `training_functions`.
     """
-    if not source.parsed or not any(name.partition(".")[0] in TENSORFLOW for one in program.sources for name in one.modules):
+    libraries = {name.partition(".")[0] for text in program.sources for name in text.modules}
+    if not source.parsed or not libraries & TENSORFLOW or libraries & OTHERS_OF_ITS_WORDS:
         return False
     if any(not is_after_training(program, source, call.line, training) for call in source.called("restore_or_initialize")):
         return True
@@ -86,8 +89,11 @@ def from_elsewhere(program: JobProgram, source: TrainerSource, call: SourceCall)
     if call.method not in ("latest_checkpoint", "get_checkpoint_state") or not isinstance(value, str) or UNRESOLVED in value:
         return False
     folder = program.launch.outside(value)
-    saved = {Path(normal(str(one.folder))) for one in save_folders([program]) if UNRESOLVED not in str(one.folder)}
-    return bool(saved) and folder is not None and not any(Path(normal(str(folder))) in (own, *own.parents) for own in saved)
+    saved = {Path(normal(str(save.folder))) for save in save_folders([program]) if UNRESOLVED not in str(save.folder)}
+    if not saved or folder is None:
+        return False
+    asked_of = Path(normal(str(folder)))
+    return not any(asked_of in (own, *own.parents) or own in asked_of.parents for own in saved)
 
 
 class _Flow:
@@ -95,7 +101,7 @@ class _Flow:
 
     def __init__(self, tree: ast.Module, text: str) -> None:
         self.nodes = list(ast.walk(tree))
-        self.named = NAME_OR_STATE if STATE_HINT in text else TRACKER_NAME
+        self.patterns = (TRACKER_NAME, STATE_NAME) if STATE_HINT in text else (TRACKER_NAME,)
         self.holders: set[tuple[str, str]] = set()
         """Function and name; of the module the function is empty, of an attribute a point."""
         self.functions = {node.name: node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
@@ -158,8 +164,9 @@ class _Flow:
     def _holds(self, node: ast.expr) -> bool:
         """Tell whether an expression is the path of a tracker, as far as the text shows."""
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and self.named.search(inner.value):
-                return "://" not in inner.value
+            text = inner.value if isinstance(inner, ast.Constant) and isinstance(inner.value, str) else ""
+            if text and any(pattern.search(text) for pattern in self.patterns):
+                return "://" not in text
             if isinstance(inner, ast.Name) and (self._key(inner) in self.holders or ("", inner.id) in self.holders):
                 return True
             if isinstance(inner, ast.Attribute) and self._key(inner) in self.holders:

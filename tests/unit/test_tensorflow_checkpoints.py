@@ -147,7 +147,7 @@ def test_what_is_written_into_a_tracker_is_read_out_of_it(name: str) -> None:
     before = Tracker(
         Path("/ckpt/checkpoint"), None, "/ckpt/x-1", 'model_checkpoint_path: "/ckpt/x-1"\nall_model_checkpoint_paths: "/ckpt/x-1"\n'
     )
-    state = checkpoint_state(state_naming(before, Path("/ckpt") / name, 1.0, gone=()))
+    state = checkpoint_state(state_naming(before, Path("/ckpt") / name, 1.0, moved_away=()))
     assert state is not None
     assert state.path == f"/ckpt/{name}"
     assert state.paths == ("/ckpt/x-1", f"/ckpt/{name}")

@@ -65,7 +65,7 @@ def moves_aside(paths: Sequence[Path], account: str) -> list[Move]:
     def plan(path: Path) -> Move:
         path = _resolved(path)
         if os.path.lexists(path):
-            return Move(path, _free(path, [other.name for other in paths]), _content(path))
+            return Move(path, _free(path, [sibling.name for sibling in paths]), _content(path))
         target = _last(path)
         if target is None:
             raise ToolError(f"{path} is not there")

@@ -170,19 +170,19 @@ class _Counted(NamedTuple):
 
 def _counted(folder: Path, prefix: str, matches: Sequence[re.Match[str]]) -> _Counted | None:
     final = [match for match in matches if not match["temporary"]]
-    kept = final if any(match["index"] or match["shard"] for match in final) else list(matches)
-    if not any(match["index"] or match["shard"] for match in kept):
+    files = final if any(match["index"] or match["shard"] for match in final) else list(matches)
+    if not any(match["index"] or match["shard"] for match in files):
         return None  # a graph (`.meta`) alone
     index = next((match[0] for match in final if match["index"]), "")
     content = read_index(folder / index) if index and _ends_as_table(folder / index) else BundleIndex(None)
-    if content.shards is None and not (_is_named_so(prefix) and any(match["shard"] for match in kept)):
+    if content.shards is None and not (_is_named_so(prefix) and any(match["shard"] for match in files)):
         return None  # an index of something else: of FAISS, of git, of a data set
     inside, counter = _numbers_inside(folder, prefix, content)
-    named = number_in(prefix)
-    number, unit = (named.number, named.unit) if named is not None else (_last_number(prefix), Unit.UNNAMED)
+    name_number = number_in(prefix)
+    number, unit = (name_number.number, name_number.unit) if name_number is not None else (_last_number(prefix), Unit.UNNAMED)
     if number is None and inside is None and not WORDED.search(prefix):
         return None
-    save = BundleSave(prefix, tuple(sorted(match[0] for match in kept)), number, temporary=not final)
+    save = BundleSave(prefix, tuple(sorted(match[0] for match in files)), number, temporary=not final)
     return _Counted(save, number, unit, inside, counter)
 
 
@@ -193,25 +193,25 @@ def _last_number(prefix: str) -> int | None:
 
 
 def _with_steps(alike: Sequence[_Counted]) -> list[BundleSave]:
-    """Return saves whose names have one form with their steps."""
-    if any(one.number is None for one in alike):
-        return [replace(one.save, step=one.inside if one.number is None else one.number) for one in alike]
-    ordered = sorted(alike, key=lambda one: one.number or 0)
-    known = [(one.number or 0, one.inside) for one in ordered if one.inside]
-    rising = bool(known) and all(before[1] < after[1] for before, after in pairwise(known))
+    """Return saves whose names have counted form with their steps."""
+    if any(counted.number is None for counted in alike):
+        return [replace(counted.save, step=counted.inside if counted.number is None else counted.number) for counted in alike]
+    ordered = sorted(alike, key=lambda counted: counted.number or 0)
+    steps_inside = [(counted.number or 0, counted.inside) for counted in ordered if counted.inside]
+    rising = bool(steps_inside) and all(before[1] < after[1] for before, after in pairwise(steps_inside))
     if rising and ordered[0].unit is not Unit.STEP:
-        return [replace(one.save, step=one.inside or _expected(one.number or 0, known)) for one in ordered]
-    counts_saves = any(one.counter is not None and one.counter == one.number for one in ordered)
+        return [replace(counted.save, step=counted.inside or _expected(counted.number or 0, steps_inside)) for counted in ordered]
+    counts_saves = any(counted.counter is not None and counted.counter == counted.number for counted in ordered)
     unit = ordered[0].unit
     if unit is Unit.UNNAMED and not counts_saves:
         unit = Unit.STEP
-    return [replace(one.save, step=one.number, unit=unit) for one in ordered]
+    return [replace(counted.save, step=counted.number, unit=unit) for counted in ordered]
 
 
-def _expected(number: int, known: Sequence[tuple[int, int]]) -> int:
+def _expected(number: int, steps_inside: Sequence[tuple[int, int]]) -> int:
     """Return the step that the number of a damaged save lets expect, between those of its neighbours."""
-    below, above = [one for one in known if one[0] < number], [one for one in known if one[0] > number]
-    near = (below[-2:] if len(below) > 1 or not above else [below[-1], above[0]] if below else above[:2]) or known[:1]
+    below, above = [pair for pair in steps_inside if pair[0] < number], [pair for pair in steps_inside if pair[0] > number]
+    near = (below[-2:] if len(below) > 1 or not above else [below[-1], above[0]] if below else above[:2]) or steps_inside[:1]
     (first, step), (last, end) = near[0], near[-1]
     each = (end - step) / (last - first) if last > first else step / first if first else 1
     expected = round(end + each * (number - last))
@@ -310,12 +310,12 @@ def _shard_problems(prefix: str, files: Mapping[str, int], index: BundleIndex) -
 
 def _tensor_problems(folder: str, prefix: str, index: BundleIndex, path_of: Callable[[str], Path], read_bytes: int) -> list[str]:
     """Compare the CRCs of tensors, the small ones first."""
-    left = min(read_bytes, CRC_DATA_BYTES)
-    plain = [one for one in index.tensors if one.dtype not in NO_PLAIN_CRC or (one.dtype == STRING and one.scalar)]
-    checked = [one for one in plain if one.crc and one.size]
-    for tensor in sorted(checked, key=lambda one: one.size):
-        left -= tensor.size
-        if left < 0:
+    budget = min(read_bytes, CRC_DATA_BYTES)
+    plain = [tensor for tensor in index.tensors if tensor.dtype not in NO_PLAIN_CRC or (tensor.dtype == STRING and tensor.scalar)]
+    checked = [tensor for tensor in plain if tensor.crc and tensor.size]
+    for tensor in sorted(checked, key=lambda tensor: tensor.size):
+        budget -= tensor.size
+        if budget < 0:
             break
         name = folder + data_name(prefix, tensor.shard, index.shards or 1)
         with open_regular(path_of(name)) as file:

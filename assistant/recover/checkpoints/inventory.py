@@ -171,7 +171,7 @@ def _tracker_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
     return []
 
 
-def _state_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
+def _state_notes(names: Tracker | None, listed: Sequence[Entry]) -> list[str]:
     """Return what is strange about TensorFlow's tracker: a program that goes by it begins at the start where it names nothing."""
     file = f"tracker {TENSORFLOW_TRACKER}"
     if names is None:
@@ -179,7 +179,7 @@ def _state_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
     if checkpoint_state(names.content) is None:
         return [f"{file} names no checkpoint but holds {names.text[:40]!r}: it was cut short, or is none of TensorFlow's"]
     last = PurePosixPath(names.text).name
-    if not any(entry.path.name == last for entry in found):
+    if not any(entry.path.name == last for entry in listed):
         return [f"{file} names {last}, which is not there: a restart that relies on it would begin with random weights"]
     return []
 

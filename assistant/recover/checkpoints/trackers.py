@@ -30,16 +30,16 @@ class Tracker:
     """All that stands in TensorFlow's; empty of the others."""
 
 
-_NAMED = re.compile(r"(?:\S{0,2000}/)?[A-Za-z_=-]{0,40}(\d{1,18})(?:\.\w{1,16})?/?")
+_PATH_OR_STEP = re.compile(r"(?:\S{0,2000}/)?[A-Za-z_=-]{0,40}(\d{1,18})(?:\.\w{1,16})?/?")
 TRACKERS = {
     "latest": re.compile(
         r"(?:global_?)?step_?(\d{1,18})"
     ),  # before Megatron's: Megatron-DeepSpeed writes both, and loads by this one
     "latest_checkpointed_iteration.txt": re.compile(r"(\d{1,18})"),
     "latest_checkpointed_iteration.json": re.compile(r'\{\s*"latest_checkpointed_iteration":\s*(\d{1,18})\s*\}'),
-    "latest.txt": _NAMED,
-    "last_checkpoint": _NAMED,
-    "last_checkpoint.txt": _NAMED,
+    "latest.txt": _PATH_OR_STEP,
+    "last_checkpoint": _PATH_OR_STEP,
+    "last_checkpoint.txt": _PATH_OR_STEP,
 }
 TENSORFLOW_TRACKER = "checkpoint"
 """TensorFlow's, beside files of its checkpoints; elsewhere a file of that name may be anything."""
@@ -60,9 +60,9 @@ _ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f
 
 def tracker(folder: Path) -> Tracker | None:
     """Return the file that names the newest finished checkpoint, when the folder has one."""
-    other = _tensorflow_tracker(folder)
-    if other is not None:
-        return other
+    of_own_form = _tensorflow_tracker(folder)
+    if of_own_form is not None:
+        return of_own_form
     for name, pattern in TRACKERS.items():
         path = folder / name
         linked = is_second_link(path) and could_be_checkpoint(path.resolve().name, folder=False)
@@ -75,12 +75,12 @@ def tracker(folder: Path) -> Tracker | None:
         except (UnreadableFile, OwnerDenied) as error:
             return Tracker(path, None, f"unreadable: {error}")
         match = pattern.fullmatch(text)
-        named = Tracker(path, int(match[1]) if match else None, text)
-        if match is None and name == "latest" and other is None:
-            other = named  # of somebody's own form: Megatron's beside it counts more
+        candidate = Tracker(path, int(match[1]) if match else None, text)
+        if match is None and name == "latest" and of_own_form is None:
+            of_own_form = candidate  # of somebody's own form: Megatron's beside it counts more
             continue
-        return named
-    return other
+        return candidate
+    return of_own_form
 
 
 def _tensorflow_tracker(folder: Path) -> Tracker | None:
@@ -96,8 +96,8 @@ def _tensorflow_tracker(folder: Path) -> Tracker | None:
     state = checkpoint_state(text)
     if state is None and STATE_PATH not in text and not any(bundle_prefix(child.name) for child in list_folder(folder)):
         return None
-    named = state.path if state is not None else text[:200].strip()
-    return Tracker(path, step_in_name(PurePosixPath(named).name) if state is not None else None, named, text)
+    target = state.path if state is not None else text[:200].strip()
+    return Tracker(path, step_in_name(PurePosixPath(target).name) if state is not None else None, target, text)
 
 
 class CheckpointState(NamedTuple):
@@ -106,10 +106,10 @@ class CheckpointState(NamedTuple):
     path: str
     """The prefix of the checkpoint that is loaded, absolute or from the folder of the file."""
     paths: tuple[str, ...]
-    """Those that are kept, oldest first."""
+    """Those that are listed, oldest first."""
     times: tuple[str, ...]
     """When each of these was saved, in seconds since 1970; empty where the file does not say."""
-    others: tuple[tuple[str, str], ...]
+    further: tuple[tuple[str, str], ...]
     """Further fields, as written."""
 
 
@@ -119,9 +119,9 @@ def checkpoint_state(text: str) -> CheckpointState | None:
     Source: tensorflow/python/checkpoint/checkpoint_management.py, get_checkpoint_state(); checkpoint_state.proto.
     """
     paths: list[str] = []
-    kept: list[str] = []
+    listed: list[str] = []
     times: list[str] = []
-    others: list[tuple[str, str]] = []
+    further: list[tuple[str, str]] = []
     at = 0
     while at < len(text):
         match = STATE_FIELD.match(text, at)
@@ -136,53 +136,53 @@ def checkpoint_state(text: str) -> CheckpointState | None:
         if name == STATE_PATH:
             paths.append(_unquoted(match["texts"]))
         elif name == STATE_PATHS:
-            kept.append(_unquoted(match["texts"]))
+            listed.append(_unquoted(match["texts"]))
         elif name == STATE_TIMES:
             times.append(value)
         elif name == STATE_PRESERVED:
-            others.append((name, value))
+            further.append((name, value))
         else:
             return None
     if not paths or not paths[-1] or "\n" in paths[-1] or "\0" in paths[-1]:
         return None
-    return CheckpointState(paths[-1], tuple(kept), tuple(times) if len(times) == len(kept) else (), tuple(others))
+    return CheckpointState(paths[-1], tuple(listed), tuple(times) if len(times) == len(listed) else (), tuple(further))
 
 
-def state_naming(tracker: Tracker | None, checkpoint: Path, saved_at_s: float, *, gone: Collection[str]) -> str:
+def state_naming(tracker: Tracker | None, checkpoint: Path, saved_at_s: float, *, moved_away: Collection[str]) -> str:
     """Return what has to stand in TensorFlow's tracker so that a program loads a checkpoint; all else in it stays as it is.
 
     Args:
         tracker: The file as it is; None where there is none.
         checkpoint: The prefix; it lies beside the file.
         saved_at_s: When it was saved, in seconds since 1970.
-        gone: Names of those that are moved away, which the file shall not name any more.
+        moved_away: Names of those that are moved away, which the file shall not name any more.
     """
     state = checkpoint_state(tracker.content) if tracker is not None else None
     absolute = state is not None and PurePosixPath(state.path).is_absolute()
-    chosen = str(checkpoint) if absolute else checkpoint.name
+    prefix = str(checkpoint) if absolute else checkpoint.name
     times = state.times if state is not None else ()
-    kept = [
+    entries = [
         (path, times[place] if times else "")
         for place, path in enumerate(state.paths if state is not None else ())
-        if (name := PurePosixPath(path).name) not in gone and name != checkpoint.name
+        if (name := PurePosixPath(path).name) not in moved_away and name != checkpoint.name
     ]
     own = next(
         (place for place, path in enumerate(state.paths if state else ()) if PurePosixPath(path).name == checkpoint.name), None
     )
     # TensorFlow takes the last one for the newest
-    kept.append((chosen, (times[own] if own is not None else f"{saved_at_s:.6f}") if times else ""))
-    lines = [f"{STATE_PATH}: {_quoted(chosen)}", *(f"{STATE_PATHS}: {_quoted(path)}" for path, _ in kept)]
-    lines += [f"{STATE_TIMES}: {time}" for _, time in kept if time]
-    lines += [f"{name}: {value}" for name, value in (state.others if state is not None else ())]
+    entries.append((prefix, (times[own] if own is not None else f"{saved_at_s:.6f}") if times else ""))
+    lines = [f"{STATE_PATH}: {_quoted(prefix)}", *(f"{STATE_PATHS}: {_quoted(path)}" for path, _ in entries)]
+    lines += [f"{STATE_TIMES}: {time}" for _, time in entries if time]
+    lines += [f"{name}: {value}" for name, value in (state.further if state is not None else ())]
     return "\n".join(lines) + "\n"
 
 
 def _unquoted(texts: str) -> str:
     raw = "".join(match[1] or match[2] or "" for match in _QUOTED.finditer(texts)).encode()
-    return _ESCAPE.sub(_meant, raw).decode("utf-8", "replace")
+    return _ESCAPE.sub(_unescaped, raw).decode("utf-8", "replace")
 
 
-def _meant(escape: re.Match[bytes]) -> bytes:
+def _unescaped(escape: re.Match[bytes]) -> bytes:
     if escape[1] or escape[2]:
         return bytes([int(escape[1] or escape[2], 8 if escape[1] else 16) & 255])
     return _ESCAPED.get(escape[3], escape[3])
