@@ -39,8 +39,10 @@ TRAILER = struct.Struct("<BI")
 UNPACKED, SNAPPY = 0, 1
 INDEX_BYTES = 64 << 20
 """Of an index that is read: some 100 bytes a tensor."""
-CRC_INDEX_BYTES = 1 << 20
-"""Up to which size the CRCs of an index are reckoned: in Python that takes some 0.2 s a MiB."""
+CRC_INDEX_BYTES = 4 << 20
+"""Up to which size the CRCs of an index are reckoned before its checkpoint is loaded: in Python that takes some 0.2 s a MiB."""
+CRC_LISTED_BYTES = 1 << 17
+"""The same where checkpoints are listed."""
 CRC_DATA_BYTES = 4 << 20
 """Of one checkpoint's tensors, the small ones first, whose CRCs are reckoned."""
 WHOLE_NUMBERS = {3: 4, 9: 8, 22: 4, 23: 8}
@@ -174,7 +176,7 @@ def _counted(folder: Path, prefix: str, matches: Sequence[re.Match[str]]) -> _Co
     if not any(match["index"] or match["shard"] for match in files):
         return None  # a graph (`.meta`) alone
     index = next((match[0] for match in final if match["index"]), "")
-    content = read_index(folder / index) if index and _ends_as_table(folder / index) else BundleIndex(None)
+    content = read_index(folder / index, crc_bytes=0) if index and _ends_as_table(folder / index) else BundleIndex(None)
     if content.shards is None and not (_is_named_so(prefix) and any(match["shard"] for match in files)):
         return None  # an index of something else: of FAISS, of git, of a data set
     inside, counter = _numbers_inside(folder, prefix, content)
@@ -193,12 +195,14 @@ def _last_number(prefix: str) -> int | None:
 
 
 def _with_steps(alike: Sequence[_Counted]) -> list[BundleSave]:
-    """Return saves whose names have counted form with their steps."""
+    """Return saves whose names have one form with their steps."""
     if any(counted.number is None for counted in alike):
         return [replace(counted.save, step=counted.inside if counted.number is None else counted.number) for counted in alike]
     ordered = sorted(alike, key=lambda counted: counted.number or 0)
     steps_inside = [(counted.number or 0, counted.inside) for counted in ordered if counted.inside]
-    rising = bool(steps_inside) and all(before[1] < after[1] for before, after in pairwise(steps_inside))
+    # a variable that is below the number of the save or epoch does not count steps
+    rising = bool(steps_inside) and all(number <= step for number, step in steps_inside)
+    rising = rising and all(before[1] < after[1] for before, after in pairwise(steps_inside))
     if rising and ordered[0].unit is not Unit.STEP:
         return [replace(counted.save, step=counted.inside or _expected(counted.number or 0, steps_inside)) for counted in ordered]
     counts_saves = any(counted.counter is not None and counted.counter == counted.number for counted in ordered)
@@ -278,7 +282,7 @@ def bundle_problems(sizes: Mapping[str, int], path_of: Callable[[str], Path], *,
         if index not in files:
             problems.append(f"has no {folder}{index}: the save did not finish, it is written last")
             continue
-        content = read_index(path_of(folder + index))
+        content = read_index(path_of(folder + index), crc_bytes=CRC_INDEX_BYTES if read_bytes else CRC_LISTED_BYTES)
         if content.damage:
             problems.append(f"{folder}{index} {content.damage}")
         problems += [f"{folder}{problem}" for problem in _shard_problems(prefix, files, content)]
@@ -344,8 +348,12 @@ class _UnknownTableError(ValueError):
     """A table is packed as TensorFlow packs none."""
 
 
-def read_index(path: Path) -> BundleIndex:
+def read_index(path: Path, *, crc_bytes: int = CRC_INDEX_BYTES) -> BundleIndex:
     """Return what an index says.
+
+    Args:
+        path: The index.
+        crc_bytes: Up to which size of it the CRCs of its blocks are compared.
 
     Raises:
         OSError: It cannot be read.
@@ -359,7 +367,7 @@ def read_index(path: Path) -> BundleIndex:
         return BundleIndex(None)
     raw = read_whole(path, INDEX_BYTES)
     try:
-        pairs = list(islice(_pairs(raw), MOST_TENSORS + 1))
+        pairs = list(islice(_pairs(raw, checked=len(raw) <= crc_bytes), MOST_TENSORS + 1))
         if len(pairs) > MOST_TENSORS:
             return BundleIndex(None)
         if not pairs or pairs[0][0]:
@@ -374,28 +382,28 @@ def read_index(path: Path) -> BundleIndex:
         return BundleIndex(None, damage=f"is damaged: {error if isinstance(error, _DamagedTableError) else CONTRADICTS}")
 
 
-def _pairs(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _pairs(raw: bytes, *, checked: bool) -> Iterator[tuple[bytes, bytes]]:
     """Yield keys and values of a table, in order."""
     at = len(raw) - FOOTER_BYTES
     for _ in range(2):  # the handle of the index of blocks stands behind that of the blocks about blocks
         offset, at = _varint(raw, at)
         size, at = _varint(raw, at)
     reached = 0
-    for _, handle in _block_pairs(_block(raw, offset, size)):
+    for _, handle in _block_pairs(_block(raw, offset, size, checked=checked)):
         begin, after = _varint(handle, 0)
         length, _ = _varint(handle, after)
         if begin < reached:
             raise _DamagedTableError(CONTRADICTS)
         reached = begin + length
-        yield from _block_pairs(_block(raw, begin, length))
+        yield from _block_pairs(_block(raw, begin, length, checked=checked))
 
 
-def _block(raw: bytes, offset: int, size: int) -> bytes:
+def _block(raw: bytes, offset: int, size: int, *, checked: bool) -> bytes:
     end = offset + size
     if end + TRAILER.size > len(raw) - FOOTER_BYTES:
         raise _DamagedTableError("it names a block behind its end")
     packing, crc = TRAILER.unpack_from(raw, end)
-    if len(raw) <= CRC_INDEX_BYTES and _masked(raw[offset : end + 1]) != crc:
+    if checked and _masked(raw[offset : end + 1]) != crc:
         raise _DamagedTableError("the CRC-32C of a block differs")
     if packing != UNPACKED:
         raise _UnknownTableError(packing)
