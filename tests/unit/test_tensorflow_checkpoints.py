@@ -57,7 +57,7 @@ def content_of(text: str, originals: dict[str, bytes]) -> bytes:
 
 
 def laid_out(case: dict[str, Any], folder: Path) -> Path:
-    root = folder / case.get("archive", "own")
+    root = folder / str(case.get("archive", "own"))
     root.mkdir()
     if "archive" in case:
         with tarfile.open(FOLDER / "real" / f"{case['archive']}.tar.gz") as packed:
