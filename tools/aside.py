@@ -24,19 +24,21 @@ from assistant.recover.checkpoints.aside import (
     moves_aside,
     moves_back,
     original,
+    prefix_files,
     resolved,
     tracker_text,
     where_aside,
     write_tracker,
 )
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.recover.checkpoints.layout import TRACKERS, rank_of, with_rank
+from assistant.recover.checkpoints.layout import rank_of, with_rank
+from assistant.recover.checkpoints.trackers import TRACKER_NAMES
 from assistant.recover.resume_plan import MOST_LINKS
 from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant
-from assistant.untrusted import LOOK_S, is_folder, list_folder, reading_as, within
+from assistant.untrusted import LOOK_S, list_folder, reading_as, within
 
 _REPLACED = re.compile(r' REPLACES\[(nothing|"(?:[^"\\]|\\.)*")\](?:$|  # )')
 
@@ -67,13 +69,14 @@ def were_set_aside(context: Context, tag: str, job: str, paths: list[str]) -> di
         ToolError: One lies in neither place: somebody moved or deleted it.
     """
     account = context.scheduler.job(job).account
-    places = []
+    places: list[str] = []
     for path in map(Path, paths):
-        if lies_at(path, account):
+        if lies_at(path, account) or prefix_files(path, account):
             return None
-        if (place := where_aside(path, account)) is None:
+        aside = [place] if (place := where_aside(path, account)) is not None else prefix_files(path, account, aside=True)
+        if not aside:
             raise ToolError(f"{path} lies neither there nor aside: somebody else moved or deleted it")
-        places.append(str(place))
+        places += map(str, aside)
     return {"job": job, "paths": places, "note": "set aside"} if places else None
 
 
@@ -258,8 +261,8 @@ def _tracker(tracker: str, job: Job) -> Path:
         ToolError: It is no tracker file.
     """
     path = resolved(Path(tracker), job.account)
-    if path.name not in TRACKERS and not is_link(path, job.account):
-        raise ToolError(f"{tracker} is no tracker file and no link; known files: {', '.join(TRACKERS)}")
+    if path.name not in TRACKER_NAMES and not is_link(path, job.account):
+        raise ToolError(f"{tracker} is no tracker file and no link; known files: {', '.join(TRACKER_NAMES)}")
     return path
 
 
@@ -301,9 +304,9 @@ def _ended(context: Context, job: str) -> Job:
 
 
 def _aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]:
-    """Return the renames of checkpoints, and of the further files of one that has a file a rank.
+    """Return the renames of checkpoints, and of all files of one that has a file a rank or is a prefix of TensorFlow.
 
-    The path that was asked for comes last: while it lies where it did, the call is not done.
+    The path that was asked for, or the index of a prefix, comes last: while it lies where it did, the call is not done.
 
     Raises:
         ToolError: A path is no checkpoint.
@@ -312,13 +315,12 @@ def _aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]:
     for given in map(Path, paths):
         path = resolved(given, job.account)
         files = [path]
-        if lies_at(path, job.account):
+        if lies_at(path, job.account) or prefix_files(path, job.account):
             with reading_as(job.account):
                 entry = next((one for one in inventory(path.parent, now=context.clock.now()).entries if one.path == path), None)
                 if entry is None:
                     raise ToolError(f"{path} is no checkpoint of a known form; nothing else is moved")
-                if not is_folder(path):
-                    files = [*(file for name in entry.files if (file := entry.file(name)) != path), path]
+                files = entry.loose_files or files
         changes += moves_aside(files, job.account)
     return changes
 

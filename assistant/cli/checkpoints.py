@@ -34,11 +34,19 @@ class _Folder(NamedTuple):
     """Whether its job may still be writing."""
     foreign: frozenset[Path] = frozenset()
     """Checkpoints in it that are another run's than the job's."""
+    only: Path | None = None
+    """The one checkpoint that was named; None where all are meant."""
 
 
 def _folder(context: typer.Context, target: str) -> _Folder:
     """Return the folder that a target means."""
+    from assistant.recover.checkpoints.bundles import bundle_prefix, files_of_prefix
+
     path = Path(target)
+    if (prefix := bundle_prefix(path.name)) and path.is_file():
+        path = path.with_name(prefix)
+    if not path.is_dir() and files_of_prefix(path.absolute()):
+        return _Folder(path.parent, only=path)
     if path.exists() or "/" in target:
         if not path.exists():
             raise InputError(f"{target}: there is no such folder")
@@ -62,6 +70,10 @@ def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
     listing = inventory(folder.path, now=now(), live=folder.live)
     for note in listing.notes:
         door_of(context).say(f"{folder.path}: {note}")
+    if folder.only is not None:
+        listing = replace(
+            listing, checkpoints=tuple(checkpoint for checkpoint in listing.checkpoints if checkpoint.path == folder.only)
+        )
     if folder.foreign:
         names = ", ".join(sorted(path.name for path in folder.foreign))
         door_of(context).say(

@@ -24,7 +24,7 @@ from assistant.untrusted import whole_number
 LINE = re.compile(r"^\s*+#\s?NIGHTSHIFT\b[ \t:]*+(.*)$")
 PLACEHOLDERS = {"resume": {"checkpoint", "step"}, "skip": {"from", "to", "from_step", "to_step"}}
 ACT = ("auto", "ask", "never")
-FORMATS = tuple(form for form in Format if form is not Format.EPOCHS)
+FORMATS = tuple(form for form in Format if form not in (Format.EPOCHS, Format.SAVES))
 """What a script may say; that a file tells only its epoch is found out."""
 RESUMES = ("newest", "tracker", "no")
 

@@ -196,6 +196,12 @@ def reads_settings(source: TrainerSource, call: SourceCall) -> bool:
 
 TRAINS = frozenset("backward step fit learn train train_step train_epoch minimize update apply_gradients save_checkpoint".split())
 """Calls of which a program that trains has one at least: an evaluation loads checkpoints and has none."""
+LOADS = frozenset(
+    (
+        "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_weights load_file loads load_model "
+        "unpickle"
+    ).split()
+)
 SAVES = frozenset(
     ("save", "save_checkpoint", "save_state", "save_pretrained", "save_model", "save_file", "save_weights", "async_save", "fit")
 )

@@ -23,6 +23,7 @@ from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
 from assistant.recover.listings import LISTS, is_repeated, newest_picks
 from assistant.recover.load_calls import (
+    LOADS,
     PRESENT,
     SAVES,
     TRAINS,
@@ -46,7 +47,7 @@ from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, Resu
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
-from assistant.recover.tracker_reads import reads_tracker
+from assistant.recover.tracker_reads import from_elsewhere, reads_tracker, restores_latest
 from assistant.recover.trainer_options import (
     file_name,
     foreign_library,
@@ -73,9 +74,6 @@ MOST_PASSES = 3
 """Functions through which a value is followed to where it comes from."""
 FILE_READS = frozenset(("open", "read_text", "read_bytes", "loadtxt", "fromfile", "memmap"))
 """Calls that read a file of any kind."""
-LOADS = frozenset(
-    "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_file loads load_model unpickle".split()
-)
 
 
 def resume_way(
@@ -356,7 +354,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
     loads = before_training((source, call) for source in program.sources for call in source.called(*LOADS))
     picks = before_training(newest_picks(program))
     looks = before_training((source, call) for source in program.sources for call in source.called(*LISTS))
-    looks = [(source, call) for source, call in looks if not is_repeated(source, call)]
+    looks = [(source, call) for source, call in looks if not (is_repeated(source, call) or from_elsewhere(program, source, call))]
     lists = [
         (source, call)
         for source, call in looks
@@ -366,7 +364,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
     if asked is not None:
         return asked
     free = [call for source, call in loads if known_at_run_only(source, call) and not reads_settings(source, call)]
-    tracker = next((source for source in program.sources if reads_tracker(source)), None)
+    tracker = next((file for file in program.sources if reads_tracker(file) or restores_latest(program, file, training)), None)
     guard = next((way for source in program.sources if (way := _guard(source)) is not None), None)
     if guard is not None and (loads or tracker is not None or guard.means is ResumeMeans.NONE) and not lists:
         elsewhere = next(((source, call) for source, call in loads if has_another_source(source, call)), None)

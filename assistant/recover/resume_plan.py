@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import RANK_WORD, UNKNOWN_STEP, Entry, Format, rank_of, step_in_name
+from assistant.recover.checkpoints.layout import KERAS_WEIGHTS, RANK_WORD, UNKNOWN_STEP, Entry, Format, rank_of, step_in_name
 from assistant.recover.checkpoints.names import SUFFIXES
+from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, state_naming
 from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
 
 DEEPSPEED_TRACKER = "latest"
@@ -91,6 +92,9 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             path = PurePosixPath(way.path)
             same = chosen.path.name in (found.own_name(path) if found is not None else path).parts
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
+        case ResumeMeans.NEWEST if way.prefix == KERAS_WEIGHTS and _is_prefix(chosen, found):
+            # before Keras 3 the backup is a checkpoint of TensorFlow with its tracker
+            return _as_it_is(way, _tracked(way, found, chosen), chosen)
         case ResumeMeans.TRACKER:
             plan = _as_it_is(way, _tracked(way, found, chosen), chosen)
             return plan if plan.ready else _beside_others(way, found, chosen) or plan
@@ -257,7 +261,7 @@ def _newer(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> tuple
     return tuple(entry.path for entry in others if _taken_before(way, entry, chosen, refused=entry.path in refused))
 
 
-FREE_FORM = (Format.PLAIN, Format.EPOCHS, Format.NEMO)
+FREE_FORM = (Format.PLAIN, Format.EPOCHS, Format.NEMO, Format.TENSORFLOW, Format.SAVES)
 """Formats of programs whose own rule chooses among files of any name."""
 
 
@@ -279,6 +283,23 @@ def _taken_before(way: ResumeWay, entry: Entry, chosen: Checkpoint, *, refused: 
     return entry.step > chosen.step
 
 
+def _is_prefix(checkpoint: Checkpoint, folder: Inventory | None) -> bool:
+    """Tell whether a checkpoint is a prefix of TensorFlow, which `checkpoint` names."""
+    return any(entry.path == checkpoint.path and entry.is_prefix for entry in folder.entries) if folder is not None else False
+
+
+def _by_state(folder: Inventory | None, checkpoint: Checkpoint, later: tuple[Path, ...]) -> ResumePlan:
+    """Return what is needed so that TensorFlow's tracker names the chosen one."""
+    tracker = folder.tracker if folder is not None else None
+    tracker_path = checkpoint.path.parent / TENSORFLOW_TRACKER
+    if tracker is not None and tracker.path != tracker_path:
+        return ResumePlan(f"{tracker.path} is the tracker there, and {checkpoint.path} was chosen; {SETTLE}")
+    if tracker is not None and PurePosixPath(tracker.text) in (PurePosixPath(checkpoint.path.name), PurePosixPath(checkpoint.path)):
+        return ResumePlan(set_aside=later)
+    text = state_naming(tracker, checkpoint.path, checkpoint.saved_at.timestamp(), moved_away={path.name for path in later})
+    return ResumePlan(set_aside=later, tracker=tracker_path, tracker_text=text)
+
+
 def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> ResumePlan:
     folder = chosen.path.parent
     if way.path and PurePosixPath(way.path).is_absolute() and Path(way.path) not in (folder, *folder.parents):
@@ -290,6 +311,8 @@ def _tracked(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> Res
     linked = any(LATEST_LINK.search(link.name) for link, _ in found.links) if found is not None else False
     # the job comes to these steps again: it would write over them, or fail because their folders are there
     later = tuple(entry.path for entry in reversed(found.entries) if entry.step > chosen.step) if found is not None else ()
+    if _is_prefix(chosen, found):
+        return _by_state(found, chosen, later)
     plan = _linked(found, chosen, later, exact=tracker is None)
     if plan is not None and (plan.refusal or tracker is None or tracker.step == chosen.step):
         return plan

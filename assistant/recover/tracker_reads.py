@@ -8,14 +8,30 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from pathlib import Path
 
-from assistant.recover.trainer_source import UNPARSED, TrainerSource, dotted, syntax_tree
+from assistant.recover.checkpoints.save_options import save_folders
+from assistant.recover.job_program import JobProgram
+from assistant.recover.load_calls import BASE_NAMES, is_after_training
+from assistant.recover.shell_folders import normal
+from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.trainer_source import UNPARSED, SourceCall, TrainerSource, dotted, syntax_tree
 
 TRACKER_NAME = re.compile(
     r"(?:^|/)(?:latest_checkpointed_iteration(?:\.txt)?|latest(?:\.txt|_step(?:\.txt)?)?|last_checkpoint(?:\.txt)?|checkpoint\.meta\.json)$"
 )
-HINT = re.compile(r"latest|last_checkpoint|checkpoint\.meta")
+HINT = re.compile(r"latest|last_checkpoint|checkpoint\.meta|model_checkpoint_path")
+TENSORFLOW = frozenset(("tensorflow", "keras", "tf_keras", "orbit"))
+OTHERS_OF_ITS_WORDS = frozenset(("flax", "orbax", "jax"))
+"""Libraries with a `latest_checkpoint` of their own, whose programs read their data by TensorFlow."""
+STATE_HINT = "model_checkpoint_path"
+"""What a program names that reads TensorFlow's file `checkpoint` by itself."""
+STATE_NAME = re.compile(r"(?:^|/)checkpoint$")
+LATEST_STATE = re.compile(r"\blatest_checkpoint\b|\bget_checkpoint_state\b")
+RESTORES = ("restore", "load_weights", "restore_saveables", "read", "restore_checkpoint")
+GOES_ON = ("train_and_evaluate", "MonitoredTrainingSession", "Supervisor", "train")
+"""Calls that train and begin by themselves at the newest checkpoint of their folder; the last one of an Estimator alone."""
 OPENS = frozenset("open io.open codecs.open fsspec.open gfile.GFile tf.io.gfile.GFile gzip.open linecache.getline".split())
 FILE_METHODS = frozenset(("read_text", "read_bytes", "readlink"))
 """Methods that only paths have."""
@@ -29,16 +45,63 @@ def reads_tracker(source: TrainerSource) -> bool:
     if not source.parsed or not HINT.search(source.text):
         return False
     try:
-        return _Flow(syntax_tree(source.text)).reads()
+        return _Flow(syntax_tree(source.text), source.text).reads()
     except UNPARSED:
         return False
+
+
+def restores_latest(program: JobProgram, source: TrainerSource, training: Collection[str]) -> bool:
+    """Tell whether a program goes on from the checkpoint that TensorFlow's tracker names, before it trains.
+
+    Sources: tensorflow/python/checkpoint/checkpoint_management.py, latest_checkpoint(), CheckpointManager.restore_or_initialize();
+    tensorflow_estimator/python/estimator/estimator.py, Estimator.train(): "If there is a checkpoint in model_dir, it is loaded".
+
+    Args:
+        program: That the source belongs to.
+        source: One of its files.
+        training: From `training_functions`.
+    """
+    libraries = {name.partition(".")[0] for text in program.sources for name in text.modules}
+    if not source.parsed or not libraries & TENSORFLOW or libraries & OTHERS_OF_ITS_WORDS:
+        return False
+    if any(not is_after_training(program, source, call.line, training) for call in source.called("restore_or_initialize")):
+        return True
+    for call in source.called(*RESTORES):
+        written = " ".join(source.text_of(node) for node in (*call.positional, *call.keywords.values(), *call.conditions))
+        if not LATEST_STATE.search(written) or BASE_NAMES.search(written):
+            continue
+        looks = source.called("latest_checkpoint", "get_checkpoint_state")
+        if not is_after_training(program, source, call.line, training) and not any(
+            from_elsewhere(program, source, look) for look in looks
+        ):
+            return True
+    for call in source.called(*GOES_ON):
+        base = source.names.get(call.name.partition(".")[0], [])
+        estimator = any(isinstance(node, ast.Call) and "Estimator" in dotted(node.func) for node in base)
+        if estimator if call.method == "train" else call.method != "train_and_evaluate" or "Estimator" in source.text:
+            return True
+    return False
+
+
+def from_elsewhere(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a call asks for the newest checkpoint of a folder that is known, and none that its program saves to."""
+    value = source.value(next(iter(call.positional), call.keywords.get("checkpoint_dir")))
+    if call.method not in ("latest_checkpoint", "get_checkpoint_state") or not isinstance(value, str) or UNRESOLVED in value:
+        return False
+    folder = program.launch.outside(value)
+    saved = {Path(normal(str(save.folder))) for save in save_folders([program]) if UNRESOLVED not in str(save.folder)}
+    if not saved or folder is None:
+        return False
+    asked_of = Path(normal(str(folder)))
+    return not any(asked_of in (own, *own.parents) or own in asked_of.parents for own in saved)
 
 
 class _Flow:
     """Which names and functions of a program hold the path of a tracker."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, text: str) -> None:
         self.nodes = list(ast.walk(tree))
+        self.patterns = (TRACKER_NAME, STATE_NAME) if STATE_HINT in text else (TRACKER_NAME,)
         self.holders: set[tuple[str, str]] = set()
         """Function and name; of the module the function is empty, of an attribute a point."""
         self.functions = {node.name: node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
@@ -101,8 +164,9 @@ class _Flow:
     def _holds(self, node: ast.expr) -> bool:
         """Tell whether an expression is the path of a tracker, as far as the text shows."""
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and TRACKER_NAME.search(inner.value):
-                return "://" not in inner.value
+            text = inner.value if isinstance(inner, ast.Constant) and isinstance(inner.value, str) else ""
+            if text and any(pattern.search(text) for pattern in self.patterns):
+                return "://" not in text
             if isinstance(inner, ast.Name) and (self._key(inner) in self.holders or ("", inner.id) in self.holders):
                 return True
             if isinstance(inner, ast.Attribute) and self._key(inner) in self.holders:

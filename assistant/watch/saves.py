@@ -11,7 +11,9 @@ from assistant.logs.phases import BEGINS, OVER, LogPhase
 
 FEW_SAVES = 3
 """With fewer seen the interval is not known."""
-SAVED_STEP = re.compile(r"(?:iteration|step|batch count|checkpoint|iter|global_step)[ :=_-]{0,10}(\d{1,18})", re.IGNORECASE)
+SAVED_STEP = re.compile(
+    r"(?:iteration|step|batch count|checkpoint(?:s for(?= \d{1,18} into))?|iter|global_step)[ :=_-]{0,10}(\d{1,18})", re.IGNORECASE
+)
 """Megatron pads its iterations: `saving checkpoint at iteration      20 to`."""
 
 

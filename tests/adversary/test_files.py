@@ -34,7 +34,7 @@ from assistant.records import IncidentState, JobState
 from assistant.recover.checkpoints.cost import save_cost
 from assistant.recover.checkpoints.files import file_problem
 from assistant.recover.checkpoints.inventory import COMPARED, _compared, inventory, last_healthy
-from assistant.recover.checkpoints.layout import tracker
+from assistant.recover.checkpoints.trackers import tracker
 from assistant.recover.joblog import log_lines
 from assistant.schedulers.slurm_jobs import nodes_of
 from assistant.untrusted import (

@@ -38,7 +38,7 @@ def test_a_log_tells_where_it_saved(case: dict[str, Any]) -> None:
 
 
 def test_the_last_save_counts() -> None:
-    assert last_saved([case["line"] for case in LOGGED]) == "/tune/out"
+    assert last_saved([case["line"] for case in LOGGED]) == "./checkpoints/train"
 
 
 def test_the_script_outranks_the_settings_the_environment_and_the_log() -> None:

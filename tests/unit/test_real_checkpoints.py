@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from assistant.recover.checkpoints.arrays import crc32c, zstd_problem
+from assistant.recover.checkpoints.arrays import zstd_problem
+from assistant.recover.checkpoints.files import crc32c
 from assistant.recover.checkpoints.inventory import examined, inventory, last_healthy
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
@@ -33,6 +34,8 @@ def damaged(content: bytes, how: str) -> bytes:
             return content[:middle]
         case "flip":
             return content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
+        case "empty":
+            return b""
         case "zero":
             return bytes(len(content))
         case "content":  # in a tensor: 64 floats of the step

@@ -19,6 +19,7 @@ from typing import Any
 
 from assistant.errors import MalformedContent
 from assistant.recover.checkpoints.dcp import named
+from assistant.recover.checkpoints.files import crc32c
 from assistant.recover.checkpoints.layout import Entry, FileStat
 from assistant.untrusted import open_regular, parse_json, read_start, read_whole, whole_number
 
@@ -192,21 +193,3 @@ def _frames(file: io.FileIO) -> Iterator[int | None]:
                 break
         at += 4 if flags & 4 else 0
         yield at
-
-
-def _crc32c_table() -> tuple[int, ...]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
-    return tuple(table)
-
-
-CRC32C_TABLE = _crc32c_table()
-
-
-def crc32c(raw: bytes) -> int:
-    """Return the CRC-32C (Castagnoli) of some bytes; the standard library has only the other polynomial."""
-    crc = 0xFFFFFFFF
-    for byte in raw:
-        crc = crc >> 8 ^ CRC32C_TABLE[(crc ^ byte) & 255]
-    return crc ^ 0xFFFFFFFF

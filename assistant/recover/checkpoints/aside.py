@@ -20,7 +20,9 @@ from typing import NamedTuple, TypeVar
 
 from assistant.accounts import NOBODY, account_of, as_account
 from assistant.errors import ToolError, Unavailable
-from assistant.recover.checkpoints.layout import SET_ASIDE, TRACKER_BYTES
+from assistant.recover.checkpoints.bundles import files_of_prefix
+from assistant.recover.checkpoints.layout import SET_ASIDE
+from assistant.recover.checkpoints.trackers import TRACKER_BYTES
 from assistant.untrusted import MOST_ENTRIES, is_regular, read_start, reading_as, within
 
 MOST_NUMBERS = 100
@@ -51,6 +53,8 @@ class Move(NamedTuple):
 def moves_aside(paths: Sequence[Path], account: str) -> list[Move]:
     """Return the renames of checkpoints into `nightshift-refused` beside them, or into a numbered folder in there.
 
+    Files of one checkpoint come into one folder, where none of them was set aside before.
+
     Paths are resolved but for their last part. One that was renamed before is returned as it was then.
 
     Raises:
@@ -61,7 +65,7 @@ def moves_aside(paths: Sequence[Path], account: str) -> list[Move]:
     def plan(path: Path) -> Move:
         path = _resolved(path)
         if os.path.lexists(path):
-            return Move(path, _free(path.parent / SET_ASIDE, path.name), _content(path))
+            return Move(path, _free(path, [sibling.name for sibling in paths]), _content(path))
         target = _last(path)
         if target is None:
             raise ToolError(f"{path} is not there")
@@ -116,6 +120,29 @@ def where_aside(path: Path, account: str) -> Path | None:
         Unavailable: The storage did not answer.
     """
     return _as_owner(account, path, lambda: _last(_resolved(path)))
+
+
+def prefix_files(path: Path, account: str, *, aside: bool = False) -> list[Path]:
+    """Return the files of a checkpoint of TensorFlow, whose path is their prefix; empty of any other path.
+
+    Args:
+        path: The prefix.
+        account: As whom to look.
+        aside: Whether to return where they lie that were set aside, the last ones of their names.
+
+    Raises:
+        ToolError: The owner may not look there.
+        Unavailable: The storage did not answer.
+    """
+
+    def files() -> list[Path]:
+        prefix = _resolved(path)
+        if not aside:
+            return files_of_prefix(prefix)
+        names = {file.name for place in _places(prefix) for file in files_of_prefix(place)}
+        return [file for name in sorted(names) if (file := _last(prefix.parent / name)) is not None]
+
+    return _as_owner(account, path, files)
 
 
 def move(change: Move, account: str) -> bool:
@@ -328,9 +355,10 @@ def _places(path: Path) -> list[Path]:
     return [folder / path.name, *(folder / str(number) / path.name for number in range(2, MOST_NUMBERS))]
 
 
-def _free(folder: Path, name: str) -> Path:
-    places = _places(folder.parent / name)
-    return next((place for place in places if not os.path.lexists(place)), places[-1])
+def _free(path: Path, names: Sequence[str]) -> Path:
+    places = _places(path)
+    free = (place for place in places if not any(os.path.lexists(place.parent / name) for name in names))
+    return next(free, places[-1])
 
 
 def _last(path: Path) -> Path | None:

@@ -198,3 +198,21 @@ def crc32_of(path: Path) -> int:
         while block := stream.read(CHUNK_BYTES):
             crc = zlib.crc32(block, crc)
     return crc
+
+
+def _crc32c_table() -> tuple[int, ...]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
+    return tuple(table)
+
+
+CRC32C_TABLE = _crc32c_table()
+
+
+def crc32c(raw: bytes) -> int:
+    """Return the CRC-32C (Castagnoli) of some bytes; the standard library has only the other polynomial."""
+    crc = 0xFFFFFFFF
+    for byte in raw:
+        crc = crc >> 8 ^ CRC32C_TABLE[(crc ^ byte) & 255]
+    return crc ^ 0xFFFFFFFF

@@ -19,20 +19,23 @@ from assistant.records import Checkpoint
 from assistant.recover.checkpoints.arrays import array_problems
 from assistant.recover.checkpoints.dcp import shard_content_problems
 from assistant.recover.checkpoints.files import file_problem
-from assistant.recover.checkpoints.layout import Entry, Format, Tracker, counts_steps, entries, entry_of, links, tracker
+from assistant.recover.checkpoints.layout import Entry, Format, counts_steps, entries, entry_of, links
 from assistant.recover.checkpoints.names import run_prefix, says_epoch
 from assistant.recover.checkpoints.second_names import second_names, with_common_steps
 from assistant.recover.checkpoints.shards import UNTOLD, missing_problems
 from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
+from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, Tracker, checkpoint_state, tracker
 from assistant.untrusted import LOOK_S, READ_S, is_folder, status_of, within
 
 READ_BYTES = 1 << 30
 """How much of one checkpoint is read to compare checksums before it is loaded."""
 SETTLE_S = 30.0
 """A checkpoint without a completeness marker that changed so recently may still be written by a live job, unless a later one is."""
-MARKED = (Format.NIGHTSHIFT, Format.DCP, Format.TORCHTITAN, Format.INTERNEVO)
+MARKED = (Format.NIGHTSHIFT, Format.DCP, Format.TORCHTITAN, Format.INTERNEVO, Format.TENSORFLOW, Format.SAVES)
 """Formats that write a marker last, so that their age says nothing more."""
 
+INDEXED = (Format.TENSORFLOW, Format.SAVES)
+"""Formats whose index says how many files there are, and how long each is."""
 TRACKED = (Format.MEGATRON, Format.DEEPSPEED)
 """Formats whose program updates a tracker file after each finished save."""
 WRITTEN_LAST = ("latest_checkpointed_iteration.txt", "latest_checkpointed_iteration.json")
@@ -151,6 +154,8 @@ def _by_name(names: Tracker | None, found: Sequence[Entry]) -> Tracker | None:
 
 
 def _tracker_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
+    if any(entry.format in INDEXED for entry in found) and (names is None or names.path.name == TENSORFLOW_TRACKER):
+        return _state_notes(names, found)
     tracked = [entry for entry in found if entry.format in TRACKED]
     if names is None:
         if not tracked:
@@ -163,6 +168,19 @@ def _tracker_notes(names: Tracker | None, found: Sequence[Entry]) -> list[str]:
         return [f"tracker {names.path.name} holds no step but {names.text[:40]!r}"]
     if not any(entry.step == names.step for entry in found):
         return [f"tracker {names.path.name} names step {names.step}, which is not there"]
+    return []
+
+
+def _state_notes(names: Tracker | None, listed: Sequence[Entry]) -> list[str]:
+    """Return what is strange about TensorFlow's tracker: a program that goes by it begins at the start where it names nothing."""
+    file = f"tracker {TENSORFLOW_TRACKER}"
+    if names is None:
+        return [f"{file} is missing: a restart that relies on it would begin with random weights"]
+    if checkpoint_state(names.content) is None:
+        return [f"{file} names no checkpoint but holds {names.text[:40]!r}: it was cut short, or is none of TensorFlow's"]
+    last = PurePosixPath(names.text).name
+    if not any(entry.path.name == last for entry in listed):
+        return [f"{file} names {last}, which is not there: a restart that relies on it would begin with random weights"]
     return []
 
 
@@ -179,7 +197,7 @@ def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: 
     try:
         problems = missing_problems(entry, read_bytes=read) + size_problems(entry, found)
         if entry.format is not Format.NIGHTSHIFT:
-            problems += shard_count_problem(entry, found)
+            problems += shard_count_problem(entry, found) if entry.format not in INDEXED else []
             problems += _content_problems(entry, read)
             problems.sort(key=lambda problem: problem.endswith(UNTOLD))  # of a damaged file that follows from its damage
     except OSError as error:

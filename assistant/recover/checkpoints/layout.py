@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
+from assistant.recover.checkpoints.bundles import BUNDLE_FILE, SAVED_MODEL, bundle_prefix, bundle_saves
 from assistant.recover.checkpoints.names import SUFFIXES, Unit, is_rolling, name_form, number_in, says_epoch, without_suffix
 from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
-from assistant.untrusted import is_folder, is_regular, list_folder, read_json, read_start, status_of, walk_files
+from assistant.untrusted import is_folder, is_regular, list_folder, read_json, status_of, walk_files
 
 
 class Format(StrEnum):
@@ -36,6 +37,10 @@ class Format(StrEnum):
     TORCHTITAN = "torchtitan"
     NIGHTSHIFT = "nightshift"
     """assistant.training: a manifest written last."""
+    TENSORFLOW = "tensorflow"
+    """A prefix with its index, its shards of data and, before TensorFlow 2, a graph."""
+    SAVES = "saves"
+    """Checkpoints of TensorFlow that tell no step, only the number of the save: it orders them and counts nothing else."""
     PLAIN = "plain"
     """Files or folders of no layout that we know more about: the step stands in the name, or in a file that is always replaced."""
     EPOCHS = "epochs"
@@ -70,17 +75,22 @@ class Entry:
 
     def file(self, name: str) -> Path:
         """Return where one of its files lies."""
+        if self.format is not Format.PLAIN and name.startswith(f"{self.path.name}.") and BUNDLE_FILE.fullmatch(name):
+            return self.path.parent / name  # beside a folder that may have the name of the prefix
         return self.path / name if is_folder(self.path) else self.path.parent / name
 
+    @property
+    def is_prefix(self) -> bool:
+        """Whether its path is no file, but the beginning of the names of its files, as TensorFlow has it."""
+        return self.format is not Format.PLAIN and any(bundle_prefix(name) == self.path.name for name in self.files)
 
-@dataclass(frozen=True, slots=True)
-class Tracker:
-    """A small file that names the newest finished checkpoint."""
-
-    path: Path
-    step: int | None
-    """None when its content is no step: empty, cut short, or the word `release`."""
-    text: str
+    @property
+    def loose_files(self) -> list[Path]:
+        """Its files where it is no folder, last the one that it goes by: its own path, or the index of a prefix."""
+        if not self.is_prefix and is_folder(self.path):
+            return []
+        last = f"{self.path.name}.index" if self.is_prefix else self.path.name
+        return [self.path.parent / name for name in sorted(self.files, key=lambda name: (name == last, name))]
 
 
 TEMPORARY = re.compile(
@@ -127,21 +137,10 @@ NUMBER_ALONE = re.compile(r"^(?:checkpoint_metadata|model_config)\.json$|tp_rank
 """Files of nanotron and picotron, which name folders by the step alone; other such folders may be tasks or ranks."""
 OURS = re.compile(r"\.npz$|^attempt-[0-9a-f]+-\d+/")
 """Files of assistant.training: the demo's shards, and the folder of one save of AsyncCheckpointer."""
-_NAMED = re.compile(r"(?:\S{0,2000}/)?[A-Za-z_=-]{0,40}(\d{1,18})(?:\.\w{1,16})?/?")
-TRACKERS = {
-    "latest": re.compile(
-        r"(?:global_?)?step_?(\d{1,18})"
-    ),  # before Megatron's: Megatron-DeepSpeed writes both, and loads by this one
-    "latest_checkpointed_iteration.txt": re.compile(r"(\d{1,18})"),
-    "latest_checkpointed_iteration.json": re.compile(r'\{\s*"latest_checkpointed_iteration":\s*(\d{1,18})\s*\}'),
-    "latest.txt": _NAMED,
-    "last_checkpoint": _NAMED,
-    "last_checkpoint.txt": _NAMED,
-}
 SET_ASIDE = "nightshift-refused"
 """Folder inside a checkpoint folder into which refused checkpoints are moved; nothing in there is one."""
-TRACKER_BYTES = 4096
-NESTED = ("checkpoints", "checkpoint", "ckpts", "ckpt")
+NESTED = ("checkpoints", "checkpoint", "ckpts", "ckpt", "chief")
+"""The last one is made by TensorFlow's BackupAndRestore."""
 
 
 def step_in_name(name: str) -> int | None:
@@ -162,8 +161,10 @@ def names_step(name: str) -> bool:
 
 def counts_steps(checkpoint_format: str, name: str) -> bool:
     """Tell whether the number of a checkpoint counts optimiser steps, and not epochs or saves."""
-    if checkpoint_format == Format.EPOCHS or (not checkpoint_format and step_in_name(name) is None):
+    if checkpoint_format in (Format.EPOCHS, Format.SAVES) or (not checkpoint_format and step_in_name(name) is None):
         return False  # of a file that is written again at each save only its content tells what it counts
+    if checkpoint_format == Format.TENSORFLOW:
+        return True  # the step stands inside, whatever the name counts
     return names_step(name) if checkpoint_format == Format.ACCELERATE else not says_epoch(name)
 
 
@@ -181,7 +182,7 @@ def with_rank(name: str, rank: int) -> str:
 def could_be_checkpoint(name: str, *, folder: bool) -> bool:
     """Tell whether a name alone lets an entry of a folder be a checkpoint; nothing is read."""
     stem = TEMPORARY.sub("", name)
-    if name == KERAS_WEIGHTS:
+    if name == KERAS_WEIGHTS or (not folder and bundle_prefix(name)):
         return not folder
     if folder:
         return stem.endswith(".ckpt") or stem.isdecimal() or "step=" in stem or PLAIN_FOLDER.fullmatch(stem) is not None
@@ -213,7 +214,7 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
     children = [child for child in list_folder(folder) if child.name != SET_ASIDE]
     found = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child)) is not None]
     found = [*map(_without_slot_number, found, [found] * len(found)), *_torn_slots(children, found)]
-    found = _joined_ranks(found)
+    found = [*_joined_ranks(found), *_bundles(folder, children)]
     found += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
     if not found:
         nested = [folder / name for name in NESTED if depth and is_folder(folder / name)]
@@ -222,10 +223,28 @@ def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
     found = _with_epochs_inside(found)
-    if any(entry.format is Format.PLAIN and entry.step != UNKNOWN_STEP for entry in found):
+    if any(entry.format in (Format.PLAIN, Format.TENSORFLOW) and entry.step != UNKNOWN_STEP for entry in found):
         # epochs and steps cannot be put in one order
         found = [replace(entry, step=UNKNOWN_STEP) if entry.format is Format.EPOCHS else entry for entry in found]
     return sorted(found, key=lambda entry: (entry.step, entry.temporary, "-last" not in entry.path.name, entry.path.name))
+
+
+def _bundles(folder: Path, children: Sequence[Path]) -> list[Entry]:
+    """Return the checkpoints of TensorFlow among the children of a folder."""
+    names = [
+        child.name for child in children if BUNDLE_FILE.fullmatch(child.name) and not is_second_link(child) and not is_folder(child)
+    ]
+    formats = {Unit.STEP: Format.TENSORFLOW, Unit.EPOCH: Format.EPOCHS, Unit.UNNAMED: Format.SAVES}
+    return [
+        Entry(
+            folder / save.prefix,
+            UNKNOWN_STEP if save.step is None else save.step,
+            formats[save.unit],
+            {name: file_stat(folder / name) for name in save.names},
+            temporary=save.temporary,
+        )
+        for save in bundle_saves(folder, names)
+    ]
 
 
 def _with_epochs_inside(listed: list[Entry]) -> list[Entry]:
@@ -413,8 +432,10 @@ def _directory_format(name: str, files: Mapping[str, FileStat]) -> tuple[Format,
     return (Format.PLAIN, numbered) if plain and _holds_weights(files) else None
 
 
-def _holds_weights(files: Iterable[str]) -> bool:
-    return any(file.endswith((*SUFFIXES, "/.zarray")) for file in files)
+def _holds_weights(files: Collection[str]) -> bool:
+    if any(file.rpartition("/")[2] == SAVED_MODEL for file in files):
+        return False  # an export of TensorFlow, from which no training goes on
+    return any(file.endswith((*SUFFIXES, "/.zarray")) or bundle_prefix(file.rpartition("/")[2]) for file in files)
 
 
 def _looks_like_internevo(files: Iterable[str]) -> bool:
@@ -451,29 +472,6 @@ def file_stat(path: Path) -> FileStat:
 
 def _of_status(status: os.stat_result | None) -> FileStat:
     return FileStat(status.st_size, status.st_mtime, (status.st_dev, status.st_ino)) if status is not None else FileStat(0, 0.0)
-
-
-def tracker(folder: Path) -> Tracker | None:
-    """Return the file that names the newest finished checkpoint, when the folder has one."""
-    other: Tracker | None = None
-    for name, pattern in TRACKERS.items():
-        path = folder / name
-        linked = is_second_link(path) and could_be_checkpoint(path.resolve().name, folder=False)
-        if linked or is_folder(path):  # a checkpoint of that name, or a link to one: `links` has it
-            continue
-        try:
-            text = read_start(path, TRACKER_BYTES).decode("utf-8", "replace")[:200].strip()
-        except FileNotFoundError:
-            continue
-        except (UnreadableFile, OwnerDenied) as error:
-            return Tracker(path, None, f"unreadable: {error}")
-        match = pattern.fullmatch(text)
-        named = Tracker(path, int(match[1]) if match else None, text)
-        if match is None and name == "latest" and other is None:
-            other = named  # of somebody's own form: Megatron's beside it counts more
-            continue
-        return named
-    return other
 
 
 def _slots(folder: Path) -> list[Path]:

@@ -33,6 +33,8 @@ SAVED = (
     # Lightning: …, saving model to '/runs/a/epoch=0-step=100.ckpt' as top 1
     re.compile(rf"saving model to {_PATH}", re.IGNORECASE),
     re.compile(rf"sav(?:ing|ed) (?:model |training )?(?:checkpoint|state)s?:? {_PATH}", re.IGNORECASE),
+    # TensorFlow's guide, and loops after it: "Saved checkpoint for step 10: ./tf_ckpts/ckpt-1"
+    re.compile(rf"sav(?:ing|ed) checkpoints? for (?:step|epoch|iteration) \d{{1,18}}:? {_PATH}", re.IGNORECASE),
 )
 SPOKE = re.compile(r"sav(?:ing|ed)|writ(?:ing|ten)|wrote|stor(?:ing|ed)", re.IGNORECASE)
 ABOUT = re.compile(r"checkpoint|ckpt|\bmodel\b|\bstates?\b|global_step|\.(?:pt|pth|npz|safetensors)\b", re.IGNORECASE)

@@ -95,9 +95,13 @@ FOLDER_ARGUMENTS = {
 """Arguments of classes, by the end of the class's name: keyword and place."""
 KERAS_ARGUMENTS = {
     "BackupAndRestore": ("backup_dir", 0),
-    "ModelCheckpoint": ("filepath", 0),
     "CheckpointManager": ("directory", 1),
+    "Estimator": ("model_dir", 1),
+    "RunConfig": ("model_dir", 0),
+    "MonitoredTrainingSession": ("checkpoint_dir", 2),
 }
+KERAS_PREFIXES = {"ModelCheckpoint": ("filepath", 0), "save": ("file_prefix", None), "write": ("file_prefix", None)}
+"""Arguments of Keras and TensorFlow that name one checkpoint, or the prefix of its files: the folder above is meant."""
 """The same of Keras and TensorFlow, whose classes are named like Lightning's and Orbax's."""
 FILE_ARGUMENTS = {
     "save_state": ("output_dir", 0),
@@ -149,6 +153,9 @@ def _of_program(program: JobProgram) -> Iterator[tuple[str, str]]:
             continue
         if option is not None and option.value not in ("true", "false", "null", ""):
             yield _without_file(option.value), _how(option, program)
+    own = program.option("model_dir")
+    if own is not None and any(module.partition(".")[0] == "tensorflow" for source in program.sources for module in source.modules):
+        yield own.value, _how(own, program)  # Estimator's and the Model Garden's; elsewhere a model to begin with
     for source in program.sources:
         yield from _of_source(source)
 
@@ -200,6 +207,11 @@ def _of_source(source: TrainerSource) -> Iterator[tuple[str, str]]:
 
 def _of_call(source: TrainerSource, call: SourceCall) -> Iterator[tuple[str, str]]:
     if any(module.partition(".")[0] in ("tensorflow", "keras", "tf_keras") for module in source.modules):
+        keyword, place = KERAS_PREFIXES.get(call.method, ("", None))
+        value = _argument(source, call, keyword, place) if keyword else None
+        if isinstance(value, str) and (folder := _above(value)):
+            yield folder, f"{keyword}="
+            return
         keyword, place = KERAS_ARGUMENTS.get(call.method, ("", None))
         value = _argument(source, call, keyword, place) if keyword else None
         if isinstance(value, str):  # else Lightning's or Orbax's, in a program that imports TensorFlow as well
@@ -217,11 +229,19 @@ def _of_call(source: TrainerSource, call: SourceCall) -> Iterator[tuple[str, str
     if known is not None:
         value = _argument(source, call, *known)
         if isinstance(value, str):
-            # what the step is called is not known before the run: `out/step_?` lies in `out`
-            parts = PurePosixPath(value).parts
-            cut = next((place for place, part in enumerate(parts) if UNRESOLVED in part), len(parts) - 1)
-            if cut:
-                yield str(PurePosixPath(*parts[:cut])), ""
+            folder = _above(value)
+            if folder:
+                yield folder, ""
+
+
+def _above(path: str) -> str:
+    """Return the folder of one checkpoint; empty where it has none.
+
+    What the step is called is not known before the run: `out/step_?` lies in `out`.
+    """
+    parts = PurePosixPath(path).parts
+    cut = next((place for place, part in enumerate(parts) if UNRESOLVED in part or "{" in part), len(parts) - 1)
+    return str(PurePosixPath(*parts[:cut])) if cut > 0 else ""
 
 
 def _argument(source: TrainerSource, call: SourceCall, keyword: str, place: int | None) -> object:
@@ -234,7 +254,7 @@ def _argument(source: TrainerSource, call: SourceCall, keyword: str, place: int 
 # Programs that keep no state of their own: servers and evaluations, of which a restart loses nothing.
 
 SAVE_CALLS = re.compile(
-    r"(?:async_)?save\w*|save|write_checkpoint|dump|savez\w*|tofile|write_bytes|fit|train|checkpoint\w*|Trainer|\w+Trainer"
+    r"(?:async_)?save\w*|save|write_checkpoint|train_and_evaluate|MonitoredTrainingSession|Supervisor|dump|savez\w*|tofile|write_bytes|fit|train|checkpoint\w*|Trainer|\w+Trainer"
 )
 """Calls by which a program may save; a program without any of them saves nothing."""
 _NO_STATE = re.compile(r"(?:json|yaml|simplejson|orjson)\.dump|(?:\w+\.)*(?:savefig|savetxt)")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from assistant.recover.checkpoints.bundles import bundle_problems
 from assistant.recover.checkpoints.dcp import dcp_problems, named
 from assistant.recover.checkpoints.layout import DISTCP, RANK_WORD, UNKNOWN_STEP, Entry, Format, step_in_name
 from assistant.recover.checkpoints.manifest import manifest_problems
@@ -25,6 +26,8 @@ WRITTEN_LAST = (
     (re.compile(r"/\.zarray$"), "metadata.json"),  # stanford-crfm/levanter, checkpoint.py, is_checkpoint_dir(); and Megatron-Core
 )
 """What tells a framework's layout, and the file without which that framework passes over a checkpoint."""
+BUNDLED = (Format.TENSORFLOW, Format.SAVES, Format.EPOCHS, Format.PLAIN)
+"""Formats of which TensorFlow may have written the files."""
 UNTOLD = "its step neither by its name nor inside"
 MOST_PARTS = 100_000
 """Ranks or layers of one checkpoint: a name that counts further is not believed."""
@@ -52,6 +55,8 @@ def missing_problems(entry: Entry, *, read_bytes: int = 0) -> list[str]:
             last for form, last in WRITTEN_LAST if last not in entry.files and any(form.search(name) for name in entry.files)
         }
         problems += [f"{last} is missing: the save did not finish, it is written last" for last in sorted(lacking)]
+    if entry.format in BUNDLED:
+        problems += bundle_problems({name: stat.size for name, stat in entry.files.items()}, entry.file, read_bytes=read_bytes)
     check = CHECKS.get(entry.format)
     return problems + (check(entry) if check else [])
 
@@ -266,4 +271,6 @@ CHECKS: dict[Format, Callable[[Entry], list[str]]] = {
     Format.ORBAX: _orbax,
     Format.PLAIN: _ranks_of_one_step,
     Format.EPOCHS: _ranks_of_one_step,
+    Format.TENSORFLOW: _ranks_of_one_step,
+    Format.SAVES: _ranks_of_one_step,
 }

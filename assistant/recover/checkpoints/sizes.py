@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from assistant.recover.checkpoints.bundles import bundle_prefix
 from assistant.recover.checkpoints.dcp import named
 from assistant.recover.checkpoints.layout import Entry
 
@@ -34,7 +35,9 @@ def size_problems(entry: Entry, others: Sequence[Entry]) -> list[str]:
         entry: The checkpoint.
         others: All checkpoints of the same folder, to compare with; it may be among them.
     """
-    empty = [name for name, stat in entry.files.items() if stat.size == 0 and not MARKERS.search(name)]
+    # of a shard without a tensor TensorFlow leaves an empty file, and its index says which
+    indexed = {name for name in entry.files if bundle_prefix(name.rpartition("/")[2])}
+    empty = [name for name, stat in entry.files.items() if stat.size == 0 and name not in indexed and not MARKERS.search(name)]
     problems = [f"holds empty files: {named(empty)}"] if empty else []
     normal = _usual_sizes(entry, others)
     small = [

@@ -2,6 +2,7 @@
 
     python write.py orbax zarr           # jax, orbax-checkpoint
     python write.py dcp megatron composer nocrc   # torch, megatron-core, mosaicml
+    python write.py tensorflow tensorflow-saver tensorflow-shards   # tensorflow-cpu
 
 Each archive holds a folder with the checkpoints of steps 10 and 20, and VERSION: the libraries that wrote it. With megatron-core
 before 0.13 `python write.py megatron-zarr` writes the older format (zarr < 3, tensorstore).
@@ -131,6 +132,47 @@ def nocrc(folder: Path) -> None:
         torch.save({"model": {"w": torch.full((64,), float(step))}, "step": step}, folder / f"step_{step}.pt")
 
 
+def tensorflow(folder: Path) -> None:
+    """Write with TensorFlow's CheckpointManager, whose names count saves; the step stands inside."""
+    import tensorflow as tf
+
+    model = tf.Module()
+    model.w, model.b, step = tf.Variable(tf.zeros((8, 8))), tf.Variable(tf.ones(8)), tf.Variable(0, dtype=tf.int64)
+    optimizer = tf.keras.optimizers.Adam()
+    optimizer.build([model.w, model.b])
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model, optimizer=optimizer, step=step), folder, max_to_keep=2)
+    for number in STEPS:
+        step.assign(number)
+        model.w.assign(tf.fill((8, 8), float(number)))
+        manager.save()
+
+
+def tensorflow_saver(folder: Path) -> None:
+    """Write as Estimator does, with the saver of TensorFlow 1."""
+    import tensorflow as tf
+
+    graph, old = tf.Graph(), tf.compat.v1
+    with graph.as_default():
+        step, weights = old.train.get_or_create_global_step(), old.get_variable("w", (8, 8))
+        saver = old.train.Saver(save_relative_paths=True)
+        with old.Session() as session:
+            for number in STEPS:
+                session.run([old.assign(step, number), old.assign(weights, tf.fill((8, 8), float(number)))])
+                saver.save(session, str(folder / "model.ckpt"), global_step=step)
+
+
+def tensorflow_shards(folder: Path) -> None:
+    """Write with TensorFlow as two hosts do: each its part, then one index of both."""
+    import tensorflow as tf
+
+    for number in STEPS:
+        parts = [str(folder / f"step-{number}_temp" / f"part-{part}") for part in (0, 1)]
+        for part, prefix in enumerate(parts):
+            tensors = [tf.fill((8, 8), float(number))]
+            tf.raw_ops.SaveV2(prefix=prefix, tensor_names=[f"w{part}"], shape_and_slices=[""], tensors=tensors)
+        tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(folder / f"step-{number}"))
+
+
 WRITERS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "orbax": (orbax, ("orbax-checkpoint", "jax")),
     "zarr": (zarr, ("orbax-checkpoint", "jax")),
@@ -139,6 +181,9 @@ WRITERS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "megatron": (megatron, ("megatron-core", "torch")),
     "megatron-zarr": (megatron_zarr, ("megatron-core", "zarr", "torch")),
     "composer": (composer, ("mosaicml", "torch")),
+    "tensorflow": (tensorflow, ("tensorflow-cpu",)),
+    "tensorflow-saver": (tensorflow_saver, ("tensorflow-cpu",)),
+    "tensorflow-shards": (tensorflow_shards, ("tensorflow-cpu",)),
     "nocrc": (nocrc, ("torch",)),
 }
 

@@ -1,0 +1,193 @@
+"""Trackers: small files by which training programs know their newest finished checkpoint, and how such a file is set to another.
+
+That of TensorFlow is the text form of a message of Protocol Buffers; the others hold a step or a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from assistant.errors import OwnerDenied, UnreadableFile
+from assistant.recover.checkpoints.bundles import bundle_prefix
+from assistant.recover.checkpoints.layout import could_be_checkpoint, is_second_link, step_in_name
+from assistant.untrusted import is_folder, list_folder, read_start
+
+
+@dataclass(frozen=True, slots=True)
+class Tracker:
+    """A small file that names the newest finished checkpoint."""
+
+    path: Path
+    step: int | None
+    """None when its content is no step: empty, cut short, or the word `release`."""
+    text: str
+    """What names the checkpoint: all that stands there, of TensorFlow's the path alone."""
+    content: str = ""
+    """All that stands in TensorFlow's; empty of the others."""
+
+
+_PATH_OR_STEP = re.compile(r"(?:\S{0,2000}/)?[A-Za-z_=-]{0,40}(\d{1,18})(?:\.\w{1,16})?/?")
+TRACKERS = {
+    "latest": re.compile(
+        r"(?:global_?)?step_?(\d{1,18})"
+    ),  # before Megatron's: Megatron-DeepSpeed writes both, and loads by this one
+    "latest_checkpointed_iteration.txt": re.compile(r"(\d{1,18})"),
+    "latest_checkpointed_iteration.json": re.compile(r'\{\s*"latest_checkpointed_iteration":\s*(\d{1,18})\s*\}'),
+    "latest.txt": _PATH_OR_STEP,
+    "last_checkpoint": _PATH_OR_STEP,
+    "last_checkpoint.txt": _PATH_OR_STEP,
+}
+TENSORFLOW_TRACKER = "checkpoint"
+"""TensorFlow's, beside files of its checkpoints; elsewhere a file of that name may be anything."""
+TRACKER_NAMES = (*TRACKERS, TENSORFLOW_TRACKER)
+TRACKER_BYTES = 16_384
+"""TensorFlow's names every checkpoint that is kept."""
+STATE_PATH = "model_checkpoint_path"
+STATE_PATHS = "all_model_checkpoint_paths"
+STATE_TIMES = "all_model_checkpoint_timestamps"
+STATE_PRESERVED = "last_preserved_timestamp"
+STATE_FIELD = re.compile(
+    r"""(?P<space>[\s,;]++|\#[^\n]*+)|(?P<name>[a-z_]{1,64})\s*+:\s*+(?:(?P<texts>(?:(?:"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*+')\s*+)++)|(?P<number>[-+.\w]{1,40}))"""
+)
+_QUOTED = re.compile(r""""((?:[^"\\\n]|\\.)*+)"|'((?:[^'\\\n]|\\.)*+)'""")
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+
+def tracker(folder: Path) -> Tracker | None:
+    """Return the file that names the newest finished checkpoint, when the folder has one."""
+    of_own_form = _tensorflow_tracker(folder)
+    if of_own_form is not None:
+        return of_own_form
+    for name, pattern in TRACKERS.items():
+        path = folder / name
+        linked = is_second_link(path) and could_be_checkpoint(path.resolve().name, folder=False)
+        if linked or is_folder(path):  # a checkpoint of that name, or a link to one: `links` has it
+            continue
+        try:
+            text = read_start(path, TRACKER_BYTES).decode("utf-8", "replace")[:200].strip()
+        except FileNotFoundError:
+            continue
+        except (UnreadableFile, OwnerDenied) as error:
+            return Tracker(path, None, f"unreadable: {error}")
+        match = pattern.fullmatch(text)
+        candidate = Tracker(path, int(match[1]) if match else None, text)
+        if match is None and name == "latest" and of_own_form is None:
+            of_own_form = candidate  # of somebody's own form: Megatron's beside it counts more
+            continue
+        return candidate
+    return of_own_form
+
+
+def _tensorflow_tracker(folder: Path) -> Tracker | None:
+    path = folder / TENSORFLOW_TRACKER
+    if is_folder(path):
+        return None
+    try:
+        text = read_start(path, TRACKER_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+    except (UnreadableFile, OwnerDenied) as error:
+        return Tracker(path, None, f"unreadable: {error}")
+    state = checkpoint_state(text)
+    if state is None and STATE_PATH not in text and not any(bundle_prefix(child.name) for child in list_folder(folder)):
+        return None
+    target = state.path if state is not None else text[:200].strip()
+    return Tracker(path, step_in_name(PurePosixPath(target).name) if state is not None else None, target, text)
+
+
+class CheckpointState(NamedTuple):
+    """What TensorFlow's tracker says."""
+
+    path: str
+    """The prefix of the checkpoint that is loaded, absolute or from the folder of the file."""
+    paths: tuple[str, ...]
+    """Those that are listed, oldest first."""
+    times: tuple[str, ...]
+    """When each of these was saved, in seconds since 1970; empty where the file does not say."""
+    further: tuple[tuple[str, str], ...]
+    """Further fields, as written."""
+
+
+def checkpoint_state(text: str) -> CheckpointState | None:
+    """Return what a tracker of TensorFlow says; None where TensorFlow would read none out of it: it is empty, or was cut short.
+
+    Source: tensorflow/python/checkpoint/checkpoint_management.py, get_checkpoint_state(); checkpoint_state.proto.
+    """
+    paths: list[str] = []
+    listed: list[str] = []
+    times: list[str] = []
+    further: list[tuple[str, str]] = []
+    at = 0
+    while at < len(text):
+        match = STATE_FIELD.match(text, at)
+        if match is None:
+            return None
+        at = match.end()
+        if match["space"]:
+            continue
+        name, value = match["name"], match["number"] or ""
+        if (name in (STATE_PATH, STATE_PATHS)) != bool(match["texts"]):
+            return None
+        if name == STATE_PATH:
+            paths.append(_unquoted(match["texts"]))
+        elif name == STATE_PATHS:
+            listed.append(_unquoted(match["texts"]))
+        elif name == STATE_TIMES:
+            times.append(value)
+        elif name == STATE_PRESERVED:
+            further.append((name, value))
+        else:
+            return None
+    if not paths or not paths[-1] or "\n" in paths[-1] or "\0" in paths[-1]:
+        return None
+    return CheckpointState(paths[-1], tuple(listed), tuple(times) if len(times) == len(listed) else (), tuple(further))
+
+
+def state_naming(tracker: Tracker | None, checkpoint: Path, saved_at_s: float, *, moved_away: Collection[str]) -> str:
+    """Return what has to stand in TensorFlow's tracker so that a program loads a checkpoint; all else in it stays as it is.
+
+    Args:
+        tracker: The file as it is; None where there is none.
+        checkpoint: The prefix; it lies beside the file.
+        saved_at_s: When it was saved, in seconds since 1970.
+        moved_away: Names of those that are moved away, which the file shall not name any more.
+    """
+    state = checkpoint_state(tracker.content) if tracker is not None else None
+    absolute = state is not None and PurePosixPath(state.path).is_absolute()
+    prefix = str(checkpoint) if absolute else checkpoint.name
+    times = state.times if state is not None else ()
+    entries = [
+        (path, times[place] if times else "")
+        for place, path in enumerate(state.paths if state is not None else ())
+        if (name := PurePosixPath(path).name) not in moved_away and name != checkpoint.name
+    ]
+    own = next(
+        (place for place, path in enumerate(state.paths if state else ()) if PurePosixPath(path).name == checkpoint.name), None
+    )
+    # TensorFlow takes the last one for the newest
+    entries.append((prefix, (times[own] if own is not None else f"{saved_at_s:.6f}") if times else ""))
+    lines = [f"{STATE_PATH}: {_quoted(prefix)}", *(f"{STATE_PATHS}: {_quoted(path)}" for path, _ in entries)]
+    lines += [f"{STATE_TIMES}: {time}" for _, time in entries if time]
+    lines += [f"{name}: {value}" for name, value in (state.further if state is not None else ())]
+    return "\n".join(lines) + "\n"
+
+
+def _unquoted(texts: str) -> str:
+    raw = "".join(match[1] or match[2] or "" for match in _QUOTED.finditer(texts)).encode()
+    return _ESCAPE.sub(_unescaped, raw).decode("utf-8", "replace")
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    if escape[1] or escape[2]:
+        return bytes([int(escape[1] or escape[2], 8 if escape[1] else 16) & 255])
+    return _ESCAPED.get(escape[3], escape[3])
+
+
+def _quoted(path: str) -> str:
+    plain = path.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
+    return f'"{plain}"'
