@@ -1,0 +1,95 @@
+"""By which variable of its own script a training goes on, and which are never set."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.records import Checkpoint, Job, JobSpec, JobState
+from assistant.recover import job_program
+from assistant.recover.job_program import programs_of
+from assistant.recover.restart import plan_restart
+from assistant.recover.resume import program_way, resume_way
+from assistant.recover.resume_means import ResumeMeans
+from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume_variable import variable_problem
+from assistant.rendering import environment_digest
+
+DATA = tomllib.loads((Path(__file__).parents[1] / "cases" / "checkpoints" / "resume_variables.toml").read_text("utf-8"))
+CASES: list[dict[str, Any]] = DATA["case"]
+PROGRAMS: dict[str, str] = DATA["programs"]
+HOME = Path("/nowhere/work")
+NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Files that stand for those of the job's owner, also where they are read a second time."""
+    texts: dict[str, str] = {}
+    monkeypatch.setattr(job_program.FileReader, "_read", lambda self, path: texts.get(path))
+    return texts
+
+
+def laid_out(case: dict[str, Any], files: dict[str, str]) -> Job:
+    if "program" in case:
+        files[str(HOME / "train.py")] = PROGRAMS[case["program"]]
+    files |= {str(HOME / name): PROGRAMS.get(text, text) for name, text in case.get("called", {}).items()}
+    spec = JobSpec("gpt", f"#!/bin/bash\n{case['script']}", work_dir=HOME, environment=case.get("environment", {}))
+    spec = replace(spec, environment_lost=case.get("lost", False))
+    return Job("7", "gpt", "", JobState.FAILED, "", (), None, HOME, None, None, None, 1, None, spec=spec)
+
+
+def checkpoint(case: dict[str, Any], step: int) -> Checkpoint:
+    name = f"iter_{step:07d}" if "pretrain" in case["script"] else f"step_{step}{'.pt' if case.get('files') else ''}"
+    folder = HOME / ("ckpt" if "/ckpt" in case["script"] else "out")
+    return Checkpoint(folder / name, step, "plain", 1, NOW, True, ())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_variable_by_which_a_script_goes_on_is_proven_or_not_set(case: dict[str, Any], files: dict[str, str]) -> None:
+    job = laid_out(case, files)
+    way = resume_way(job, programs_of(job))
+    assert way.variable == case["variable"], way
+    assert way.takes_files >= case.get("files", False)
+    assert way.takes_folders >= case.get("folders", False)
+    assert bool(way.argument) is case.get("argued", False) or "argued" not in case, way
+    if way.variable:
+        assert str(way.means) == case.get("resumes", "argument"), way.sentence
+    if "says" in case:
+        assert case["says"] in way.hint, way
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case["variable"]], ids=lambda case: case["name"])
+def test_a_restart_sets_it_and_nothing_else_again_and_again(
+    case: dict[str, Any], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = "f" if case.get("files") else "d"
+    monkeypatch.setattr(
+        "assistant.recover.script_variable.file_test", lambda account, hidden, letter, path: letter in (kind, "e", "r", "s")
+    )
+    job = laid_out(case, files)
+    name, _, template = case["variable"].partition("=")
+    for attempt, step in ((1, 45), (2, 60)):
+        assert job.spec is not None
+        way = resume_way(job, programs_of(job))
+        chosen = checkpoint(case, step)
+        if "{" not in template and attempt == 2:  # it says yes already, and is kept
+            assert (way.means, way.variable) == (ResumeMeans.NEWEST, "")
+            break
+        assert way.variable == case["variable"], way
+        if way.means is ResumeMeans.ARGUMENT:
+            assert resume_plan(way, None, chosen).ready, resume_plan(way, None, chosen).refusal
+        assert not variable_problem(job, way, chosen, program_way)
+        spec = plan_restart(job, job.spec, chosen, attempt=attempt, tag="t", resume=way.argument, variable=way.variable)
+        value = template.format(checkpoint=chosen.path, name=chosen.path.name, step=step, folder=chosen.path.parent)
+        assert spec.environment[name] == value
+        assert f"{name}={value}" in environment_digest(spec.environment)
+        others = {key: text for key, text in spec.environment.items() if key != name and not key.startswith("NIGHTSHIFT_")}
+        assert others == {key: text for key, text in case.get("environment", {}).items() if key != name}
+        assert (spec.script, spec.arguments, spec.options) == (job.spec.script, job.spec.arguments, job.spec.options)
+        job = replace(job, id=str(7 + attempt), spec=spec)
