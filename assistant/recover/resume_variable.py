@@ -145,7 +145,7 @@ def _examined(script: VariableScript, name: str, goal: Goal, way_of: WayOf) -> _
     started, base = (launched_program(launch, script.read) for launch in (difference.after, difference.before))
     if any(UNRESOLVED in word for word in difference.words):
         return f"what {started.name} is given cannot be told from the script"
-    return _harm(started, base, name, goal) or _going(started, base, difference, name, goal, way_of)
+    return _harm(started, base, name, goal) or _going(script, started, base, difference, name, goal, way_of)
 
 
 def _harm(started: JobProgram, base: JobProgram, name: str, goal: Goal) -> str:
@@ -179,7 +179,9 @@ def _writes(source: TrainerSource, positional: Sequence[ast.expr], keywords: Map
     return not isinstance(mode, str) or bool(set(mode) & set("wax+"))
 
 
-def _going(started: JobProgram, base: JobProgram, difference: Difference, name: str, goal: Goal, way_of: WayOf) -> _Going | str:
+def _going(
+    script: VariableScript, started: JobProgram, base: JobProgram, difference: Difference, name: str, goal: Goal, way_of: WayOf
+) -> _Going | str:
     """Return by what a program goes on with the variable set; else what is missing."""
     way, without = way_of(started), way_of(base)
     if way.destroys:
@@ -196,7 +198,10 @@ def _going(started: JobProgram, base: JobProgram, difference: Difference, name: 
             known = _is_known(started) and way.means is ResumeMeans.FIXED and _is_numbered(started, way, goal, difference.option)
             return _Going(way, way.by) if known else f"{option}: what its number means is not proven"
         case "{checkpoint}" | "{name}":
-            return _by_path(started, difference, way, name, goal) or f"{option}: that it goes on from there is not proven"
+            shown = script.is_shown_with_path(name)
+            return (
+                _by_path(started, difference, way, name, goal, shown=shown) or f"{option}: that it goes on from there is not proven"
+            )
     if goal.value in difference.words:
         return ""  # it is no more than the value of an option
     begins = without.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN)
@@ -209,13 +214,13 @@ def _is_known(program: JobProgram) -> bool:
     return any(known(program) is not None for known in (installed_trainer, torchtitan, megatron))
 
 
-def _by_path(program: JobProgram, difference: Difference, way: ResumeWay, name: str, goal: Goal) -> _Going | None:
+def _by_path(program: JobProgram, difference: Difference, way: ResumeWay, name: str, goal: Goal, *, shown: bool) -> _Going | None:
     if way.means is ResumeMeans.FIXED and not _leads(program, way, goal):
         return None
     if way.means is ResumeMeans.FIXED and _is_known(program):
         return _Going(way, way.by)
     if program.source is None or not program.source.parsed:
-        says_itself = way.means is ResumeMeans.FIXED and difference.option in SAYS_ITSELF
+        says_itself = shown and way.means is ResumeMeans.FIXED and difference.option in SAYS_ITSELF
         return _Going(way, way.by) if says_itself else None
     if way.means not in (ResumeMeans.FIXED, ResumeMeans.UNKNOWN):
         return None

@@ -236,6 +236,15 @@ class VariableScript:
         if not compared:
             yield "1"
 
+    def is_shown_with_path(self, name: str) -> bool:
+        """Tell whether the submission set a variable to a path, or a comment of the script shows it so: `# RESUME=out/step_40 sbatch`."""
+        spec = self.job.spec
+        lines = spec.script.splitlines() if spec is not None else []
+        usage = re.compile(rf"#.*(?<!\w){name}=[\"']?[^\s\"']*/")
+        return "/" in (spec.environment.get(name, "") if spec is not None else "") or any(
+            usage.match(line.strip()) for line in lines
+        )
+
     def line_of(self, name: str) -> int:
         """Return the line of the script that reads a variable first, 1-based; 0 for none."""
         lines = self.job.spec.script.splitlines() if self.job.spec is not None else []
