@@ -90,8 +90,10 @@ def environment_digest(environment: Mapping[str, str]) -> str:
 
     The variable of the script that a restart sets, which `NIGHTSHIFT_VARIABLE` names, stands there by value, too.
     """
-    shown = environment.get(f"{OWN_VARIABLE}VARIABLE")
-    own = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(OWN_VARIABLE) or name == shown]
+    script_variable = environment.get(f"{OWN_VARIABLE}VARIABLE")
+    own = [
+        f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(OWN_VARIABLE) or name == script_variable
+    ]
     other_count = len(environment) - len(own)
     parts = [
         *own,

@@ -210,8 +210,10 @@ def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> R
 
 
 def _shell_looks_for_newest(code: str) -> bool:
-    pattern = r"\bls\b[^\n|]*\|[^\n]*\b(?:tail|head|sort)\b|latest_checkpointed_iteration|\bcat\b[^\n]*/latest\b"
-    return re.search(pattern, code) is not None
+    return (
+        re.search(r"\bls\b[^\n|]*\|[^\n]*\b(?:tail|head|sort)\b|latest_checkpointed_iteration|\bcat\b[^\n]*/latest\b", code)
+        is not None
+    )
 
 
 def program_way(program: JobProgram) -> ResumeWay:

@@ -294,19 +294,23 @@ def _folder_of(source: TrainerSource, node: ast.expr) -> ast.expr | None:
         node = source.names[node.id][0]
         if not isinstance(node, ast.Name):
             break
-    rest: Sequence[ast.expr] = ()
+    tail: Sequence[ast.expr] = ()
     first: ast.expr | None = None
     if isinstance(node, ast.Call) and dotted(node.func) in ("os.path.join", "path.join", "osp.join", "join") and len(node.args) > 1:
-        first, rest = node.args[0], node.args[1:]
+        first, tail = node.args[0], node.args[1:]
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        first, rest = node.left, (node.right,)
+        first, tail = node.left, (node.right,)
     elif isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.FormattedValue):
-        first, rest = node.values[0].value, node.values[1:]
-        if not rest or not (isinstance(rest[0], ast.Constant) and str(rest[0].value).startswith("/")):
+        first, tail = node.values[0].value, node.values[1:]
+        if not tail or not (isinstance(tail[0], ast.Constant) and str(tail[0].value).startswith("/")):
             return None
-    inside = [item.value for item in rest if isinstance(item, ast.Constant)]
-    named = bool(inside) and all(isinstance(item, ast.Constant | ast.JoinedStr | ast.FormattedValue) for item in rest)
-    return first if named and not any(str(item).startswith("/") for item in inside if not isinstance(node, ast.JoinedStr)) else None
+    inside = [item.value for item in tail if isinstance(item, ast.Constant)]
+    is_file_name = bool(inside) and all(isinstance(item, ast.Constant | ast.JoinedStr | ast.FormattedValue) for item in tail)
+    return (
+        first
+        if is_file_name and not any(str(item).startswith("/") for item in inside if not isinstance(node, ast.JoinedStr))
+        else None
+    )
 
 
 def _counts_by_name(program: JobProgram, key: str) -> bool:

@@ -89,8 +89,8 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         return argued
     name, why = next(iter(refusals.items()))
     line = script.line_of(name)
-    where = f"line {line} of its script" if line else "its program reads it"
-    return replace(argued, hint=f"{name}={{checkpoint}} in the environment of its submission ({where}; {why})")
+    place = f"line {line} of its script" if line else "its program reads it"
+    return replace(argued, hint=f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})")
 
 
 def variable_problem(job: Job, way: ResumeWay, checkpoint: Checkpoint, way_of: WayOf) -> str:
@@ -116,7 +116,7 @@ def _by_one(script: VariableScript, way: ResumeWay, name: str, way_of: WayOf, re
         proven = {kind: outcome for kind, outcome in as_kind.items() if isinstance(outcome, _Going)}
         if proven:
             going = next(iter(proven.values()))
-            by = f"{name}={_shown(template)}, a variable of its script, which Nightshift sets: {going.by}"
+            by = f"{name}={_example(template)}, a variable of its script, which Nightshift sets: {going.by}"
             means = going.way.means if going.way.means is ResumeMeans.TRACKER else ResumeMeans.ARGUMENT
             files = going.files or "folder" not in proven
             return ResumeWay(
@@ -133,7 +133,7 @@ def _by_one(script: VariableScript, way: ResumeWay, name: str, way_of: WayOf, re
     return None
 
 
-def _shown(template: str) -> str:
+def _example(template: str) -> str:
     return {"{checkpoint}": "PATH", "{name}": "NAME", "{step}": "STEP", "{folder}": "FOLDER"}[template]
 
 
@@ -170,7 +170,7 @@ def _harm(started: JobProgram, base: JobProgram, name: str, goal: Goal) -> str:
 
 def _holds(text: str, value: str) -> bool:
     """Tell whether a text names what a variable holds; a number must stand alone."""
-    return value in text if not value.isdecimal() else re.search(rf"(?<!\d){value}(?!\d)", text) is not None
+    return value in text if not value.isdecimal() else re.search(rf"(?<!\d){re.escape(value)}(?!\d)", text) is not None
 
 
 def _writes(source: TrainerSource, positional: Sequence[ast.expr], keywords: Mapping[str, ast.expr]) -> bool:
@@ -195,12 +195,15 @@ def _going(
         case "{folder}":
             return _by_folder(started, base, way, goal) or f"{option}: that it goes on from the newest of that folder is not proven"
         case "{step}":
-            known = _is_known(started) and way.means is ResumeMeans.FIXED and _is_numbered(started, way, goal, difference.option)
-            return _Going(way, way.by) if known else f"{option}: what its number means is not proven"
+            is_proven = (
+                _is_known(started) and way.means is ResumeMeans.FIXED and _is_numbered(started, way, goal, difference.option)
+            )
+            return _Going(way, way.by) if is_proven else f"{option}: what its number means is not proven"
         case "{checkpoint}" | "{name}":
-            shown = script.is_shown_with_path(name)
+            takes_path = script.is_shown_with_path(name)
             return (
-                _by_path(started, difference, way, name, goal, shown=shown) or f"{option}: that it goes on from there is not proven"
+                _by_path(started, difference, way, name, goal, takes_path=takes_path)
+                or f"{option}: that it goes on from there is not proven"
             )
     if goal.value in difference.words:
         return ""  # it is no more than the value of an option
@@ -211,16 +214,18 @@ def _going(
 
 
 def _is_known(program: JobProgram) -> bool:
-    return any(known(program) is not None for known in (installed_trainer, torchtitan, megatron))
+    return any(way(program) is not None for way in (installed_trainer, torchtitan, megatron))
 
 
-def _by_path(program: JobProgram, difference: Difference, way: ResumeWay, name: str, goal: Goal, *, shown: bool) -> _Going | None:
+def _by_path(
+    program: JobProgram, difference: Difference, way: ResumeWay, name: str, goal: Goal, *, takes_path: bool
+) -> _Going | None:
     if way.means is ResumeMeans.FIXED and not _leads(program, way, goal):
         return None
     if way.means is ResumeMeans.FIXED and _is_known(program):
         return _Going(way, way.by)
     if program.source is None or not program.source.parsed:
-        says_itself = shown and way.means is ResumeMeans.FIXED and difference.option in SAYS_ITSELF
+        says_itself = takes_path and way.means is ResumeMeans.FIXED and difference.option in SAYS_ITSELF
         return _Going(way, way.by) if says_itself else None
     if way.means not in (ResumeMeans.FIXED, ResumeMeans.UNKNOWN):
         return None
@@ -249,8 +254,8 @@ def _is_numbered(program: JobProgram, way: ResumeWay, goal: Goal, option: str) -
         return _leads(program, way, goal)
     number = re.fullmatch(r"\D*0*(\d+)", PurePosixPath(way.path).name)
     whole = program.launch.outside(way.path)
-    there = goal.imagined or "/" not in way.path or (whole is not None and normal(str(whole.parent)) == normal(goal.folder))
-    return number is not None and number[1] == goal.step and bool(there)
+    is_there = goal.imagined or "/" not in way.path or (whole is not None and normal(str(whole.parent)) == normal(goal.folder))
+    return number is not None and number[1] == goal.step and bool(is_there)
 
 
 def _by_folder(program: JobProgram, base: JobProgram, way: ResumeWay, goal: Goal) -> _Going | None:
@@ -280,7 +285,7 @@ def _reads_tracker_in(program: JobProgram, folder: str) -> bool:
 def _keys_holding(program: JobProgram, value: str) -> Iterator[str]:
     """Yield the options of a program that hold a value, also by their default."""
     for source in program.sources:
-        yield from (key for key, held in source.options.items() if held == value)
+        yield from (key for key, text in source.options.items() if text == value)
 
 
 def _whole_call(program: JobProgram) -> str:

@@ -31,7 +31,7 @@ GOES_ON = re.compile(
 SAYS_SO = re.compile(r"resum|restor|load|ckpt|check", re.IGNORECASE)
 NEVER_SET = re.compile(
     r"(?:NIGHTSHIFT|SLURM|SBATCH|SRUN|SPANK|BASH|LD|DYLD|PYTHON|PERL|RUBY|JAVA|NODE|GIT|SSH|SUDO|XDG|LC|PAM|KRB5|MUNGE|APPTAINER"
-    r"|SINGULARITY|DOCKER|PODMAN|ENROOT|PYXIS|CUDA|NCCL|NVIDIA|MODULE|LMOD)\w*|_\w*|\w*(?:PRELOAD|LIBRARY_PATH)\w*",
+    r"|SINGULARITY|DOCKER|PODMAN|ENROOT|PYXIS|CUDA|NCCL|NVIDIA|MODULE|LOADEDMODULES|LMOD)\w*|_\w*|\w*(?:PRELOAD|LIBRARY_PATH)\w*",
     re.IGNORECASE,
 )
 """Names that mean something to shells, loaders, launchers and schedulers, whatever a script does with them besides."""
@@ -103,7 +103,7 @@ class VariableScript:
 
     job: Job
     read: FileReader
-    _known: dict[tuple[str, str, bool | None], list[Launch]] = field(default_factory=dict)
+    _before: dict[tuple[str, str, bool | None], list[Launch]] = field(default_factory=dict)
     _listed: Callable[[str], tuple[FolderEntry, ...] | None] | None = None
 
     def names(self, programs: Sequence[JobProgram]) -> list[str]:
@@ -115,9 +115,9 @@ class VariableScript:
         pairs = (
             pair for text in self.texts() for pair in re.findall(r"\$\{?([A-Za-z_]\w{0,80})|-v[ \t]+([A-Za-z_]\w{0,80})", text)
         )
-        found = [first or second for first, second in pairs]
-        found += [name for program in programs for source in program.sources for name in variables_in_source(source)]
-        unique = [name for name in dict.fromkeys(found) if may_be_set(name) and exports_plainly(spec, name)]
+        listed = [first or second for first, second in pairs]
+        listed += [name for program in programs for source in program.sources for name in variables_in_source(source)]
+        unique = [name for name in dict.fromkeys(listed) if may_be_set(name) and exports_plainly(spec, name)]
         return sorted(unique, key=lambda name: not SAYS_SO.search(name))
 
     def texts(self) -> list[str]:
@@ -151,20 +151,20 @@ class VariableScript:
             Unavailable: The storage did not answer.
         """
         old = self.job.spec.environment.get(name, "") if self.job.spec is not None else ""
-        old = "" if old == goal.value else old  # one that is tried again is compared with a start without
+        old = "" if old == goal.value else old  # former that is tried again is compared with a start without
         first: Difference | None = None
         for unanswered in (None, True, False):
             key = (name, old, unanswered)
-            before = self._known[key] = self._known.get(key) or self.launches(name, old, goal, unanswered)
+            before = self._before[key] = self._before.get(key) or self.launches(name, old, goal, unanswered)
             compared = self._compared(name, before, self.launches(name, goal.value, goal, unanswered))
             if isinstance(compared, str) or (compared is None and unanswered is None):
                 return compared
             if compared is None:
                 if unanswered is not None and not self._is_trained(before):
                     continue  # with this answer the script ends before
-                return f"whether {named(first.after)} is given it hangs on a test that only a run answers" if first else None
+                return f"whether {program_name(first.after)} is given it hangs on a test that only a run answers" if first else None
             if first is not None and compared.after.words != first.after.words:
-                return f"what {named(first.after)} is given hangs on a test that only a run answers"
+                return f"what {program_name(first.after)} is given hangs on a test that only a run answers"
             first = first or compared
         return first
 
@@ -175,30 +175,32 @@ class VariableScript:
         return bool(launch.program or launch.stdin or len(launch.words) > 1) and saves(launched_program(launch, self.read))
 
     def _compared(self, name: str, before: Sequence[Launch], after: Sequence[Launch]) -> Difference | str | None:
-        left, right = ([launch for launch in launches if not _speaks(launch)] for launches in (before, after))
-        if len(left) != len(right):
+        earlier, later = ([launch for launch in launches if not _speaks(launch)] for launches in (before, after))
+        if len(earlier) != len(later):
             return f"with {name} set its script runs other commands"
         changed = {name}
-        for one, other in zip(left, right, strict=True):
-            changed |= {key for key in {*one.variables, *other.variables} if one.variables.get(key) != other.variables.get(key)}
+        for former, latter in zip(earlier, later, strict=True):
+            changed |= {
+                key for key in {*former.variables, *latter.variables} if former.variables.get(key) != latter.variables.get(key)
+            }
         changed -= {"_", "PWD", "OLDPWD"}
-        pairs = [(one, other) for one, other in zip(left, right, strict=True) if not _is_shell_text(other)]
-        differing = [(one, other) for one, other in pairs if not _is_same(one, other)]
+        pairs = [(former, latter) for former, latter in zip(earlier, later, strict=True) if not _is_shell_text(latter)]
+        differing = [(former, latter) for former, latter in pairs if not _is_same(former, latter)]
         readers = [pair for pair in pairs if pair not in differing and self._reads(pair[1], changed)]
         if not differing and not readers:
             return None
-        if problem := self._hidden(changed, (*left, *right)):
+        if problem := self._hidden(changed, (*earlier, *later)):
             return problem
         if len(differing) + len(readers) > 1:
-            others = [pair for pair in (*differing, *readers) if not self._trains(pair[1])] or [*differing, *readers]
-            return f"{name} is also used for {named(others[-1][1])}"
-        one, other = (differing or readers)[0]
-        if not self._trains(other):
-            return f"{name} is used for {named(other)}, which does not train" if differing else None
+            users = [pair for pair in (*differing, *readers) if not self._trains(pair[1])] or [*differing, *readers]
+            return f"{name} is also used for {program_name(users[-1][1])}"
+        former, latter = (differing or readers)[0]
+        if not self._trains(latter):
+            return f"{name} is used for {program_name(latter)}, which does not train" if differing else None
         same = ("folder", "stdin", "writes", "container", "program")
-        if any(getattr(one, part) != getattr(other, part) for part in same):
-            return f"{name} also changes what {named(one)} is, or where it runs or writes"
-        return _changed_words(name, one, other)
+        if any(getattr(former, part) != getattr(latter, part) for part in same):
+            return f"{name} also changes what {program_name(former)} is, or where it runs or writes"
+        return _changed_words(name, former, latter)
 
     def _reads(self, launch: Launch, names: set[str]) -> bool:
         """Tell whether a program reads one of some variables from its environment."""
@@ -209,8 +211,7 @@ class VariableScript:
 
     def _hidden(self, names: set[str], launches: Sequence[Launch]) -> str:
         """Return where variables are used so that no word of a command shows what becomes of it; empty for nowhere."""
-        listed = "|".join(map(re.escape, sorted(names)))
-        mention = re.compile(rf"\$\{{?[#!]?(?:{listed})\b")
+        mention = re.compile(rf"\$\{{?[#!]?(?:{'|'.join(map(re.escape, sorted(names)))})\b")
         inside = (match[0] for text in self.texts() for match in SUBSTITUTION.finditer(text))
         if (inner := next((text for text in inside if mention.search(text)), "")) != "":
             return f"it is used in {inner[:60]}, whose output only a run can tell"
@@ -219,7 +220,7 @@ class VariableScript:
             trapped = base == "trap" and mention.search(" ".join(launch.words))
             if trapped or base == "envsubst" or mention.search(launch.stdin):
                 return f"it is used in what {base} is given"
-        of_config = re.compile(rf"env:(?:{listed})\b")
+        of_config = re.compile(rf"env:(?:{'|'.join(map(re.escape, sorted(names)))})\b")
         for path, text in self.read.texts.items():
             if text and PurePosixPath(path).suffix in CONFIGS and (mention.search(text) or of_config.search(text)):
                 return f"{PurePosixPath(path).name} uses it"
@@ -229,30 +230,31 @@ class VariableScript:
         """Yield the words with which script and programs compare a variable; `1` where only it being set counts."""
         texts = [*self.texts(), *(text for path, text in self.read.texts.items() if text and path.endswith(".py"))]
         pattern = re.compile(
-            rf"\$\{{?{name}\b(?::?-[^}}]*)?\}}?[\"']?\s*(?:==?|-eq)\s*[\"']?(\w+)|{name}[\"'](?:,[^()]{{0,20}})?[\])]\s*==\s*[\"'](\w+)[\"']"
+            rf"\$\{{?{re.escape(name)}\b(?::?-[^}}]{{0,80}})?\}}?[\"']?\s{{0,8}}(?:==?|-eq)\s{{0,8}}[\"']?(\w+)"
+            rf"|{re.escape(name)}[\"'](?:,[^()]{{0,20}})?[\])]\s{{0,8}}==\s{{0,8}}[\"'](\w+)[\"']"
         )
-        compared = [one or other for text in texts for one, other in pattern.findall(text)]
+        compared = [former or latter for text in texts for former, latter in pattern.findall(text)]
         yield from [word for word in dict.fromkeys(compared) if word.lower() in TRUTHS]
         if not compared:
             yield "1"
 
     def is_shown_with_path(self, name: str) -> bool:
-        """Tell whether the submission set a variable to a path, or a comment of the script shows it so: `# RESUME=out/step_40 sbatch`."""
+        """Tell whether the submission set a variable to a path, or a comment shows it so: `# RESUME=out/step_40 sbatch`."""
         spec = self.job.spec
-        lines = spec.script.splitlines() if spec is not None else []
-        usage = re.compile(rf"#.*(?<!\w){name}=[\"']?[^\s\"']*/")
-        return "/" in (spec.environment.get(name, "") if spec is not None else "") or any(
-            usage.match(line.strip()) for line in lines
-        )
+        if spec is None:
+            return False
+        usage = re.compile(rf"#.*(?<!\w){re.escape(name)}=[\"']?[^\s\"']*/")
+        lines = (line.strip()[:2000] for line in spec.script.splitlines())
+        return "/" in spec.environment.get(name, "") or any(usage.match(line) for line in lines)
 
     def line_of(self, name: str) -> int:
         """Return the line of the script that reads a variable first, 1-based; 0 for none."""
         lines = self.job.spec.script.splitlines() if self.job.spec is not None else []
-        use = re.compile(rf"\$\{{?{name}\b")
+        use = re.compile(rf"\$\{{?{re.escape(name)}\b")
         return next((n for n, line in enumerate(lines, 1) if use.search(line) and not line.lstrip().startswith("#")), 0)
 
 
-def named(launch: Launch) -> str:
+def program_name(launch: Launch) -> str:
     """Return the name of what a command runs, for people."""
     return PurePosixPath(launch.program or launch.words[0]).name
 
@@ -280,34 +282,34 @@ def _is_shell_text(launch: Launch) -> bool:
     return "-c" in names and any(name in SHELLS for name in names[: names.index("-c")]) and not launch.program
 
 
-def _is_same(one: Launch, other: Launch) -> bool:
+def _is_same(former: Launch, latter: Launch) -> bool:
     parts = ("words", "folder", "stdin", "writes", "container")
-    return all(getattr(one, part) == getattr(other, part) for part in parts)
+    return all(getattr(former, part) == getattr(latter, part) for part in parts)
 
 
-def _changed_words(name: str, one: Launch, other: Launch) -> Difference | str:
+def _changed_words(name: str, former: Launch, latter: Launch) -> Difference | str:
     """Return in which words two commands differ, where these are options of going on alone."""
-    first, second = list(one.words), list(other.words)
+    first, second = list(former.words), list(latter.words)
     least = min(len(first), len(second))
     start = next((n for n in range(least) if first[n] != second[n]), least)
     end = 0
     while end < least - start and first[-1 - end] == second[-1 - end]:
         end += 1
-    gone, come = first[start : len(first) - end], second[start : len(second) - end]
+    removed, come = first[start : len(first) - end], second[start : len(second) - end]
     before = second[start - 1] if start else ""
-    if before.startswith("-") and "=" not in before and [*come, *gone][:1] and not [*come, *gone][0].startswith("-"):
-        come, gone = [before, *come], [before, *gone] if gone else []
+    if before.startswith("-") and "=" not in before and [*come, *removed][:1] and not [*come, *removed][0].startswith("-"):
+        come, removed = [before, *come], [before, *removed] if removed else []
     option = ""
-    for word in (*gone, *come):
+    for word in (*removed, *come):
         setting = OPTION.fullmatch(word)
         if setting is None and not word.startswith("-"):
             continue
         option = normalised(setting[1] if setting is not None else word).rpartition(".")[2]
         if not _is_of_resuming(option):
-            return f"{name} also changes {word.partition('=')[0]} of {named(other)}"
-    return Difference(one, other, tuple(come), option)
+            return f"{name} also changes {word.partition('=')[0]} of {program_name(latter)}"
+    return Difference(former, latter, tuple(come), option)
 
 
 def _is_of_resuming(option: str) -> bool:
-    known = option in RESUME_OPTIONS or option in STEP_OPTIONS or RESUMING.fullmatch(option) is not None
-    return known and (option in SAYS_ITSELF or OF_A_PART.search(option) is None)
+    is_named_so = option in RESUME_OPTIONS or option in STEP_OPTIONS or RESUMING.fullmatch(option) is not None
+    return is_named_so and (option in SAYS_ITSELF or OF_A_PART.search(option) is None)

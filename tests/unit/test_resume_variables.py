@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from assistant.errors import ToolError
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover import job_program
 from assistant.recover.job_program import programs_of
@@ -18,6 +19,7 @@ from assistant.recover.resume import program_way, resume_way
 from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import variable_problem
+from assistant.recover.script_variable import may_be_set
 from assistant.rendering import environment_digest
 
 DATA = tomllib.loads((Path(__file__).parents[1] / "cases" / "checkpoints" / "resume_variables.toml").read_text("utf-8"))
@@ -93,3 +95,69 @@ def test_a_restart_sets_it_and_nothing_else_again_and_again(
         assert others == {key: text for key, text in case.get("environment", {}).items() if key != name}
         assert (spec.script, spec.arguments, spec.options) == (job.spec.script, job.spec.arguments, job.spec.options)
         job = replace(job, id=str(7 + attempt), spec=spec)
+
+
+REFUSED = (
+    "PATH HOME SHELL USER IFS ENV BASH_ENV BASH_LOADABLES_PATH PS4 LD_PRELOAD LD_LIBRARY_PATH DYLD_INSERT_LIBRARIES PYTHONPATH "
+    "PYTHONSTARTUP PYTHONHOME SLURM_RESTART_COUNT SLURM_JOB_START_TIME SLURM_LOAD SBATCH_EXPORT SRUN_EXPORT_ENV NIGHTSHIFT_STEP "
+    "CUDA_MODULE_LOADING NCCL_CHECKPOINT GIT_SSH_COMMAND SSH_AUTH_SOCK XDG_STATE_HOME _LMFILES_ LOADEDMODULES MODULES_LOADED "
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD HF_DATASETS_CHECKPOINT WANDB_RESUME RESUMÉ 1RESUME OUTPUT_DIR DATA MODEL ld_preload"
+).split()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_name_that_means_something_to_others_is_never_set(name: str, files: dict[str, str]) -> None:
+    assert not may_be_set(name)
+    script = f'python train.py ${{{name}:+--resume "${name}"}}\n'
+    for environment in ({}, {name: "/nowhere/work/out/epoch_1.pt"}):
+        job = laid_out({"script": script, "program": "epochs", "environment": environment}, files)
+        assert resume_way(job, programs_of(job)).variable == ""
+
+
+@pytest.mark.parametrize("name", ["RESUME", "LOAD", "CKPT_STEP", "resume_from", "INIT_CKPT", "START_FROM", "CHECKPOINT_PATH"])
+def test_names_of_owners_may_be_set(name: str) -> None:
+    assert may_be_set(name)
+
+
+@pytest.mark.parametrize("text", ["$(rm -rf ~)", "`id`", "a b; rm x", "${IFS}", "--resume x", "*", "\n", "x" * 5000])
+def test_what_a_hostile_submission_put_into_it_decides_nothing(text: str, files: dict[str, str]) -> None:
+    job = laid_out({**CASES[2], "environment": {"RESUME": text}}, files)
+    way = resume_way(job, programs_of(job))
+    assert way.variable in ("", "RESUME={checkpoint}")
+    assert job.spec is not None
+    chosen = checkpoint({**CASES[2], "files": True}, 45)
+    spec = plan_restart(job, job.spec, chosen, attempt=1, tag="t", resume=way.argument, variable=way.variable)
+    assert spec.environment["RESUME"] in (text, str(chosen.path))
+
+
+def test_a_path_that_a_shell_would_change_is_not_handed_over(files: dict[str, str]) -> None:
+    job = laid_out(CASES[2], files)
+    way = resume_way(job, programs_of(job))
+    chosen = replace(checkpoint({**CASES[2], "files": True}, 45), path=HOME / "my run" / "epoch_4.pt")
+    assert "characters that a shell would change" in variable_problem(job, way, chosen, program_way)
+    assert job.spec is not None
+    with pytest.raises(ToolError, match="characters that a shell would change"):
+        plan_restart(job, job.spec, chosen, attempt=1, tag="t", variable=way.variable)
+
+
+def test_the_script_is_read_once_more_with_the_very_checkpoint(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that asks for a file does not go on from a folder, and a name leads where the script says and nowhere else."""
+    by_name = {case["name"]: case for case in CASES}
+    job = laid_out(by_name["a test that the file is there"], files)
+    way = resume_way(job, programs_of(job))
+    monkeypatch.setattr("assistant.recover.script_variable.file_test", lambda account, hidden, letter, path: letter in "des")
+    assert variable_problem(job, way, checkpoint(by_name["a test that the file is there"], 45), program_way)
+    job = laid_out(by_name["a name below a folder that the script names"], files)
+    way = resume_way(job, programs_of(job))
+    here = checkpoint({"script": ""}, 45)
+    assert not variable_problem(job, way, here, program_way)
+    assert variable_problem(job, way, replace(here, path=Path("/nowhere/other/out/step_45")), program_way)
+
+
+def test_a_start_from_the_beginning_drops_what_a_restart_had_set(files: dict[str, str]) -> None:
+    job = laid_out(CASES[2], files)
+    assert job.spec is not None
+    first = plan_restart(job, job.spec, checkpoint(CASES[2], 45), attempt=1, tag="t", variable="RESUME={checkpoint}")
+    again = plan_restart(replace(job, spec=first), first, None, attempt=2, tag="t")
+    assert "RESUME" not in again.environment
+    assert "NIGHTSHIFT_VARIABLE" not in again.environment
