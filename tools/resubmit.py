@@ -21,11 +21,11 @@ from assistant.recover.restart import (
     RESUME_FROM,
     SKIP_STEPS,
     STEP,
-    VARIABLE,
     Skip,
     attempt_of,
     can_skip,
     elsewhere,
+    hidden_variable,
     plan_restart,
     restart_problem,
     submission_lines,
@@ -413,21 +413,11 @@ def plan_submission(
     spec = away_from_suspects(context, spec)
     if not_all_of:
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
-    _must_be_handed_on(context, spec)
+    if problem := hidden_variable(spec, context.scheduler.command_lines("submit", spec)):
+        raise ToolError(f"job {job_id} is not submitted again: {problem}")
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
     return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way, files)
-
-
-def _must_be_handed_on(context: Context, spec: JobSpec) -> None:
-    """Make sure that the variable of its script that a restart sets stands in the command which is approved.
-
-    Raises:
-        ToolError: The site hands none of that name on.
-    """
-    name = spec.environment.get(VARIABLE, "")
-    if name and f"{name}={spec.environment[name]}" not in " ".join(context.scheduler.command_lines("submit", spec)):
-        raise ToolError(f"its script goes on by {name}, and slurm.job_environment lets no variable of that name through")
 
 
 def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> ResumeWay | None:

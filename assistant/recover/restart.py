@@ -102,8 +102,8 @@ def plan_restart(
     directives = read_directives(spec.script)
     arguments = _arguments(directives if directives.resume else replace(directives, resume=resume), checkpoint, skip)
     # An earlier skip stays: from an older checkpoint the run would meet the same data again.
-    dropped = (RESUME_FROM, STEP, ARGS, VARIABLE, *([spec.environment.get(VARIABLE, "")] if checkpoint is None else []))
-    environment = {name: text for name, text in spec.environment.items() if name not in dropped}
+    # So does a variable of the script: without a checkpoint of its own the attempt is repeated from where it began.
+    environment = {name: text for name, text in spec.environment.items() if name not in (RESUME_FROM, STEP, ARGS)}
     environment[ATTEMPT] = str(attempt)
     if checkpoint is not None:
         environment |= {RESUME_FROM: str(checkpoint.path), STEP: str(checkpoint.step)}
@@ -123,6 +123,19 @@ def plan_restart(
         comment=_comment(spec.comment, tag),
         hold=True,
     )
+
+
+def hidden_variable(spec: JobSpec, lines: Sequence[str]) -> str:
+    """Return why a planned restart would not hand its script the variable that it sets; empty where the commands show it.
+
+    Args:
+        spec: The planned job.
+        lines: The commands that submit it, as they are approved.
+    """
+    name = spec.environment.get(VARIABLE, "")
+    if not name or f"{name}={spec.environment.get(name, '')}" in " ".join(lines):
+        return ""
+    return f"its script goes on by {name}, and slurm.job_environment lets no variable of that name through"
 
 
 def _skip_environment(spec: JobSpec, skip: Skip) -> dict[str, str]:

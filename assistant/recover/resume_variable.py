@@ -77,8 +77,8 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         return argued_way(job, way, programs, way_of)
     script = VariableScript(job, FileReader(job.account))
     names = script.names(programs)
-    if way.means is ResumeMeans.TRACKER:  # it goes on by itself, unless the submission said from which folder
-        names = [name for name in names if not way.path or normal(spec.environment.get(name, "")) == normal(way.path)]
+    if way.means is ResumeMeans.TRACKER:  # it goes on by itself, unless the submission said from which folder or step
+        names = [name for name in names if not way.path or _is_told(spec.environment.get(name, ""), way.path)]
     refusals: dict[str, str] = {}
     for name in names[:MOST_NAMES]:
         proven = _by_one(script, way, name, way_of, refusals)
@@ -90,7 +90,14 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     name, why = next(iter(refusals.items()))
     line = script.line_of(name)
     place = f"line {line} of its script" if line else "its program reads it"
-    return replace(argued, hint=f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})")
+    unset = way.means is ResumeMeans.NONE and not spec.environment.get(name)
+    by = f"{way.by}; {name} ({place}) is not set" if unset else way.by
+    return replace(argued, by=by, hint=f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})")
+
+
+def _is_told(text: str, folder: str) -> bool:
+    """Tell whether a variable of the submission names the folder of a tracker, or a step."""
+    return text.isdecimal() or normal(text) == normal(folder)
 
 
 def variable_problem(job: Job, way: ResumeWay, checkpoint: Checkpoint, way_of: WayOf) -> str:
@@ -111,7 +118,9 @@ def variable_problem(job: Job, way: ResumeWay, checkpoint: Checkpoint, way_of: W
 
 def _by_one(script: VariableScript, way: ResumeWay, name: str, way_of: WayOf, refusals: dict[str, str]) -> ResumeWay | None:
     """Return the way of a script with one variable set, where it is proven; what speaks against it goes into `refusals`."""
-    for template in TEMPLATES if way.means is not ResumeMeans.TRACKER else TEMPLATES[-1:]:
+    numbered = script.job.spec is not None and script.job.spec.environment.get(name, "").isdecimal()
+    of_tracker = ("{step}",) if numbered else ("{folder}",)
+    for template in TEMPLATES if way.means is not ResumeMeans.TRACKER else of_tracker:
         as_kind = {kind: _examined(script, name, imagined_goal(template, kind), way_of) for kind in ("folder", "file")}
         proven = {kind: outcome for kind, outcome in as_kind.items() if isinstance(outcome, _Going)}
         if proven:
@@ -119,9 +128,8 @@ def _by_one(script: VariableScript, way: ResumeWay, name: str, way_of: WayOf, re
             by = f"{name}={_example(template)}, a variable of its script, which Nightshift sets: {going.by}"
             means = going.way.means if going.way.means is ResumeMeans.TRACKER else ResumeMeans.ARGUMENT
             files = going.files or "folder" not in proven
-            return ResumeWay(
-                means, by, takes_files=files, takes_folders=going.folders or "file" not in proven, variable=f"{name}={template}"
-            )
+            folders, path = going.folders or "file" not in proven, way.path if template == "{step}" else ""
+            return ResumeWay(means, by, path, takes_files=files, takes_folders=folders, variable=f"{name}={template}")
         why = as_kind["folder"]
         if isinstance(why, str) and why:
             refusals.setdefault(name, why)
@@ -195,10 +203,10 @@ def _going(
         case "{folder}":
             return _by_folder(started, base, way, goal) or f"{option}: that it goes on from the newest of that folder is not proven"
         case "{step}":
-            is_proven = (
-                _is_known(started) and way.means is ResumeMeans.FIXED and _is_numbered(started, way, goal, difference.option)
-            )
-            return _Going(way, way.by) if is_proven else f"{option}: what its number means is not proven"
+            # `--ckpt-step` of Megatron-LM, also of a program that reads the tracker file by itself
+            stepped = way.means is ResumeMeans.TRACKER and difference.option == "ckpt_step"
+            numbered = way.means is ResumeMeans.FIXED and _is_known(started) and _is_numbered(started, way, goal, difference.option)
+            return _Going(way, way.by) if stepped or numbered else f"{option}: what its number means is not proven"
         case "{checkpoint}" | "{name}":
             takes_path = script.is_shown_with_path(name)
             return (

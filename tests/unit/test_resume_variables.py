@@ -14,7 +14,7 @@ from assistant.errors import ToolError
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover import job_program
 from assistant.recover.job_program import programs_of
-from assistant.recover.restart import plan_restart
+from assistant.recover.restart import hidden_variable, plan_restart
 from assistant.recover.resume import program_way, resume_way
 from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
@@ -154,10 +154,27 @@ def test_the_script_is_read_once_more_with_the_very_checkpoint(files: dict[str, 
     assert variable_problem(job, way, replace(here, path=Path("/nowhere/other/out/step_45")), program_way)
 
 
-def test_a_start_from_the_beginning_drops_what_a_restart_had_set(files: dict[str, str]) -> None:
+def test_an_attempt_that_saved_nothing_is_repeated_from_where_it_began(files: dict[str, str]) -> None:
     job = laid_out(CASES[2], files)
     assert job.spec is not None
     first = plan_restart(job, job.spec, checkpoint(CASES[2], 45), attempt=1, tag="t", variable="RESUME={checkpoint}")
     again = plan_restart(replace(job, spec=first), first, None, attempt=2, tag="t")
-    assert "RESUME" not in again.environment
-    assert "NIGHTSHIFT_VARIABLE" not in again.environment
+    assert (again.environment["RESUME"], again.environment["NIGHTSHIFT_VARIABLE"]) == (first.environment["RESUME"], "RESUME")
+
+
+def test_a_variable_that_the_approved_command_does_not_show_is_not_submitted(files: dict[str, str]) -> None:
+    job = laid_out(CASES[2], files)
+    assert job.spec is not None
+    spec = plan_restart(job, job.spec, checkpoint(CASES[2], 45), attempt=1, tag="t", variable="RESUME={checkpoint}")
+    assert not hidden_variable(spec, [f"sbatch --export-file={environment_digest(spec.environment)}"])
+    narrowed = {name: text for name, text in spec.environment.items() if name != "RESUME"}
+    assert "slurm.job_environment" in hidden_variable(spec, [f"sbatch --export-file={environment_digest(narrowed)}"])
+
+
+def test_the_page_names_the_line_that_reads_a_variable_which_is_not_set(files: dict[str, str]) -> None:
+    script = "python train.py ${LOAD:+--load $LOAD}\n"
+    job = laid_out({"script": script, "program": "weights"}, files)
+    way = resume_way(job, programs_of(job))
+    assert way.sentence.startswith("this script does not resume: it would start at 0")
+    assert "LOAD (line 2 of its script) is not set" in way.sentence
+    assert "LOAD=/nowhere/work/out/step_45" in resume_plan(way, None, checkpoint({"script": script}, 45)).refusal
