@@ -42,6 +42,11 @@ SAYS_ITSELF = frozenset(("resume_from_checkpoint", "resume_from", "resume", "res
 """Options that mean the whole training, also of a program that cannot be read; `load` and `init_from` may mean weights alone."""
 OF_A_PART = re.compile(r"optim|sched|strict|only|every|interval|freq|rng|data|_id$|wandb|name$|num_|count", re.IGNORECASE)
 SUBSTITUTION = re.compile(r"[$<>]\((?!\()(?:[^()]|\([^()]*\))*\)|`[^`]*`")
+LOOP = re.compile(r"(?<![\w./-])(?:for|while|until|select)\s.*?(?<![\w./-])done\b", re.DOTALL)
+OTHER_ENVIRONMENT = frozenset(
+    "env sudo su runuser ssh pdsh clush mpirun mpiexec horovodrun deepspeed parallel xargs at batch sbatch flux jsrun aprun".split()
+)
+"""Commands that may start a program without the variables of the script."""
 TRUTHS = frozenset(("1", "true", "yes", "y", "on", "auto", "latest", "last", "resume"))
 """Words by which a script is told to go on."""
 SCRIPTS = (".sh", ".bash")
@@ -189,7 +194,9 @@ class VariableScript:
         readers = [pair for pair in pairs if pair not in differing and self._reads(pair[1], changed)]
         if not differing and not readers:
             return None
-        if problem := self._hidden(changed, (*earlier, *later)):
+        if problem := self._hidden(changed, (*earlier, *later)) or self._set_in_a_loop(changed):
+            return problem
+        if readers and (problem := self._withheld(changed, readers[0][1])):
             return problem
         if len(differing) + len(readers) > 1:
             users = [pair for pair in (*differing, *readers) if not self._trains(pair[1])] or [*differing, *readers]
@@ -226,6 +233,28 @@ class VariableScript:
                 return f"{PurePosixPath(path).name} uses it"
         return ""
 
+    def _set_in_a_loop(self, names: set[str]) -> str:
+        """Return the variable that a loop sets, of whose rounds nothing is known; empty for none."""
+        loops = [match[0] for text in self.texts() for match in LOOP.finditer(text)]
+        assigned = re.compile(rf"(?<![\w$]){_any_name(names)}(?:\[[^\]]*\])?\+?=")
+        variable = next((match[0] for text in loops if (match := assigned.search(text)) is not None), "")
+        return f"{variable.rstrip('+=')} is set in a loop" if variable else ""
+
+    def _withheld(self, names: set[str], launch: Launch) -> str:
+        """Return what may keep a variable from a program that reads its environment; empty where it surely gets it."""
+        end = launch.words.index(launch.program) if launch.program in launch.words else len(launch.words)
+        words = [PurePosixPath(word).name for word in launch.words[:end]]
+        if launch.container is not None or (between := next((word for word in words if _narrows(word)), "")):
+            return f"{between if launch.container is None else 'its container'} may not hand the environment on"
+        alone = re.compile(rf"(?<![\w$.{{/-])({_any_name(names)})\b")
+        for line in (line for text in self.texts() for line in text.splitlines()):
+            own = re.sub(rf"(?<![\w$])({_any_name(names)})=[\"']?\$\{{?\1(?::?-)?\}}?[\"']?(?=[\s;]|$)", "", line)
+            exported = re.match(r"\s*export\s(?!.*\s-n\b)", own) is not None and not re.match(r"\s*export\s+-n", own)
+            for match in alone.finditer(own):
+                if not exported or own[match.end() : match.end() + 1] in ("=", "+", "["):
+                    return f"`{line.strip()[:60]}` may take it away or give it another value"
+        return ""
+
     def truths(self, name: str) -> Iterator[str]:
         """Yield the words with which script and programs compare a variable; `1` where only it being set counts."""
         texts = [*self.texts(), *(text for path, text in self.read.texts.items() if text and path.endswith(".py"))]
@@ -257,6 +286,15 @@ class VariableScript:
 def program_name(launch: Launch) -> str:
     """Return the name of what a command runs, for people."""
     return PurePosixPath(launch.program or launch.words[0]).name
+
+
+def _any_name(names: set[str]) -> str:
+    return f"(?:{'|'.join(map(re.escape, sorted(names)))})"
+
+
+def _narrows(word: str) -> bool:
+    """Tell whether a word before a program may give it another environment than that of the script."""
+    return word in OTHER_ENVIRONMENT or word.startswith("--export")
 
 
 def _file_test(account: str, goal: Goal | None, letter: str, path: str) -> bool | None:
