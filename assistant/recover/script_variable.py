@@ -236,7 +236,7 @@ class VariableScript:
     def _set_in_a_loop(self, names: set[str]) -> str:
         """Return the variable that a loop sets, of whose rounds nothing is known; empty for none."""
         loops = [match[0] for text in self.texts() for match in LOOP.finditer(text)]
-        assigned = re.compile(rf"(?<![\w$]){_any_name(names)}(?:\[[^\]]*\])?\+?=")
+        assigned = re.compile(rf"(?<![\w$])(?:{'|'.join(map(re.escape, sorted(names)))})(?:\[[^\]]*\])?\+?=")
         variable = next((match[0] for text in loops if (match := assigned.search(text)) is not None), "")
         return f"{variable.rstrip('+=')} is set in a loop" if variable else ""
 
@@ -246,9 +246,11 @@ class VariableScript:
         words = [PurePosixPath(word).name for word in launch.words[:end]]
         if launch.container is not None or (between := next((word for word in words if _narrows(word)), "")):
             return f"{between if launch.container is None else 'its container'} may not hand the environment on"
-        alone = re.compile(rf"(?<![\w$.{{/-])({_any_name(names)})\b")
+        alone = re.compile(rf"(?<![\w$.{{/-])({'|'.join(map(re.escape, sorted(names)))})\b")
         for line in (line for text in self.texts() for line in text.splitlines()):
-            own = re.sub(rf"(?<![\w$])({_any_name(names)})=[\"']?\$\{{?\1(?::?-)?\}}?[\"']?(?=[\s;]|$)", "", line)
+            own = re.sub(
+                rf"(?<![\w$])({'|'.join(map(re.escape, sorted(names)))})=[\"']?\$\{{?\1(?::?-)?\}}?[\"']?(?=[\s;]|$)", "", line
+            )
             exported = re.match(r"\s*export\s(?!.*\s-n\b)", own) is not None and not re.match(r"\s*export\s+-n", own)
             for match in alone.finditer(own):
                 if not exported or own[match.end() : match.end() + 1] in ("=", "+", "["):
@@ -286,10 +288,6 @@ class VariableScript:
 def program_name(launch: Launch) -> str:
     """Return the name of what a command runs, for people."""
     return PurePosixPath(launch.program or launch.words[0]).name
-
-
-def _any_name(names: set[str]) -> str:
-    return f"(?:{'|'.join(map(re.escape, sorted(names)))})"
 
 
 def _narrows(word: str) -> bool:

@@ -178,3 +178,12 @@ def test_the_page_names_the_line_that_reads_a_variable_which_is_not_set(files: d
     assert way.sentence.startswith("this script does not resume: it would start at 0")
     assert "LOAD (line 2 of its script) is not set" in way.sentence
     assert "LOAD=/nowhere/work/out/step_45" in resume_plan(way, None, checkpoint({"script": script}, 45)).refusal
+
+
+def test_a_new_job_with_a_folder_of_its_own_goes_on_in_the_old_one_by_the_variable(files: dict[str, str]) -> None:
+    case = next(case for case in CASES if case["name"].startswith("the folder of an older run with"))
+    job = laid_out(case, files)
+    way = resume_way(job, programs_of(job))
+    chosen = checkpoint(case, 45)
+    assert "look elsewhere" not in resume_plan(way, None, chosen, moves=True).refusal, "its tracker file decides"
+    assert "a new job would look elsewhere" in resume_plan(replace(way, variable=""), None, chosen, moves=True).refusal
