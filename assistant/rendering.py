@@ -86,8 +86,14 @@ def script_digest(script: str) -> str:
 
 
 def environment_digest(environment: Mapping[str, str]) -> str:
-    """Return what stands in a command for a job's environment: Nightshift's own variables by value, all of them by digest."""
-    own = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(OWN_VARIABLE)]
+    """Return what stands in a command for a job's environment: Nightshift's own variables by value, all of them by digest.
+
+    The variable of the script that a restart sets, which `NIGHTSHIFT_VARIABLE` names, stands there by value, too.
+    """
+    script_variable = environment.get(f"{OWN_VARIABLE}VARIABLE")
+    own = [
+        f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(OWN_VARIABLE) or name == script_variable
+    ]
     other_count = len(environment) - len(own)
     parts = [
         *own,

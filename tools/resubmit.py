@@ -25,12 +25,15 @@ from assistant.recover.restart import (
     attempt_of,
     can_skip,
     elsewhere,
+    hidden_variable,
     plan_restart,
     restart_problem,
     submission_lines,
 )
+from assistant.recover.resume import program_way
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
+from assistant.recover.resume_variable import variable_problem
 from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.second_writer import Files
 from assistant.rendering import RenderedChange
@@ -405,10 +408,13 @@ def plan_submission(
         attempt=attempt_of(job.spec) + 1,
         tag=context.tag,
         resume=loads.argument if loads is not None else "",
+        variable=loads.variable if loads is not None else "",
     )
     spec = away_from_suspects(context, spec)
     if not_all_of:
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
+    if problem := hidden_variable(spec, context.scheduler.command_lines("submit", spec)):
+        raise ToolError(f"job {job_id} is not submitted again: {problem}")
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
     return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way, files)
@@ -437,6 +443,10 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     plan = resume_plan(way, found, chosen, moves=folder_moves(job, search))
     if plan.refusal:
         raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")
+    if chosen is not None and (problem := variable_problem(job, way, chosen, program_way)):
+        raise ToolError(
+            f"job {job.id} is not submitted again: {way.variable.partition('=')[0]} does not lead it to {chosen.path}: {problem}"
+        )
     if read and plan.set_aside:
         names = ", ".join(path.name for path in plan.set_aside)
         raise ToolError(

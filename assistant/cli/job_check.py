@@ -201,9 +201,11 @@ def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
             return f"none: job {job.id} cannot be submitted again as it was: {spec.doubt}"
         if checked.first.startswith(REFUSED):
             return f"none: {checked.first.removeprefix(REFUSED)}"
-        argument = checked.reading.resume.argument
+        way = checked.reading.resume
         newest = _newest(checked.search)
-        restart = plan_restart(job, spec, newest, attempt=attempt_of(spec) + 1, tag=PENDING_TAG, resume=argument)
+        restart = plan_restart(
+            job, spec, newest, attempt=attempt_of(spec) + 1, tag=PENDING_TAG, resume=way.argument, variable=way.variable
+        )
         return "\n".join(submission_lines(engine.scheduler, job.id, restart))
     except NightshiftError as error:
         return f"none: {error}"

@@ -30,7 +30,7 @@ PREFIX = "NIGHTSHIFT_"
 SYSTEM_FOLDER = Path("/etc/nightshift")
 _NOT_SETTINGS = frozenset(
     {
-        "CONFIG", "RESUME_FROM", "STEP", "ARGS", "SKIP_FROM", "SKIP_TO", "SKIP_FROM_STEP", "SKIP_TO_STEP", "ATTEMPT",
+        "CONFIG", "RESUME_FROM", "STEP", "ARGS", "SKIP_FROM", "SKIP_TO", "SKIP_FROM_STEP", "SKIP_TO_STEP", "ATTEMPT", "VARIABLE",
         "CHECKPOINTS", "HEARTBEAT", "DEVCLUSTER",
     }
 )  # fmt: skip

@@ -55,6 +55,8 @@ class Launch:
     """Whether a script inside the container starts it, so that `folder` is seen from there."""
     guarded: bool = False
     """Whether a test of files decides if it is run: `[ -f done ] || …`."""
+    apart: bool = False
+    """Whether it stands in a pipeline or in the background: what it prints may be read by another command."""
 
     def outside(self, path: str) -> Path | None:
         """Return a path that its program is given as an absolute one of the host; None where that is not known."""
@@ -107,6 +109,7 @@ def launches_of(
     arguments: Sequence[str] = (),
     read: Callable[[str], str | None] = lambda _: None,
     exists: FileTest | None = None,
+    unanswered: bool | None = None,
     view: FolderView | None = None,
     limit: ReadingLimit | None = None,
     read_table: Callable[[str], str | None] | None = None,
@@ -121,12 +124,13 @@ def launches_of(
         read: Returns the text of another file by its absolute path, None where it cannot be read; called for scripts that this one
             calls.
         exists: Answers the tests of files by which an `if` chooses; both branches count where it is None or answers None.
+        unanswered: How tests count that cannot be told; both branches where it is None.
         view: Of the folders that `$(…)` and arrays of patterns look into; what they print is unknown where it is None.
         read_table: As `read`, for files whose lines its commands choose from; `read` where it is None.
         limit: Says afterwards whether all of the script was read.
     """
     shell = ShellState({**environment, "PWD": work_dir}, {}, work_dir, read, parameters=tuple(arguments), exists=exists, view=view)
-    shell.limit, shell.read_table = limit or shell.limit, read_table
+    shell.limit, shell.read_table, shell.unanswered = limit or shell.limit, read_table, unanswered
     if len(script) > MOST_SCRIPT_BYTES:
         shell.limit.reached = f"it is read as far as its {MOST_SCRIPT_BYTES:,}th letter"
     job_container = container_of(pyxis_options(script[:MOST_SCRIPT_BYTES]), work_dir, environment)
@@ -210,7 +214,16 @@ def _launch(shell: ShellState, words: list[str], command: ScriptCommand) -> None
     guarded = command.guarded or shell.guarded
     shell.launches.append(
         Launch(
-            tuple(words), shell.folder, command.stdin, command.writes, dict(shell.variables), emptied, container, nested, guarded
+            tuple(words),
+            shell.folder,
+            command.stdin,
+            command.writes,
+            dict(shell.variables),
+            emptied,
+            container,
+            nested,
+            guarded,
+            command.apart,
         )
     )
     outer = shell.container, shell.folder, shell.whole_job, shell.guarded

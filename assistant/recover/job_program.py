@@ -188,29 +188,42 @@ def programs_of(
     Raises:
         Unavailable: The storage did not answer.
     """
-    if job.spec is None or not job.spec.script:
-        return []
     read = read or FileReader(job.account)
-    folder = str(job.work_dir or job.spec.work_dir)
     limit = ReadingLimit()
-    launches = launches_of(
-        job.spec.script,
-        environment=job_environment(job),
-        work_dir=folder,
-        arguments=job.spec.arguments,
-        read=read,
-        exists=exists,
-        view=view,
-        limit=limit,
-        read_table=partial(table_text, job, read),
-    )
+    launches = job_launches(job, read, exists=exists, view=view, limit=limit)
     programs: list[JobProgram] = []
     removed: list[str] = []
     for launch in launches:
         removed += _removed(launch)
         if len(programs) < MOST_PROGRAMS and PurePosixPath(launch.words[0]).name not in QUIET and _starts_something(launch):
-            programs.append(replace(_program(launch, read), removed=tuple(removed)))
+            programs.append(replace(launched_program(launch, read), removed=tuple(removed)))
     return [replace(program, unread_behind=limit.reached) for program in programs]
+
+
+def job_launches(
+    job: Job,
+    read: Callable[[str], str | None],
+    *,
+    exists: FileTest | None = None,
+    unanswered: bool | None = None,
+    view: FolderView | None = None,
+    limit: ReadingLimit | None = None,
+) -> list[Launch]:
+    """Return the commands of a job's script in order, as `launches_of` does with these arguments; none where no script is kept."""
+    if job.spec is None or not job.spec.script:
+        return []
+    return launches_of(
+        job.spec.script,
+        environment=job_environment(job),
+        work_dir=str(job.work_dir or job.spec.work_dir),
+        arguments=job.spec.arguments,
+        read=read,
+        exists=exists,
+        unanswered=unanswered,
+        view=view,
+        limit=limit,
+        read_table=partial(table_text, job, read),
+    )
 
 
 def _removed(launch: Launch) -> Iterator[str]:
@@ -302,7 +315,8 @@ def _starts_something(launch: Launch) -> bool:
     return plain and any(word.startswith("--") or Path(word).suffix in CONFIGS for word in launch.words[1:])
 
 
-def _program(launch: Launch, read: Callable[[str], str | None]) -> JobProgram:
+def launched_program(launch: Launch, read: Callable[[str], str | None]) -> JobProgram:
+    """Return the program that a command starts, with its options and what of its source can be read."""
     path, text = _source_text(launch, read)
     source = None
     modules: list[TrainerSource] = []

@@ -206,6 +206,10 @@ SAVES = frozenset(
     ("save", "save_checkpoint", "save_state", "save_pretrained", "save_model", "save_file", "save_weights", "async_save", "fit")
 )
 """Calls of programs that leave something behind which a second run would write over."""
+LOADS = frozenset(
+    "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_file loads load_model unpickle".split()
+)
+"""Calls that load something."""
 BEGINS = re.compile(r"load|resum|restor|latest|last|newest|continue|\bmain\b|train", re.IGNORECASE)
 """Names of functions in which a program looks for where to begin."""
 

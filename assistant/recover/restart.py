@@ -27,6 +27,8 @@ SKIP_FROM = "NIGHTSHIFT_SKIP_FROM"
 SKIP_TO = "NIGHTSHIFT_SKIP_TO"
 SKIP_STEPS = ("NIGHTSHIFT_SKIP_FROM_STEP", "NIGHTSHIFT_SKIP_TO_STEP")
 ATTEMPT = "NIGHTSHIFT_ATTEMPT"
+VARIABLE = "NIGHTSHIFT_VARIABLE"
+"""Names the variable of the script itself that a restart set."""
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
 OF_THE_JOB = re.compile(r"SLURM_(?:JOB_NAME|JOB_?ID|ARRAY_|PROCID)|\bRANDOM\b|\bdate\b|\bmktemp\b|\buuidgen\b|--export=\w+=")
 """What makes two runs of one script differ."""
@@ -76,6 +78,7 @@ def plan_restart(
     attempt: int,
     tag: str,
     resume: str = "",
+    variable: str = "",
 ) -> JobSpec:
     """Return the job to submit.
 
@@ -88,6 +91,7 @@ def plan_restart(
         attempt: 1 for the first restart.
         tag: `nightshift:<store>:<incident>:<call>`; it is how the job is found again after a crash.
         resume: Arguments by which its program goes on, as `ResumeWay.argument`; what its script says outranks them.
+        variable: The assignment by which its script goes on, as `ResumeWay.variable`.
 
     Returns:
         The job, submitted held: it is a claim on the run until it is released (docs/decisions/0015).
@@ -98,7 +102,8 @@ def plan_restart(
     directives = read_directives(spec.script)
     arguments = _arguments(directives if directives.resume else replace(directives, resume=resume), checkpoint, skip)
     # An earlier skip stays: from an older checkpoint the run would meet the same data again.
-    environment = {k: v for k, v in spec.environment.items() if k not in (RESUME_FROM, STEP, ARGS)}
+    # So does a variable of the script: without a checkpoint of its own the attempt is repeated from where it began.
+    environment = {name: text for name, text in spec.environment.items() if name not in (RESUME_FROM, STEP, ARGS)}
     environment[ATTEMPT] = str(attempt)
     if checkpoint is not None:
         environment |= {RESUME_FROM: str(checkpoint.path), STEP: str(checkpoint.step)}
@@ -106,6 +111,9 @@ def plan_restart(
         environment |= _skip_environment(spec, skip)
     if arguments:
         environment[ARGS] = arguments
+    if variable and checkpoint is not None:
+        name, _, template = variable.partition("=")
+        environment |= {name: _filled(template, _places(checkpoint)), VARIABLE: name}
     return replace(
         spec,
         script=_with_arguments(spec.script) if arguments else spec.script,
@@ -115,6 +123,19 @@ def plan_restart(
         comment=_comment(spec.comment, tag),
         hold=True,
     )
+
+
+def hidden_variable(spec: JobSpec, lines: Sequence[str]) -> str:
+    """Return why a planned restart would not hand its script the variable that it sets; empty where the commands show it.
+
+    Args:
+        spec: The planned job.
+        lines: The commands that submit it, as they are approved.
+    """
+    name = spec.environment.get(VARIABLE, "")
+    if not name or f"{name}={spec.environment.get(name, '')}" in " ".join(lines):
+        return ""
+    return f"its script goes on by {name}, and slurm.job_environment lets no variable of that name through"
 
 
 def _skip_environment(spec: JobSpec, skip: Skip) -> dict[str, str]:
@@ -145,12 +166,18 @@ def _comment(before: str, tag: str) -> str:
 def _arguments(directives: Directives, checkpoint: Checkpoint | None, skip: Skip | None) -> str:
     parts = []
     if directives.resume and checkpoint is not None:
-        parts.append(_filled(directives.resume, {"checkpoint": str(checkpoint.path), "step": str(checkpoint.step)}))
+        parts.append(_filled(directives.resume, _places(checkpoint)))
     if directives.skip and skip is not None:
         first, end = skip.samples or (0, 0)  # without samples _skip_environment refuses a template that needs them
         values = {"from": str(first), "to": str(end), "from_step": str(skip.first), "to_step": str(skip.end)}
         parts.append(_filled(directives.skip, values))
     return " ".join(parts)
+
+
+def _places(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return what the places of a template stand for."""
+    path = checkpoint.path
+    return {"checkpoint": str(path), "step": str(checkpoint.step), "name": path.name, "folder": str(path.parent)}
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:

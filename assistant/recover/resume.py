@@ -44,6 +44,7 @@ from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.newest_choice import newest_choice
 from assistant.recover.resume_argument import argued_way
 from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text
+from assistant.recover.resume_variable import way_by_variable
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
@@ -102,7 +103,7 @@ def resume_way(
     way = _given(directives.resume, code, programs)
     if way is not None and not directives.resume and stages is None:
         # of a restart of ours: the script was given the variable with the argument
-        own = argued_way(job, _unaided(code, programs, None), programs, _way_of)
+        own = argued_way(job, _unaided(code, programs, None), programs, program_way)
         way = replace(own, removed=_all_removed(programs)) if own.argument else way if is_handed_on(job, programs) else None
     if way is None and (unread := next((program.unread_behind for program in programs if program.unread_behind), "")):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{unread}; what its script does behind that is not known")
@@ -116,7 +117,7 @@ def resume_way(
     load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
     stepped = loaded is not None and loaded.first_step is not None
     way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
-    return argued_way(job, way, programs, _way_of)
+    return way_by_variable(job, way, programs, program_way)
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:
@@ -178,7 +179,7 @@ def _unaided(code: str, programs: Sequence[JobProgram], load: LoadLine | None, *
         stepped: Whether that attempt came to a step, so that its counter agrees with the line; a script that is known to begin anew
             is believed otherwise.
     """
-    ways = [_way_of(program) for program in reversed(programs)]
+    ways = [program_way(program) for program in reversed(programs)]
     known = [way for way in ways if way.means is not ResumeMeans.UNKNOWN]
     resuming = [way for way in known if way.means is not ResumeMeans.NONE]
     if resuming:
@@ -215,8 +216,8 @@ def _shell_looks_for_newest(code: str) -> bool:
     )
 
 
-def _way_of(program: JobProgram) -> ResumeWay:
-    """Return how one program resumes; what its script chose by looking into folders is no fixed checkpoint."""
+def program_way(program: JobProgram) -> ResumeWay:
+    """Return how one program of a script resumes; what that chose by looking into folders is no fixed checkpoint."""
     way = _seen_on_host(program, _way_now(program))
     fed = PurePosixPath(program.launch.words[0]).name in ("xargs", "parallel")  # its last arguments come from elsewhere
     if way.means is ResumeMeans.NONE and (fed or any(word.startswith(UNRESOLVED) for word in free_words(program))):

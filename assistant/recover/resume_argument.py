@@ -35,6 +35,7 @@ PROBE = "/nightshift-probe/epoch_7/step_7654321.ckpt"
 """A checkpoint that no script has of its own."""
 WHOLE = {"fit": "ckpt_path", "train": "resume_from_checkpoint"}
 """Calls that restore a training as a whole, with their argument."""
+WHOLE_METHODS = (*WHOLE, "load_state")
 MOST_CANDIDATES = 3
 MOST_PASSES = 4
 PASSED_ON = frozenset(("Path", "str", "abspath", "expanduser", "realpath", "to_absolute_path", "resolve", "expandvars", "fspath"))
@@ -58,6 +59,8 @@ class ArgumentProof(NamedTuple):
     """For people: `fit() in train.py, line 12`."""
     files: bool
     """Whether what it loads must be one file."""
+    folders: bool = False
+    """Whether it must be a folder, of which the program loads files."""
 
 
 def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of: Callable[[JobProgram], ResumeWay]) -> ResumeWay:
@@ -75,7 +78,7 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
     nanogpt_way = argued(way, job.spec.script if job.spec is not None else "", programs)
     if nanogpt_way.argument:
         return nanogpt_way
-    trainers = [program for program in programs if _saves(program)]
+    trainers = [program for program in programs if saves(program)]
     unsure = way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) and not way.destroys and not way.repeats
     if job.spec is None or not unsure or len(trainers) != 1 or trainers[0].source is None or trainers[0].unread_behind:
         return way
@@ -90,7 +93,13 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
         if proof is not None:
             example = candidate.template.format(checkpoint="PATH")
             by = f"{example}, which Nightshift puts behind the command line of {program.name}: {proof.call}"
-            return replace(way, means=ResumeMeans.ARGUMENT, by=by, argument=candidate.template, takes_files=proof.files)
+            return replace(
+                way,
+                means=ResumeMeans.ARGUMENT,
+                by=by,
+                argument=candidate.template,
+                takes_files=proof.files,
+            )
     hint = next((item.template for item in candidates if _is_loaded_somewhere(program, item.key.rpartition(".")[2])), "")
     return replace(way, hint=f"{hint} behind the command line of {program.name}") if hint else way
 
@@ -101,7 +110,7 @@ def _is_loaded_somewhere(program: JobProgram, key: str) -> bool:
     return any(call_pattern.search(source.text) for source in program.sources)
 
 
-def _saves(program: JobProgram) -> bool:
+def saves(program: JobProgram) -> bool:
     """Tell whether a program leaves checkpoints behind, also where the trainer of a library does it, or cannot be read.
 
     A script of a shell does not itself: what it starts is read with the rest.
@@ -212,7 +221,7 @@ def _started_with(job: Job, program: JobProgram, candidate: Candidate, read: Fil
     script = with_words(spec.script, word.replace("'", "\\'")) if spec is not None else None
     if spec is None or script is None:
         return None
-    started = [item for item in programs_of(replace(job, spec=replace(spec, script=script)), read) if _saves(item)]
+    started = [item for item in programs_of(replace(job, spec=replace(spec, script=script)), read) if saves(item)]
     if len(started) != 1 or started[0].launch.program != program.launch.program:
         return None
     arguments = list(started[0].launch.arguments)
@@ -224,8 +233,6 @@ def _proof(
 ) -> ArgumentProof | None:
     """Return what proves that a program, started with an argument, goes on from what that names; None where nothing does."""
     key = candidate.key.rpartition(".")[2]
-    if any(_is_set_again(source, key) for source in program.sources):
-        return None
     way = way_of(program)
     if way.means not in (ResumeMeans.FIXED, ResumeMeans.UNKNOWN) or (
         way.means is ResumeMeans.FIXED and way.path.strip("'") != PROBE
@@ -233,18 +240,38 @@ def _proof(
         return None
     if "LightningCLI(" in "".join(source.text for source in program.sources) and candidate.template.startswith("--ckpt_path"):
         return ArgumentProof(f"LightningCLI in {program.name}", files=False)
+    return proof_of_load(program, key, settings)
+
+
+def proof_of_load(
+    program: JobProgram, key: str, settings: Mapping[str, str] | None = None, *, folders: bool = False
+) -> ArgumentProof | None:
+    """Return the call of a program's source that restores a training from what an option, a key or a variable names; else None.
+
+    Args:
+        program: Started with it.
+        key: Name of the option as the source reads it, or of the variable.
+        settings: Of its configurations, by the last part of their keys.
+        folders: Whether files of a folder that it names count as well.
+    """
+    settings = settings or {}
+    if any(_is_set_again(source, key) for source in program.sources):
+        return None
     for source in program.sources:
         for call in source.calls:
             node = _loaded(program, source, call)
-            if node is None or not _comes_from(program, source, node, key):
+            if node is None:
+                continue
+            folder = _folder_of(source, node) if folders else None
+            if not _comes_from(program, source, folder or node, key):
                 continue
             if not _only_if_given(program, source, call, key, settings):
                 continue
             place = f"{call.method}() in {file_name(source)}, line {call.line}"
-            if call.method in WHOLE:
+            if call.method in WHOLE_METHODS:
                 return ArgumentProof(place, files=False)
-            if _gives_back_a_count(source, call):
-                return ArgumentProof(place, files=True)
+            if _gives_back_a_count(source, call) or (folder is not None and _counts_by_name(program, key)):
+                return ArgumentProof(place, files=folder is None, folders=folder is not None)
     return None
 
 
@@ -254,9 +281,51 @@ def _loaded(program: JobProgram, source: TrainerSource, call: SourceCall) -> ast
         return call.keywords.get("ckpt_path")
     if call.method == "train" and any(imports(program, item) for item in ("transformers", "trl")):
         return call.keywords.get("resume_from_checkpoint")
+    if call.method == "load_state" and imports(program, "accelerate"):
+        return call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
     if call.name in ("torch.load", "paddle.load", "joblib.load"):
         return call.positional[0] if call.positional else call.keywords.get("f")
     return None
+
+
+def _folder_of(source: TrainerSource, node: ast.expr) -> ast.expr | None:
+    """Return the folder of which an expression names a file: `os.path.join(X, "a.pt")`, `X / "a.pt"`, `f"{X}/a.pt"`; else None."""
+    while isinstance(node, ast.Name) and len(source.names.get(node.id, ())) == 1 and node.id not in source.rebound:
+        node = source.names[node.id][0]
+        if not isinstance(node, ast.Name):
+            break
+    tail: Sequence[ast.expr] = ()
+    first: ast.expr | None = None
+    if isinstance(node, ast.Call) and dotted(node.func) in ("os.path.join", "path.join", "osp.join", "join") and len(node.args) > 1:
+        first, tail = node.args[0], node.args[1:]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        first, tail = node.left, (node.right,)
+    elif isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.FormattedValue):
+        first, tail = node.values[0].value, node.values[1:]
+        if not tail or not (isinstance(tail[0], ast.Constant) and str(tail[0].value).startswith("/")):
+            return None
+    inside = [item.value for item in tail if isinstance(item, ast.Constant)]
+    is_file_name = bool(inside) and all(isinstance(item, ast.Constant | ast.JoinedStr | ast.FormattedValue) for item in tail)
+    return (
+        first
+        if is_file_name and not any(str(item).startswith("/") for item in inside if not isinstance(node, ast.JoinedStr))
+        else None
+    )
+
+
+def _counts_by_name(program: JobProgram, key: str) -> bool:
+    """Tell whether a program takes the step out of the name of what it goes on from: `int(X.rpartition("_")[2])`."""
+    for source in program.sources:
+        for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            for inner in ast.walk(node.value):
+                if not isinstance(inner, ast.Call) or dotted(inner.func) != "int" or not inner.args:
+                    continue
+                parts = (part for part in ast.walk(inner.args[0]) if isinstance(part, ast.expr))
+                if any(_comes_from(program, source, part, key) for part in parts):
+                    return True
+    return False
 
 
 def _comes_from(program: JobProgram, source: TrainerSource, node: ast.expr, key: str, depth: int = 0) -> bool:
@@ -269,6 +338,8 @@ def _comes_from(program: JobProgram, source: TrainerSource, node: ast.expr, key:
         return isinstance(node.slice, ast.Constant) and node.slice.value == key
     if isinstance(node, ast.Call):
         method = dotted(node.func).rpartition(".")[2]
+        if method == "getenv":
+            return bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value == key
         if method in ("get", "getattr"):
             return any(isinstance(item, ast.Constant) and item.value == key for item in node.args[: 1 + (method == "getattr")])
         inner = node.args[-1] if node.args and method in (PASSED_ON | {"join"}) else None

@@ -64,7 +64,12 @@ class ResumeWay:
     argument: str = ""
     """With ARGUMENT: what Nightshift puts behind the command line by itself, where the script says no template."""
     takes_files: bool = False
-    """Whether that argument must name one file."""
+    """Whether that argument, or the variable, must name one file."""
+    takes_folders: bool = False
+    """Whether it must name a folder."""
+    variable: str = ""
+    """An assignment by which its own script goes on, which a restart makes in the environment of the submission:
+    `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; empty for none."""
     hint: str = ""
     """With NONE and UNKNOWN: an argument by which it seems to go on, with `{checkpoint}` and where it belongs; empty for none."""
     takes_unfinished: bool = False

@@ -73,7 +73,7 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
     if way.destroys and (by_itself or way.means is ResumeMeans.FIXED):
         return ResumePlan(f"{way.sentence}, and then {way.destroys}: take that option out, or {SETTLE}")
-    if by_itself and moves:
+    if by_itself and moves and "{folder}" not in way.variable:
         return ResumePlan(
             f"the path of {chosen.path.parent} holds the job's id: a new job would look elsewhere and start at 0; {SETTLE}"
         )
@@ -81,6 +81,8 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         case ResumeMeans.ARGUMENT:
             if way.takes_files and not _is_one_file(chosen, found):
                 return ResumePlan(f"{way.sentence}, which must be one file, and {chosen.path.name} is not; {SETTLE}")
+            if way.takes_folders and _is_one_file(chosen, found):
+                return ResumePlan(f"{way.sentence}, which must be a folder, and {chosen.path.name} is a file; {SETTLE}")
             return _prefixed(way, found, chosen) if way.prefix else ResumePlan()
         case ResumeMeans.NONE:
             return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {_settled_by(way, chosen)}")

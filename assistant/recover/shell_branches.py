@@ -23,8 +23,8 @@ TESTS = frozenset(("[", "[[", "]", "]]", "test"))
 class Branches:
     """Follows `if`, `elif`, `else` and `fi` and tells whether a run would come to a command; nested ones count."""
 
-    def __init__(self, exists: FileTest | None, resolve: Callable[[str], str]) -> None:
-        self.exists, self.resolve = exists, resolve
+    def __init__(self, exists: FileTest | None, resolve: Callable[[str], str], unanswered: bool | None = None) -> None:
+        self.exists, self.resolve, self.unanswered = exists, resolve, unanswered
         self.stack: list[_Branch] = []
         self.list = _List()
         self.repeating = False
@@ -92,7 +92,7 @@ class Branches:
     def label(self, patterns: Sequence[str] | None) -> None:
         """Note the patterns of a branch of a `case`; None where they cannot be read."""
         branch = self.stack[-1]
-        answers = [None] if patterns is None else [_matches(branch.text, pattern) for pattern in patterns]
+        answers = [self.unanswered] if patterns is None else [self._is_label(branch.text, pattern) for pattern in patterns]
         answer = True if True in answers else None if None in answers else False
         branch.taken = not branch.over and answer is not False
         branch.sure = branch.taken and branch.decided and answer is True
@@ -155,7 +155,16 @@ class Branches:
         elif operator not in ("|", "|&"):
             self.list = _List()
 
+    def _is_label(self, text: str, pattern: str) -> bool | None:
+        answer = _matches(text, pattern)
+        return self.unanswered if answer is None else answer
+
     def _holds(self, words: list[str]) -> bool | None:
+        answer = self._answer(words)
+        asks = words[:1] == ["(("] or not TESTS.isdisjoint(words)
+        return self.unanswered if answer is None and asks else answer
+
+    def _answer(self, words: list[str]) -> bool | None:
         if words in (["true"], ["false"], [":"]):
             return words != ["false"]
         if words[:1] == ["(("]:
@@ -164,6 +173,8 @@ class Branches:
         wanted = True
         while plain and plain[0] == "!":
             plain, wanted = plain[1:], not wanted
+        if words[:1] == ["[["] and self.exists is not None:
+            plain = _with_empty_texts(plain)
         unknown = TESTS.isdisjoint(words) or any(UNRESOLVED in word for word in plain)
         if unknown or len(plain) not in (2, 3) or (self.exists is None and (len(plain) == 2 or "" in plain)):
             return None
@@ -178,6 +189,13 @@ class Branches:
         if self.exists is None or not path.startswith("/") or any(letter in path for letter in "*?["):
             return None
         return self.exists(words[0][1], path)
+
+
+def _with_empty_texts(words: list[str]) -> list[str]:
+    """Return the words of `[[ … ]]` with those that are empty, which a shell does not drop there: `-n $X`, `$X == true`."""
+    if words in (["-n"], ["-z"]):
+        return [*words, ""]
+    return ["", *words] if len(words) == 2 and words[0] in ("=", "==", "!=") else words
 
 
 def _both(first: bool | None, second: bool | None, *, decides: bool) -> bool | None:

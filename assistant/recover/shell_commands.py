@@ -86,7 +86,8 @@ class CommandReader:
     def __init__(self, shell: ShellState, text: str) -> None:
         self.shell, self.text = shell, text
         self.scanner = Scanner(shell, text)
-        self.branches = Branches(self._exists if shell.exists is not None else None, lambda path: host_path(shell, path))
+        exists = self._exists if shell.exists is not None else None
+        self.branches = Branches(exists, lambda path: host_path(shell, path), shell.unanswered)
         # takes the assignments of branches that are not run
         self.given: str | None = None
         self.aside = replace(shell, variables={}, arrays={}, tables={}, view=None)

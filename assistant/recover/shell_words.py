@@ -68,6 +68,8 @@ class ShellState:
     parameters: tuple[str, ...] = ()
     depth: int = 0
     exists: FileTest | None = None
+    unanswered: bool | None = None
+    """How tests count that cannot be told; None: either way."""
     view: FolderView | None = None
     """Of the folders that its commands look into; None: what they print is not worked out."""
     container: Container | None = None

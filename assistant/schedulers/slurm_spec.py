@@ -342,6 +342,12 @@ def _export_list(spec: JobSpec) -> list[str]:
     return [name for name in _exported_items(spec.script, spec.options) or ["ALL"] if not name.startswith(OWN_VARIABLE)]
 
 
+def exports_plainly(spec: JobSpec, name: str) -> bool:
+    """Tell whether a job is given a variable of its submission's environment, which no `--export` sets to a value of its own."""
+    items = _exported_items(spec.script, spec.options)
+    return (not items or "ALL" in items or name in items) and not any(item.startswith(f"{name}=") for item in items)
+
+
 def _exported_items(script: str, options: Sequence[str]) -> list[str]:
     """Return the items of the `--export` that counts; none where nobody gave one."""
     lines = [line for line in script.splitlines() if line.startswith("#SBATCH")] + list(options)

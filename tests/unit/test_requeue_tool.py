@@ -71,6 +71,33 @@ def test_it_is_queued_held_and_released_away_from_bad_nodes(tmp_path: Path) -> N
     assert requeued_again(world.context, TAG, job=world.job)["job"] == world.job
 
 
+NEWEST_WITH_SWITCH = """import argparse, glob, torch
+p = argparse.ArgumentParser()
+p.add_argument('--resume', action='store_true')
+args = p.parse_args()
+step = 0
+if args.resume:
+    names = sorted(glob.glob('ckpt/step_*'), key=lambda name: int(name.split('_')[-1]))
+    state = torch.load(names[-1] + '/state.pt')
+    step = state['step']
+while step < 100:
+    loss.backward(); step += 1
+    torch.save({'step': step}, f'ckpt/step_{step}/state.pt')
+"""
+
+
+def test_a_script_that_goes_on_by_a_variable_of_its_own_is_not_queued_without_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (tmp_path / "train.py").write_text(NEWEST_WITH_SWITCH)
+    job = world.cluster.job(world.job)
+    assert job.spec is not None
+    script = f"#!/bin/sh\n#NIGHTSHIFT checkpoints={world.saved}\npython train.py ${{CONTINUE:+--resume}}\n"
+    world.cluster._jobs[world.job] = replace(job, spec=replace(job.spec, script=script))
+    with pytest.raises(ToolError, match="goes on by CONTINUE, which a job keeps as it was"):
+        requeue_ended_job(world.context, world.job, checkpoint="last_healthy")
+    assert world.cluster.job(world.job).state is JobState.FAILED
+
+
 @pytest.mark.parametrize(
     ("how", "checkpoint", "words"),
     [
