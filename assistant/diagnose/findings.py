@@ -285,8 +285,8 @@ def _last_words(episode: Episode, facts: Facts) -> bool:
 
 def _ends_program(episode: Episode, facts: Facts) -> bool:
     """Tell whether the main thread raises right behind a side thread that died: it waited for what that one was to bring."""
-    behind = (other for other in facts.episodes if other.stream == episode.stream and other.first > episode.last)
-    following = next(behind, None)
+    later = (candidate for candidate in facts.episodes if candidate.stream == episode.stream and candidate.first > episode.last)
+    following = next(later, None)
     return following is not None and following.kind is Kind.MAIN and following.first <= episode.last + NEXT_LINES
 
 

@@ -338,9 +338,9 @@ def _items(lines: Sequence[Line]) -> set[int]:
     outlived: set[int] = set()
     for items in counted.values():
         bad = [(at, line) for at, line in items if tells_failure(line.text)]
-        done = [at for at, line in items if not tells_failure(line.text)]
+        successes = [at for at, line in items if not tells_failure(line.text)]
         past = [line.number for at, line in bad if any(later > at for later, _ in items)]
-        if len(past) >= LIVED_WITH and bad and sum(at > bad[0][0] for at in done) >= LIVED_WITH:
+        if len(past) >= LIVED_WITH and bad and sum(at > bad[0][0] for at in successes) >= LIVED_WITH:
             outlived |= {line.number for _, line in bad}
     return outlived
 

@@ -263,8 +263,8 @@ def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts:
 
 def _plain(cited: Citation, facts: Facts) -> bool:
     """Tell whether a line has no word of trouble and is none of the last words of its log."""
-    behind = [line for line in facts.between(cited.line + 1, cited.line + LOOK_AHEAD) if line.text.strip()]
-    return len(behind) >= LAST_WORDS and not tells_failure(cited.text) and not _in_traceback(cited, facts)
+    following = [line for line in facts.between(cited.line + 1, cited.line + LOOK_AHEAD) if line.text.strip()]
+    return len(following) >= LAST_WORDS and not tells_failure(cited.text) and not _in_traceback(cited, facts)
 
 
 def _lived_with(cited: Citation, facts: Facts) -> bool:
