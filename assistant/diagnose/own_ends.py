@@ -8,11 +8,14 @@ exception, a device error, a kernel's record), nothing changes: a signal may fol
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.reasoning import ENDINGS, SYMPTOMS, symptomatic
+from assistant.diagnose.torchrun import TaskExit
+from assistant.logs.lines import Line
 from assistant.records import Action
 
 WEIGHT = 0.88
@@ -38,6 +41,8 @@ _OF_PEER = re.compile(
     r"|ECONNRESET|EPIPE",
     re.IGNORECASE,
 )
+_TRANSPORT = re.compile(r"transport retry|retry count exceeded|endpoint_error|Endpoint timeout|fatal transport", re.IGNORECASE)
+"""What a transport says of itself, over which it ends its own process by SIGABRT."""
 _ROOTS = {"Killed": "killed", "Bus error": "dataloader_killed"}
 
 
@@ -77,12 +82,13 @@ def _own_ends(facts: Facts) -> dict[int, str]:
     lines = facts.between(last + 1, facts.lines_total)
     torn = next((line.number for line in lines if _TORN_DOWN.search(line.text)), facts.lines_total + 1)
     aborts = any(_ABORTS_ALL.search(line.text) for line in lines)
+    lost = [line for line in lines if _TRANSPORT.search(line.text)]
     ends: dict[int, str] = {}
     for task in facts.tasks:
         match = _SIGNAL.match(task.how)
         if match is None or task.line <= last or len(task.tasks) > 1:
             continue
-        if (match[0] == "Killed" and task.line > torn) or (match[0] == "Aborted" and aborts):
+        if (match[0] == "Killed" and task.line > torn) or (match[0] == "Aborted" and (aborts or _gave_up(task, lost))):
             continue
         ends[task.line] = match[0]
     for ended in facts.exits:
@@ -94,6 +100,11 @@ def _own_ends(facts: Facts) -> dict[int, str]:
         elif _CUDA_CALL.search(line.text):
             ends[line.number] = CUDA_CALL
     return ends
+
+
+def _gave_up(task: TaskExit, lost: Sequence[Line]) -> bool:
+    """Tell whether the node of a task that aborted had lost its transport before: UCX and libfabric abort over that."""
+    return any(task.host and task.host in line.text and line.number < task.line for line in lost)
 
 
 def _has_own_cause(finding: Finding, ends: dict[int, str]) -> bool:

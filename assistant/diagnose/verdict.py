@@ -253,7 +253,7 @@ def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts:
     lines = [cited for cited in guess.root_cause if cited.file == "job.log"]
     if len(lines) < len(guess.root_cause):
         return False
-    if well and all(_plain(cited, facts) for cited in lines):
+    if outcome.how in (How.FINISHED, How.GOES_ON) and all(_plain(cited, facts) for cited in lines):
         return True
     return all(
         facts.before_leg(cited.line) or (well and _left_behind(cited, facts)) or facts.later_steps(cited.line) >= SURVIVED_STEPS

@@ -15,6 +15,7 @@ from assistant.errors import Denied, Parked
 from assistant.policy import Mode
 from assistant.records import CallStatus, Verdict
 from assistant.recover.checkpoints.aside import moves_aside
+from assistant.recover.checkpoints.trackers import TRACKER_BYTES
 from assistant.store.calls import command_digest
 from assistant.tooling import find_tool
 from assistant.tools import aside
@@ -250,7 +251,7 @@ def test_whatever_stood_in_a_tracker_comes_back_also_after_a_crash(raw: bytes, t
     assert tracker.read_bytes() == raw
 
 
-@pytest.mark.parametrize("raw", [b"\xff40", b"password=hunter2hunter2", b"a" * 4097])
+@pytest.mark.parametrize("raw", [b"\xff40", b"password=hunter2hunter2", b"a" * (TRACKER_BYTES + 1)])
 def test_a_tracker_that_could_not_be_put_back_is_not_written(raw: bytes, tmp_path: Path) -> None:
     scene = scene_of("simulated", tmp_path)
     tool, arguments = file_arguments_of(scene, "set tracker")

@@ -110,3 +110,21 @@ def test_instructions_in_a_log_are_only_words(tmp_path: Path, knowledge: Knowled
     found = diagnose(Case.from_path(log), knowledge, (RankerOpinion(),))
     assert found.nodes == ()
     assert found.action is not Action.CORDON_AND_RESTART
+
+
+STEPS = "".join(f"step {number} loss {3 - number * 0.01:.3f}\n" for number in range(1, 40))
+
+
+def test_a_guess_about_words_without_trouble_is_none_where_the_run_works(tmp_path: Path, knowledge: Knowledge) -> None:
+    found = answer(tmp_path, knowledge, "flux table: 10144 types\n" + STEPS, Scripted("flux", "type_error", 0.9))
+    assert found.reason == "no_failure"
+
+
+def test_a_guess_about_an_earlier_start_is_none(tmp_path: Path, knowledge: Knowledge) -> None:
+    start = "nohup: ignoring input\nopening the first of twelve files\nreading the table of words\nbuilding the graph\n"
+    raised = 'Traceback (most recent call last):\n  File "/home/ann/fit.py", line 3, in <module>\n    fit()\n{}\n'
+    first = start + raised.format("FluxIsDepleted: no more of it")
+    last = start + raised.format("GraphIsCut: node 3 is alone")
+    found = answer(tmp_path, knowledge, first + last, Scripted("Flux", "network_error", 0.9))
+    assert found.reason != "network_error"
+    assert answer(tmp_path, knowledge, first, Scripted("Flux", "network_error", 0.9)).reason == "network_error"

@@ -22,9 +22,9 @@ from assistant.recover.resume_variable import variable_problem
 from assistant.recover.script_variable import may_be_set
 from assistant.rendering import environment_digest
 
-DATA = tomllib.loads((Path(__file__).parents[1] / "cases" / "checkpoints" / "resume_variables.toml").read_text("utf-8"))
-CASES: list[dict[str, Any]] = DATA["case"]
-PROGRAMS: dict[str, str] = DATA["programs"]
+CHECKPOINTS = Path(__file__).parents[1] / "cases" / "checkpoints"
+CASES: list[dict[str, Any]] = tomllib.loads((CHECKPOINTS / "resume_variables.toml").read_text("utf-8"))["case"]
+PROGRAMS: dict[str, str] = tomllib.loads((CHECKPOINTS / "resume_programs.toml").read_text("utf-8"))["programs"]
 HOME = Path("/nowhere/work")
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 
