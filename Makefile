@@ -73,7 +73,7 @@ test-slow: $(STAMP) ## run the slow tests: real processes, terminals, trainers a
 	$(BIN)/pytest -n $(JOBS) -m "slow and not live and not exhaustive"
 
 interleavings: $(STAMP) ## try every order of two and three that restart one job, with kill -9 at every point (half an hour)
-	$(BIN)/pytest -n $(JOBS) -rP tests/adversary/test_interleavings.py --timeout 1800
+	$(BIN)/pytest -n $(JOBS) -rP tests/adversary/test_interleavings.py --timeout 7200
 
 chaos: $(STAMP)  ## random nights on a simulated cluster until 3,000 incidents are over, and 500 with threads; INCIDENTS=N
 	$(BIN)/python -m tests.chaos.run --incidents $(or $(INCIDENTS),3000) --first $(or $(FIRST),1)
