@@ -105,6 +105,16 @@ def test_a_job_that_ended_between_two_looks_says_what_is_known(night: Night, las
     assert lost.endswith(said)
 
 
+def test_a_job_whose_step_before_the_requeue_nobody_read_names_no_step(tmp_path: Path) -> None:
+    clock = JumpingClock(START)
+    with Store(tmp_path / "state/s.db", clock) as store:
+        silent = Night(tmp_path, store, clock)
+        silent.look(None)
+        silent.look(None, attempt=1, started=AGAIN)
+        [lost] = silent.look(None, state=JobState.COMPLETED, ended=AGAIN + timedelta(minutes=1))
+    assert lost.endswith("; job 812 completed; which step it had reached before the requeue is not known")
+
+
 def test_the_end_of_the_attempt_before_is_not_the_end_of_the_new_one(night: Night) -> None:
     assert night.look(None, attempt=1, state=JobState.NODE_FAIL, ended=AGAIN) == []
 
