@@ -22,10 +22,12 @@ LEFTOVER = re.compile(r"(?:^|/)(?:tmp[-_.]|\.tmp)|\.(?:tmp|temp|part|partial|inc
 TRAINER_STATE_BYTES = 64 << 20
 """The trainer's whole history of metrics stands in `trainer_state.json`."""
 WRITTEN_LAST = (
-    (re.compile(r"^model_and_optim/"), ".metadata.json"),  # allenai/OLMo-core, train/checkpoint.py, dir_is_checkpoint()
-    (re.compile(r"/\.zarray$"), "metadata.json"),  # stanford-crfm/levanter, checkpoint.py, is_checkpoint_dir(); and Megatron-Core
+    (re.compile(r"^model_and_optim/"), (".metadata.json",)),  # allenai/OLMo-core, train/checkpoint.py, dir_is_checkpoint()
+    # stanford-crfm/levanter, checkpoint.py, is_checkpoint_dir(), and Megatron-Core; google-research/t5x, checkpoints.py, saves in a
+    # folder `checkpoint_N.tmp-…`, writes `checkpoint` and renames the folder
+    (re.compile(r"/\.zarray$"), ("metadata.json", "checkpoint")),
 )
-"""What tells a framework's layout, and the file without which that framework passes over a checkpoint."""
+"""What tells a layout, and the files without any of which the frameworks that write it pass over a checkpoint."""
 BUNDLED = (Format.TENSORFLOW, Format.SAVES, Format.EPOCHS, Format.PLAIN)
 """Formats of which TensorFlow may have written the files."""
 UNTOLD = "its step neither by its name nor inside"
@@ -52,7 +54,9 @@ def missing_problems(entry: Entry, *, read_bytes: int = 0) -> list[str]:
         return problems + manifest_problems(entry, read_bytes)
     if entry.format in (Format.PLAIN, Format.DCP):
         lacking = {
-            last for form, last in WRITTEN_LAST if last not in entry.files and any(form.search(name) for name in entry.files)
+            last[0]
+            for form, last in WRITTEN_LAST
+            if not any(name in entry.files for name in last) and any(form.search(name) for name in entry.files)
         }
         problems += [f"{last} is missing: the save did not finish, it is written last" for last in sorted(lacking)]
     if entry.format in BUNDLED:
