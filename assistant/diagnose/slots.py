@@ -210,7 +210,7 @@ def slots_of(
 def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: Facts) -> dict[str, str]:
     """Return what other lines of the log decide: the batch system, GPUs and processes, settings that are text, lost options."""
     system = batch_system(facts)
-    slots = {"more_memory": system.memory, "ask_gpus": system.gpus, "record": record_command(facts)}
+    slots = {"more_memory": system.memory, "ask_gpus": system.gpus, "job_record": record_command(facts)}
     if _OF_GPUS.search(text):
         slots |= {"gpus_shown": gpus_shown(facts), "processes": processes_started(facts)}
     elif _OF_MEMORY.search(text) or "exceeded" in text:
