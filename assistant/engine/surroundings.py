@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assistant.engine.changed_files import with_changed_files
 from assistant.engine.gather import with_no_checkpoint
 from assistant.engine.held_gpus import with_gpu_holder
 from assistant.engine.held_ports import with_port_holder
@@ -24,6 +25,7 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
         return diagnosis
     diagnosis = with_sender(with_storage(engine, incident, with_own_divergence(engine, diagnosis, job), job), job)
     diagnosis = with_wait(engine, incident, diagnosis, job)
+    diagnosis = with_changed_files(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
     with reading_as(job.account if job is not None else ""):
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

@@ -18,6 +18,10 @@ HELD = "what it needs there is held:"
 """The same where nothing is wrong with the node: somebody else has what the job needs of it."""
 AWAY = "a file system is away:"
 """How a place of a diagnosis begins that names the mount point which has to be there again before a restart."""
+WRITTEN = "somebody writes what it reads:"
+"""How a place of a diagnosis begins that names a file which has to be written no more before a restart."""
+WRITER = "it is written by job"
+"""The same of the job that writes it."""
 LONG_STEPS = 500
 """A run that trained for so many steps has shown its data, memory and checkpoints to work: what ended it may be the machine."""
 LONG_MIN = 30.0
@@ -75,6 +79,8 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "awaited": awaited.cause,
         "awaited_paths": list(awaited.paths),
         "awaited_answered": "yes" if awaited.answered else "",
+        "written_files": _named_behind(diagnosis, WRITTEN),
+        "writers": _named_behind(diagnosis, WRITER),
         "summary": diagnosis.summary,
         "advice": diagnosis.advice,
         "step": diagnosis.step,
@@ -91,6 +97,10 @@ def avoided(diagnosis: Diagnosis, *causes: str) -> list[str]:
         causes: `AVOIDED` for those that somebody has to see to, `HELD`; both when not given.
     """
     return [place.node for place in diagnosis.where if place.node is not None and place.why.startswith(causes or (AVOIDED, HELD))]
+
+
+def _named_behind(diagnosis: Diagnosis, words: str) -> list[str]:
+    return [place.why.removeprefix(words).strip() for place in diagnosis.where if place.why.startswith(words)]
 
 
 def _awaited(diagnosis: Diagnosis) -> AwaitedService:
