@@ -101,19 +101,19 @@ def wait_unwritten(
         timeout_s: Not used: it looks once, for the caller decides when to look again.
     """
     del timeout_s
-    shown = context.scheduler.job(job)
+    failed_job = context.scheduler.job(job)
     for writer in writers or ():
         try:
-            other = context.scheduler.job(writer)
+            entry = context.scheduler.job(writer)
         except ToolError:
             continue  # the scheduler knows it no more: it has ended
-        if not other.state.ended:
-            return {"status": WAITING, "note": f"job {other.id} ({other.name}) of {other.user} still writes {paths[0]}"}
+        if not entry.state.ended:
+            return {"status": WAITING, "note": f"job {entry.id} ({entry.name}) of {entry.user} still writes {paths[0]}"}
     try:
-        running = [other for other in context.scheduler.jobs() if other.state is JobState.RUNNING and other.id != shown.id]
+        running = [entry for entry in context.scheduler.jobs() if entry.state is JobState.RUNNING and entry.id != failed_job.id]
     except Unavailable:
         running = []
-    nodes = list(dict.fromkeys([*shown.nodes[:1], *(node for other in running for node in other.nodes)]))
+    nodes = list(dict.fromkeys([*failed_job.nodes[:1], *(node for entry in running for node in entry.nodes)]))
     answer = _looked_at(context, nodes, paths)
     if not answer["files"]:
         missing = "it is not there now" if not answer["unknown"] else f"no answer from {', '.join(answer['unknown'])}"

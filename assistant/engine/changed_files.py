@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.gather import ask
 from assistant.engine.held_ports import PortHolder, holder_of
+from assistant.engine.storage import fault_of
 from assistant.errors import NightshiftError
 from assistant.records import Action, Diagnosis, Incident, Job, JobState, Whereabouts
 from assistant.recover.services import configured_texts
@@ -75,14 +76,14 @@ def data_places(texts: Iterable[str], work_dir: PurePosixPath | None) -> tuple[s
 
     Paths of the system are left out, and home and top folders, in which everything lies.
     """
-    named = dict.fromkeys(match.rstrip(".,/") for text in texts for match in PATH.findall(text))
-    places = [path for path in named if not is_of_system(path) and len(PurePosixPath(path).parts) > 2]
+    matches = dict.fromkeys(match.rstrip(".,/") for text in texts for match in PATH.findall(text))
+    places = [path for path in matches if not is_of_system(path) and len(PurePosixPath(path).parts) > 2]
     own = [str(work_dir), *(str(work_dir / name) for name in ("data", "dataset", "datasets"))] if work_dir is not None else []
     return tuple(dict.fromkeys([*places[: MOST_NAMED - len(own)], *own]))
 
 
 def changed_files(
-    rows: Iterable[Mapping[str, Any]], *, began: datetime, ended: datetime, now: datetime, texts: Sequence[str], named: bool
+    rows: Iterable[Mapping[str, Any]], *, began: datetime, ended: datetime, now: datetime, texts: Sequence[str], in_error: bool
 ) -> list[ChangedFile]:
     """Return the files that a job may have read while they were written, the latest first.
 
@@ -92,7 +93,7 @@ def changed_files(
         ended: When it failed.
         now: By the same clock as the times of the files.
         texts: What the job was submitted with.
-        named: Whether its error names them. Else only those count that its texts name by their name, or of a kind that is mapped.
+        in_error: Whether its error names them. Else only those count that its texts name, or of a kind that is mapped.
     """
     files: dict[str, ChangedFile] = {}
     for row in rows:
@@ -101,7 +102,7 @@ def changed_files(
         in_time = began - timedelta(seconds=CLOCKS_APART_S) <= modified <= ended + SHORTLY
         going_on = modified > ended and now - modified < STILL_WRITTEN and now - ended < SHORTLY * 12
         mapped = PurePosixPath(name).suffix in MAPPED or any(name in text for text in texts)
-        if (in_time or going_on) and (named or mapped):
+        if (in_time or going_on) and (in_error or mapped):
             files[str(row["path"])] = ChangedFile(str(row["path"]), str(row["user"]), modified, int(row["size_bytes"]))
     return sorted(files.values(), key=lambda file: file.modified, reverse=True)
 
@@ -118,8 +119,8 @@ def writer_of(rows: Sequence[Mapping[str, Any]], path: str, job: Job, jobs: Sequ
     for row in (row for row in rows if row["path"] == path):
         holder = holder_of([row], str(row["node"]), job, jobs)
         if holder.kind is PortHolder.OTHER_JOB:
-            other = next(entry for entry in jobs if str(row["job"]) in (entry.raw_id, entry.id))
-            return FileWriter(f"{holder.text}, writes it on {row['node']} now", other.id)
+            neighbour = next(entry for entry in jobs if str(row["job"]) in (entry.raw_id, entry.id))
+            return FileWriter(f"{holder.text}, writes it on {row['node']} now", neighbour.id)
         if holder.kind is not PortHolder.OWN:
             return FileWriter(f"{holder.text}, writes it on {row['node']} now")
     return None
@@ -128,14 +129,14 @@ def writer_of(rows: Sequence[Mapping[str, Any]], path: str, job: Job, jobs: Sequ
 def with_changed_files(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a diagnosis that names the data file which somebody else wrote while a job read it; as it is where that is not proven.
 
-    While it is still written the job waits; else it starts again once, and people hear that its data are others than before.
+    While it is still written the job waits; else it starts again once, and people hear that its data are not what they were.
     """
     if job is None or not job.nodes or not job.state.ended or job.started is None or job.ended is None:
         return diagnosis
     error = " ".join(cited.text[:MOST_CHARACTERS] for cited in diagnosis.root_cause)
     bus = BUS.search(error) is not None
-    named = [path for path in PATH.findall(error) if not is_of_system(path)] if diagnosis.reason in READ and not bus else []
-    if not bus and not named:
+    error_paths = [path for path in PATH.findall(error) if not is_of_system(path)] if diagnosis.reason in READ and not bus else []
+    if not (bus or error_paths) or fault_of(error) is not None:
         return diagnosis
     try:
         with reading_as(job.account):
@@ -143,7 +144,7 @@ def with_changed_files(engine: Engine, incident: Incident, diagnosis: Diagnosis,
         jobs = engine.scheduler.jobs()
     except (NightshiftError, OSError):
         return diagnosis
-    places = named or data_places(texts, PurePosixPath(job.work_dir) if job.work_dir is not None else None)
+    places = error_paths or data_places(texts, PurePosixPath(job.work_dir) if job.work_dir is not None else None)
     node = next((place.node for place in diagnosis.where if place.node in job.nodes), job.nodes[0])
     nodes = list(dict.fromkeys([node, *job.nodes]))[:MOST_ASKED]
     since = int(job.started.timestamp()) - CLOCKS_APART_S
@@ -151,24 +152,24 @@ def with_changed_files(engine: Engine, incident: Incident, diagnosis: Diagnosis,
     answer = (ask(engine.store, engine.gate, incident, "files_changed", request) if places else None) or {}
     now = datetime.fromtimestamp(int(answer.get("now_s") or 0), UTC)
     rows = answer.get("files") or ()
-    changes = changed_files(rows, began=job.started, ended=job.ended, now=now, texts=texts, named=bool(named))
+    changes = changed_files(rows, began=job.started, ended=job.ended, now=now, texts=texts, in_error=bool(error_paths))
     changes = [file for file in changes if not _is_output(file, job)][:MOST_ASKED]
     if not changes:
         return diagnosis
-    running = [other for other in jobs if other.state is JobState.RUNNING and other.id != job.id]
+    running = [neighbour for neighbour in jobs if neighbour.state is JobState.RUNNING and neighbour.id != job.id]
     owners = {file.user for file in changes}
-    running.sort(key=lambda other: other.user not in owners)
-    others = [name for other in running for name in other.nodes]
-    asked = {"nodes": list(dict.fromkeys([node, *others]))[:MOST_ASKED], "paths": [file.path for file in changes]}
-    writers = (ask(engine.store, engine.gate, incident, "file_writers", asked) or {}).get("writers") or ()
+    running.sort(key=lambda neighbour: neighbour.user not in owners)
+    peer_nodes = [name for neighbour in running for name in neighbour.nodes]
+    request = {"nodes": list(dict.fromkeys([node, *peer_nodes]))[:MOST_ASKED], "paths": [file.path for file in changes]}
+    writers = (ask(engine.store, engine.gate, incident, "file_writers", request) or {}).get("writers") or ()
     for file in changes:
         writer = writer_of(writers, file.path, job, jobs)
         if writer is None and file.user == job.user:
             continue  # what nobody else is seen to write may be the job's own
         writer = writer or _job_that_names(engine, file, running)
-        known = bool(named) or any(PurePosixPath(file.path).name in text for text in texts)
-        sentence = _sentence(file, writer, job.ended, known=known)
-        return _told(engine, diagnosis, job, file, writer, f"{sentence}{SHORTER if bus else ''}", now=now)
+        is_read = bool(error_paths) or any(PurePosixPath(file.path).name in text for text in texts)
+        sentence = _sentence(file, writer, job.ended, is_read=is_read)
+        return _waiting_or_restarted(engine, diagnosis, job, file, writer, f"{sentence}{SHORTER if bus else ''}", now=now)
     return diagnosis
 
 
@@ -179,30 +180,37 @@ def _is_output(file: ChangedFile, job: Job) -> bool:
 def _job_that_names(engine: Engine, file: ChangedFile, running: Sequence[Job]) -> FileWriter | None:
     """Return the running job of a file's owner whose script names the file or its folder, where it is no other's; None for none."""
     folder = str(PurePosixPath(file.path).parent)
-    for other in [other for other in running if other.user == file.user][:MOST_WRITERS_READ]:
+    for neighbour in [neighbour for neighbour in running if neighbour.user == file.user][:MOST_WRITERS_READ]:
         try:
-            spec = engine.scheduler.job(other.id).spec
+            spec = engine.scheduler.job(neighbour.id).spec
         except NightshiftError:
             continue
         text = " ".join([spec.script, *spec.arguments]) if spec is not None else ""
-        if file.user and other.started is not None and other.started <= file.modified and (file.path in text or folder in text):
+        if (
+            file.user
+            and neighbour.started is not None
+            and neighbour.started <= file.modified
+            and (file.path in text or folder in text)
+        ):
             return FileWriter(
-                f"job {other.id} ({other.name}) of {other.user}, which runs now, names {folder}", other.id, proven=False
+                f"job {neighbour.id} ({neighbour.name}) of {neighbour.user}, which runs now, names {folder}",
+                neighbour.id,
+                proven=False,
             )
     return None
 
 
-def _sentence(file: ChangedFile, writer: FileWriter | None, ended: datetime, *, known: bool) -> str:
-    """Return what was seen of a file, for people; `known`: whether the job is known to read this one."""
+def _sentence(file: ChangedFile, writer: FileWriter | None, ended: datetime, *, is_read: bool) -> str:
+    """Return what was seen of a file, for people; `is_read`: whether the job is known to read this one."""
     apart = round((file.modified - ended).total_seconds())
     when = f"{abs(apart)} s {'after' if apart > 0 else 'before'} the failure" if apart else "at the failure"
-    reads = "which the job reads" if known else "in a folder that the job names"
+    reads = "which the job reads" if is_read else "in a folder that the job names"
     of = f" of {file.user}" if file.user else ""
     by = f"; {writer.text}" if writer is not None else ""
     return f"{file.path}{of}, {reads}, was modified at {file.modified:%H:%M:%S} UTC, {when}, and has {file.size_bytes} bytes{by}."
 
 
-def _told(
+def _waiting_or_restarted(
     engine: Engine, diagnosis: Diagnosis, job: Job, file: ChangedFile, writer: FileWriter | None, sentence: str, *, now: datetime
 ) -> Diagnosis:
     """Return a diagnosis by which somebody else wrote a file that a job read."""

@@ -65,7 +65,7 @@ def test_a_file_counts_that_was_written_while_the_job_read_it(case: dict[str, An
             ended=at(600),
             now=at(case.get("now", 610)),
             texts=case["texts"],
-            named=case.get("named", False),
+            in_error=case.get("named", False),
         )
         assert [file.path for file in files] == case["counts"]
 
