@@ -33,6 +33,7 @@ PLAUSIBLE: dict[str, Any] = {
     "user": "ada",
     "since_s": 0,
     "paths": ["/nowhere/pile"],
+    "host": "metrics.example",
 }
 
 
