@@ -77,8 +77,8 @@ def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
         return diagnosis
     lines = [cited.text for cited in diagnosis.root_cause]
     in_time = diagnosis.step is None and diagnosis.action is Action.FIX_AND_RESUBMIT
-    again = incident.parent is not None or (job.spec is not None and attempt_of(job.spec) > 0)
-    if not in_time or again or not is_half_read(lines):
+    is_restart = incident.parent is not None or (job.spec is not None and attempt_of(job.spec) > 0)
+    if not in_time or is_restart or not is_half_read(lines):
         return diagnosis
     try:
         siblings = ran_beside(job, engine.scheduler.jobs())
@@ -98,15 +98,15 @@ def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
         return diagnosis
     names = ", ".join(entry.id for entry in past[:4])
     sentences = [f"Task{'s' * (len(past) > 1)} {names} of the same array started with it and went past that place."] if past else []
-    where, action = diagnosis.where, Action.RESTART_SAME_NODES
+    places, action = diagnosis.where, Action.RESTART_SAME_NODES
     if file is not None:
         state = " and is whole now" if whole else ""
         sentences.append(f"{file.path} was written at {file.modified:%H:%M:%S} UTC, after this task had begun{state}.")
         if now - file.modified < SETTLES:
-            where, action = (*where, Whereabouts(f"{WRITTEN} {file.path}")), Action.WAIT_AND_RETRY
+            places, action = (*places, Whereabouts(f"{WRITTEN} {file.path}")), Action.WAIT_AND_RETRY
     sentence = " ".join([*sentences, "Most likely it read a file that another task was just writing."])
     advice = f"Start this task again, once: {sentence} Tasks that fill one cache need it filled before they start, or a lock."
-    return replace(diagnosis, action=action, summary=f"{diagnosis.summary} {sentence}", advice=advice, where=where)
+    return replace(diagnosis, action=action, summary=f"{diagnosis.summary} {sentence}", advice=advice, where=places)
 
 
 def _log_of(engine: Engine, job: Job) -> Sequence[str]:
@@ -131,14 +131,14 @@ def _ran_past(sibling: Job, job: Job, log: Sequence[str], error: str, now: datet
 
 def _places(job: Job, logs: Iterable[Sequence[str]]) -> list[str]:
     """Return where a cache may lie that tasks filled: what their logs name, then the caches of libraries in their owner's home."""
-    named = [
+    log_paths = [
         match.rstrip("./,") for log in logs for text in log[:MOST_LINES] for match in PATH.findall(text) if not is_of_system(match)
     ]
     work_dir = PurePosixPath(job.work_dir) if job.work_dir is not None else None
     variables = job.spec.environment if job.spec is not None else {}
     caches = [variables[name] for name in ("HF_HOME", "TORCH_HOME", "XDG_CACHE_HOME") if variables.get(name, "").startswith("/")]
     caches += [f"{home}/{cache}" for home in (variables.get("HOME", ""),) if home.startswith("/") for cache in _CACHES]
-    return list(dict.fromkeys([*named[:8], *caches[:2], *data_places((), work_dir)]))
+    return list(dict.fromkeys([*log_paths[:8], *caches[:2], *data_places((), work_dir)]))
 
 
 def _written(engine: Engine, incident: Incident, job: Job, places: Sequence[str]) -> tuple[list[ChangedFile], datetime]:

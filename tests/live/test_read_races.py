@@ -12,8 +12,11 @@ from tests.live.test_strangers_submission import Owner, ended, engine, over, own
 __all__ = ["engine", "owner"]
 
 pytestmark = pytest.mark.live
-PROGRAM = """import json, os, sys, time
+PROGRAM = """import argparse, json, os, pickle, time
 
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+output_dir = parser.parse_args().output_dir
 path = os.path.abspath("cache/vocabulary.json")
 os.makedirs(os.path.dirname(path), exist_ok=True)
 try:
@@ -28,13 +31,17 @@ except FileExistsError:
 for step in range(1, 201):
     print(f"step {step} loss {3.0 - step / 1000:.4f}", flush=True)
     time.sleep(0.1)
-open("done-" + os.environ["SLURM_ARRAY_TASK_ID"], "a").write("x")
+    if step % 50 == 0:
+        os.makedirs(output_dir, exist_ok=True)
+        with open(f"{output_dir}/checkpoint-{step}.pt", "wb") as file:
+            pickle.dump({"step": step, "model": [0.5] * 100}, file)
+print("done")
 """
 
 
 def test_a_task_that_read_a_cache_half_written_comes_back_alone(engine: Engine, owner: Owner) -> None:
     (owner.folder / "fit.py").write_text(PROGRAM.replace("BROKEN", "1, 2"))
-    owner.script("fit.sh", "srun python3 fit.py")
+    owner.script("fit.sh", "srun python3 fit.py --output_dir out/$SLURM_ARRAY_TASK_ID")
     array = owner.sbatch("--array=0-1", "fit.sh")
     until(lambda: any(engine.scheduler.job(f"{array}_{task}").state is JobState.FAILED for task in (0, 1)), 30)
     failed = next(f"{array}_{task}" for task in (0, 1) if engine.scheduler.job(f"{array}_{task}").state is JobState.FAILED)
@@ -51,7 +58,8 @@ def test_a_task_that_read_a_cache_half_written_comes_back_alone(engine: Engine, 
     assert incident.state is IncidentState.RECOVERED, incident.note
     again = restarted(engine, failed)
     until(lambda: engine.scheduler.job(again).state is JobState.COMPLETED, 60)
-    assert [(owner.folder / f"done-{task}").read_text() for task in (0, 1)] == ["x", "x"]
+    assert all((owner.folder / "out" / str(task) / "checkpoint-200.pt").exists() for task in (0, 1))
+    assert len(list(owner.folder.glob("slurm-*_*.out"))) == 3  # two tasks, and one of them once more
     until(lambda: engine.scheduler.job(collector).state is JobState.COMPLETED, 60)
 
 
@@ -59,7 +67,7 @@ def test_a_cache_that_nobody_writes_stays_its_owners(engine: Engine, owner: Owne
     (owner.folder / "fit.py").write_text(PROGRAM.replace("BROKEN", ""))
     (owner.folder / "cache").mkdir()
     (owner.folder / "cache" / "vocabulary.json").write_text("")
-    owner.script("fit.sh", "srun python3 fit.py")
+    owner.script("fit.sh", "srun python3 fit.py --output_dir out/$SLURM_ARRAY_TASK_ID")
     array = owner.sbatch("--array=0-1", "fit.sh")
     for task in (0, 1):
         ended(engine, f"{array}_{task}")
