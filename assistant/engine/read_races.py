@@ -92,7 +92,8 @@ def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
     files, now = _written(engine, incident, job, error_paths or _places(job, texts.values()))
     if error_paths and not files:
         return diagnosis  # nobody has written it since: it is broken for everybody
-    file = next((entry for entry in files if error_paths or _fits(entry, lines)), None)
+    fitting = files if error_paths else [entry for entry in files if _fits(entry, lines) and _is_whole(entry, job) is not False]
+    file = next(iter(fitting), None)
     whole = _is_whole(file, job) if file is not None else None
     if whole is False or not (past or (whole and error_paths)):
         return diagnosis
@@ -102,7 +103,7 @@ def with_read_race(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
     if file is not None:
         state = " and is whole now" if whole else ""
         sentences.append(f"{file.path} was written at {file.modified:%H:%M:%S} UTC, after this task had begun{state}.")
-        if now - file.modified < SETTLES:
+        if error_paths and now - file.modified < SETTLES:
             places, action = (*places, Whereabouts(f"{WRITTEN} {file.path}")), Action.WAIT_AND_RETRY
     sentence = " ".join([*sentences, "Most likely it read a file that another task was just writing."])
     advice = f"Start this task again, once: {sentence} Tasks that fill one cache need it filled before they start, or a lock."
