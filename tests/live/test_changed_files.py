@@ -59,4 +59,7 @@ def test_a_job_waits_for_the_one_that_rewrites_its_data(engine: Engine, owner: O
         time.sleep(1)
     incident = watched(engine, first, over, 180)
     assert incident.state is IncidentState.RECOVERED, incident.note
-    assert engine.scheduler.job(restarted(engine, first)).started > engine.scheduler.job(writer).ended
+    began, over_at = engine.scheduler.job(restarted(engine, first)).started, engine.scheduler.job(writer).ended
+    assert began is not None
+    assert over_at is not None
+    assert began > over_at
