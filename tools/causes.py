@@ -45,6 +45,8 @@ _CONNECT = (
 The nodes of the job are compared only with a host that does not answer.
 """
 MOST_NAMES = 10_000
+MOST_COMPARED = 8
+"""Nodes that are asked about one host."""
 WEB_PORT = "443"
 """Tried where several jobs name a service without a port: it was named in a URL, or by a client of one."""
 _HOST = re.compile(r"(?=.{1,253}(?::|$))([A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}))(?::(\d{1,5}))?")
@@ -151,6 +153,38 @@ def wait_named(
     good = [answer.text for answer in answers if answer.good]
     note = good[0] if good else f"{cause} could not be asked: {'; '.join(answer.text for answer in answers[:1]) or 'no node'}"
     return {"status": MAY_RESTART, "note": note, "asked": bool(good)}
+
+
+@tool(risk=Risk.READ)
+def host_compared(context: Context, job: str, host: str, nodes: list[str]) -> dict[str, Any]:
+    """Tell which nodes resolve the name of a host, or connect to its port: `answers` by node, true, false or null; `texts` of each.
+
+    Asked is only about a host that the policy lists (`services`), that the job's own configuration names, or that is a node of the
+    cluster: else `note` says so and `answers` is empty. Null where a node could not be asked, or reaches the web through a proxy.
+
+    Args:
+        job: Scheduler job id of the job that failed.
+        host: A name, with a port where it is to be connected to.
+        nodes: Names of nodes on which that job ran or could run; eight are asked.
+    """
+    name, port = _host_and_port(host)
+    configured = configured_texts(context.scheduler.job(job))
+    right = service_right(name, port, listed=context.services, configured=configured)
+    own_names = {entry.name.lower() for entry in context.scheduler.nodes()}
+    of_cluster = not port and bool({name, name.partition(".")[0]} & own_names)
+    if right is ServiceRight.NONE and not of_cluster:
+        return {"answers": {}, "texts": {}, "note": f"{host} was not asked: neither the policy (services) nor job {job} names it"}
+    command = ("timeout", "-k", "1", str(PROGRAM_S), "bash", "-c", _CONNECT, name, port)
+    replies = context.transport.run(nodes[:MOST_COMPARED], command, timeout_s=min(LOOK_S, context.command_timeout_s))
+    answers: dict[str, bool | None] = {}
+    texts: dict[str, str] = {}
+    for node, reply in replies.items():
+        answers[node] = (
+            {0: True, 1: False, SILENT: False}.get(reply.status or 0) if reply.reached and reply.status is not None else None
+        )
+        lines = (reply.err or reply.out).strip().splitlines()
+        texts[node] = "it answers" if answers[node] else lines[-1][:200] if lines else f"status {reply.status}"
+    return {"answers": answers, "texts": texts, "note": ""}
 
 
 def _of_named(context: Context, job: str, cause: str) -> tuple[str, list[Answer]]:

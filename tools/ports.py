@@ -39,7 +39,7 @@ _GPU_PROGRAM = (
     f"{OWNER_LINE}done; timeout -k 1 10 nvidia-smi --query-gpu=index,uuid,memory.total --format=csv,noheader,nounits | "
     "tr -d ' ' | head -n 64 | while IFS=, read -r index of total; do echo \"card $index $of $total\"; done; echo end"
 )
-_PROCESS = re.compile(r"process (\S{1,80}) (\d{1,10}) (\d{1,18}|-) (\d{1,18}|-)\t([^\t]{0,256})\t(.*)")
+PROCESS = re.compile(r"process (\S{1,80}) (\d{1,10}) (\d{1,18}|-) (\d{1,18}|-)\t([^\t]{0,256})\t(.*)")
 
 _APP = re.compile(r"gpu (\S{1,80}) (\d{1,10}) (\d{1,9})", re.MULTILINE)
 _CARD = re.compile(r"card (\d{1,4}) (\S{1,80}) (\d{1,9})", re.MULTILINE)
@@ -97,7 +97,7 @@ def gpu_holders(context: Context, nodes: list[str]) -> dict[str, Any]:
 def gpu_holders_of(text: str) -> list[dict[str, Any]]:
     """Return the holders that the program for GPUs printed on one node; pure."""
     cards = {match[2]: (int(match[1]), int(match[3])) for line in text.splitlines() if (match := _CARD.fullmatch(line))}
-    users = {(match[1], match[2]): match for line in text.splitlines() if (match := _PROCESS.fullmatch(line))}
+    users = {(match[1], match[2]): match for line in text.splitlines() if (match := PROCESS.fullmatch(line))}
     rows: list[dict[str, Any]] = []
     for line in text.splitlines():
         app = _APP.fullmatch(line)
@@ -132,7 +132,7 @@ def holders_of(text: str) -> list[dict[str, Any]]:
         words = line.split(" ")
         if words[0] == "socket" and len(words) == 3:
             states[words[2]] = words[1]
-        elif (match := _PROCESS.fullmatch(line)) and match[1] in states:
+        elif (match := PROCESS.fullmatch(line)) and match[1] in states:
             job = match[3] if match[3] != "-" else match[4].removeprefix("-")
             program = " ".join(match[6].split())
             listens = states[match[1]] == LISTENS

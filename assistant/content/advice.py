@@ -2,8 +2,9 @@
 
 One `[[advice]]` belongs to reasons and begins with a pattern for a line that the diagnosis cites. Its named groups, those of
 further patterns for the lines around, and what diagnosis knows of the case (`SLOTS`) fill the clauses; a clause with a group that
-nothing filled is left out, so that nothing is ever invented. Where one message has several remedies, by what else is known, they
-are variants of one entry.
+nothing filled is left out, so that nothing is ever invented. A name that an entry's own patterns have is filled by them alone: the
+slot of that name may mean something else. Where one message has several remedies, by what else is known, they are variants of
+one entry.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from assistant.content.reading import build, knowledge_file, read_toml, wrong
@@ -28,7 +29,7 @@ SLOTS = frozenset(
     "folder gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service "
     "job environment divisor table step method prompt trusted printed installed newer asker inner port_setting training "
     "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top "
-    "more_memory ask_gpus record gpus_shown processes text_setting emptied lost outer started_in measured bound module "
+    "more_memory ask_gpus job_record gpus_shown processes text_setting emptied lost outer started_in measured bound module "
     "rows room pairs made bare newer_numpy sharded launched warned port_option missing_on there_on operand handed handed_as "
     "first_argument second_argument application missing_too inside gcc reader cancelled_with beside_code code_folder "
     "recomputed mapped has_it largest nan rate".split()
@@ -78,13 +79,19 @@ class Advice:
     cited: str = ""
     """Pattern that the cited line itself must match, too; empty: any line."""
 
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """Names that the entry's own patterns fill."""
+        patterns = (self.pattern, self.cited, *self.around)
+        return frozenset(_SECOND_FORM.sub("", name) for pattern in patterns for name in group_names(linear_pattern(pattern)))
+
     def fill(self, cited: str, around: Sequence[str], slots: Mapping[str, str] | None = None) -> str:
         """Return what to change; empty where the cited line does not match or the first clause cannot be filled.
 
         Args:
             cited: The line of the diagnosis.
             around: Lines of the same failure, nearest first, the cited one among them.
-            slots: What the case knows beside its lines; words of lines come before them.
+            slots: What the case knows beside its lines; those that are named like a group of the entry are not used.
         """
         if self.cited and self._groups(self.cited, cited) is None:
             return ""
@@ -95,7 +102,7 @@ class Advice:
         for pattern in self.around:
             more = next((groups for line in around if (groups := self._groups(pattern, line)) is not None), {})
             words = more | words
-        words = {**(slots or {}), **words}
+        words = {name: value for name, value in (slots or {}).items() if name not in self.groups} | words
         clauses = next((each for each in (self.clauses, *self.variants) if each and _names(each[0]) <= words.keys()), ())
         return " ".join(_GROUP.sub(lambda match: words[match[1]], clause) for clause in clauses if _names(clause) <= words.keys())
 
@@ -146,8 +153,7 @@ def _read(path: Path) -> tuple[Advice, ...]:
     entries = build(_File, read_toml(path), path).advice
     for entry in entries:
         try:
-            patterns = (entry.pattern, entry.cited, *entry.around)
-            groups = {_SECOND_FORM.sub("", name) for pattern in patterns for name in group_names(linear_pattern(pattern))}
+            groups = entry.groups
         except ContentError as error:
             raise wrong(path, "pattern", f"{entry.id}: {error}") from error
         clauses = [clause for each in (entry.clauses, *entry.variants) for clause in each]

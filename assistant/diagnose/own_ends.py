@@ -26,6 +26,7 @@ CODES = (-4, -6, -7, -8, -9, -11)
 _SIGNAL = re.compile(r"Segmentation fault|Bus error|Illegal instruction|Floating point exception|Aborted|Killed")
 _TORN_DOWN = re.compile(r"_step_signal: Terminating|CANCELLED AT|Force Terminated|Sending SIG(?:TERM|KILL)|forcing termination")
 _MPI = re.compile(r"exited on signal (?:4|6|7|8|9|11)\b")
+_MPI_ENDS = (("signal 9", "Killed"), ("signal 7", "Bus error"))
 _CUDA_CALL = re.compile(r"unhandled cuda error|ncclUnhandledCudaError")
 """What NCCL says of a call on the rank's own device, and never of a peer."""
 _ABORTS_ALL = re.compile(
@@ -43,7 +44,7 @@ _OF_PEER = re.compile(
 )
 _TRANSPORT = re.compile(r"transport retry|retry count exceeded|endpoint_error|Endpoint timeout|fatal transport", re.IGNORECASE)
 """What a transport says of itself, over which it ends its own process by SIGABRT."""
-_ROOTS = {"Killed": "killed", "Bus error": "dataloader_killed"}
+_ROOTS = {"Killed": "killed", "Bus error": "os_error"}
 
 
 def prefer_own_ends(findings: list[Finding], facts: Facts) -> None:
@@ -93,10 +94,10 @@ def _own_ends(facts: Facts) -> dict[int, str]:
         ends[task.line] = match[0]
     for ended in facts.exits:
         if ended.line > last and ended.first and ended.code in CODES and not (ended.code == -6 and aborts):
-            ends[ended.line] = "Killed" if ended.code == -9 else "Segmentation fault"
+            ends[ended.line] = {-9: "Killed", -7: "Bus error"}.get(ended.code, "Segmentation fault")
     for line in lines:
         if _MPI.search(line.text) and not (aborts and "signal 6" in line.text):
-            ends[line.number] = "Killed" if "signal 9" in line.text else "Segmentation fault"
+            ends[line.number] = next((how for word, how in _MPI_ENDS if word in line.text), "Segmentation fault")
         elif _CUDA_CALL.search(line.text):
             ends[line.number] = CUDA_CALL
     return ends

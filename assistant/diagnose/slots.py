@@ -146,6 +146,7 @@ MOST_OF_VALUE, MOST_OF_LINE = 160, 400
 ASSERTS_BEHIND = 200
 """Lines behind an error of a device in which the check that failed may be printed: the device speaks after the program."""
 _OF_MEMORY = re.compile(r"[Oo]om|OOM|OUT_OF_MEMORY|[Mm]emory")
+_OF_MAPPING = re.compile(r"Bus error|SIGBUS|signal 7\b|exitcode ?: ?-7\b")
 _OF_GPUS = re.compile(r"invalid device ordinal|CUDA GPUs are available|no CUDA-capable device|Invalid device id|device_id")
 _OPENED = re.compile(r"can't open file '([^']{1,300})'")
 _COMPARES = re.compile(r"self\.assert(?:Less|Greater)(?:Equal)?\((.{1,80}?),\s*([^,()]{1,80}(?:\([^()]{0,40}\))?)(?:,.*)?\)?$")
@@ -210,7 +211,7 @@ def slots_of(
 def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: Facts) -> dict[str, str]:
     """Return what other lines of the log decide: the batch system, GPUs and processes, settings that are text, lost options."""
     system = batch_system(facts)
-    slots = {"more_memory": system.memory, "ask_gpus": system.gpus, "record": record_command(facts)}
+    slots = {"more_memory": system.memory, "ask_gpus": system.gpus, "job_record": record_command(facts)}
     if _OF_GPUS.search(text):
         slots |= {"gpus_shown": gpus_shown(facts), "processes": processes_started(facts)}
     elif _OF_MEMORY.search(text) or "exceeded" in text:
@@ -319,7 +320,7 @@ def _of_settings(text: str, origin: Origin | None, cited: Citation, facts: Facts
     slots = {"printed": "; ".join(str(value) for value in printed)} if printed else {}
     if "ddress already in use" in text and (port := setting(facts, PORT, cited.line)) is not None:
         slots["port_setting"] = str(port)
-    if _OF_MEMORY.search(text) and (workers := setting(facts, WORKERS, cited.line)) is not None:
+    if (_OF_MEMORY.search(text) or _OF_MAPPING.search(text)) and (workers := setting(facts, WORKERS, cited.line)) is not None:
         slots["workers"] = str(workers)
     if (match := _REQUIRED.search(text)) and (version := version_of(facts, match[1], cited.line)) is not None:
         slots["installed"] = str(version)

@@ -128,8 +128,8 @@ def _compared(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job
     placed = any(place.node in job.nodes for place in diagnosis.where)
     if not (suspicious(first, error) or (not placed and len(job.nodes) > 1)):
         return diagnosis
-    all_nodes = _fleet(engine)
-    peers = _peers(all_nodes, job, str(first["node"]), most=MOST_ASKED if not placed else MOST_OTHERS)
+    all_nodes = nodes_of_cluster(engine)
+    peers = comparable_nodes(all_nodes, job, str(first["node"]), most=MOST_ASKED if not placed else MOST_OTHERS)
     if not peers:
         return diagnosis
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": peers, "paths": [str(first["path"])]}) or {}
@@ -154,14 +154,15 @@ def suspicious(state: Mapping[str, Any], error: str) -> bool:
     return missing or bool(state.get("silent")) or still_read_only(state, error) or denied
 
 
-def _fleet(engine: Engine) -> Sequence[Node]:
+def nodes_of_cluster(engine: Engine) -> Sequence[Node]:
+    """Return all nodes; none where the scheduler does not answer."""
     try:
         return engine.scheduler.nodes()
     except Unavailable:
         return ()
 
 
-def _peers(all_nodes: Sequence[Node], job: Job, first: str, *, most: int) -> list[str]:
+def comparable_nodes(all_nodes: Sequence[Node], job: Job, first: str, *, most: int) -> list[str]:
     """Return nodes to compare one with: those of its job, then those in service of the same partition and features."""
     own = [node for node in job.nodes if node != first][:most]
     first_node = next((node for node in all_nodes if node.name == first), None)
@@ -272,7 +273,7 @@ def _with_crowded(
         error_paths: That the error names.
     """
     answered = {str(state["node"]) for state in states}
-    peers = [name for name in _peers(_fleet(engine), job, nodes[0], most=MOST_OTHERS) if name not in answered]
+    peers = [name for name in comparable_nodes(nodes_of_cluster(engine), job, nodes[0], most=MOST_OTHERS) if name not in answered]
     rows = [*states, *(_all_states(engine, incident, peers) if peers else ())]
     paths = _kept(engine, job)
     disk = crowded_disk(rows, nodes, paths_used(job, [*error_paths, *map(str, paths)]))

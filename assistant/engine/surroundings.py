@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assistant.engine.changed_files import with_changed_files
 from assistant.engine.gather import with_no_checkpoint
 from assistant.engine.held_gpus import with_gpu_holder
 from assistant.engine.held_ports import with_port_holder
+from assistant.engine.node_hosts import with_unreached_host
+from assistant.engine.read_races import with_read_race
 from assistant.engine.senders import with_sender
 from assistant.engine.siblings import with_own_divergence
 from assistant.engine.storage import with_storage
@@ -24,6 +27,8 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
         return diagnosis
     diagnosis = with_sender(with_storage(engine, incident, with_own_divergence(engine, diagnosis, job), job), job)
     diagnosis = with_wait(engine, incident, diagnosis, job)
+    diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
+    diagnosis = with_read_race(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
     with reading_as(job.account if job is not None else ""):
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

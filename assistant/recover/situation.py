@@ -18,6 +18,12 @@ HELD = "what it needs there is held:"
 """The same where nothing is wrong with the node: somebody else has what the job needs of it."""
 AWAY = "a file system is away:"
 """How a place of a diagnosis begins that names the mount point which has to be there again before a restart."""
+NOWHERE = "a name resolves nowhere:"
+"""How a place of a diagnosis begins that names a host which has to be resolved again before a restart."""
+WRITTEN = "somebody writes what it reads:"
+"""How a place of a diagnosis begins that names a file which has to be written no more before a restart."""
+WRITER = "it is written by job"
+"""The same of the job that writes it."""
 LONG_STEPS = 500
 """A run that trained for so many steps has shown its data, memory and checkpoints to work: what ended it may be the machine."""
 LONG_MIN = 30.0
@@ -75,6 +81,8 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "awaited": awaited.cause,
         "awaited_paths": list(awaited.paths),
         "awaited_answered": "yes" if awaited.answered else "",
+        "written_files": _named_behind(diagnosis, WRITTEN),
+        "writers": _named_behind(diagnosis, WRITER),
         "summary": diagnosis.summary,
         "advice": diagnosis.advice,
         "step": diagnosis.step,
@@ -93,10 +101,22 @@ def avoided(diagnosis: Diagnosis, *causes: str) -> list[str]:
     return [place.node for place in diagnosis.where if place.node is not None and place.why.startswith(causes or (AVOIDED, HELD))]
 
 
+def _named_behind(diagnosis: Diagnosis, words: str) -> list[str]:
+    return [place.why.removeprefix(words).strip() for place in diagnosis.where if place.why.startswith(words)]
+
+
 def _awaited(diagnosis: Diagnosis) -> AwaitedService:
-    """Return what has to be there again before a restart: a file system that the nodes showed to be away, else what lines name."""
-    away = next((one.why.removeprefix(AWAY).strip() for one in diagnosis.where if one.why.startswith(AWAY)), "")
-    return AwaitedService(away) if away else awaited_by(diagnosis.reason, [cited.text for cited in diagnosis.root_cause])
+    """Return what has to be there again before a restart: what nodes showed to be away, else what lines name.
+
+    A host that only single nodes do not reach is there: the restart stays away from them.
+    """
+    away = next((name for words in (AWAY, NOWHERE) for name in _named_behind(diagnosis, words)), "")
+    awaited = AwaitedService(away) if away else awaited_by(diagnosis.reason, [cited.text for cited in diagnosis.root_cause])
+    host = awaited.cause.partition(":")[0]
+    there = bool(host) and any(
+        place.why.startswith(f"{AVOIDED} {host} ") or place.why.startswith(f"{AVOIDED} {host}:") for place in diagnosis.where
+    )
+    return AwaitedService() if there else awaited
 
 
 def _job(incident: Incident, job: Job | None) -> Mapping[str, Any]:

@@ -258,6 +258,11 @@ def paths_of(reason: str, texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in matches if not _NO_CAUSE.search(path)))[:8]
 
 
+def is_of_system(path: str) -> bool:
+    """Tell whether a path is the machine's own or an installed package's, and none of a job's data."""
+    return _NO_CAUSE.search(path) is not None
+
+
 def causes_of(failure: JobFailure) -> tuple[SharedCause, ...]:
     """Return what a job may have failed of, the most telling first: service, paths, the longest first, node, error."""
     if failure.reason in ENDED_BY_ITSELF:

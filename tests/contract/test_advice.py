@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.content.advice import Advice, AdviceExample, advices
+from assistant.content.advice import SLOTS, Advice, AdviceExample, advices
 from assistant.content.reasons import reasons
 
 EXAMPLES = [(entry, example) for entry in advices() for example in entry.examples]
@@ -27,3 +27,12 @@ def test_every_entry_has_an_example_and_reasons_that_exist() -> None:
     assert all(entry.examples for entry in advices())
     assert {reason for entry in advices() for reason in entry.reasons} <= set(reasons())
     assert len({entry.id for entry in advices()}) == len(advices())
+
+
+@pytest.mark.parametrize("entry", advices(), ids=[entry.id for entry in advices()])
+def test_no_word_of_an_entrys_own_patterns_is_filled_by_a_slot_of_that_name(entry: Advice) -> None:
+    slots = {name: f"slot-{name}-of-the-case" for name in SLOTS}
+    for example in entry.examples:
+        for lines in (example.lines, example.lines[:1]):
+            text = entry.fill(lines[0], lines, slots)
+            assert [name for name in entry.groups if slots.get(name, "\0") in text] == []

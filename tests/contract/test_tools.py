@@ -32,6 +32,8 @@ PLAUSIBLE: dict[str, Any] = {
     "place": "/",
     "user": "ada",
     "since_s": 0,
+    "paths": ["/nowhere/pile"],
+    "host": "metrics.example",
 }
 
 

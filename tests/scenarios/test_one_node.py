@@ -245,3 +245,62 @@ def test_a_job_goes_on_elsewhere_whose_gpu_somebody_else_holds(
         assert scene.cluster.job("3").nodes != ("node01",)
         assert found.advice.startswith("Restart on another node: GPU 0 of node01: 69.6 GiB are held by process 128")
         assert incident.state is IncidentState.RECOVERED, incident.note
+
+
+UNRESOLVED = "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>"
+REFUSED = "OSError: [Errno 113] No route to host: connect to metrics.example:5000"
+METRICS = "export TRACKING=http://metrics.example:5000\n"
+
+
+@dataclass(frozen=True)
+class Host:
+    """Which nodes do not reach a host that the job could not reach on node02, and what comes of it."""
+
+    failing: tuple[str, ...]
+    line: str = UNRESOLVED
+    script: str = METRICS
+    left_out: bool = True
+    everywhere: bool = False
+
+
+HOSTS = {
+    "its resolver is broken": Host(("node02",)),
+    "its route is broken": Host(("node02",), REFUSED),
+    "the name service is away": Host(("*",), "curl: (6) Could not resolve host: metrics.example", left_out=False, everywhere=True),
+    "it resolves by now": Host((), left_out=False),
+    "nothing names a host": Host(("node02",), script="", left_out=False),
+    "some others do not resolve it either": Host(("node02", "node03"), left_out=False),
+    "the service itself is away": Host(("*",), REFUSED, left_out=False),
+}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_job_goes_on_without_the_node_that_cannot_reach_what_others_reach(name: str, tmp_path: Path) -> None:
+    case = HOSTS[name]
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=(case.line,), only_on="node02"))
+
+    def answer(node: str) -> Reply:
+        fails = node in case.failing or "*" in case.failing
+        return Reply(node, True, int(fails), "Name or service not known\n" if fails else "", "")
+
+    scene.cluster.services["metrics.example:"] = scene.cluster.services["metrics.example:5000"] = answer
+    scene.cluster.submit(replace(scene.spec, script=scene.spec.script + case.script, user="ada"))
+    scene.watch(900)
+    (incident, *_) = scene.engine.store.incidents()[::-1]
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    remarks = [remark.text for remark in scene.engine.good_runs.taken_remarks()]
+    assert not [change for change in scene.cluster.changes if change.startswith("cordon")]
+    assert found.faulty_nodes == ()
+    assert any("metrics.example" in text and "node02" in text for text in remarks) is case.left_out, remarks
+    if case.left_out:
+        assert scene.cluster.changes == ["submit 1", "submit 2"]
+        assert "node02" not in scene.cluster.job("2").nodes
+        assert incident.state is IncidentState.RECOVERED, incident.note
+        assert "on node02, and can be on node01" in found.summary
+        assert any("node02" in text for text in facts_of_page(scene.engine.store, incident.id).undrained)
+    elif case.everywhere:
+        assert scene.cluster.changes == ["submit 1"]
+        assert "waits for metrics.example" in incident.note
+    else:
+        assert "node02, and can be" not in found.summary
