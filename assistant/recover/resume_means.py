@@ -47,7 +47,8 @@ class ResumeWay:
     by: str
     """For people: `--load on the command line of pretrain.py`; what is missing with NONE and UNKNOWN."""
     path: str = ""
-    """With TRACKER the folder of the tracker where the script names it, with FIXED the checkpoint."""
+    """With TRACKER the folder of the tracker where the script names it, with FIXED the checkpoint; with ARGUMENT what is
+    loaded by a number, with `{step}` in its place."""
     prefix: str = ""
     """With NEWEST: how the names begin among which it takes the newest; others it does not see."""
     picks: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from assistant.recover.lost_environment import OF_LAUNCHERS, variables_in_source
 from assistant.recover.owner_looks import file_test, listed_folder
 from assistant.recover.resume_argument import RESUMING, saves
 from assistant.recover.resume_means import RESUME_OPTIONS
+from assistant.recover.resume_number import NUMBERED
 from assistant.recover.shell_folders import FolderEntry, FolderView
 from assistant.schedulers.slurm_spec import OF_SYSTEM, exports_plainly
 
@@ -347,5 +348,5 @@ def _changed_words(name: str, former: Launch, latter: Launch) -> Difference | st
 
 
 def _is_of_resuming(option: str) -> bool:
-    is_named_so = option in RESUME_OPTIONS or option in STEP_OPTIONS or RESUMING.fullmatch(option) is not None
+    is_named_so = any((option in RESUME_OPTIONS, option in STEP_OPTIONS, RESUMING.fullmatch(option), NUMBERED.fullmatch(option)))
     return is_named_so and (option in SAYS_ITSELF or OF_A_PART.search(option) is None)
