@@ -73,6 +73,8 @@ class ResumeWay:
     `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; empty for none."""
     hint: str = ""
     """With NONE and UNKNOWN: an argument by which it seems to go on, with `{checkpoint}` and where it belongs; empty for none."""
+    usage: str = ""
+    """What a comment of its script says on how its run is continued, with the line, for people; empty where none does."""
     takes_unfinished: bool = False
     """With NEWEST: whether it may take a folder without the file that its layout's library writes last."""
     repeats: str = ""

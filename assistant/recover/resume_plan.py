@@ -121,7 +121,8 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
 def _settled_by(way: ResumeWay, checkpoint: Checkpoint) -> str:
     """Return what settles how a script goes on: the argument that it seems to take, and what its owner may write into it."""
     by_hand = way.hint.replace("{checkpoint}", str(checkpoint.path))
-    return f"it seems to go on with {by_hand}, which is not proven; {SETTLE}" if by_hand else SETTLE
+    seems = f"it seems to go on with {by_hand}, which is not proven" if by_hand else ""
+    return "; ".join(part for part in (seems, way.usage, SETTLE) if part)
 
 
 def _is_one_file(checkpoint: Checkpoint, folder: Inventory | None) -> bool:

@@ -16,14 +16,14 @@ from typing import NamedTuple
 from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.installed_trainers import installed_trainer
-from assistant.recover.job_program import FileReader, JobProgram, launched_program
-from assistant.recover.load_calls import LOADS
+from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, removed_by_command
+from assistant.recover.load_calls import LOADS, removed_by
 from assistant.recover.load_proof import proof_of_load
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_argument import argued_way, saves
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_number import harm, leads_to, number_proof, opens_to_write
-from assistant.recover.script_variable import SAYS_ITSELF, STEP_OPTIONS, Difference, Goal, VariableScript, imagined_goal
+from assistant.recover.script_variable import SAYS_ITSELF, STEP_OPTIONS, Difference, Goal, VariableScript, imagined_goal, usage_line
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_options import file_name, imports, megatron, torchtitan
@@ -63,6 +63,10 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         Unavailable: The storage did not answer.
     """
     spec = job.spec
+    if spec is not None and (way.removed or way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN)):
+        way = replace(way, usage=usage_line(spec.script))
+    if way.removed:
+        way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job, programs)))
     may_change = way.means not in (ResumeMeans.ARGUMENT, ResumeMeans.NEWEST) and not way.repeats
     trainers = [program for program in programs if saves(program)]
     if spec is None or spec.doubt or spec.environment_lost or not may_change or len(trainers) != 1 or trainers[0].unread_behind:
@@ -75,7 +79,9 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     for name in names[:MOST_NAMES]:
         proven = _by_one(script, way, name, way_of, refusals)
         if proven is not None:
-            return replace(proven, removed=way.removed)
+            _, _, value = proven.variable.partition("=")
+            told = {**spec.environment, name: imagined_goal(value, "folder").value}
+            return replace(proven, removed=_removed_by_start(replace(job, spec=replace(spec, environment=told)), programs))
     argued = argued_way(job, way, programs, way_of)
     if argued.argument or way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) or not refusals:
         return argued
@@ -85,6 +91,17 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     unset = way.means is ResumeMeans.NONE and not spec.environment.get(name)
     by = f"{way.by}; {name} ({place}) is not set" if unset else way.by
     return replace(argued, by=by, hint=f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})")
+
+
+def _removed_by_start(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ...]:
+    """Return what a script and its programs remove when they start; the tests of files before it count both ways.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    launches = job_launches(job, FileReader(job.account), exists=lambda letter, path: None)
+    by_script = [path for launch in launches for path in removed_by_command(launch)]
+    return tuple(dict.fromkeys((*by_script, *(path for program in programs for path in removed_by(program)))))
 
 
 def _is_told(text: str, folder: str) -> bool:

@@ -182,6 +182,8 @@ class VariableScript:
 
     def _compared(self, name: str, before: Sequence[Launch], after: Sequence[Launch]) -> Difference | str | None:
         earlier, later = ([launch for launch in launches if not _speaks(launch)] for launches in (before, after))
+        left_out = [launch for launch in earlier if launch.words[0] == "rm" and all(launch.words != other.words for other in later)]
+        earlier = [launch for launch in earlier if launch not in left_out]  # what it removes no more is no harm
         if len(earlier) != len(later):
             return f"with {name} set its script runs other commands"
         changed = {name}
@@ -284,6 +286,27 @@ class VariableScript:
         lines = self.job.spec.script.splitlines() if self.job.spec is not None else []
         use = re.compile(rf"\$\{{?{re.escape(name)}\b")
         return next((n for n, line in enumerate(lines, 1) if use.search(line) and not line.lstrip().startswith("#")), 0)
+
+
+USAGE = re.compile(r"#(?!SBATCH|NIGHTSHIFT|!).*\bsbatch\s+\S")
+TELLS_OF_RESUMING = re.compile(
+    r"resum|continu|restart|re-?start|go(?:es)? on|pick(?:s)? up|carry on|from (?:a |the )?(?:last |old )?(?:checkpoint|run)",
+    re.IGNORECASE,
+)
+LONGEST_USAGE = 200
+
+
+def usage_line(script: str) -> str:
+    """Return how a comment of a script says that its run is continued, with its line, for people; empty where none does.
+
+    Nothing is done by it: it is what its author wrote, and untrusted text.
+    """
+    lines = [line.strip() for line in script.splitlines()]
+    for number, (before, line) in enumerate(zip(("", *lines), lines, strict=False), 1):
+        around = f"{before if before.startswith('#') and not before.startswith('#SBATCH') else ''} {line}"
+        if USAGE.match(line[:2000]) and TELLS_OF_RESUMING.search(around[:4000]):
+            return f"line {number} of its script says: {line.lstrip('# ')[:LONGEST_USAGE]}"
+    return ""
 
 
 def program_name(launch: Launch) -> str:
