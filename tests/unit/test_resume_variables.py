@@ -198,18 +198,21 @@ def test_what_a_start_would_remove_is_never_started(case: dict[str, Any], files:
 
 
 @pytest.mark.parametrize(
-    ("comments", "usage"),
+    ("comments", "line", "words"),
     [
-        ('# to continue it:  EXTRA="--resume" sbatch run.sh', 'line 2 of its script says: to continue it:  EXTRA="--resume" sbatch run.sh'),
-        ("# continue with: sbatch run.sh --start-batch N", "line 2 of its script says: continue with: sbatch run.sh --start-batch N"),
-        ("# go on from the last checkpoint:\n#   LOAD=ckpt/17 sbatch run.sh", "line 3 of its script says: LOAD=ckpt/17 sbatch run.sh"),
-        ("# sbatch run.sh starts the training", ""),
-        ("#SBATCH --comment=resume-with-sbatch x", ""),
-        ("echo 'to resume: sbatch run.sh'", ""),
-        ("# resumes by itself", ""),
+        ('# to continue it:  EXTRA="--resume" sbatch run.sh', 2, 'to continue it:  EXTRA="--resume" sbatch run.sh'),
+        ("# continue with: sbatch run.sh --start-batch N", 2, "continue with: sbatch run.sh --start-batch N"),
+        ("# go on from the last checkpoint:\n#   LOAD=ckpt/17 sbatch run.sh", 3, "LOAD=ckpt/17 sbatch run.sh"),
+        ("# sbatch run.sh starts the training", 0, ""),
+        ("#SBATCH --comment=resume-with-sbatch x", 0, ""),
+        ("echo 'to resume: sbatch run.sh'", 0, ""),
+        ("# resumes by itself", 0, ""),
     ],
-)  # fmt: skip
-def test_what_the_script_says_of_its_own_continuation_is_told_to_people(comments: str, usage: str, files: dict[str, str]) -> None:
+)
+def test_what_the_script_says_of_its_own_continuation_is_told_to_people(
+    comments: str, line: int, words: str, files: dict[str, str]
+) -> None:
+    usage = f"line {line} of its script says: {words}" if line else ""
     files[str(HOME / "train.py")] = "import torch\nloss.backward()\ntorch.save({'epoch': 1}, 'out/last.pt')\n"
     spec = JobSpec("gpt", f"#!/bin/bash\n{comments}\npython train.py\n", work_dir=HOME)
     job = Job("7", "gpt", "", JobState.FAILED, "", (), None, HOME, None, None, None, 1, None, spec=spec)
