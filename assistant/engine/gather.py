@@ -94,7 +94,7 @@ def with_all_parts(job: Job | None, jobs: Sequence[Job]) -> Job | None:
     base, plus, _ = job.id.partition("+") if job is not None else ("", "", "")
     if job is None or not plus:
         return job
-    parts = [one for one in jobs if one.id.partition("+")[:2] == (base, plus) and one.attempt == job.attempt]
+    parts = [part for part in jobs if part.id.partition("+")[:2] == (base, plus) and part.attempt == job.attempt]
     return replace(job, nodes=tuple(dict.fromkeys((*job.nodes, *(node for part in parts for node in part.nodes)))))
 
 

@@ -27,7 +27,7 @@ NO_STEP = re.compile(
     re.IGNORECASE,
 )
 """In the name of a number: steps of some kind, counted, allowed or meant, but not the one that the line is of."""
-MEANT = re.compile(r"(?<!num_)(?:steps|iters|iterations|updates)$", re.IGNORECASE)
+PLURAL = re.compile(r"(?<!num_)(?:steps|iters|iterations|updates)$", re.IGNORECASE)
 """In the plural a name is as often that of how many steps are meant: `train_steps: 900` in a summary of settings."""
 COUNTED_SO_FAR = re.compile(rf"(?:{DONE_WORDS})[_ ]?\w{{1,12}}$", re.IGNORECASE)
 LOSS = re.compile(r"(?:^|[/. ])(?:(?:train|training|total|lm|mean|avg)_?)?loss$", re.IGNORECASE)
@@ -111,8 +111,8 @@ def _reading(values: dict[str, str]) -> PairsReading | None:
     steps = [(key, int(value)) for key, value in values.items() if _is_step(key) and value.isdecimal() and len(value) <= 15]
     if not steps:
         return None
-    name, step = next((one for one in steps if not MEANT.search(one[0])), steps[0])
+    name, step = next((pair for pair in steps if not PLURAL.search(pair[0])), steps[0])
     loss = next((value for key, value in values.items() if LOSS.search(key)), None)
     norm = next((value for key, value in values.items() if NORM.search(key)), None)
-    meant = loss is None and norm is None and MEANT.search(name) is not None and COUNTED_SO_FAR.search(name) is None
-    return PairsReading(step, loss, norm, name if meant else "")
+    is_setting = loss is None and norm is None and PLURAL.search(name) is not None and COUNTED_SO_FAR.search(name) is None
+    return PairsReading(step, loss, norm, name if is_setting else "")

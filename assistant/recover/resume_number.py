@@ -36,6 +36,7 @@ WRITES = frozenset(
     ).split()
 )
 """Calls that change what they are given."""
+DIGITS = re.compile(r"\d+")
 MOST_PASSES = 4
 _Position = tuple[int, int]
 
@@ -81,8 +82,8 @@ def number_proof(started: JobProgram, base: JobProgram, key: str, number: str = 
         if after or not goes_on or not _is_reached(started, source, call, key):
             continue
         whole = started.launch.outside(path)
-        name, places = re.subn(rf"(?<!\d)0*{number}(?!\d)", "{step}", PurePosixPath(path).name)
-        if whole is None or places != 1 or NUMBER in str(whole.parent):
+        name = DIGITS.sub(lambda match: "{step}" if _is_padded(match[0], number) else match[0], PurePosixPath(path).name)
+        if whole is None or name.count("{step}") != 1 or NUMBER in str(whole.parent):
             continue
         pattern = f"{normal(str(whole.parent))}/{name}"
         proofs.setdefault(pattern, NumberProof(f"{call.method}() in {file_name(source)}, line {call.line}", pattern))
@@ -97,8 +98,15 @@ def leads_to(pattern: str, step: int, path: str) -> bool:
         step: That it is given.
         path: Absolute.
     """
-    before, _, behind = pattern.partition("{step}")
-    return re.fullmatch(rf"{re.escape(before)}0*{step}{re.escape(behind)}", normal(path)) is not None
+    start, _, end = pattern.partition("{step}")
+    plain = normal(path)
+    between = plain[len(start) : len(plain) - len(end)]
+    return plain == f"{start}{between}{end}" and _is_padded(between, str(step))
+
+
+def _is_padded(digits: str, number: str) -> bool:
+    """Tell whether digits are a number, with zeros before it or without."""
+    return digits.isascii() and digits.isdecimal() and digits.lstrip("0") == number.lstrip("0")
 
 
 def _loads(program: JobProgram) -> Iterator[tuple[TrainerSource, SourceCall, ast.expr]]:
@@ -138,7 +146,7 @@ def harm(started: JobProgram, base: JobProgram, name: str, value: str) -> str:
 
 def holds(text: str, value: str) -> bool:
     """Tell whether a text names what a variable holds; a number must stand alone."""
-    return value in text if not value.isdecimal() else re.search(rf"(?<![1-9]){re.escape(value)}(?!\d)", text) is not None
+    return value in text if not value.isdecimal() else any(_is_padded(digits, value) for digits in DIGITS.findall(text))
 
 
 def opens_to_write(source: TrainerSource, positional: Sequence[ast.expr], keywords: Mapping[str, ast.expr]) -> bool:
@@ -195,21 +203,21 @@ def _is_reached(program: JobProgram, source: TrainerSource, call: SourceCall, ke
 
 def _answer(program: JobProgram, source: TrainerSource, test: ast.expr) -> bool | None:
     """Return whether a test holds, also one that compares whole numbers by their order; None where the text does not tell."""
-    known = truth(source, test)
-    if known is not None or not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return known
-    left, right = (_number(source.value(node)) for node in (test.left, test.comparators[0]))
-    if left is None or right is None:
+    answer = truth(source, test)
+    if answer is not None or not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return answer
+    first, second = (_number(source.value(node)) for node in (test.left, test.comparators[0]))
+    if first is None or second is None:
         return None
     match test.ops[0]:
         case ast.Gt():
-            return left > right
+            return first > second
         case ast.GtE():
-            return left >= right
+            return first >= second
         case ast.Lt():
-            return left < right
+            return first < second
         case ast.LtE():
-            return left <= right
+            return first <= second
     return None
 
 
@@ -237,7 +245,7 @@ def _settled(program: JobProgram, source: TrainerSource, node: ast.expr, depth: 
     if depth > MOST_PASSES:
         raise _Unsettled
 
-    class Names(ast.NodeTransformer):
+    class SettledNames(ast.NodeTransformer):
         def visit_Attribute(self, inner: ast.Attribute) -> ast.expr:
             return inner  # of an option the last part counts
 
@@ -246,18 +254,18 @@ def _settled(program: JobProgram, source: TrainerSource, node: ast.expr, depth: 
             return ast.copy_location(ast.Call(inner.func, arguments, inner.keywords), inner)
 
         def visit_Name(self, inner: ast.Name) -> ast.expr:
-            return _given(program, source, inner, depth)
+            return _value_before(program, source, inner, depth)
 
     copied = ast.parse(ast.unparse(node), mode="eval").body
     for inner in ast.walk(copied):
         ast.copy_location(inner, node)
-    settled = Names().visit(copied)
+    settled = SettledNames().visit(copied)
     if not isinstance(settled, ast.expr):
         raise _Unsettled
     return settled
 
 
-def _given(program: JobProgram, source: TrainerSource, name: ast.Name, depth: int) -> ast.expr:
+def _value_before(program: JobProgram, source: TrainerSource, name: ast.Name, depth: int) -> ast.expr:
     """Return what a name has been given right before the place where it stands: there, by all callers, or once in the file."""
     position = (name.lineno, name.col_offset)
     tree = syntax_tree(source.text)

@@ -80,8 +80,8 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         proven = _by_one(script, way, name, way_of, refusals)
         if proven is not None:
             _, _, value = proven.variable.partition("=")
-            told = {**spec.environment, name: imagined_goal(value, "folder").value}
-            return replace(proven, removed=_removed_by_start(replace(job, spec=replace(spec, environment=told)), programs))
+            environment = {**spec.environment, name: imagined_goal(value, "folder").value}
+            return replace(proven, removed=_removed_by_start(replace(job, spec=replace(spec, environment=environment)), programs))
     argued = argued_way(job, way, programs, way_of)
     if argued.argument or way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) or not refusals:
         return argued

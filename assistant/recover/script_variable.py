@@ -182,7 +182,9 @@ class VariableScript:
 
     def _compared(self, name: str, before: Sequence[Launch], after: Sequence[Launch]) -> Difference | str | None:
         earlier, later = ([launch for launch in launches if not _speaks(launch)] for launches in (before, after))
-        left_out = [launch for launch in earlier if launch.words[0] == "rm" and all(launch.words != other.words for other in later)]
+        left_out = [
+            launch for launch in earlier if launch.words[0] == "rm" and all(launch.words != latter.words for latter in later)
+        ]
         earlier = [launch for launch in earlier if launch not in left_out]  # what it removes no more is no harm
         if len(earlier) != len(later):
             return f"with {name} set its script runs other commands"

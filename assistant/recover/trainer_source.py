@@ -280,13 +280,13 @@ def _with_name(source: TrainerSource, call: SourceCall, name: str, word: str) ->
     names = [node for argument in call.positional for node in ast.walk(argument) if isinstance(node, ast.Name) and node.id == name]
     if not names:
         return call
-    kept = source.names.get(name)
+    former = source.names.get(name)
     source.names[name] = [ast.Constant(word)]
     values = [source.value(argument) for argument in call.positional]
-    if kept is None:
+    if former is None:
         del source.names[name]
     else:
-        source.names[name] = kept
+        source.names[name] = former
     return replace(call, positional=tuple(ast.Constant(value) for value in values if isinstance(value, str)))
 
 

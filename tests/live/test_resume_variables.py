@@ -163,3 +163,41 @@ def test_a_program_that_takes_a_number_goes_on_from_the_checkpoint_of_it(engine:
     incident = watched(engine, second, over, 90)
     assert incident.state is IncidentState.RECOVERED, incident.note
     assert begins(owner) == ["0 0", "40 40", "80 80"]
+
+
+ON_ITS_DISK = """import argparse, os, time
+import torch
+p = argparse.ArgumentParser()
+p.add_argument("--output_dir")
+args = p.parse_args()
+os.makedirs(args.output_dir, exist_ok=True)
+done = sorted(int(name.split("-")[1]) for name in os.listdir(args.output_dir) if name.startswith("checkpoint-"))
+step = done[-1] if done else 0
+with open("writers.log", "a") as file:
+    file.write(f"{step}\\n")
+for step in range(step + 1, 46):
+    time.sleep(0.05)
+    print(f"step {step} loss {3.0 - step / 100:.4f}", flush=True)
+    if step % 20 == 0:
+        path = f"{args.output_dir}/checkpoint-{step}"
+        os.makedirs(path, exist_ok=True)
+        torch.save({"step": step}, f"{path}/model.pt")
+        print(f"Saved state to {path}", flush=True)
+raise RuntimeError(open("error.txt").read())
+"""
+
+
+def test_of_checkpoints_on_the_own_disk_of_a_node_folder_and_node_are_named_and_nothing_begins_anew(
+    engine: Engine, owner: Owner
+) -> None:
+    (owner.folder / "x.py").write_text(ON_ITS_DISK)
+    (owner.folder / "torch.py").write_text(ZIPPED)
+    folder = f"/scratch/{owner.folder.name}"
+    owner.script("run.sh", f"OUT={folder}", 'srun python3 -u x.py --output_dir "$OUT"')
+    first = owner.sbatch("run.sh")
+    ended(engine, first)
+    [node] = engine.scheduler.job(first).nodes
+    incident = watched(engine, first, over, 90)
+    assert incident.state is IncidentState.ESCALATED, incident.note
+    assert f"{folder} on {node} holds checkpoint-40, checkpoint-20" in incident.note
+    assert begins(owner) == ["0"]
