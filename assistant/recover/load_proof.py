@@ -210,24 +210,33 @@ def asks_only(program: JobProgram, source: TrainerSource, test: ast.expr, key: s
     return all(comes_from(program, source, ast.Name(name, ast.Load()), key) for name in foreign_names)
 
 
-def gives_back_a_count(source: TrainerSource, call: SourceCall) -> bool:
-    """Tell whether a step or an epoch is taken out of what a call loads, to go on from."""
+def gives_back_a_count(source: TrainerSource, call: SourceCall, *, alone: bool = False) -> bool:
+    """Tell whether a step or an epoch is taken out of what a call loads, to go on from.
+
+    Args:
+        source: That the call stands in.
+        call: That loads.
+        alone: Whether it counts also where all else of what is loaded is dropped at once: `load(path)["step"]`.
+    """
 
     def is_call(node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and node.lineno == call.line and dotted(node.func) == call.name
+
+    def is_dropped(node: ast.AST) -> bool:
+        return alone and is_call(node)
 
     names = {name for name, values in source.names.items() if any(is_call(item) for item in values)}
     values = (
         node.value for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return)
     )
-    return any(_is_count_of(inner, names, is_call) for value in values if value is not None for inner in ast.walk(value))
+    return any(_is_count_of(inner, names, is_dropped) for value in values if value is not None for inner in ast.walk(value))
 
 
 COUNTS = re.compile(r"(?:cur(?:rent)?_|global_|train_|last_)?(?:batch_idx|step|iter|iteration|epoch|update)s?(?:_train|_num|_idx)?")
 """Other keys under which programs keep how far they have come."""
 
 
-def _is_count_of(node: ast.AST, names: Collection[str], is_call: Callable[[ast.AST], bool]) -> bool:
+def _is_count_of(node: ast.AST, names: Collection[str], is_load: Callable[[ast.AST], bool]) -> bool:
     """Tell whether an expression takes a step or an epoch out of one of some names, or out of the call itself."""
     base, key = None, None
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
@@ -235,7 +244,7 @@ def _is_count_of(node: ast.AST, names: Collection[str], is_call: Callable[[ast.A
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop") and node.args:
         first = node.args[0]
         base, key = node.func.value, first.value if isinstance(first, ast.Constant) else None
-    is_loaded = base is not None and ((isinstance(base, ast.Name) and base.id in names) or is_call(base))
+    is_loaded = base is not None and ((isinstance(base, ast.Name) and base.id in names) or is_load(base))
     return (
         is_loaded
         and isinstance(key, str)

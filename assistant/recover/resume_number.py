@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ WRITES = frozenset(
     ).split()
 )
 """Calls that change what they are given."""
+HAS_WEIGHTS = frozenset(("state_dict", "parameters", "backward", "zero_grad"))
+"""Calls of a program that has weights, which a load has to give back as well."""
 DIGITS = re.compile(r"\d+")
 MOST_PASSES = 4
 _Position = tuple[int, int]
@@ -71,14 +74,16 @@ def number_proof(started: JobProgram, base: JobProgram, key: str, number: str = 
         return f"{started.name} changes its folder"
     training = training_functions(started)
     proofs: dict[str, NumberProof] = {}
+    methods = {call.method for call in started.calls}
+    restores_weights = "load_state_dict" in methods or methods.isdisjoint(HAS_WEIGHTS)
     counted = _is_counted(started, key)
     for source, call, node in _loads(started):
         path = _settled_text(started, source, node)
-        if path is None or not holds(path, number):
+        if path is None or not holds(path, number) or _is_padded(path, number):  # of a path that it is given the number is all
             continue
         after = is_after_training(started, source, call.line, training)
         whole_state = call.method == "load_checkpoint" and "optimizer" in call.keywords
-        goes_on = whole_state or counted or gives_back_a_count(source, call)
+        goes_on = whole_state or counted or gives_back_a_count(source, call, alone=restores_weights)
         if after or not goes_on or not _is_reached(started, source, call, key):
             continue
         whole = started.launch.outside(path)
@@ -256,10 +261,7 @@ def _settled(program: JobProgram, source: TrainerSource, node: ast.expr, depth: 
         def visit_Name(self, inner: ast.Name) -> ast.expr:
             return _value_before(program, source, inner, depth)
 
-    copied = ast.parse(ast.unparse(node), mode="eval").body
-    for inner in ast.walk(copied):
-        ast.copy_location(inner, node)
-    settled = SettledNames().visit(copied)
+    settled = SettledNames().visit(deepcopy(node))
     if not isinstance(settled, ast.expr):
         raise _Unsettled
     return settled
