@@ -35,6 +35,7 @@ from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.runs import writer_beside
 from assistant.recover.training_end import training_goal
 from assistant.tooling import Context, tool
+from assistant.tools._node_saves import node_saves, saves_in_words
 from assistant.untrusted import reading_as
 
 WHICH = ("last", "last_healthy", "before_step")
@@ -134,12 +135,14 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     way = resume_of(shown, search)
     found = search.inventory
     if found is None:
-        fresh = search.state is SaveState.NEVER_SAVED and not way.repeats
+        elsewhere = node_saves(context, shown, search.programs)
+        fresh = search.state is SaveState.NEVER_SAVED and not way.repeats and not elsewhere
         points = log_points(shown) if fresh else []
         reached = max((point.step for point in points), default=None)
         cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
         cost = NOTHING_LOST if search.stateless else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {way.repeats or search.settle}"
+        words = saves_in_words(elsewhere, shown) or words
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(shown)
     found = _refused_from(found, lost_from(shown), points)
@@ -246,6 +249,9 @@ def saved_state(context: Context, job: Job) -> str:
         search = search_of(context, job)
         if search.inventory is None:
             is_told = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
+            elsewhere = saves_in_words(node_saves(context, job, search.programs), job)
+            if elsewhere:
+                return f"{elsewhere}."
             return " ".join([f"{search.note}.", *_writer(context, job)]) if is_told and not search.stateless else ""
         judged = _refused_from(search.inventory, lost_from(job), log_points(job))
         way = resume_of(job, search)

@@ -58,6 +58,8 @@ def prefer_own_ends(findings: list[Finding], facts: Facts) -> None:
     of_peers = [finding for finding in findings if finding.line not in ends and _of_peer(finding)]
     at = [finding for finding in findings if finding.file == "job.log" and finding.line in ends and finding.role is not Role.ROOT]
     own = min(at, key=lambda finding: (finding.reason in ENDINGS, finding.reason in SYMPTOMS, finding.line), default=None)
+    if not of_peers and own is not None and own.reason == "runtime_error" and _is_one_of_several(own, facts):
+        own.action = Action.RESTART_SAME_NODES  # as below: nobody says why, and it had made its steps before
     if not of_peers or (own is None and any(finding.line in ends for finding in findings)):
         return
     if own is None:
@@ -75,6 +77,13 @@ def prefer_own_ends(findings: list[Finding], facts: Facts) -> None:
     for finding in of_peers:
         finding.factor *= PEER_WEIGHT
         finding.note = f"it only lost a peer that ended {by} (job.log:{own.line})"
+
+
+def _is_one_of_several(own: Finding, facts: Facts) -> bool:
+    """Tell whether a finding is the end of a single rank of a training that had made steps, whose other ranks lived on."""
+    alone = any(task.line == own.line and len(task.tasks) == 1 for task in facts.tasks)
+    lived = any(_TORN_DOWN.search(line.text) for line in facts.between(own.line + 1, facts.lines_total))
+    return alone and lived and 0 < facts.progress.last_line < own.line
 
 
 def _own_ends(facts: Facts) -> dict[int, str]:

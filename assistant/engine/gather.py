@@ -59,6 +59,7 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: 
         job: The attempt as the scheduler shows it.
         jobs: All that the scheduler shows: some may have run on the same nodes.
     """
+    job = with_all_parts(job, jobs)
     nodes = list(job.nodes) if job is not None else [incident.node] if incident.node else []
     kernel = ask(store, gate, incident, "kernel_log", {"nodes": nodes, "lines": KERNEL_LINES}) if nodes else None
     scheduler = ask(store, gate, incident, "scheduler_log", {"job": incident.job}) if incident.job else None
@@ -83,6 +84,18 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: 
     except Unavailable as error:
         store.add_evidence(incident.id, "job log unread", f"unknown: {error}", {"known": False})
         return Case.from_parts(None, kernel_text, scheduler_text, None, job, event)
+
+
+def with_all_parts(job: Job | None, jobs: Sequence[Job]) -> Job | None:
+    """Return a job with the nodes of all parts of its attempt, where it is one of a heterogeneous job; any other as it is.
+
+    What ends one part ends all of them, and the evidence lies on the nodes of the one that failed first.
+    """
+    base, plus, _ = job.id.partition("+") if job is not None else ("", "", "")
+    if job is None or not plus:
+        return job
+    parts = [part for part in jobs if part.id.partition("+")[:2] == (base, plus) and part.attempt == job.attempt]
+    return replace(job, nodes=tuple(dict.fromkeys((*job.nodes, *(node for part in parts for node in part.nodes)))))
 
 
 def neighbours_of(job: Job | None, jobs: Sequence[Job]) -> tuple[Job, ...]:

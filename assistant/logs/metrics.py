@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from assistant.logs.counted import LineCount
 from assistant.logs.lines import Line
-from assistant.logs.pairs import DONE_WORDS, TableReader, pairs_reading
+from assistant.logs.pairs import DONE_WORDS, PairsReading, TableReader, pairs_reading
 from assistant.logs.prefix import DEFAULT_YEAR, parse
 from assistant.records import MetricPoint
 
@@ -220,6 +220,8 @@ class MetricReader:
         self._counted = 0  # points whose step was counted because no bar had been seen yet
         self._led = 0  # points before the first bar that were numbered by it
         self._run, self._run_begin = LineCount(), 0  # of the run that the log is in, and its first point
+        self._setting: tuple[Line, PairsReading] | None = None  # what may be a setting, until the next line shows that it counts
+        self._doubted = False  # whether the first point rests on names alone, without a loss, and may be a setting
 
     def news(self, lines: Iterable[Line]) -> list[MetricPoint]:
         """Return the points of lines that were appended, and forget those before."""
@@ -229,7 +231,7 @@ class MetricReader:
         new_points = self.points[known_count:]
         if new_points:
             self.points, self._counted = self.points[-1:], -1  # what was handed out keeps its number
-            self._run_begin, self._led = -1, 0
+            self._run_begin, self._led, self._doubted = -1, 0, False
         return new_points
 
     def settle(self) -> bool:
@@ -257,6 +259,7 @@ class MetricReader:
             match = _BLOCK_STEP.search(text)
             self._block = int(match[1]) if match else self._block
         if "oss" in text and self._take_loss(line):
+            self._setting = None
             return
         if self._block is not None and self.points and (norm := _BLOCK_NORM.search(text)):
             self.points[-1] = replace(self.points[-1], grad_norm=float(norm[1]))
@@ -272,8 +275,16 @@ class MetricReader:
         reading = self._table.take(text) if names_a_step or self._table.columns else None
         if reading is None and names_a_step and (":" in text or "=" in text):
             reading = pairs_reading(text)
-        if reading is not None and reading.step <= LARGEST_STEP:
-            self._add(line, reading.step, reading.loss, reading.norm)
+        if reading is None or reading.step > LARGEST_STEP:
+            return
+        before, self._setting = self._setting, (line, reading) if reading.setting else None
+        if reading.setting and (before is None or before[1].setting != reading.setting or before[1].step >= reading.step):
+            return
+        if reading.setting and before is not None:
+            self._add(before[0], before[1].step, None)
+        alone = not self.points
+        self._add(line, reading.step, reading.loss, reading.norm)
+        self._doubted |= alone and reading.loss is None and reading.norm is None
 
     def _take_loss(self, line: Line) -> bool:
         """Read a line that names a loss; False where it is of no known format."""
@@ -380,7 +391,10 @@ class MetricReader:
         rank = int(own[1]) if own else prefix.rank
         if self.points:
             last = self.points[-1].step
-            if step == last and self.points[-1].loss is None and loss is not None:
+            if self._doubted and len(self.points) == 1 and loss is not None and step < last:
+                self.points.pop()  # the training begins below it: what was taken for a step is a setting
+                self._leader = rank
+            elif step == last and self.points[-1].loss is None and loss is not None:
                 self.points.pop()  # DeepSpeed says the step on one line and its loss on the next
             elif step == last or (rank != self._leader and step < last):
                 return

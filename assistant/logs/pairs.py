@@ -22,9 +22,14 @@ STEP = re.compile(
     re.IGNORECASE,
 )
 NO_STEP = re.compile(
-    r"skip|nan|inf\b|number|count|total|max|\bmin|remain|left|per\b|warm|eval|log|save|bad|late|every|interval", re.IGNORECASE
+    r"skip|nan|inf\b|number|count|total|max|\bmin|remain|left|per\b|warm|eval|log|save|bad|late|every|interval"
+    r"|start|begin|initial|first|final|\bend|stop|target|goal|limit|budget|planned|until",
+    re.IGNORECASE,
 )
-"""In the name of a number: steps of some kind, counted or allowed, but not the one that the line is of."""
+"""In the name of a number: steps of some kind, counted, allowed or meant, but not the one that the line is of."""
+PLURAL = re.compile(r"(?<!num_)(?:steps|iters|iterations|updates)$", re.IGNORECASE)
+"""In the plural a name is as often that of how many steps are meant: `train_steps: 900` in a summary of settings."""
+COUNTED_SO_FAR = re.compile(rf"(?:{DONE_WORDS})[_ ]?\w{{1,12}}$", re.IGNORECASE)
 LOSS = re.compile(r"(?:^|[/. ])(?:(?:train|training|total|lm|mean|avg)_?)?loss$", re.IGNORECASE)
 NORM = re.compile(r"(?:^|[/. ])(?:global_|total_)?(?:grad(?:ient)?_?norm|gnorm)$", re.IGNORECASE)
 OTHER_MATTER = re.compile(
@@ -53,6 +58,8 @@ class PairsReading(NamedTuple):
     step: int
     loss: str | None
     norm: str | None
+    setting: str = ""
+    """Name of the step where it may be a setting: in the plural, without a loss; only a second value shows that it counts."""
 
 
 class TableReader:
@@ -101,9 +108,11 @@ def _is_step(name: str) -> bool:
 
 
 def _reading(values: dict[str, str]) -> PairsReading | None:
-    steps = [int(value) for key, value in values.items() if _is_step(key) and value.isdecimal() and len(value) <= 15]
+    steps = [(key, int(value)) for key, value in values.items() if _is_step(key) and value.isdecimal() and len(value) <= 15]
     if not steps:
         return None
+    name, step = next((pair for pair in steps if not PLURAL.search(pair[0])), steps[0])
     loss = next((value for key, value in values.items() if LOSS.search(key)), None)
     norm = next((value for key, value in values.items() if NORM.search(key)), None)
-    return PairsReading(steps[0], loss, norm)
+    is_setting = loss is None and norm is None and PLURAL.search(name) is not None and COUNTED_SO_FAR.search(name) is None
+    return PairsReading(step, loss, norm, name if is_setting else "")

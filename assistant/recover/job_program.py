@@ -194,7 +194,7 @@ def programs_of(
     programs: list[JobProgram] = []
     removed: list[str] = []
     for launch in launches:
-        removed += _removed(launch)
+        removed += removed_by_command(launch)
         if len(programs) < MOST_PROGRAMS and PurePosixPath(launch.words[0]).name not in QUIET and _starts_something(launch):
             programs.append(replace(launched_program(launch, read), removed=tuple(removed)))
     return [replace(program, unread_behind=limit.reached) for program in programs]
@@ -226,7 +226,7 @@ def job_launches(
     )
 
 
-def _removed(launch: Launch) -> Iterator[str]:
+def removed_by_command(launch: Launch) -> Iterator[str]:
     """Yield what an `rm` or `mv` of the script takes away, as absolute paths or patterns, where it is known."""
     command = PurePosixPath(launch.words[0]).name
     if command not in ("rm", "mv"):

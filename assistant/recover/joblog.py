@@ -124,7 +124,10 @@ def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES, marks: Sequence[LogMark
 
 
 def whole_lines(job: Job, marks: Sequence[LogMark] = ()) -> Lines | None:
-    """Return all lines of a job's own logs, file after file; None while there are none, or where they are too long for that.
+    """Return all lines of a job's own logs, each from its beginning, file after file.
+
+    None while there are none, where they are too long for that, and where one of them cannot be read now: the beginning may be
+    what is missing.
 
     Args:
         job: Its last attempt is meant; files in which lines of earlier ones may stand are left out.
@@ -136,8 +139,9 @@ def whole_lines(job: Job, marks: Sequence[LogMark] = ()) -> Lines | None:
         return None
     if not files or sum(max(0, file.size_bytes - file.begin) for file in files) > TAIL_BYTES // 2:
         return None
-    parts = [_end(job, file, TAIL_BYTES // len(files)) for file in files]
-    return Lines([(1, b"".join(parts))]) if any(parts) else None
+    ends = [_end(job, file, TAIL_BYTES) for file in files]
+    parts = [end.text for end in ends if end is not None and end.whole]
+    return Lines([(1, b"".join(parts))]) if len(parts) == len(files) and any(parts) else None
 
 
 def log_points(job: Job, *, marks: Sequence[LogMark] = (), sure: bool = False) -> list[MetricPoint]:
@@ -177,20 +181,28 @@ def _ends(job: Job, most_bytes: int, marks: Sequence[LogMark], *, sure: bool) ->
     parts = []
     for file in files:
         share = most_bytes // max(1, len(own)) if file in own else most_bytes // MOST_READ
-        if part := _end(job, file, share):
-            parts.append(part)
+        if (end := _end(job, file, share)) is not None and end.text:
+            parts.append(end.text)
     return parts
 
 
-def _end(job: Job, file: LogFile, most_bytes: int) -> bytes:
+class _End(NamedTuple):
+    """The end of a log, as whole lines."""
+
+    text: bytes
+    whole: bool
+    """Whether it is all that the attempt wrote into it."""
+
+
+def _end(job: Job, file: LogFile, most_bytes: int) -> _End | None:
     try:
         with reading_as(job.account):
             raw, begin = within(LOOK_S, partial(read_end_from, file.path, file.begin, most_bytes), f"{file.path}")
     except (OSError, NightshiftError):
-        return b""
+        return None
     # a read from the middle begins inside a line
     raw = raw.partition(b"\n")[2] if begin > file.begin else raw
-    return raw if raw.endswith(b"\n") or not raw else raw + b"\n"
+    return _End(raw if raw.endswith(b"\n") or not raw else raw + b"\n", begin <= file.begin)
 
 
 def samples_of(texts: Iterable[str], first: int, end: int) -> tuple[int, int] | None:

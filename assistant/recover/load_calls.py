@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from assistant.recover.checkpoints.layout import could_be_checkpoint
+from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.job_program import JobProgram
 from assistant.recover.shell_words import UNRESOLVED
-from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource, dotted, syntax_tree
+from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
 
 SAVED_NAMES = re.compile(
     r"ckpt|check_?point|step|iter|epoch|save|resume|latest|last|snapshot|state|get_last|\bout|model_\*|\.ckpt\b", re.IGNORECASE
@@ -63,7 +64,7 @@ def only_if_there(source: TrainerSource, call: SourceCall) -> bool:
     if any(PRESENT.search(source.text_of(test)) for test in call.conditions):
         return True
     tree = syntax_tree(source.text)
-    function = _innermost(tree, call.line)
+    function = innermost_function(tree, call.line)
     names = {
         inner.id if isinstance(inner, ast.Name) else inner.attr
         for node in (*call.positional, *call.keywords.values(), *call.conditions)
@@ -113,7 +114,7 @@ def is_after_training(program: JobProgram, source: TrainerSource, line: int, tra
     if depth > MOST_CALLERS or not source.parsed:
         return False
     tree = syntax_tree(source.text)
-    function = _innermost(tree, line)
+    function = innermost_function(tree, line)
     if _trained_before(tree.body if function is None else function.body, line, training):
         return True
     if function is None:
@@ -139,7 +140,8 @@ def training_functions(program: JobProgram) -> frozenset[str]:
     return training
 
 
-def _innermost(tree: ast.Module, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def innermost_function(tree: ast.Module, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the function that a line stands in, the innermost; None for one that stands in none."""
     functions = [
         node
         for node in ast.walk(tree)

@@ -168,8 +168,10 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
         reader.take(line)
         if BAR.search(text):
             bars.add(line.number)
-        if len(reader.points) > before and names_own_step(text, reader.points[-1].step):
-            own_steps.add(line.number)
+        newest = reader.points[-1] if reader.points else None
+        if newest is not None and newest.line == line.number and names_own_step(text, newest.step):
+            # a line before it, too, that is known for a step by this one
+            own_steps |= {line.number, *(point.line for point in reader.points[before:])}
         if len(reader.points) > MOST_STEPS or candidates >= MOST_CANDIDATES or not HINT.search(text):
             continue
         candidates += 1
@@ -184,6 +186,8 @@ def loaded_checkpoint(lines: Iterable[Line]) -> LoadedCheckpoint:
     steps = list(dict.fromkeys(point.step for point in points))[:MOST_STEPS]
     if len(steps) == MOST_STEPS and steps[0] == 0 and steps[1] > steps[2] - steps[1] > 0:
         steps = steps[1:]  # an evaluation before the training, logged as step 0
+    if len(steps) == MOST_STEPS and steps[1] < steps[2] < steps[0]:
+        steps = steps[1:]  # the training begins below it: the best step so far, how many are meant, where another had ended
     gaps = [after - before for before, after in pairwise(steps) if after > before]
     exact = not points or points[0].line in own_steps
     first_line = reader.points[0].line if reader.points else None

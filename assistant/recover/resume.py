@@ -17,6 +17,7 @@ from assistant.records import Job
 from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.save_options import save_folders
+from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.directives import read_directives
 from assistant.recover.handed_on import OWN_VARIABLES, is_handed_on
 from assistant.recover.installed_trainers import installed_trainer
@@ -59,7 +60,7 @@ from assistant.recover.trainer_options import (
     nemo_or_composer,
     torchtitan,
 )
-from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
+from assistant.recover.trainer_source import SourceCall, TrainerSource
 
 Found = tuple[TrainerSource, SourceCall]
 METADATA = ".metadata"

@@ -47,7 +47,8 @@ class ResumeWay:
     by: str
     """For people: `--load on the command line of pretrain.py`; what is missing with NONE and UNKNOWN."""
     path: str = ""
-    """With TRACKER the folder of the tracker where the script names it, with FIXED the checkpoint."""
+    """With TRACKER the folder of the tracker where the script names it, with FIXED the checkpoint; with ARGUMENT what is
+    loaded by a number, with `{step}` in its place."""
     prefix: str = ""
     """With NEWEST: how the names begin among which it takes the newest; others it does not see."""
     picks: tuple[str, ...] = ()
@@ -72,6 +73,8 @@ class ResumeWay:
     `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; empty for none."""
     hint: str = ""
     """With NONE and UNKNOWN: an argument by which it seems to go on, with `{checkpoint}` and where it belongs; empty for none."""
+    usage: str = ""
+    """What a comment of its script says on how its run is continued, with the line, for people; empty where none does."""
     takes_unfinished: bool = False
     """With NEWEST: whether it may take a folder without the file that its layout's library writes last."""
     repeats: str = ""

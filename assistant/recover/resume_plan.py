@@ -14,6 +14,7 @@ from assistant.recover.checkpoints.layout import KERAS_WEIGHTS, RANK_WORD, UNKNO
 from assistant.recover.checkpoints.names import SUFFIXES
 from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, state_naming
 from assistant.recover.resume_means import SETTLE, ResumeMeans, ResumeWay
+from assistant.recover.resume_number import leads_to
 
 DEEPSPEED_TRACKER = "latest"
 NEED_METADATA = (Format.TORCHTITAN,)
@@ -79,6 +80,9 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         )
     match way.means:
         case ResumeMeans.ARGUMENT:
+            if "{step}" in way.path and not leads_to(way.path, chosen.step, str(chosen.path)):
+                loaded = way.path.replace("{step}", str(chosen.step))
+                return ResumePlan(f"{way.sentence}, and that would be {loaded}; {chosen.path} was chosen; {SETTLE}")
             if way.takes_files and not _is_one_file(chosen, found):
                 return ResumePlan(f"{way.sentence}, which must be one file, and {chosen.path.name} is not; {SETTLE}")
             if way.takes_folders and _is_one_file(chosen, found):
@@ -117,7 +121,8 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
 def _settled_by(way: ResumeWay, checkpoint: Checkpoint) -> str:
     """Return what settles how a script goes on: the argument that it seems to take, and what its owner may write into it."""
     by_hand = way.hint.replace("{checkpoint}", str(checkpoint.path))
-    return f"it seems to go on with {by_hand}, which is not proven; {SETTLE}" if by_hand else SETTLE
+    seems = f"it seems to go on with {by_hand}, which is not proven" if by_hand else ""
+    return "; ".join(part for part in (seems, way.usage, SETTLE) if part)
 
 
 def _is_one_file(checkpoint: Checkpoint, folder: Inventory | None) -> bool:

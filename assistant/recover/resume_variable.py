@@ -7,9 +7,8 @@ it loads that checkpoint. What only looks so is named to people and not done.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -17,16 +16,17 @@ from typing import NamedTuple
 from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.installed_trainers import installed_trainer
-from assistant.recover.job_program import FileReader, JobProgram, launched_program
+from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, removed_by_command
 from assistant.recover.load_calls import LOADS, removed_by
+from assistant.recover.load_proof import proof_of_load
 from assistant.recover.restart import NOT_SAFE
-from assistant.recover.resume_argument import argued_way, proof_of_load, saves
+from assistant.recover.resume_argument import argued_way, saves
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
-from assistant.recover.script_variable import SAYS_ITSELF, STEP_OPTIONS, Difference, Goal, VariableScript, imagined_goal
+from assistant.recover.resume_number import harm, leads_to, number_proof, opens_to_write
+from assistant.recover.script_variable import SAYS_ITSELF, STEP_OPTIONS, Difference, Goal, VariableScript, imagined_goal, usage_line
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_options import file_name, imports, megatron, torchtitan
-from assistant.recover.trainer_source import TrainerSource
 
 WayOf = Callable[[JobProgram], ResumeWay]
 WHOLE_CALLS = {
@@ -36,14 +36,6 @@ WHOLE_CALLS = {
     "load_checkpoint": ("deepspeed",),
 }
 """Calls of libraries that restore a training as a whole."""
-WRITES = frozenset(
-    (
-        "save save_checkpoint save_state save_pretrained save_model save_file save_weights async_save makedirs mkdir rmtree remove "
-        "unlink rename renames move copy copy2 copyfile copytree write_text write_bytes symlink symlink_to rmdir touch dump "
-        "savetxt system popen"
-    ).split()
-)
-"""Calls that change what they are given."""
 MOST_NAMES = 6
 TEMPLATES = ("{checkpoint}", "{name}", "{step}", "{folder}")
 
@@ -71,6 +63,10 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         Unavailable: The storage did not answer.
     """
     spec = job.spec
+    if spec is not None and (way.removed or way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN)):
+        way = replace(way, usage=usage_line(spec.script))
+    if way.removed:
+        way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job, programs)))
     may_change = way.means not in (ResumeMeans.ARGUMENT, ResumeMeans.NEWEST) and not way.repeats
     trainers = [program for program in programs if saves(program)]
     if spec is None or spec.doubt or spec.environment_lost or not may_change or len(trainers) != 1 or trainers[0].unread_behind:
@@ -83,7 +79,9 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     for name in names[:MOST_NAMES]:
         proven = _by_one(script, way, name, way_of, refusals)
         if proven is not None:
-            return replace(proven, removed=way.removed)
+            _, _, value = proven.variable.partition("=")
+            environment = {**spec.environment, name: imagined_goal(value, "folder").value}
+            return replace(proven, removed=_removed_by_start(replace(job, spec=replace(spec, environment=environment)), programs))
     argued = argued_way(job, way, programs, way_of)
     if argued.argument or way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) or not refusals:
         return argued
@@ -93,6 +91,17 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     unset = way.means is ResumeMeans.NONE and not spec.environment.get(name)
     by = f"{way.by}; {name} ({place}) is not set" if unset else way.by
     return replace(argued, by=by, hint=f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})")
+
+
+def _removed_by_start(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ...]:
+    """Return what a script and its programs remove when they start; the tests of files before it count both ways.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    launches = job_launches(job, FileReader(job.account), exists=lambda letter, path: None)
+    by_script = [path for launch in launches for path in removed_by_command(launch)]
+    return tuple(dict.fromkeys((*by_script, *(path for program in programs for path in removed_by(program)))))
 
 
 def _is_told(text: str, folder: str) -> bool:
@@ -129,6 +138,7 @@ def _by_one(script: VariableScript, way: ResumeWay, name: str, way_of: WayOf, re
             means = going.way.means if going.way.means is ResumeMeans.TRACKER else ResumeMeans.ARGUMENT
             files = going.files or "folder" not in proven
             folders, path = going.folders or "file" not in proven, way.path if template == "{step}" else ""
+            path = going.way.path if "{step}" in going.way.path else path
             return ResumeWay(means, by, path, takes_files=files, takes_folders=folders, variable=f"{name}={template}")
         why = as_kind["folder"]
         if isinstance(why, str) and why:
@@ -158,33 +168,13 @@ def _examined(script: VariableScript, name: str, goal: Goal, way_of: WayOf) -> _
 
 def _harm(started: JobProgram, base: JobProgram, name: str, goal: Goal) -> str:
     """Return what else a program does with the variable set: save elsewhere, delete, write; empty where nothing is seen."""
-    folders = [{str(place.folder) for place in save_folders([program])} for program in (base, started)]
-    if folders[0] != folders[1]:
-        return f"with {name} set {started.name} saves into another folder"
-    if [*removed_by(base)] != [*removed_by(started)]:
-        return f"with {name} set {started.name} deletes something else"
-    for source in started.sources if "{" in goal.template else ():
-        for call in source.calls:
-            writes = call.method in WRITES or (call.method == "open" and _writes(source, call.positional, call.keywords))
-            values = [source.value(node) for node in (*call.positional, *call.keywords.values())] if writes else []
-            if any(isinstance(value, str) and _holds(value, goal.value) for value in values):
-                return f"{call.method}() in {file_name(source)}, line {call.line}, writes to what {name} names"
+    if problem := harm(started, base, name, goal.value if "{" in goal.template else ""):
+        return problem
     if started.launch.container is not None and "/" in goal.value:
         places = [place.folder for place in save_folders([started])]
         if not places or any(started.launch.outside(str(place)) != place for place in places):
             return f"{started.name} runs in a container that may see the folder of the checkpoint by another name"
     return ""
-
-
-def _holds(text: str, value: str) -> bool:
-    """Tell whether a text names what a variable holds; a number must stand alone."""
-    return value in text if not value.isdecimal() else re.search(rf"(?<!\d){re.escape(value)}(?!\d)", text) is not None
-
-
-def _writes(source: TrainerSource, positional: Sequence[ast.expr], keywords: Mapping[str, ast.expr]) -> bool:
-    node = keywords.get("mode") or (positional[1] if len(positional) > 1 else None)
-    mode = source.value(node) if node is not None else "r"
-    return not isinstance(mode, str) or bool(set(mode) & set("wax+"))
 
 
 def _going(
@@ -206,7 +196,9 @@ def _going(
             # `--ckpt-step` of Megatron-LM, also of a program that reads the tracker file by itself
             stepped = way.means is ResumeMeans.TRACKER and difference.option == "ckpt_step"
             numbered = way.means is ResumeMeans.FIXED and _is_known(started) and _is_numbered(started, way, goal, difference.option)
-            return _Going(way, way.by) if stepped or numbered else f"{option}: what its number means is not proven"
+            if stepped or numbered:
+                return _Going(way, way.by)
+            return _by_number(started, base, difference, name, goal) or f"{option}: what its number means is not proven"
         case "{checkpoint}" | "{name}":
             takes_path = script.is_shown_with_path(name)
             return (
@@ -219,6 +211,14 @@ def _going(
     read = _is_known(started) or (started.source is not None and started.source.parsed)
     by_itself = way.means in (ResumeMeans.NEWEST, ResumeMeans.TRACKER) and begins and read
     return _Going(way, way.by) if by_itself else ""
+
+
+def _by_number(started: JobProgram, base: JobProgram, difference: Difference, name: str, goal: Goal) -> _Going | None:
+    """Return that a program loads the checkpoint of the number that it is given, by its source."""
+    proof = number_proof(started, base, difference.option or name, goal.step)
+    if isinstance(proof, str) or not (goal.imagined or leads_to(proof.path, int(goal.step), goal.checkpoint)):
+        return None
+    return _Going(ResumeWay(ResumeMeans.ARGUMENT, proof.call, proof.path), proof.call)
 
 
 def _is_known(program: JobProgram) -> bool:
@@ -283,7 +283,7 @@ def _reads_tracker_in(program: JobProgram, folder: str) -> bool:
             path = source.value(call.positional[0]) if call.positional else None
             if not isinstance(path, str):
                 continue
-            if call.method == "open" and not _writes(source, call.positional, call.keywords):
+            if call.method == "open" and not opens_to_write(source, call.positional, call.keywords):
                 opened |= str(PurePosixPath(path).parent) == folder and PurePosixPath(path).name.startswith("latest")
             elif call.method in LOADS and path.startswith("/") and not path.startswith(f"{folder}/"):
                 return False

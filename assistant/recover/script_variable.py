@@ -20,6 +20,7 @@ from assistant.recover.lost_environment import OF_LAUNCHERS, variables_in_source
 from assistant.recover.owner_looks import file_test, listed_folder
 from assistant.recover.resume_argument import RESUMING, saves
 from assistant.recover.resume_means import RESUME_OPTIONS
+from assistant.recover.resume_number import NUMBERED
 from assistant.recover.shell_folders import FolderEntry, FolderView
 from assistant.schedulers.slurm_spec import OF_SYSTEM, exports_plainly
 
@@ -181,6 +182,10 @@ class VariableScript:
 
     def _compared(self, name: str, before: Sequence[Launch], after: Sequence[Launch]) -> Difference | str | None:
         earlier, later = ([launch for launch in launches if not _speaks(launch)] for launches in (before, after))
+        left_out = [
+            launch for launch in earlier if launch.words[0] == "rm" and all(launch.words != latter.words for latter in later)
+        ]
+        earlier = [launch for launch in earlier if launch not in left_out]  # what it removes no more is no harm
         if len(earlier) != len(later):
             return f"with {name} set its script runs other commands"
         changed = {name}
@@ -285,6 +290,27 @@ class VariableScript:
         return next((n for n, line in enumerate(lines, 1) if use.search(line) and not line.lstrip().startswith("#")), 0)
 
 
+USAGE = re.compile(r"#(?!SBATCH|NIGHTSHIFT|!).*\bsbatch\s+\S")
+TELLS_OF_RESUMING = re.compile(
+    r"resum|continu|restart|re-?start|go(?:es)? on|pick(?:s)? up|carry on|from (?:a |the )?(?:last |old )?(?:checkpoint|run)",
+    re.IGNORECASE,
+)
+LONGEST_USAGE = 200
+
+
+def usage_line(script: str) -> str:
+    """Return how a comment of a script says that its run is continued, with its line, for people; empty where none does.
+
+    Nothing is done by it: it is what its author wrote, and untrusted text.
+    """
+    lines = [line.strip() for line in script.splitlines()]
+    for number, (before, line) in enumerate(zip(("", *lines), lines, strict=False), 1):
+        around = f"{before if before.startswith('#') and not before.startswith('#SBATCH') else ''} {line}"
+        if USAGE.match(line[:2000]) and TELLS_OF_RESUMING.search(around[:4000]):
+            return f"line {number} of its script says: {line.lstrip('# ')[:LONGEST_USAGE]}"
+    return ""
+
+
 def program_name(launch: Launch) -> str:
     """Return the name of what a command runs, for people."""
     return PurePosixPath(launch.program or launch.words[0]).name
@@ -347,5 +373,5 @@ def _changed_words(name: str, former: Launch, latter: Launch) -> Difference | st
 
 
 def _is_of_resuming(option: str) -> bool:
-    is_named_so = option in RESUME_OPTIONS or option in STEP_OPTIONS or RESUMING.fullmatch(option) is not None
+    is_named_so = any((option in RESUME_OPTIONS, option in STEP_OPTIONS, RESUMING.fullmatch(option), NUMBERED.fullmatch(option)))
     return is_named_so and (option in SAYS_ITSELF or OF_A_PART.search(option) is None)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from assistant.records import Action, Diagnosis, Incident, Job
+from assistant.records import Action, Diagnosis, EventKind, Incident, Job
 from assistant.recover.directives import directives_of
 from assistant.recover.restart import attempt_of
-from assistant.recover.signals import accused, proven
+from assistant.recover.signals import accused, proven, witnesses
 from assistant.watch.outages import AwaitedService, awaited_by
 
 AVOIDED = "a restart stays away from it:"
@@ -39,7 +39,7 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
         now: The time, for the length of a run that has not ended.
         refuted: Whether the restart before rested on the same theory and did not hold.
     """
-    directives = directives_of(job)
+    directives, about_job = directives_of(job), _job(incident, job)
     return {
         "incident": {
             "id": incident.id,
@@ -50,7 +50,7 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
             "nodes": list(job.nodes) if job is not None else [incident.node] if incident.node else [],
         },
         "diagnosis": _about(diagnosis),
-        "job": _job(incident, job),
+        "job": {**about_job, "may_work": "" if _stands_on_a_fault(incident, diagnosis, job) else about_job["running"]},
         "run": {
             **_run(diagnosis, job, now),
             "began": _began(incident, job),
@@ -117,6 +117,16 @@ def _awaited(diagnosis: Diagnosis) -> AwaitedService:
         place.why.startswith(f"{AVOIDED} {host} ") or place.why.startswith(f"{AVOIDED} {host}:") for place in diagnosis.where
     )
     return AwaitedService() if there else awaited
+
+
+def _stands_on_a_fault(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> bool:
+    """Tell whether a job was seen to stand still, and something else than its own log says that one of its nodes is at fault.
+
+    It is ended then as any hang is, also where processes of it live: a rank that has met an error of its GPU may stay.
+    """
+    if incident.kind is not EventKind.HANG or job is None:
+        return False
+    return any(witnesses(diagnosis, node) - {"job"} for node in diagnosis.faulty_nodes if node in job.nodes)
 
 
 def _job(incident: Incident, job: Job | None) -> Mapping[str, Any]:

@@ -10,12 +10,13 @@ from pathlib import PurePosixPath
 
 from assistant.recover.checkpoints.layout import KERAS_WEIGHTS
 from assistant.recover.checkpoints.save_options import is_torchtitan
+from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import in_loop
 from assistant.recover.restart import takes_arguments
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
 from assistant.recover.shell_words import UNRESOLVED
-from assistant.recover.trainer_source import UNKNOWN, SourceCall, TrainerSource
+from assistant.recover.trainer_source import SourceCall, TrainerSource
 
 MEGATRON_PROGRAM = re.compile(r"pretrain_(?:gpt|bert|t5|mamba|vlm|retro|ict|vision_\w+)\.py")
 """Training programs that Megatron-LM ships."""

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import ast
+import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
+from assistant.recover.declared_options import UNKNOWN, DeclaredOption, looped_names, note_declared, read_arguments
 from assistant.recover.shell_words import UNRESOLVED
 
 MOST_SOURCE_BYTES = 2 << 20
 MOST_NODES = 400_000
 MOST_DEPTH = 12
 """Expressions inside one another that are followed to their value."""
-
-
-class _Unknown:
-    """The value of an expression that only a run can tell."""
-
-    def __repr__(self) -> str:
-        return "?"
-
-
-UNKNOWN = _Unknown()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +58,8 @@ class TrainerSource:
     """Modules that it imports, dotted."""
     options: dict[str, Any] = field(default_factory=dict)
     """Of argparse: by destination, as given on the command line, else the default."""
+    numbers: dict[str, str] = field(default_factory=dict)
+    """Options of argparse that take one whole number, by destination, with their names on the command line."""
     open_names: set[str] = field(default_factory=set)
     """Names whose value is being worked out: one that is made from itself is not known."""
     parsed: bool = False
@@ -86,7 +79,7 @@ class TrainerSource:
         if isinstance(node, ast.Attribute):
             return self.options.get(node.attr, UNKNOWN)
         if isinstance(node, ast.JoinedStr):
-            parts = [self.value(one.value if isinstance(one, ast.FormattedValue) else one, depth + 1) for one in node.values]
+            parts = [self._formatted(one, depth) for one in node.values]
             return "".join(UNRESOLVED if one is UNKNOWN else str(one) for one in parts)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Div):
             left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
@@ -99,6 +92,18 @@ class TrainerSource:
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             return next((found for one in node.values if (found := self.value(one, depth + 1)) not in (None, "", False)), None)
         return self._call_value(node, depth) if isinstance(node, ast.Call) else UNKNOWN
+
+    def _formatted(self, node: ast.expr, depth: int) -> Any:
+        """Return the value of a part of an f-string; of a number that is padded, as it is written."""
+        if not isinstance(node, ast.FormattedValue):
+            return self.value(node, depth + 1)
+        value = self.value(node.value, depth + 1)
+        form = self.value(node.format_spec, depth + 1) if node.format_spec is not None else ""
+        if form == "" or value is UNKNOWN:
+            return value
+        width = re.fullmatch(r"(0?)(\d{1,2})d?", form) if isinstance(form, str) else None
+        is_number = isinstance(value, int) or (isinstance(value, str) and value.isdecimal())
+        return str(value).rjust(int(width[2]), width[1] or " ") if width is not None and is_number else UNKNOWN
 
     def named(self, name: str, depth: int = 0) -> Any:
         """Return the value of a plain name; UNKNOWN where it is given several that differ."""
@@ -235,6 +240,7 @@ def _bound_by(node: ast.For | ast.AsyncFor | ast.AugAssign | ast.withitem | ast.
 def _collect(source: TrainerSource, tree: ast.Module) -> None:
     positional: list[str] = []
     flags: dict[str, DeclaredOption] = {}
+    looped: dict[int, tuple[str, tuple[str, ...]]] = {}
     for count, node in enumerate(ast.walk(tree)):
         if count > MOST_NODES:
             return
@@ -247,6 +253,7 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
             source.functions.setdefault(node.name, []).append(node)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.AugAssign | ast.withitem | ast.Delete):
             source.rebound |= _bound_by(node)
+            looped |= {id(call): (name, words) for call, name, words in (looped_names(node) if isinstance(node, ast.For) else ())}
         elif isinstance(node, ast.NamedExpr):
             source.names.setdefault(node.target.id, []).append(node.value)
         elif isinstance(node, ast.Assign):
@@ -259,11 +266,28 @@ def _collect(source: TrainerSource, tree: ast.Module) -> None:
             call = SourceCall(dotted(node.func), node.lineno, tuple(node.args), keywords)
             source.calls.append(call)
             if call.method == "add_argument":
-                _note_declared(source, call, positional, flags)
-    _read_arguments(source, positional, flags)
+                name, words = looped.get(id(node), ("", ("",)))
+                for word in words:
+                    note_declared(source, _with_name(source, call, name, word) if name else call, positional, flags)
+    read_arguments(source, positional, flags)
     reached = _Reached(source, tree).conditions
     calls = (call for call in source.calls if (call.line, call.name) in reached)
     source.calls = sorted((replace(call, conditions=reached[call.line, call.name]) for call in calls), key=lambda call: call.line)
+
+
+def _with_name(source: TrainerSource, call: SourceCall, name: str, word: str) -> SourceCall:
+    """Return a call of argparse as a round of a loop makes it: `add_argument("--" + name)`."""
+    names = [node for argument in call.positional for node in ast.walk(argument) if isinstance(node, ast.Name) and node.id == name]
+    if not names:
+        return call
+    former = source.names.get(name)
+    source.names[name] = [ast.Constant(word)]
+    values = [source.value(argument) for argument in call.positional]
+    if former is None:
+        del source.names[name]
+    else:
+        source.names[name] = former
+    return replace(call, positional=tuple(ast.Constant(value) for value in values if isinstance(value, str)))
 
 
 class _Reached:
@@ -385,100 +409,6 @@ def _compared(left: Any, sign: ast.cmpop, right: Any) -> bool | None:
     if isinstance(sign, ast.IsNot | ast.NotEq):
         return bool(left != right)
     return None
-
-
-class WordCount(StrEnum):
-    """How many words an argument of argparse takes from the command line."""
-
-    NONE = "none"
-    ONE = "one"
-    OPTIONAL = "one or none"
-    SEVERAL = "several"
-
-
-class DeclaredOption(NamedTuple):
-    """An option as `add_argument` declares it."""
-
-    key: str
-    words: WordCount = WordCount.ONE
-    constant: Any = None
-    """The value of the option where it takes no word."""
-
-
-def _note_declared(source: TrainerSource, call: SourceCall, positional: list[str], flags: dict[str, DeclaredOption]) -> None:
-    """Note one argument of argparse."""
-    names = [one.value for one in call.positional if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    if not names:
-        return
-    dest = call.keywords.get("dest")
-    long = next((name for name in names if name.startswith("--")), names[0])
-    key = str(dest.value) if isinstance(dest, ast.Constant) else long.lstrip("-").replace("-", "_")
-    if not names[0].startswith("-"):
-        positional.append(key)
-        return
-    node = call.keywords.get("action")
-    action = node.value if isinstance(node, ast.Constant) else dotted(node).rpartition(".")[2] if node is not None else "store"
-    argument = _argument(source, call, key, action)
-    default = call.keywords.get("default")
-    absent = {"store_true": False, "store_false": True}.get(str(action))
-    source.options.setdefault(key, source.value(default) if default is not None else absent)
-    flags.update(dict.fromkeys(names, argument))
-    if action == "BooleanOptionalAction":
-        negated = (name.replace("--", "--no-", 1) for name in names if name.startswith("--"))
-        flags.update(dict.fromkeys(negated, argument._replace(constant=False)))
-
-
-def _argument(source: TrainerSource, call: SourceCall, key: str, action: Any) -> DeclaredOption:
-    """Return what an option takes and means. Source: https://docs.python.org/3/library/argparse.html#the-add-argument-method."""
-    constant = source.value(call.keywords["const"]) if "const" in call.keywords else None
-    if action in ("store_true", "store_false", "BooleanOptionalAction"):
-        return DeclaredOption(key, WordCount.NONE, action != "store_false")
-    if action == "store_const":
-        return DeclaredOption(key, WordCount.NONE, constant)
-    if action in ("count", "append_const", "help", "version"):
-        return DeclaredOption(key, WordCount.NONE, UNKNOWN)
-    nargs = call.keywords.get("nargs")
-    if nargs is None:
-        return DeclaredOption(key)
-    number = source.value(nargs)
-    return DeclaredOption(key, WordCount.OPTIONAL if number == "?" else WordCount.SEVERAL, constant)
-
-
-def _read_arguments(source: TrainerSource, positional: list[str], flags: Mapping[str, DeclaredOption]) -> None:
-    """Read the command line as argparse would with the arguments that were declared; an option counts by its beginning, too."""
-    plain: list[str] = []
-    words = list(source.arguments)
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.partition("=")
-        argument = flags.get(name) or _abbreviated(name, flags)
-        if argument is None:
-            plain += [word] * (not word.startswith("-"))
-        elif equals:
-            source.options[argument.key] = value
-        elif argument.words is WordCount.NONE:
-            source.options[argument.key] = argument.constant
-        elif argument.words is WordCount.SEVERAL:
-            source.options[argument.key] = UNKNOWN
-            while words and not _is_option(words[0]):
-                words.pop(0)
-        elif argument.words is WordCount.OPTIONAL and (not words or _is_option(words[0])):
-            source.options[argument.key] = argument.constant
-        else:
-            source.options[argument.key] = words.pop(0) if words else ""
-    source.options.update(zip(positional, plain, strict=False))
-
-
-def _abbreviated(name: str, flags: Mapping[str, DeclaredOption]) -> DeclaredOption | None:
-    """Return the one option that begins so; None where none does, or several do."""
-    if not name.startswith("--") or len(name) < 3:
-        return None
-    fitting = {argument for flag, argument in flags.items() if flag.startswith(name)}
-    return fitting.pop() if len(fitting) == 1 else None
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and len(word) > 1 and not word[1:].replace(".", "", 1).isdigit()
 
 
 def dotted(node: ast.expr) -> str:

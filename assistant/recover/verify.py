@@ -28,6 +28,7 @@ __all__ = [
     "Verdict",
     "judge_restart",
     "loss_seen",
+    "points_of_start",
     "progress_seen",
     "queue_note",
 ]
@@ -162,7 +163,8 @@ class Verdict:
 def judge_restart(restart: Restart) -> Verdict:
     """Return what a restart has come to."""
     job = restart.job
-    step = max((point.step for point in restart.points), default=None)
+    points = points_of_start(restart.points)
+    step = max((point.step for point in points), default=None)
     goal = max(restart.restart_step, restart.reached_step or 0)
     passed = step is not None and step > goal
     if job.state is JobState.PENDING:
@@ -189,6 +191,17 @@ def judge_restart(restart: Restart) -> Verdict:
     if job.state is JobState.COMPLETED:
         return _completed(restart, step, goal, passed=passed)
     return _running(restart, step, goal, loss, passed=passed)
+
+
+def points_of_start(points: Sequence[MetricPoint]) -> Sequence[MetricPoint]:
+    """Return what an attempt logged from its first training step on.
+
+    A step that stands alone at the beginning and above those that follow is none of its own: the best one so far, or how many are
+    meant.
+    """
+    steps = list(dict.fromkeys(point.step for point in points[:STEPS_OF_A_START]))
+    first_is_alone = len(steps) == STEPS_OF_A_START and steps[1] < steps[2] < steps[0]
+    return points[1:] if first_is_alone else points
 
 
 def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -> Verdict:

@@ -165,7 +165,7 @@ def repeat_doubt(script: str, *, heterogeneous: bool, array: bool) -> str:
         array: Whether it is a task of an array.
     """
     if heterogeneous:
-        return "it is a heterogeneous job, of whose parts Slurm does not keep which option was whose"
+        return "it is a heterogeneous job, of whose parts Slurm does not keep which option was whose: they start only together"
     of_array = re.search(r"SLURM_ARRAY_(?:TASK_(?:COUNT|MIN|MAX|STEP)|JOB_ID)\b", script)
     if of_array and array:
         return f"its script uses {of_array.group()}, which one task of an array that is submitted alone does not get as before"

@@ -23,7 +23,7 @@ from assistant.tools._gpu_activity import COMMAND, QUERY
 from assistant.tools.storage import _PROGRAM
 from assistant.watch.hang import Still, Suspicion
 from assistant.watch.witness import WitnessVote
-from tests.scenarios.scene import ECC, Scene
+from tests.scenarios.scene import ECC, XID, Scene
 
 ENDPOINT = 'Could not connect to the endpoint URL: "https://{}/ckpt/iter_40/model.pt"'
 S3 = "botocore.exceptions.EndpointConnectionError: " + ENDPOINT
@@ -117,6 +117,34 @@ def test_a_hang_that_gpus_and_stacks_confirm_is_called_at_once_and_names_the_odd
     assert (found.reason, found.faulty_nodes) == ("hang", ())
     assert [pattern.nodes for pattern in found.patterns if "dataloader" in pattern.text] == [("node02",)]
     assert [one.source for one in scene.engine.store.evidence(incident.id) if "dataloader" in one.text] == ["second look"]
+
+
+RAISED = (
+    "[rank3]: Traceback (most recent call last):",
+    '[rank3]:   File "/opt/train/pretrain.py", line 88, in step',
+    "[rank3]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",
+)
+
+
+@pytest.mark.parametrize("kernel", [True, False], ids=["the kernel accuses a node", "its own words alone"])
+def test_a_job_that_stands_still_on_a_node_at_fault_is_ended_though_its_processes_live(tmp_path: Path, *, kernel: bool) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    stands = SimulatedRun(steps=1000, hangs_at=60, says_at=60, lines=RAISED, checkpoints=checkpoints)
+    scene = Scene(tmp_path, run=stands)
+    scene.cluster.plan("llm", stands, SimulatedRun(checkpoints=checkpoints))
+    job = scene.cluster.submit(scene.spec)
+    scene.clock.sleep(70)
+    if kernel:
+        at = scene.clock.now()
+        scene.cluster.kernel["node02"] = [f"[{at:%a %b %e %H:%M:%S %Y}] {line}" for line in XID]
+    incident = scene.watch(3000, every=20)[0]
+    assert (f"cancel {job}" in scene.cluster.changes) is kernel, incident.note
+    assert incident.state is (IncidentState.RECOVERED if kernel else IncidentState.ESCALATED), incident.note
+    if kernel:
+        again = scene.cluster.job("2")
+        assert "node02" not in again.nodes
+    else:
+        assert "it was not ended" in incident.note
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,12 @@ def test_a_line_tells_what_was_loaded(case: dict[str, Any]) -> None:
         # says one thing and does another
         (["loading checkpoint from /ckpt/iter_0000040", *steps(1)], LoadVerdict.FROM_START),
         (["loading checkpoint from /ckpt/iter_0000040", *steps(81)], LoadVerdict.OTHER),
+        # a summary of what is meant stands before the first step
+        (["restored the state of step 40", "final: steps: 300 | lr: 0.1 | mbs: 4", *steps(41)], LoadVerdict.CHOSEN),
+        (["Loading checkpoint from /ckpt/iter_0000040", "best: step 300 loss 1.9", *steps(41)], LoadVerdict.CHOSEN),
+        (["train_steps: 300 | mbs: 8 | lr: 0.1", *steps(81)], LoadVerdict.OTHER),
+        (["train_steps: 300 | mbs: 8 | lr: 0.1", *steps(1)], LoadVerdict.FROM_START),
+        (["best: step 300 loss 1.9", *steps(41, count=1)], LoadVerdict.UNKNOWN),
         (["step 90 loss 2.5"], LoadVerdict.UNKNOWN),
         (["hello"], LoadVerdict.UNKNOWN),
         ([], LoadVerdict.UNKNOWN),

@@ -23,7 +23,7 @@ def knowledge() -> Knowledge:
 
 
 def told(folder: Path, case: dict[str, Any], knowledge: Knowledge) -> Diagnosis:
-    (folder / "job.log").write_text(STEPS + case["log"])
+    (folder / "job.log").write_text(STEPS * case.get("steps", True) + case["log"])
     return diagnose(Case.from_path(folder), knowledge)
 
 
@@ -34,6 +34,7 @@ def test_a_signal_is_the_cause_unless_it_follows_from_something_else(
     found = told(tmp_path, case, knowledge)
     assert found.reason == case["reason"], found.summary
     assert not (case["signal"] and found.action is Action.CORDON_AND_RESTART)
+    assert "action" not in case or str(found.action) == case["action"]
 
 
 def test_the_peers_words_are_a_rival_with_why_they_are_none(tmp_path: Path, knowledge: Knowledge) -> None:

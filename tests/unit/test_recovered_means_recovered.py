@@ -44,6 +44,9 @@ R, P, C = JobState.RUNNING, JobState.PENDING, JobState.COMPLETED
         (R, {}, steps(41, 51), None, Standing.RUNNING_AGAIN),  # past it, not confirmed yet
         (R, {}, steps(41, 51), NOW, Standing.RUNNING_AGAIN),
         (R, {}, steps(41, 51), LONG_AGO, Standing.RECOVERED),
+        (R, {}, [*steps(300, 300), *steps(41, 45)], LONG_AGO, Standing.RUNNING_AGAIN),  # how many are meant, and no step of its own
+        (C, {}, [*steps(300, 300), *steps(41, 45)], None, Standing.ENDED_AGAIN),
+        (R, {}, [*steps(41, 60), *steps(55, 58)], LONG_AGO, Standing.RECOVERED),  # it went back by itself
         (R, {}, steps(41, 70, 9.0), LONG_AGO, Standing.WRONG_START),
         (R, {}, steps(41, 70, float("nan")), LONG_AGO, Standing.WRONG_START),
         (JobState.CANCELLED, {}, steps(41, 343), LONG_AGO, Standing.CANCELLED),

@@ -62,6 +62,7 @@ def test_the_variable_by_which_a_script_goes_on_is_proven_or_not_set(case: dict[
     assert bool(way.argument) is case.get("argued", False) or "argued" not in case, way
     if way.variable:
         assert str(way.means) == case.get("resumes", "argument"), way.sentence
+    assert "removed" not in case or list(way.removed) == case["removed"]
     if "says" in case:
         assert case["says"] in way.hint, way
 
@@ -187,3 +188,36 @@ def test_a_new_job_with_a_folder_of_its_own_goes_on_in_the_old_one_by_the_variab
     chosen = checkpoint(case, 45)
     assert "look elsewhere" not in resume_plan(way, None, chosen, moves=True).refusal, "its tracker file decides"
     assert "a new job would look elsewhere" in resume_plan(replace(way, variable=""), None, chosen, moves=True).refusal
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "removed" in case], ids=lambda case: case["name"])
+def test_what_a_start_would_remove_is_never_started(case: dict[str, Any], files: dict[str, str]) -> None:
+    job = laid_out(case, files)
+    refusal = resume_plan(resume_way(job, programs_of(job)), None, checkpoint({**case, "files": True}, 40)).refusal
+    assert ("removes" in refusal) is (str(HOME / "out") in case["removed"])
+
+
+@pytest.mark.parametrize(
+    ("comments", "line", "words"),
+    [
+        ('# to continue it:  EXTRA="--resume" sbatch run.sh', 2, 'to continue it:  EXTRA="--resume" sbatch run.sh'),
+        ("# continue with: sbatch run.sh --start-batch N", 2, "continue with: sbatch run.sh --start-batch N"),
+        ("# go on from the last checkpoint:\n#   LOAD=ckpt/17 sbatch run.sh", 3, "LOAD=ckpt/17 sbatch run.sh"),
+        ("# sbatch run.sh starts the training", 0, ""),
+        ("#SBATCH --comment=resume-with-sbatch x", 0, ""),
+        ("echo 'to resume: sbatch run.sh'", 0, ""),
+        ("# resumes by itself", 0, ""),
+    ],
+)
+def test_what_the_script_says_of_its_own_continuation_is_told_to_people(
+    comments: str, line: int, words: str, files: dict[str, str]
+) -> None:
+    usage = f"line {line} of its script says: {words}" if line else ""
+    files[str(HOME / "train.py")] = "import torch\nloss.backward()\ntorch.save({'epoch': 1}, 'out/last.pt')\n"
+    spec = JobSpec("gpt", f"#!/bin/bash\n{comments}\npython train.py\n", work_dir=HOME)
+    job = Job("7", "gpt", "", JobState.FAILED, "", (), None, HOME, None, None, None, 1, None, spec=spec)
+    way = resume_way(job, programs_of(job))
+    assert way.usage == usage
+    refusal = resume_plan(way, None, checkpoint({"script": "", "files": True}, 40)).refusal
+    assert usage in refusal
+    assert way.means is ResumeMeans.NONE, "and nothing is done by it"

@@ -23,7 +23,7 @@ from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.place import checkpoint_place
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_now, programs_of
-from assistant.recover.joblog import log_points
+from assistant.recover.joblog import TAIL_BYTES, log_points, whole_lines
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended
 from assistant.recover.resume import resume_way
@@ -31,6 +31,7 @@ from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, progress_seen
+from assistant.untrusted import FileEnd, read_end_from
 
 BEGAN = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 ENDED = BEGAN + timedelta(hours=1)
@@ -316,3 +317,34 @@ def test_the_bar_in_the_error_file_tells_the_steps_of_the_lines_in_the_output(tm
     (tmp_path / "t.err").write_text("".join(f"  5%|4    | {step}/800 [00:20<06:40,  2.00it/s]\r" for step in range(41, 404)) + "\n")
     own = replace(job(tmp_path, "python train.py"), log=tmp_path / "t.out", error_log=tmp_path / "t.err")
     assert [point.step for point in log_points(own)] == steps
+
+
+@pytest.mark.parametrize(
+    ("long", "readable", "known"),
+    [(False, True, True), (True, True, True), (False, False, False)],
+    ids=["short", "long", "unreadable"],
+)
+def test_where_an_attempt_begins_is_known_only_from_the_beginning_of_all_its_lines(
+    tmp_path: Path, long: bool, readable: bool, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = " and more of it" * 20
+    count = TAIL_BYTES // 3 // (len(beside) + 25) if long else 20
+    (tmp_path / "t.out").write_text("".join(f"step {step} loss 2.5{beside}\n" for step in range(41, 41 + count)))
+    (tmp_path / "t.err").write_text("warning: of another kind\n")
+    own = replace(job(tmp_path, "python train.py"), log=tmp_path / "t.out", error_log=tmp_path / "t.err")
+
+    def fails(path: Path, begin: int, most_bytes: int) -> FileEnd:
+        if path.suffix == ".err" and not readable:
+            raise PermissionError(path)
+        return read_end_from(path, begin, most_bytes)
+
+    monkeypatch.setattr("assistant.recover.joblog.read_end_from", fails)
+    lines = whole_lines(own)
+    assert (lines is not None) is known
+    assert lines is None or next(iter(lines)).text.startswith("step 41 ")
+
+
+def test_of_logs_that_were_read_from_the_middle_nothing_is_said_of_their_beginning(tmp_path: Path) -> None:
+    for name, size in (("t.out", TAIL_BYTES // 2), ("t.err", 2)):
+        (tmp_path / name).write_text("step 41 loss 2.5\n" * (size // 17 + 2))
+    assert whole_lines(replace(job(tmp_path, "python train.py"), log=tmp_path / "t.out", error_log=tmp_path / "t.err")) is None
