@@ -280,14 +280,14 @@ def _keep_cost(engine: Engine, job: Job, evidence: Evidence, own: Sequence[int],
     steps = max(0, int(last) - min(own) + 1) if last is not None and own else None
     minutes = max(0.0, (until - datetime.fromisoformat(str(facts["ended"]))).total_seconds() / 60)
     cost = cost_in_words(job, steps, minutes)
-    where = "" if back else f"; job {job.id} {job.state} before it was back at step {last}"
+    outlook = "" if back else f"; job {job.id} {job.state} before it was back at step {last}"
     if last is None:
         ended = "" if back else f"; job {job.id} {job.state}"
-        where = f"{ended}; which step it had reached before the requeue is not known"
+        outlook = f"{ended}; which step it had reached before the requeue is not known"
     elif not back and _is_back(own, evidence):
-        where = f"; job {job.id} {job.state}, and when it was back at step {last} was not noticed"
-    engine.store.add_evidence(evidence.incident, COST, f"lost: {cost}{where}", {"steps": steps, "minutes": round(minutes, 1)})
+        outlook = f"; job {job.id} {job.state}, and when it was back at step {last} was not noticed"
+    engine.store.add_evidence(evidence.incident, COST, f"lost: {cost}{outlook}", {"steps": steps, "minutes": round(minutes, 1)})
     incident: Incident = engine.store.incident(evidence.incident)
     if incident.state is IncidentState.CLOSED:
-        engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"{incident.note}; lost: {cost}{where}")
+        engine.store.set_state(incident.id, IncidentState.CLOSED, note=f"{incident.note}; lost: {cost}{outlook}")
     logger.info("incident=%s job=%s its requeue cost %s", evidence.incident, job.id, cost)

@@ -207,9 +207,10 @@ def test_what_is_loaded_once_the_training_is_over_is_not_where_it_begins() -> No
 
 
 def test_names_made_from_each_other_are_worked_out_in_a_moment() -> None:
-    from assistant.recover.trainer_source import UNKNOWN, parse_source
+    from assistant.recover.declared_options import UNKNOWN as ONLY_A_RUN_TELLS
+    from assistant.recover.trainer_source import parse_source
 
     lines = [f"a{i} = os.path.join(a{(i + 1) % 6}, a{(i + 2) % 6}, a{(i + 3) % 6}, a{i})" for i in range(6) for _ in range(4)]
     text = "\n".join(lines)
     source = parse_source(text, path="/w/train.py")
-    assert source.named("a0") is UNKNOWN
+    assert source.named("a0") is ONLY_A_RUN_TELLS
