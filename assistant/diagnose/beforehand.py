@@ -42,7 +42,10 @@ _EMPTY = re.compile(
     r"|[Ss]teps(?:/| per |_per_)epoch\W{0,4}0\b|across ranks is zero"
 )
 _COMPILER = re.compile(r"(?:^|\s)(?:fatal )?error: (?!subprocess|metadata|legacy|command )|CMake Error at|undefined reference to")
-ANNOUNCES = re.compile(r"Caught \w{1,60} in |See root cause above|Failed core proc")
+ANNOUNCES = re.compile(
+    r"Caught \w{1,60} in |See root cause above|Failed core proc|data reader raises an exception|detected by the operating system"
+    r"|\[SignalInfo: "
+)
 """Exceptions that only tell of another one."""
 _CONTROL = frozenset(
     {"KeyError", "StopIteration", "AttributeError", "IndexError", "LookupError", "ImportError", "ModuleNotFoundError", "Empty"}

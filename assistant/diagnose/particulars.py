@@ -26,17 +26,15 @@ from assistant.diagnose.program import Program, program_of
 from assistant.diagnose.raising import LIBRARY, Origin, caller_of, message_of, origin_of, raised_at, source_of
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
-    SAVED_NOTHING,
     end_account,
     last_words,
     rate_lowered,
-    saved,
     spike_account,
     stack_account,
-    standing,
     waiting_account,
 )
 from assistant.diagnose.state_keys import keys_account
+from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing
 from assistant.diagnose.wording import DEEDS, cut
 from assistant.records import Action, Category, Citation, Diagnosis
 
@@ -309,7 +307,8 @@ def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: 
 
 def _by_origin(found: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | None]]:
     """Return cited lines with where they were raised: those that only announce another exception, or show no frame, last."""
-    origins = [(cited, origin_of(cited, facts)) for cited in found.root_cause[:3]]
+    announced = any(ANNOUNCES.search(cited.text) for cited in found.root_cause[:3])
+    origins = [(cited, origin_of(cited, facts)) for cited in found.root_cause[: 6 if announced else 3]]
     built = found.reason == "called_process_error"  # the traceback is of the program that called the tool
     return sorted(origins, key=lambda pair: (ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
 

@@ -171,6 +171,8 @@ def message_of(cited: Citation, facts: Facts) -> list[str]:
     """Return the lines of the message that begins on a cited line, the cited one first."""
     known = raised_at(cited, facts)
     more = [text for _, text in known[1].more] if known is not None else []
+    if (inner := _quoted_message(more)) is not None:
+        return [facts.streams.body(text).text.strip() for text in inner]
     lines = [facts.streams.body(text).text.strip() for text in (cited.text, *more)]
     if len(lines) > 1 or cited.file != "job.log":
         return lines
@@ -183,13 +185,35 @@ def message_of(cited: Citation, facts: Facts) -> list[str]:
     return lines
 
 
+def _quoted_message(lines: Sequence[str]) -> Sequence[str] | None:
+    """Return the message of the exception that the lines of another one quote with its traceback; None where they quote none."""
+    framed = next((place for place, text in enumerate(lines) if _FRAME.match(text)), len(lines))
+    start = next((place for place in range(framed, len(lines)) if _EXCEPTION.match(lines[place])), None)
+    if start is None:
+        return None
+    end = next((place for place in range(start + 1, len(lines)) if not lines[place].strip(" -=")), len(lines))
+    return lines[start:end]
+
+
 def _frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
     known = raised_at(cited, facts)
     if known is not None and known[1].frames:
-        return known[1].frames
+        return [*known[1].frames, *_quoted_frames(known[1], facts)]
     if cited.file != "job.log":
         return ()
     return _logged_frames(cited, facts) or _cell_frames(cited, facts) or _julia_frames(cited, facts)
+
+
+def _quoted_frames(raised: Raised, facts: Facts) -> list[Frame]:
+    """Return the frames of another traceback that an exception carries in its message, as one of a worker process does."""
+    begin, end = raised.frames[-1].at + 1, max([raised.line, *(number for number, _ in raised.more)])
+    lines = facts.between(begin, end) if end - begin <= LOGGED_BEFORE else []
+    start = next((line.number for line in lines if "Traceback (most recent" in line.text), 0)
+    if not start and not any(_FRAME.match(text) for _, text in raised.more):
+        return []
+    start = start or raised.line
+    matches = ((line.number, _FRAME.match(f" {line.text}")) for line in lines if line.number > start)
+    return [Frame(match[1], match[3] or "", int(match[2]), number) for number, match in matches if match is not None]
 
 
 def _cell_frames(cited: Citation, facts: Facts) -> list[Frame]:
