@@ -59,6 +59,13 @@ _SERVICES = {
 _ADDRESS = re.compile(
     r"host='([\w.:-]{1,120})', port=(\d{2,5})|\b(localhost|(?:\d{1,3}\.){3}\d{1,3}|[\w-]{1,60}(?:\.[\w-]{1,60}){1,6}):(\d{2,5})\b"
 )
+_OOM_STEP = re.compile(r"oom[-_]kill event.{0,20} in (?:StepId=|step )(\d{2,12})")
+_OOM_TASK = re.compile(r"error: ([\w.-]{1,80}): tasks? [\d,-]{1,80}: Out Of Memory")
+_NAN_BACKWARD = re.compile(r"Function '\w{1,80}' returned nan values")
+_FORWARD = re.compile(r"Error detected in \w{1,80}\. Traceback of forward call")
+_FRAME = re.compile(r'\s+File "([^"]{1,300})", line (\d{1,9})')
+_UNSOUND = re.compile(r"RuntimeWarning: (?:invalid value|overflow|divide by zero) encountered")
+MOST_JOBS, MOST_FRAMES = 12, 80
 _CHECKS = (
     (
         re.compile(r"srcSelectDimSize|indexSelect|[Ee]mbedding"),
@@ -329,3 +336,38 @@ def _of_architecture(facts: Facts) -> dict[str, str]:
 
 def _texts(facts: Facts) -> Iterator[str]:
     return (line.text[:MOST_OF_LINE] for line in facts.lines[:MOST_LINES] if "CUDA capabilit" in line.text[:MOST_OF_LINE])
+
+
+def steps_out_of_memory(text: str, facts: Facts) -> dict[str, str]:
+    """Return the jobs of which Slurm tells in one log that steps met their limit of memory, where they are several."""
+    if not _OOM_STEP.search(text):
+        return {}
+    jobs = dict.fromkeys(match[1] for line in facts.lines if (match := _OOM_STEP.search(line.text[:MOST_OF_LINE])) is not None)
+    if len(jobs) < 2:
+        return {}
+    hosts = dict.fromkeys(match[1] for line in facts.lines if (match := _OOM_TASK.search(line.text[:MOST_OF_LINE])) is not None)
+    on = f" on {', '.join(list(hosts)[:MOST_JOBS])}" if hosts else ""
+    listed = ",".join(list(jobs)[:MOST_JOBS])
+    return {
+        "jobs_out": f"{len(jobs)} jobs{on} met it ({', '.join(list(jobs)[:MOST_JOBS])})",
+        "record": f"sacct -j {listed} -o JobID%20,State,ExitCode,End,MaxRSS,ReqMem",
+    }
+
+
+def nan_of_backward(text: str, facts: Facts) -> dict[str, str]:
+    """Return where the forward pass stands whose backward gave NaN, as anomaly detection prints it, and NumPy's first warning."""
+    if not _NAN_BACKWARD.search(text):
+        return {}
+    slots: dict[str, str] = {}
+    forward = next((line for line in reversed(facts.lines) if _FORWARD.search(line.text[:MOST_OF_LINE])), None)
+    following = facts.between(forward.number + 1, forward.number + MOST_FRAMES) if forward is not None else []
+    for line, source in pairwise(following):
+        match = _FRAME.match(line.text)
+        if match is not None and not LIBRARY.search(match[1]):
+            slots = {"forward_at": f"{match[1]}:{match[2]}", "forward_code": cut(source.text.strip(), 160)}
+        elif match is None and not line.text[:1].isspace():
+            break
+    warned = next((line for line in facts.lines if line.number >= facts.progress.leg and _UNSOUND.search(line.text)), None)
+    if warned is not None:
+        slots["unsound"] = f"{cut(warned.text.strip(), 200)} (job.log:{warned.number})"
+    return slots

@@ -19,7 +19,7 @@ from assistant.watch.saves import tells_of_save
 
 LOOK_BACK = 400
 """Lines before the failure that may tell its phase; further back something else has begun since."""
-START_LINES, NEAR_START, START_TIME = 300, 40, timedelta(minutes=15)
+START_LINES, NEAR_START, START_TIME = 300, 80, timedelta(minutes=15)
 """What a start prints and takes at most where no step shows, and lines in which its times are looked for."""
 LEAD_S = 2.0
 """Errors of two nodes that are closer than this have no order: clocks differ, output is buffered."""

@@ -42,6 +42,7 @@ _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,80}(?:Error|Exception): ")
 _JULIA_CALL = re.compile(r"\s*\[\d{1,3}\] ([\w.!#]{1,80})")
 _JULIA_PLACE = re.compile(r"\s+@ (?:[\w.]{1,80} )?((?:\.{0,2}|~|[A-Za-z]:)[/\\][^\s:]{1,300}):(\d{1,9})(?:\s|$)")
 """How IPython and Julia print frames."""
+_MARKS = re.compile(r"\s{2,}[~^]{2,}\s*$")
 _DIGITS = re.compile(r"\d")
 _CLASS = re.compile(r"(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure)\b")
 
@@ -187,7 +188,7 @@ def message_of(cited: Citation, facts: Facts) -> list[str]:
 
 def _quoted_message(lines: Sequence[str]) -> Sequence[str] | None:
     """Return the message of the exception that the lines of another one quote with its traceback; None where they quote none."""
-    framed = next((place for place, text in enumerate(lines) if _FRAME.match(text)), len(lines))
+    framed = next((place for place, text in enumerate(lines) if _FRAME.match(text) or _MARKS.match(text)), len(lines))
     start = next((place for place in range(framed, len(lines)) if _EXCEPTION.match(lines[place])), None)
     if start is None:
         return None
@@ -209,7 +210,7 @@ def _quoted_frames(raised: Raised, facts: Facts) -> list[Frame]:
     begin, end = raised.frames[-1].at + 1, max([raised.line, *(number for number, _ in raised.more)])
     lines = facts.between(begin, end) if end - begin <= LOGGED_BEFORE else []
     start = next((line.number for line in lines if "Traceback (most recent" in line.text), 0)
-    if not start and not any(_FRAME.match(text) for _, text in raised.more):
+    if not start and not any(_FRAME.match(f" {line.text}") for line in lines if line.number > raised.line):
         return []
     start = start or raised.line
     matches = ((line.number, _FRAME.match(f" {line.text}")) for line in lines if line.number > start)

@@ -14,7 +14,7 @@ from posixpath import normpath
 from assistant.content.reading import package_for, successor_of
 from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
-from assistant.diagnose.conditions import conditions_of, doubled_part, refused_by
+from assistant.diagnose.conditions import conditions_of, doubled_part, nan_of_backward, refused_by, steps_out_of_memory
 from assistant.diagnose.decisive import (
     cancelled_with,
     compiler_of,
@@ -33,6 +33,7 @@ from assistant.diagnose.decisive import (
     program_folder,
     recomputing,
     resolved_folder,
+    root_of_code,
     text_setting,
 )
 from assistant.diagnose.expressions import (
@@ -44,7 +45,7 @@ from assistant.diagnose.expressions import (
 )
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.raising import Origin, message_of, raised_at, source_of
+from assistant.diagnose.raising import Origin, caller_of, message_of, raised_at, source_of
 from assistant.diagnose.standing import rate_lowered
 from assistant.diagnose.stopped import sender, who_knows
 from assistant.diagnose.tracebacks import Episode, Raised
@@ -127,8 +128,10 @@ _OWN_NAMES = frozenset(
     "losses layers engine options dataloader dataloaders dataset test tests metrics args settings constants loss".split()
 )
 """Names that people give to folders and files of their own code."""
-_SENTENCES = frozenset({"compare", "who_knows", "fits", "swapped", "conversion", "transposed"})
-"""Slots that hold a part of a sentence of our own, which is never cut."""
+_SENTENCES = frozenset(
+    {"compare", "who_knows", "fits", "swapped", "conversion", "transposed", "place", "own", "checked_at", "checked_values"}
+)
+"""Slots that hold a part of a sentence of our own, or a place in the code, which are never cut."""
 MOST_OF_VALUE, MOST_OF_LINE = 160, 400
 ASSERTS_BEHIND = 200
 """Lines behind an error of a device in which the check that failed may be printed: the device speaks after the program."""
@@ -174,9 +177,10 @@ def slots_of(
         slots["option"] = option_with(facts, path, cited.line)
     if facts.job_id:
         slots["job"] = facts.job_id
-    slots |= _of_surroundings(text, origin, cited, facts) | conditions_of(
-        text, origin, facts, raised, slots.get("subject", ""), cited.line
-    )
+    if origin is not None and "*args" in origin.code:
+        slots["handed_from"] = caller_of(cited, facts)[0]
+    slots |= _of_surroundings(text, origin, cited, facts) | steps_out_of_memory(text, facts) | nan_of_backward(text, facts)
+    slots |= conditions_of(text, origin, facts, raised, slots.get("subject", ""), cited.line)
     if (match := _LIBSTDCXX.search(text)) is not None:
         slots["gcc"] = compiler_of(match[0])
     if "ddress already in use" in text and launched_by_torch(facts):
@@ -422,7 +426,9 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
         slots |= {"gone": folder, "saved": said} if said else {"folder": folder}
     if not path.startswith(("/", "~")) and path[1:2] != ":":
         slots["relative"] = path
-        program = program_folder(cited, facts)
+        raised = raised_at(cited, facts)
+        files = [frame.file for frame in raised[1].frames] if raised is not None else []
+        program = root_of_code(path, [*([origin.file] if origin is not None else []), *files]) or program_folder(cited, facts)
         if program and origin is not None and origin.own:
             slots |= {"code_folder": program, "beside_code": normpath(f"{program}/{path}")}
     elif origin is not None and origin.own:

@@ -9,7 +9,7 @@ import re
 from datetime import timedelta
 from itertools import pairwise
 
-from assistant.diagnose.bars import Bar, run_bar, run_round
+from assistant.diagnose.bars import Bar, last_drawn, run_bar, run_round
 from assistant.diagnose.batch_system import batch_system
 from assistant.diagnose.circumstances import SAVING, TIME, Setting, last_save, setting
 from assistant.diagnose.facts import Facts
@@ -75,6 +75,8 @@ def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
         words += f" It was in epoch {epoch[0]} (job.log:{epoch[1]})."
     elif found.step and facts.points:
         words += f" It had made step {found.step}."
+    elif drawn := last_drawn(facts):
+        words += f" The last bar that was drawn is {drawn}."
     elif last := last_count(facts, _first_cited(found)):
         words += f" Its last count is {last}."
     if bar is None and (length := ran_for(facts)) is not None:
@@ -153,8 +155,8 @@ def _without_bar(found: Diagnosis, facts: Facts, option: str) -> str:
     most = f", {limit}," if limit else ""
     return (
         f"{known}Under the same limit{most} it ends at the same place: ask for more time ({option}), or let it save and go on from "
-        f"there. {saved(facts)}"
-    )
+        f"there. {'' if (unsaved := saved(facts)).startswith(SAVED_NOTHING) else unsaved}"
+    ).strip()
 
 
 def _limit(facts: Facts) -> str:
