@@ -60,7 +60,7 @@ _ADDRESS = re.compile(
     r"host='([\w.:-]{1,120})', port=(\d{2,5})|\b(localhost|(?:\d{1,3}\.){3}\d{1,3}|[\w-]{1,60}(?:\.[\w-]{1,60}){1,6}):(\d{2,5})\b"
 )
 _OOM_STEP = re.compile(r"oom[-_]kill event.{0,20} in (?:StepId=|step )(\d{2,12})")
-_OOM_TASK = re.compile(r"error: ([\w.-]{1,80}): tasks? [\d,-]{1,80}: Out Of Memory")
+_OOM_TASK = re.compile(r"error: ([\w.-]{1,80}): tasks? ([\d,-]{1,80}): Out Of Memory")
 _NAN_BACKWARD = re.compile(r"Function '\w{1,80}' returned nan values")
 _FORWARD = re.compile(r"Error detected in \w{1,80}\. Traceback of forward call")
 _FRAME = re.compile(r'\s+File "([^"]{1,300})", line (\d{1,9})')
@@ -343,9 +343,10 @@ def steps_out_of_memory(text: str, facts: Facts) -> dict[str, str]:
     if not _OOM_STEP.search(text):
         return {}
     jobs = dict.fromkeys(match[1] for line in facts.lines if (match := _OOM_STEP.search(line.text[:MOST_OF_LINE])) is not None)
+    tasks = [match for line in facts.lines if (match := _OOM_TASK.search(line.text[:MOST_OF_LINE])) is not None]
     if len(jobs) < 2:
-        return {}
-    hosts = dict.fromkeys(match[1] for line in facts.lines if (match := _OOM_TASK.search(line.text[:MOST_OF_LINE])) is not None)
+        return {"one_task": f"task {tasks[0][2]} on {tasks[0][1]}"} if len(tasks) == 1 and tasks[0][2].isdigit() else {}
+    hosts = dict.fromkeys(match[1] for match in tasks)
     on = f" on {', '.join(list(hosts)[:MOST_JOBS])}" if hosts else ""
     listed = ",".join(list(jobs)[:MOST_JOBS])
     return {

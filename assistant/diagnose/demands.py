@@ -178,7 +178,7 @@ _NO_REMEDY = re.compile(
     r"|destroy_process_group|RAY_DEDUP|check the logs|for more (?:information|details)|read more|error reporting|"
     r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
     r"|sqrt\(Complex|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait"
-    r"|You should probably TRAIN|report_tensor_allocations_upon_oom",
+    r"|back-?trace of when|exception_verbosity|debug ?print|You should probably TRAIN|report_tensor_allocations_upon_oom",
     re.IGNORECASE,
 )
 """Standing words of frameworks that come with any error, or tell how to learn more about it."""

@@ -37,7 +37,9 @@ _TENSOR = re.compile(r"OOM when allocating tensor with shape\[([\d,]{1,120})\](?
 SMALL_GIB = 0.05
 """A tensor below which it is not the tensor that is too large."""
 _PLAIN = re.compile(r"(?:allocat\w{1,4}|requested) (\d{6,16}) ?(?:bytes|B\b)", re.IGNORECASE)
-_DEVICE = re.compile(r"CUDA|cuda|HIP|NPU|GPU|hbm|RESOURCE_EXHAUSTED|torch\.OutOfMemoryError|ResourceExhausted", re.IGNORECASE)
+_DEVICE = re.compile(
+    r"device memory|CUDA|cuda|HIP|NPU|GPU|hbm|RESOURCE_EXHAUSTED|torch\.OutOfMemoryError|ResourceExhausted", re.IGNORECASE
+)
 _LOADS = re.compile(
     r"^(?:from_pretrained|load_(?:model|weights|state_dict|checkpoint).{0,20}|_load_.{0,40}|to|cuda|_apply|create_weights|"
     r"process_weights_.{0,30})$"
@@ -47,7 +49,10 @@ _EVALUATES = re.compile(r"^(?:evaluat\w{0,12}|evaluation_loop|prediction_step|va
 _TRAINER = re.compile(r"[/\\](?:transformers|trl)[/\\](?:\w+[/\\])?\w*trainer\.py$")
 _RECOMPUTES = re.compile(r"[/\\]checkpoint(?:ing)?\.py$")
 _ULTRALYTICS = re.compile(r"[/\\]ultralytics[/\\]")
-_MODEL_CALLS = frozenset({"forward", "backward", "training_step", "compute_loss", "generate", "step", "apply", "loss_fn"})
+_MODEL_CALLS = frozenset(
+    {"forward", "backward", "training_step", "compute_loss", "generate", "step", "apply", "loss_fn", "train", "fit"}
+    | {"train_step", "train_epoch", "train_one_epoch"}
+)
 """Functions of models and their training."""
 _TORCH = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]")
 _ATTENTION = re.compile(
@@ -249,6 +254,8 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
         parts.append("shorten the sequences")
     if program.text and any(_GENERATES.match(name) for name in functions):
         parts.append("generate fewer or shorter answers at a time")
+    elif not _of_torch(cited, frames):
+        pass
     elif program.kind is ProgramKind.EVALUATION or any(_EVALUATES.match(name) for name in functions):
         parts.append("keep no gradients (torch.no_grad) and no outputs of all batches on the GPU")
     elif any(_RECOMPUTES.search(frame.file) for frame in frames):
@@ -264,6 +271,11 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
         parts.append("recompute activations (torch.utils.checkpoint)")
     words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
     return f"{_grown(cited, facts)}{words[:1].upper()}{words[1:]}."
+
+
+def _of_torch(cited: Citation, frames: Sequence[Frame]) -> bool:
+    """Tell whether it is PyTorch whose words are given: in the message, or by a frame; without frames nothing speaks against it."""
+    return "orch" in cited.text or not frames or any("torch" in frame.file for frame in frames)
 
 
 def _of_a_model(frames: Sequence[Frame], functions: Sequence[str]) -> bool:

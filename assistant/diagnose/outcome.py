@@ -32,7 +32,7 @@ from assistant.diagnose.survival import (
 )
 from assistant.diagnose.telling import of_table, spared
 from assistant.diagnose.times import stamp
-from assistant.diagnose.tracebacks import TEARDOWN_KINDS, Episode, Kind
+from assistant.diagnose.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
 
@@ -139,8 +139,6 @@ _HARMLESS = re.compile(
 )
 """Lines that name an error and tell of none."""
 _WORK = r"train(?:ing)?|fine-?tun(?:e|ing)|evaluat(?:e|ion|ing)|inference|benchmark|job|run|script|experiment|process(?:ing)?"
-_ADVISES = re.compile(r"\W{0,4}(?:HINT|Hint|hint|NOTE|Note|TIP|Tip|help|Help)\s?\d{0,2}:\s")
-"""How a line begins by which a library tells what might be tried: no word of it says that anything ended."""
 _FINISHED = re.compile(
     rf"\b(?:{_WORK}|generation|all \w+|everything|program)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded|over)\b"
     r"|^\W{0,6}(?:done|finished|completed?|all done|success)\W{0,6}$"
@@ -278,7 +276,7 @@ def _went_on_for_long(failed: Line, lines: Sequence[Line]) -> bool:
 
 
 def _ends_well(line: Line) -> bool:
-    if _ADVISES.match(line.text[:80]):
+    if ADVISES.match(line.text[:80]):
         return False
     return _FINISHED.search(line.text[-400:]) is not None or _concludes(line.text) or _at_last(line.text)
 

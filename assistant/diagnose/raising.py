@@ -42,6 +42,9 @@ _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,80}(?:Error|Exception): ")
 _JULIA_CALL = re.compile(r"\s*\[\d{1,3}\] ([\w.!#]{1,80})")
 _JULIA_PLACE = re.compile(r"\s+@ (?:[\w.]{1,80} )?((?:\.{0,2}|~|[A-Za-z]:)[/\\][^\s:]{1,300}):(\d{1,9})(?:\s|$)")
 """How IPython and Julia print frames."""
+MOST_WRAPPED, WRAPPED_AROUND, WRAPPED_FULL = 60, 20, 3
+"""Characters of the widest line of a wrapped log, lines around a message that are looked at, those at full width among them."""
+_RULE = re.compile(r"[-=_*]{5,80}$|[\w.]{1,60}(?:Error|Exception): |Traceback")
 _MARKS = re.compile(r"\s{2,}[~^]{2,}\s*$")
 _DIGITS = re.compile(r"\d")
 _CLASS = re.compile(r"(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure)\b")
@@ -175,6 +178,8 @@ def message_of(cited: Citation, facts: Facts) -> list[str]:
     if (inner := _quoted_message(more)) is not None:
         return [facts.streams.body(text).text.strip() for text in inner]
     lines = [facts.streams.body(text).text.strip() for text in (cited.text, *more)]
+    if cited.file == "job.log" and len(cited.text) <= MOST_WRAPPED and (wrapped := _wrapped(cited, facts)):
+        return [wrapped]
     if len(lines) > 1 or cited.file != "job.log":
         return lines
     stream = facts.streams.body(cited.text).stream
@@ -184,6 +189,18 @@ def message_of(cited: Citation, facts: Facts) -> list[str]:
         end = next((place for place, text in enumerate(own) if not text or text == "Stacktrace:"), len(own))
         return [*lines, *own[:end]]
     return lines
+
+
+def _wrapped(cited: Citation, facts: Facts) -> str:
+    """Return a message that a narrow terminal wrapped, as one line; empty where the lines around are not all cut at one width."""
+    around = facts.between(max(1, cited.line - WRAPPED_AROUND), cited.line)
+    widths = sorted(len(line.text.rstrip()) for line in around)
+    full = [width for width in widths if width >= widths[-1] - 1]
+    if len(around) < WRAPPED_AROUND or widths[-1] > MOST_WRAPPED or len(full) < WRAPPED_FULL:
+        return ""
+    behind = facts.between(cited.line + 1, cited.line + WRAPPED_AROUND)
+    end = next((place for place, line in enumerate(behind) if not line.text.strip() or _RULE.match(line.text)), len(behind))
+    return " ".join([cited.text.strip(), *(line.text.strip() for line in behind[:end])]) if end else ""
 
 
 def _quoted_message(lines: Sequence[str]) -> Sequence[str] | None:

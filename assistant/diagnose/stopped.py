@@ -24,7 +24,8 @@ EDGE, NEAR, MOST_OF_LINE, SHOWN = 400, 400, 400, 100
 """Lines at either end of a run in which a time is looked for, and before its end in which a count is; characters read and shown."""
 LEAST_RUN, FEWEST = timedelta(minutes=1), 3
 """Runs of which the length is worth a word, and lines of one form from which on the number in them is a count."""
-AROUND_SAVE = 12
+AROUND_STOP = 12
+"""Lines before a stop that belong to it."""
 STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
 NEAR_SAVE = 20
 """Lines before a save among which the step that it was made at is logged."""
@@ -255,21 +256,19 @@ def sender(facts: Facts, found: Diagnosis) -> str:
 
 def same_end_before(found: Diagnosis, facts: Facts) -> str:
     """Return the line by which an earlier run in the same file ended as this one did; empty without one."""
-    cited = next((one for one in found.root_cause if one.file == "job.log"), None)
-    if cited is None or len(cited.text) > MOST_OF_LINE:
-        return ""
-    form = _DIGITS.sub("0", facts.streams.body(cited.text).text.strip())
-    first = next((line for line in facts.lines if line.number >= cited.line - AROUND_SAVE), None)
+    cited = [one for one in found.root_cause if one.file == "job.log" and len(one.text) <= MOST_OF_LINE]
+    forms = {_DIGITS.sub("0", facts.streams.body(one.text).text.strip()) for one in cited}
+    starts = tuple({one.text[:4] for one in cited})
+    end = max((one.line for one in cited), default=0) - AROUND_STOP
     earlier = [
-        line
+        line.number
         for line in facts.lines
-        if first is not None
-        and line.number < first.number
+        if line.number < end
         and len(line.text) <= MOST_OF_LINE
-        and line.text[:4] == cited.text[:4]
-        and _DIGITS.sub("0", facts.streams.body(line.text).text.strip()) == form
+        and line.text.startswith(starts)
+        and _DIGITS.sub("0", facts.streams.body(line.text).text.strip()) in forms
     ]
-    return f"job.log:{earlier[-1].number}" if earlier else ""
+    return f"job.log:{earlier[-1]}" if earlier else ""
 
 
 def looked_for_save(facts: Facts) -> str:
