@@ -9,7 +9,7 @@ from assistant.diagnose.tracebacks import Episode, Kind
 from assistant.diagnose.wording import cut
 from assistant.records import Citation
 
-MOST_OF_LINE, SHOWN = 400, 120
+MOST_OF_LINE, MOST_OF_QUOTE = 400, 120
 _CANCELLED = re.compile(r"\*\*\* (?:JOB|STEP) \d{2,12}\S{0,12} ON \S{1,80} CANCELLED AT \S{10,30}(?P<limit> DUE TO TIME LIMIT)?")
 
 
@@ -22,15 +22,15 @@ def ended_later(line: int, facts: Facts) -> str:
     """
     if facts.case.job is not None:
         return ""
-    for other in reversed(facts.lines[-MOST_OF_LINE:]):
-        match = _CANCELLED.search(other.text[:MOST_OF_LINE]) if other.number > line else None
+    for end in reversed(facts.lines[-MOST_OF_LINE:]):
+        match = _CANCELLED.search(end.text[:MOST_OF_LINE]) if end.number > line else None
         if match is not None and match["limit"]:
             return (
-                f"Behind it the job ran into its time limit (job.log:{other.number}): it did not end on that error, so let it exit "
+                f"Behind it the job ran into its time limit (job.log:{end.number}): it did not end on that error, so let it exit "
                 "there (set -e in the script, no except that goes on)."
             )
         if match is not None:
-            return f"Behind it the job was cancelled (job.log:{other.number}): ask its owner, too, before it is started again."
+            return f"Behind it the job was cancelled (job.log:{end.number}): ask its owner, too, before it is started again."
     return ""
 
 
@@ -41,12 +41,12 @@ def failed_later(cited: Citation, facts: Facts) -> str:
     own = next((episode for episode in facts.episodes if episode.first <= cited.line <= episode.last), None)
     program = _program(own)
     for episode in facts.episodes:
-        other = _program(episode)
-        if own is None or not program or episode.first <= own.last or not other or other == program:
+        file = _program(episode)
+        if own is None or not program or episode.first <= own.last or not file or file == program:
             continue
         raised = episode.raised[-1]
-        text = cut(facts.streams.body(raised.text).text.strip(), SHOWN).rstrip(".")
-        name = other.rpartition("/")[2]
+        text = cut(facts.streams.body(raised.text).text.strip(), MOST_OF_QUOTE).rstrip(".")
+        name = file.rpartition("/")[2]
         return f"Behind it {name} failed, too (job.log:{raised.line}: {text}): run that again once this is mended."
     return ""
 

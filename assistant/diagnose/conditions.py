@@ -28,7 +28,7 @@ _SIZES = re.compile(r"torch\.Size\(\[([\d, ]{1,80})\]\)")
 _NUMBER = re.compile(r"(?:base 10|to float): ['\"](?P<text>.{0,80}?)['\"]")
 _DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)\s*")
 _COLLATE = re.compile(r"collate", re.IGNORECASE)
-_WANTED = re.compile(
+_TYPES_NAMED = re.compile(
     r"(?:must be|should be|expected|takes|wants) (?:an? )?(?P<want>[A-Za-z][\w. ]{1,40}?)"
     r"(?: as element \d{1,6} in argument \d{1,3})?(?:,? (?:not|but (?:got|found|received|was))|, (?:got|found|received))"
     r"(?: type)?:? (?:an? )?(?:<class ')?(?P<got>[A-Za-z][\w.]{1,60})"
@@ -161,8 +161,8 @@ def _of_service(text: str, raised: tuple[Episode, Raised] | None, facts: Facts) 
     """Return which service the job's own code asked and where, in a program that has made no step yet; none for its own peers."""
     if raised is None or facts.progress.steps or facts.points:
         return {}
-    for other in reversed(raised[0].raised):
-        for own, called in pairwise(other.frames):
+    for exception in reversed(raised[0].raised):
+        for own, called in pairwise(exception.frames):
             package = package_of(called.file)
             if LIBRARY.search(own.file) or not package or package in _OF_PEERS:
                 continue
@@ -179,12 +179,14 @@ def _of_check(origin: Origin, line: int, facts: Facts) -> dict[str, str]:
     for name in dict.fromkeys(re.findall(r"(?<![\w.])[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?!\w*\()", condition)):
         parts = name.split("_")
         shorter = ("_".join(parts[:count]) for count in range(len(parts), 1, -1))
-        value = next((found for short in shorter if (found := named_setting(facts, short, line)) is not None), None)
+        value = next((printed for short in shorter if (printed := named_setting(facts, short, line)) is not None), None)
         values += [str(value)] if value is not None else []
-    seen = "what this process sees of GPUs (nvidia-smi, CUDA_VISIBLE_DEVICES)" if "cuda.device_count()" in condition else ""
-    against = f" against {seen}" if seen else ""
+    visible = "what this process sees of GPUs (nvidia-smi, CUDA_VISIBLE_DEVICES)" if "cuda.device_count()" in condition else ""
+    against = f" against {visible}" if visible else ""
     compared = (
-        f"the log prints {', '.join(values)}{f', which stands{against}' if against else ''}" if values else seen and f"see{against}"
+        f"the log prints {', '.join(values)}{f', which stands{against}' if against else ''}"
+        if values
+        else visible and f"see{against}"
     )
     at = f"{origin.library}, {origin.deepest_file}:{origin.deepest_line}"
     return {"inner_check": condition, "checked_at": at, "checked_values": compared}
@@ -209,7 +211,7 @@ def _of_sizes(text: str) -> dict[str, str]:
             slots["transposed"] = f"the first is {rows} x {have} and fits once it is transposed (.T)"
     if match := _VIEW.search(text):
         slots |= _of_view([int(number) for number in match[1].split(",") if number.strip()], int(match[2]))
-    sizes = [[int(number) for number in found.split(",") if number.strip()] for found in _SIZES.findall(text)]
+    sizes = [[int(number) for number in listed.split(",") if number.strip()] for listed in _SIZES.findall(text)]
     if "size mismatch for" in text and len(sizes) == 2 and len(sizes[0]) == len(sizes[1]):
         apart = [(axis, *pair) for axis, pair in enumerate(zip(*sizes, strict=True)) if pair[0] != pair[1]]
         slots["axes"] = ", ".join(f"axis {axis} ({first} and {second})" for axis, first, second in apart[:MOST_ALIKE])
@@ -222,10 +224,10 @@ def _of_view(shape: Sequence[int], size: int) -> dict[str, str]:
     if any(number < 1 for number in shape) or whole > MOST_ELEMENTS or whole == size:
         return {}
     for place, number in enumerate(shape):
-        others = whole // number
-        if size % others == 0 and size // others:
-            other = f"with {size // others} in place of {number} it fits (axis {place})"
-            fits = f"{other}: take that size from the tensor itself (x.shape, or -1)"
+        remaining = whole // number
+        if size % remaining == 0 and size // remaining:
+            fitting = f"with {size // remaining} in place of {number} it fits (axis {place})"
+            fits = f"{fitting}: take that size from the tensor itself (x.shape, or -1)"
             return {"asked": f"{whole} elements", "fits": fits}
     return {"asked": f"{whole} elements", "fits": "no other number for one of its sizes fits, so look at the shape that comes in"}
 
@@ -251,10 +253,10 @@ def sizes_swapped(text: str) -> str:
 
 
 def _of_types(text: str) -> dict[str, str]:
-    wanted = types_of(text)
-    if wanted is None:
+    types = types_of(text)
+    if types is None:
         return {}
-    want, got = wanted
+    want, got = types
     if got.endswith(_TOKENIZED):
         return {"tokenized": '["input_ids"] of what the tokenizer returns'}
     words = conversion(want, got)
@@ -263,7 +265,7 @@ def _of_types(text: str) -> dict[str, str]:
 
 def types_of(text: str) -> tuple[str, str] | None:
     """Return the type that a message wants and the one that it got; None where it does not name both."""
-    match = _WANTED.search(text[:MOST_OF_LINE])
+    match = _TYPES_NAMED.search(text[:MOST_OF_LINE])
     if match is None:
         return None
     return (match["want"] or match["kinds"] or match["only"]).strip(" `'\""), match["got"] or match["kind"] or match["other"]
@@ -276,31 +278,31 @@ def conversion(want: str, got: str) -> str:
         want: As a message says it: one type, several, or what the value is (`file`).
         got: Name of the type, with or without its module.
     """
-    have, wanted = got.rpartition(".")[2], want.lower()
+    have, target = got.rpartition(".")[2], want.lower()
     if have == "NoneType":
         return "it is None, so look at what should have made it"
-    if have in ("PosixPath", "WindowsPath", "Path", "PurePosixPath") and re.search(r"\bstr|\bfile|\bpath|\bbytes", wanted):
+    if have in ("PosixPath", "WindowsPath", "Path", "PurePosixPath") and re.search(r"\bstr|\bfile|\bpath|\bbytes", target):
         return "hand it over as text, str(...)"
-    return next((words for asked, names, words in _INTO if have in names.split() and re.search(asked, wanted)), "")
+    return next((words for target_type, names, words in _INTO if have in names.split() and target_type.search(target)), "")
 
 
-_TENSORS = r"tensor"
+_TENSORS = re.compile(r"tensor")
 _INTO = (
-    (r"\blong\b", "FloatTensor DoubleTensor HalfTensor IntTensor Float Int", "call .long() on what goes in"),
-    (r"^float(?:,|$)|^half", "LongTensor IntTensor Long Int", "call .float() on what goes in"),
-    (r"^float$", "str", "convert it with float() where it is read"),
+    (re.compile(r"\blong\b"), "FloatTensor DoubleTensor HalfTensor IntTensor Float Int", "call .long() on what goes in"),
+    (re.compile(r"^float(?:,|$)|^half"), "LongTensor IntTensor Long Int", "call .float() on what goes in"),
+    (re.compile(r"^float$"), "str", "convert it with float() where it is read"),
     (_TENSORS, "ndarray", "make it a tensor before (torch.from_numpy)"),
     (_TENSORS, "list", "make one tensor of the list before (torch.stack of tensors, torch.tensor of numbers)"),
     (_TENSORS, "tuple", "take the element that is meant out of the tuple, or make one tensor of it before"),
     (_TENSORS, "dict", "take the entry that is meant out of it by its key"),
     (_TENSORS, "str", "texts become no tensor: keep them as a list beside the tensors (names, paths), or encode them as numbers"),
     (_TENSORS, "int float", "make it a tensor before (torch.tensor)"),
-    (r"\bint\b|integer", "float str", "convert it with int() where it is made"),
-    (r"\bbytes\b", "str", "encode it before (.encode())"),
-    (r"\bstr\b|\bstring", "bytes", "decode it before (.decode())"),
-    (r"\bstr\b|\bstring", "int float", "write str(...) around it"),
-    (r"array|numpy", "Tensor", "bring it to NumPy before (.detach().cpu().numpy())"),
-    (r"array|numpy", "list", "make an array of it before (np.asarray)"),
+    (re.compile(r"\bint\b|integer"), "float str", "convert it with int() where it is made"),
+    (re.compile(r"\bbytes\b"), "str", "encode it before (.encode())"),
+    (re.compile(r"\bstr\b|\bstring"), "bytes", "decode it before (.decode())"),
+    (re.compile(r"\bstr\b|\bstring"), "int float", "write str(...) around it"),
+    (re.compile(r"array|numpy"), "Tensor", "bring it to NumPy before (.detach().cpu().numpy())"),
+    (re.compile(r"array|numpy"), "list", "make an array of it before (np.asarray)"),
 )
 """By a word of what is wanted and the name of the type that came: how it is converted."""
 

@@ -20,7 +20,7 @@ from assistant.diagnose.wording import cut
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis
 
-EDGE, NEAR, MOST_OF_LINE, SHOWN = 400, 400, 400, 100
+EDGE, NEAR, MOST_OF_LINE, MOST_OF_COUNT = 400, 400, 400, 100
 """Lines at either end of a run in which a time is looked for, and before its end in which a count is; characters read and shown."""
 LEAST_RUN, FEWEST = timedelta(minutes=1), 3
 """Runs of which the length is worth a word, and lines of one form from which on the number in them is a count."""
@@ -57,16 +57,18 @@ _NO_RECORDS = (
 )
 
 
-def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
+def standing(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
     """Return how far the run came and how long the rest takes, by the outermost bar, round or step; empty where none shows."""
-    terminated = found.reason == "dataloader_killed" and any("signal: Terminated" in cited.text for cited in found.root_cause[:1])
-    if not (found.reason in STOPS or terminated) or not facts.lines or facts.case.job is not None:
+    terminated = diagnosis.reason == "dataloader_killed" and any(
+        "signal: Terminated" in cited.text for cited in diagnosis.root_cause[:1]
+    )
+    if not (diagnosis.reason in STOPS or terminated) or not facts.lines or facts.case.job is not None:
         return ""
     bar = run_bar(facts)
-    if found.reason == "time_limit":
-        return f"{_rest(bar, found, facts, program)}{_looks_for(facts)}"
+    if diagnosis.reason == "time_limit":
+        return f"{_time_left(bar, diagnosis, facts, program)}{_looks_for(facts)}"
     words = ""
-    if found.reason == "cancelled" and not found.rivals and _untroubled(found, facts):
+    if diagnosis.reason == "cancelled" and not diagnosis.rivals and _untroubled(diagnosis, facts):
         words = "Nothing before it tells of a failure."
     if bar is not None:
         words += f" It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
@@ -74,20 +76,22 @@ def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
         words += f" It was at {count}."
     elif (epoch := _epoch(facts)) is not None:
         words += f" It was in epoch {epoch[0]} (job.log:{epoch[1]})."
-    elif found.step and facts.points:
-        words += f" It had made step {found.step}."
+    elif diagnosis.step and facts.points:
+        words += f" It had made step {diagnosis.step}."
     elif drawn := last_drawn(facts):
         words += f" The last bar that was drawn is {drawn}."
-    elif last := last_count(facts, _first_cited(found)):
+    elif last := last_count(facts, _first_cited(diagnosis)):
         words += f" Its last count is {last}."
     if bar is None and (length := ran_for(facts)) is not None:
         words += f" It had run for {clock(int(length.total_seconds()))}."
-    if found.reason == "cancelled" and (before := same_end_before(found, facts)):
+    if diagnosis.reason == "cancelled" and (before := same_end_before(diagnosis, facts)):
         words += f" An earlier run in this file ended the same way ({before}), so look for what does that again and again."
-    told = found.reason == "killed" or (found.reason == "preempted" and program.trains and program.steps > 0)
+    in_advice = diagnosis.reason == "killed" or (diagnosis.reason == "preempted" and program.trains and program.steps > 0)
     words = words.strip()
-    shows = last_save(facts) is not None or (found.reason == "preempted" and not told)
-    return f"{words} {saved(facts)}{_looks_for(facts)}" if words and shows and not told else f"{words}{_looks_for(facts)}".strip()
+    shows = last_save(facts) is not None or (diagnosis.reason == "preempted" and not in_advice)
+    return (
+        f"{words} {saved(facts)}{_looks_for(facts)}" if words and shows and not in_advice else f"{words}{_looks_for(facts)}".strip()
+    )
 
 
 def _epoch(facts: Facts) -> tuple[str, int] | None:
@@ -100,8 +104,8 @@ def _epoch(facts: Facts) -> tuple[str, int] | None:
     return None
 
 
-def _first_cited(found: Diagnosis) -> int:
-    return min((cited.line for cited in found.root_cause if cited.file == "job.log"), default=0)
+def _first_cited(diagnosis: Diagnosis) -> int:
+    return min((cited.line for cited in diagnosis.root_cause if cited.file == "job.log"), default=0)
 
 
 def _looks_for(facts: Facts) -> str:
@@ -114,26 +118,26 @@ def _looks_for(facts: Facts) -> str:
     )
 
 
-def _untroubled(found: Diagnosis, facts: Facts) -> bool:
+def _untroubled(diagnosis: Diagnosis, facts: Facts) -> bool:
     """Tell whether no line of the last attempt before the first cited one has a word of failure."""
-    first = _first_cited(found)
+    first = _first_cited(diagnosis)
     lines = [line for line in facts.lines if facts.progress.leg <= line.number < first]
     early = any(facts.progress.leg <= episode.first < first for episode in facts.episodes)
     return bool(lines) and not early and not any(tells_failure(line.text[:MOST_OF_LINE]) for line in lines[-MOST_BEFORE:])
 
 
-def _rest(bar: Bar | None, found: Diagnosis, facts: Facts, program: Program) -> str:
+def _time_left(bar: Bar | None, diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
     """Return what the rest of the work wants of the next time limit."""
     option = batch_system(facts).time
     if program.kind is ProgramKind.SERVING:
         return f"A server has no end of its own: ask for as much time ({option}) as it is to serve."
     save = last_save(facts)
     if bar is None:
-        return _without_bar(found, facts, option)
+        return _without_bar(diagnosis, facts, option)
     stood = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
     if save is not None:
-        rest = f"the rest takes about {clock(bar.left_s)} at that rate"
-        return f"{stood}, and {rest}: ask for that much ({option}), and start from that save."
+        time_left = f"the rest takes about {clock(bar.left_s)} at that rate"
+        return f"{stood}, and {time_left}: ask for that much ({option}), and start from that save."
     return (
         f"{stood}, and the rest takes about {clock(bar.left_s)} at that rate: from the start it wants "
         f"{clock(bar.spent_s + bar.left_s)} "
@@ -141,22 +145,23 @@ def _rest(bar: Bar | None, found: Diagnosis, facts: Facts, program: Program) -> 
     )
 
 
-def _without_bar(found: Diagnosis, facts: Facts, option: str) -> str:
+def _without_bar(diagnosis: Diagnosis, facts: Facts, option: str) -> str:
     """Return what is to be asked for where no bar tells how much is left: by how long it ran, and what it counted last."""
     length, limit, save = ran_for(facts), _limit(facts), last_save(facts)
     count = run_round(facts)
     stood = f"it was at {count}" if count is not None else ""
-    if not stood and (last := last_count(facts, _first_cited(found))):
+    if not stood and (last := last_count(facts, _first_cited(diagnosis))):
         stood = f"its last count is {last}"
     ran = f"it had run for {clock(int(length.total_seconds()))}" if length is not None else ""
-    known = " and ".join(words for words in (ran, stood) if words)
-    known = f"{known[:1].upper()}{known[1:]}. " if known else ""
+    stood_at = " and ".join(words for words in (ran, stood) if words)
+    stood_at = f"{stood_at[:1].upper()}{stood_at[1:]}. " if stood_at else ""
     if save is not None:
-        return f"{known}Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
+        return f"{stood_at}Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
     most = f", {limit}," if limit else ""
+    unsaved = saved(facts)
     return (
-        f"{known}Under the same limit{most} it ends at the same place: ask for more time ({option}), or let it save and go on from "
-        f"there. {'' if (unsaved := saved(facts)).startswith(SAVED_NOTHING) else unsaved}"
+        f"{stood_at}Under the same limit{most} it ends at the same place: ask for more time ({option}), or let it save and go on "
+        f"from there. {'' if unsaved.startswith(SAVED_NOTHING) else unsaved}"
     ).strip()
 
 
@@ -229,16 +234,16 @@ def last_count(facts: Facts, before: int) -> str:
     rising = [
         each[-1]
         for form, each in forms.items()
-        if (len(each) >= FEWEST and all(one[0] < two[0] for one, two in pairwise(each)))
+        if (len(each) >= FEWEST and all(low[0] < high[0] for low, high in pairwise(each)))
         or (_COUNTS.search(form) and each[-1][0] > 0)
     ]
-    count = max(rising, key=lambda one: one[1].number, default=None)
-    return f"job.log:{count[1].number}: {cut(count[2], SHOWN)}" if count is not None else ""
+    count = max(rising, key=lambda entry: entry[1].number, default=None)
+    return f"job.log:{count[1].number}: {cut(count[2], MOST_OF_COUNT)}" if count is not None else ""
 
 
-def sender(facts: Facts, found: Diagnosis) -> str:
+def sender(facts: Facts, diagnosis: Diagnosis) -> str:
     """Return who sent the signal, as far as the log says it: a process, an account; empty where it says nothing."""
-    lines = [cited.text for cited in found.root_cause if cited.file == "job.log"]
+    lines = [cited.text for cited in diagnosis.root_cause if cited.file == "job.log"]
     lines += [line.text for line in facts.lines[-NEAR // 4 :]]
     for text in lines:
         match = _SENT.search(text[: 4 * MOST_OF_LINE]) if "IG" in text or "ent by" in text else None
@@ -254,12 +259,12 @@ def sender(facts: Facts, found: Diagnosis) -> str:
     return ""
 
 
-def same_end_before(found: Diagnosis, facts: Facts) -> str:
+def same_end_before(diagnosis: Diagnosis, facts: Facts) -> str:
     """Return the line by which an earlier run in the same file ended as this one did; empty without one."""
-    cited = [one for one in found.root_cause if one.file == "job.log" and len(one.text) <= MOST_OF_LINE]
-    forms = {_DIGITS.sub("0", facts.streams.body(one.text).text.strip()) for one in cited}
-    starts = tuple({one.text[:4] for one in cited})
-    end = max((one.line for one in cited), default=0) - AROUND_STOP
+    cited = [citation for citation in diagnosis.root_cause if citation.file == "job.log" and len(citation.text) <= MOST_OF_LINE]
+    forms = {_DIGITS.sub("0", facts.streams.body(citation.text).text.strip()) for citation in cited}
+    starts = tuple({citation.text[:4] for citation in cited})
+    end = max((citation.line for citation in cited), default=0) - AROUND_STOP
     earlier = [
         line.number
         for line in facts.lines
