@@ -10,6 +10,7 @@ from assistant.diagnose.wording import cut
 from assistant.records import Citation
 
 MOST_OF_LINE, MOST_OF_QUOTE = 400, 120
+_NOT_THERE = re.compile(r"(?:slurm_script|\.sh|\.sbatch|\.slurm): line (\d{1,6}): (.{1,80}?): command not found")
 _CANCELLED = re.compile(r"\*\*\* (?:JOB|STEP) \d{2,12}\S{0,12} ON \S{1,80} CANCELLED AT \S{10,30}(?P<limit> DUE TO TIME LIMIT)?")
 
 
@@ -31,6 +32,17 @@ def ended_later(line: int, facts: Facts) -> str:
             )
         if match is not None:
             return f"Behind it the job was cancelled (job.log:{end.number}): ask its owner, too, before it is started again."
+    return ""
+
+
+def script_fault(line: int, facts: Facts) -> str:
+    """Return a command of the batch script itself that was not there, behind a failure of its program; empty without one."""
+    for end in facts.lines:
+        match = _NOT_THERE.search(end.text[:MOST_OF_LINE]) if end.number > line else None
+        if match is not None:
+            return (
+                f"The batch script has a fault of its own in line {match[1]} (job.log:{end.number}: {match[2]}: command not found)."
+            )
     return ""
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from assistant.diagnose.circumstances import named_setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import LIBRARY, Origin, package_of
-from assistant.diagnose.tracebacks import Episode, Raised
+from assistant.diagnose.tracebacks import Episode, Frame, Raised
 from assistant.diagnose.wording import cut
 
 MOST_OF_LINE, MOST_LINES = 600, 4000
@@ -112,7 +112,13 @@ def refused_by(text: str) -> tuple[str, str]:
 
 
 def conditions_of(
-    text: str, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None, subject: str, line: int
+    text: str,
+    origin: Origin | None,
+    facts: Facts,
+    raised: tuple[Episode, Raised] | None,
+    subject: str,
+    line: int,
+    frames: Sequence[Frame],
 ) -> dict[str, str]:
     """Return the conditions that a case meets, each with the words that are said of it; none that no line shows.
 
@@ -123,13 +129,13 @@ def conditions_of(
         raised: The exception with its traceback.
         subject: The expression that the message complains of, or empty.
         line: Of the message in the log.
+        frames: Of its traceback, with those that its message quotes.
     """
     slots = {**_of_numbers(text), **_of_sizes(text), **_of_types(text), **_of_peers(text)}
     if origin is not None:
         slots |= _of_layers(f"{origin.code} {origin.deepest}", origin)
         if match := _GIVES.match(subject):
             slots["returned"] = f"it is what {match[1]}() gives"
-    frames = raised[1].frames if raised is not None else []
     if any(_COLLATE.search(frame.function) for frame in frames):
         slots["collated"] = "the loader"
     if "open files" in text and any(_SHARES.search(words) for words in (text, *(frame.file for frame in frames))):
@@ -211,8 +217,11 @@ def _of_sizes(text: str) -> dict[str, str]:
             slots["transposed"] = f"the first is {rows} x {have} and fits once it is transposed (.T)"
     if match := _VIEW.search(text):
         slots |= _of_view([int(number) for number in match[1].split(",") if number.strip()], int(match[2]))
-    sizes = [[int(number) for number in listed.split(",") if number.strip()] for listed in _SIZES.findall(text)]
-    if "size mismatch for" in text and len(sizes) == 2 and len(sizes[0]) == len(sizes[1]):
+    sizes = [
+        [int(number) for number in listed.split(",") if number.strip()]
+        for listed in _SIZES.findall(text.partition("size mismatch for")[2])[:2]
+    ]
+    if len(sizes) == 2 and len(sizes[0]) == len(sizes[1]):
         apart = [(axis, *pair) for axis, pair in enumerate(zip(*sizes, strict=True)) if pair[0] != pair[1]]
         slots["axes"] = ", ".join(f"axis {axis} ({first} and {second})" for axis, first, second in apart[:MOST_ALIKE])
     return slots

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
-from assistant.diagnose.afterwards import ended_later, failed_later
+from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
 from assistant.diagnose.beforehand import ANNOUNCES, handled_before, handler_failed, look_first
 from assistant.diagnose.circumstances import last_save, settings_named
 from assistant.diagnose.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
@@ -180,6 +180,8 @@ def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool
         sentences.append(ended)
     if others := failed_later(cited, facts):
         sentences.append(others)
+    if (fault := script_fault(cited.line, facts)) and diagnosis.reason in _OF_MESSAGES:
+        sentences.append(fault)
     asserted = "device-side assert" in cited.text
     nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
     if nan is not None and f"job.log:{nan[1]})" not in advice and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):

@@ -82,7 +82,7 @@ class Origin(NamedTuple):
 
 def origin_of(cited: Citation, facts: Facts) -> Origin | None:
     """Return where a cited line was raised; None where the log shows no frame."""
-    frames = _called(_frames(cited, facts))
+    frames = _called(frames_of(cited, facts))
     numbered = [frame for frame in frames if frame.line]
     if not numbered:
         return None
@@ -115,7 +115,7 @@ def caller_of(cited: Citation, facts: Facts) -> tuple[str, str]:
     """
     known = raised_at(cited, facts)
     chains = (
-        [_frames(cited, facts)] if known is None else [known[1].frames, *(raised.frames for raised in reversed(known[0].raised))]
+        [frames_of(cited, facts)] if known is None else [known[1].frames, *(raised.frames for raised in reversed(known[0].raised))]
     )
     own = [[frame for frame in frames if frame.line and not LIBRARY.search(frame.file)] for frames in chains]
     if not own[0] or own[0][-1].function == "<module>":
@@ -213,7 +213,8 @@ def _quoted_message(lines: Sequence[str]) -> Sequence[str] | None:
     return lines[start:end]
 
 
-def _frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
+def frames_of(cited: Citation, facts: Facts) -> Sequence[Frame]:
+    """Return the frames of a cited exception, the innermost last, with those of a traceback that its message quotes."""
     known = raised_at(cited, facts)
     if known is not None and known[1].frames:
         return [*known[1].frames, *_quoted_frames(known[1], facts)]

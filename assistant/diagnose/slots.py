@@ -45,7 +45,7 @@ from assistant.diagnose.expressions import (
 )
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.raising import Origin, caller_of, message_of, raised_at, source_of
+from assistant.diagnose.raising import Origin, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.standing import rate_lowered
 from assistant.diagnose.stopped import sender, who_knows
 from assistant.diagnose.tracebacks import Episode, Raised
@@ -180,7 +180,7 @@ def slots_of(
     if origin is not None and "*args" in origin.code:
         slots["handed_from"] = caller_of(cited, facts)[0]
     slots |= _of_surroundings(text, origin, cited, facts) | steps_out_of_memory(text, facts) | nan_of_backward(text, facts)
-    slots |= conditions_of(text, origin, facts, raised, slots.get("subject", ""), cited.line)
+    slots |= conditions_of(text, origin, facts, raised, slots.get("subject", ""), cited.line, frames_of(cited, facts))
     if (match := _LIBSTDCXX.search(text)) is not None:
         slots["gcc"] = compiler_of(match[0])
     if "ddress already in use" in text and launched_by_torch(facts):
