@@ -130,7 +130,7 @@ def show(path: str, diagnosis: Diagnosis) -> None:
     print_line(path)
     print_pairs(
         [
-            ("reason", f"{diagnosis.reason} ({diagnosis.category})"),
+            ("reason", diagnosis.reason_shown),
             ("confidence", f"{diagnosis.confidence:.0%}, by {diagnosis.by}"),
             ("summary", diagnosis.summary),
             ("action", diagnosis.action.replace("_", " ")),

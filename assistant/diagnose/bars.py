@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -111,6 +112,16 @@ def run_bar(facts: Facts) -> Bar | None:
     rate = (state.spent_s - spent) / (state.done - start) if state.done > start else 0.0
     left_s = round(rate * (state.total - state.done)) if rate > 0 else state.left_s
     return Bar(state.done, state.total, state.spent_s, left_s, state.line)
+
+
+def last_drawn(facts: Facts) -> str:
+    """Return the last state of the bar that was drawn last, of a part of the work or of all, with its line; empty without one."""
+    last = next((draw for draw in reversed(list(_draws(facts))) if 0 < draw.done < draw.total), None)
+    if last is None or _PREPARES.search(last.label):
+        return ""
+    name = last.label.rpartition("]")[2].strip()
+    label = f"{name}, " if name else ""
+    return f"{label}{last.done} of {last.total} after {timedelta(seconds=last.spent_s)} (job.log:{last.line})"
 
 
 def run_round(facts: Facts) -> Round | None:

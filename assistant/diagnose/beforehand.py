@@ -14,7 +14,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import LIBRARY, raised_at
 from assistant.diagnose.tracebacks import QUOTING
 from assistant.diagnose.wording import cut
-from assistant.records import Citation, Diagnosis
+from assistant.records import Action, Citation, Diagnosis
 
 SHOWN, SHOWN_OF_FIRST, LINES_OF_FIRST = 200, 320, 4
 FARTHEST, BEHIND = 5000, 200
@@ -42,7 +42,10 @@ _EMPTY = re.compile(
     r"|[Ss]teps(?:/| per |_per_)epoch\W{0,4}0\b|across ranks is zero"
 )
 _COMPILER = re.compile(r"(?:^|\s)(?:fatal )?error: (?!subprocess|metadata|legacy|command )|CMake Error at|undefined reference to")
-ANNOUNCES = re.compile(r"Caught \w{1,60} in |See root cause above|Failed core proc")
+ANNOUNCES = re.compile(
+    r"Caught \w{1,60} in |See root cause above|Failed core proc|data reader raises an exception|detected by the operating system"
+    r"|\[SignalInfo: "
+)
 """Exceptions that only tell of another one."""
 _CONTROL = frozenset(
     {"KeyError", "StopIteration", "AttributeError", "IndexError", "LookupError", "ImportError", "ModuleNotFoundError", "Empty"}
@@ -52,6 +55,7 @@ HANDLER = 20
 """Lines of source below the line that raised among which its handler stands."""
 SAME = 40
 """Characters of a message by which another one repeats it."""
+_DIGITS = re.compile(r"\d+")
 _ENVIRONMENT = re.compile(r"/envs/[^/]{1,80}/lib/|/\.?v?env[^/]{0,40}/lib(?:64)?/python")
 _OF_MACHINES = frozenset({"ecc_error", "nvlink_error", "node_failure", "preempted", "no_failure"})
 """Reasons with which the set-up of the script has nothing to do."""
@@ -86,7 +90,8 @@ def handled_before(found: Diagnosis, facts: Facts) -> str:
     words = first.message.strip() or first.short
     if first.short in QUOTING or not first.message.strip() or ANNOUNCES.search(first.text):
         return ""
-    shown = any(other.line == first.line or words[:SAME] in other.text for other in found.root_cause[:1])
+    same = _DIGITS.sub("0", words[:SAME])
+    shown = any(other.line == first.line or same in _DIGITS.sub("0", other.text) for other in found.root_cause[:1])
     if shown or first.line >= cited.line or first.short in _CONTROL:
         return ""
     more = [line.strip() for _, line in first.more[:LINES_OF_FIRST] if line.strip()]
@@ -96,7 +101,8 @@ def handled_before(found: Diagnosis, facts: Facts) -> str:
     sentence = f"job.log:{first.line}: {text.rstrip('.')}{place}"
     if handler_failed(found, facts):
         return f"Mend the error that came first ({sentence}); the cited one came while that was handled."
-    return f"Another error came first ({sentence}), and the cited one while it was handled: mend the first, unless it was expected."
+    came = f"Another error came first ({sentence}), and the cited one while it was handled"
+    return f"{came}: mend the first, unless it was expected." if found.action is Action.FIX_AND_RESUBMIT else f"{came}."
 
 
 def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:

@@ -47,7 +47,8 @@ Before them: batch and sequence of one device, and the steps between two saves."
 _WHOLE = r"(?:check-?points?|ckpt|models?|weights|state_dict|(?:training|optimizer|trainer) state)"
 _SAVED = re.compile(
     rf"\b(?:sav(?:ed|ing)|wrote|writing|stored)\b.{{0,60}}\b{_WHOLE}\b"
-    rf"|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d",
+    rf"|\b{_WHOLE}\b.{{0,40}}\b(?:saved|written|stored)\b|[Ss]aving .{{0,40}}checkpoint-\d"
+    rf"|\bsave {_WHOLE}:? (?:to |in |as |at )?[\w.~-]{{0,80}}/\S",
     re.IGNORECASE,
 )
 MOST_SETTINGS, MOST_NAMES, MOST_VALUES = 3, 6, 6

@@ -8,6 +8,7 @@ line shows.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -329,6 +330,21 @@ def program_folder(cited: Citation, facts: Facts) -> str:
     frames = raised[1].frames if raised is not None else ()
     own = next((frame for frame in frames if frame.line and not LIBRARY.search(frame.file)), None)
     return str(PurePosixPath(own.file).parent) if own is not None and own.file.startswith("/") else ""
+
+
+def root_of_code(path: str, frames_of: Sequence[str]) -> str:
+    """Return the folder from which a relative path leads to where the code lies, as `data/x` beside `/w/data/y.py`; or empty.
+
+    Args:
+        path: Relative path that was not there.
+        frames_of: Files of the traceback, as it names them.
+    """
+    top = PurePosixPath(path).parts[0] if path else ""
+    for file in frames_of:
+        parts = PurePosixPath(file).parts
+        if file.startswith("/") and len(PurePosixPath(path).parts) > 1 and top in parts[1:-1] and not LIBRARY.search(file):
+            return str(PurePosixPath(*parts[: parts.index(top)]))
+    return ""
 
 
 def native_abort(cited: Citation, facts: Facts) -> str:

@@ -145,6 +145,8 @@ _NO_THING = re.compile(
     re.IGNORECASE,
 )
 """Words by which a complaint names nothing."""
+_COMPARES = re.compile(r" (?:[=!<>]=|[<>]) ")
+"""What C++ checks print as expected: a condition, of which no side can be brought to the other by its words."""
 _RELATION = re.compile(
     r"(?:(?P<a>[\w.()\[\]]{1,40}) = )?(?<![\w.])(?P<x>-?\d[\d.]{0,14}) (?P<sign>>=?|!=|vs\.?|is not equal to|does not match|"
     r"doesn't match)"
@@ -154,7 +156,7 @@ _RELATION = re.compile(
 _DATA = re.compile(
     r"(?<![\w/])(/[\w.@+~=/-]{1,240}\.(?:jpe?g|png|tiff?|bmp|webp|wav|flac|mp[34]|npy|npz|jsonl?|csv|tsv|txt|parquet|arrow|"
     r"tar|gz|zip|pkl|h5|hdf5|bin|idx"
-    r"|pt|pth|ckpt|safetensors|ya?ml|toml|nii|mat|tfrecords?))\b",
+    r"|pt|pth|ckpt|safetensors|ya?ml|toml|nii|mat|tfrecords?))\b(?![:./-]\w)",
     re.IGNORECASE,
 )
 _REMEDY = re.compile(
@@ -176,7 +178,7 @@ _NO_REMEDY = re.compile(
     r"|destroy_process_group|RAY_DEDUP|check the logs|for more (?:information|details)|read more|error reporting|"
     r"TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
     r"|sqrt\(Complex|return code|Aborting|pip install --upgrade pip|new release of pip|restart your|Please wait"
-    r"|You should probably TRAIN|report_tensor_allocations_upon_oom",
+    r"|back-?trace of when|exception_verbosity|debug ?print|You should probably TRAIN|report_tensor_allocations_upon_oom",
     re.IGNORECASE,
 )
 """Standing words of frameworks that come with any error, or tell how to learn more about it."""
@@ -200,7 +202,7 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         groups["pair"] = _pair(groups)
         if not all(groups[name] for name in re.findall(r"\{(\w+)\}", words)):
             continue
-        if _NO_THING.match(groups.get("what") or groups.get("part", "")):
+        if _NO_THING.match(groups.get("what") or groups.get("part", "")) or _COMPARES.search(groups.get("what", "")):
             continue
         have = groups.get("have", "")
         groups["want"] = cut(groups.get("want", ""), LONGEST)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from assistant.diagnose.circumstances import BATCH, LENGTH, Setting, setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import message_of, origin_of, raised_at
+from assistant.diagnose.tracebacks import Frame
 from assistant.records import Citation
 
 _UNITS = {"b": 1 / 1024**3, "K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
@@ -35,7 +37,9 @@ _TENSOR = re.compile(r"OOM when allocating tensor with shape\[([\d,]{1,120})\](?
 SMALL_GIB = 0.05
 """A tensor below which it is not the tensor that is too large."""
 _PLAIN = re.compile(r"(?:allocat\w{1,4}|requested) (\d{6,16}) ?(?:bytes|B\b)", re.IGNORECASE)
-_DEVICE = re.compile(r"CUDA|cuda|HIP|NPU|GPU|hbm|RESOURCE_EXHAUSTED|torch\.OutOfMemoryError|ResourceExhausted", re.IGNORECASE)
+_DEVICE = re.compile(
+    r"device memory|CUDA|cuda|HIP|NPU|GPU|hbm|RESOURCE_EXHAUSTED|torch\.OutOfMemoryError|ResourceExhausted", re.IGNORECASE
+)
 _LOADS = re.compile(
     r"^(?:from_pretrained|load_(?:model|weights|state_dict|checkpoint).{0,20}|_load_.{0,40}|to|cuda|_apply|create_weights|"
     r"process_weights_.{0,30})$"
@@ -45,6 +49,11 @@ _EVALUATES = re.compile(r"^(?:evaluat\w{0,12}|evaluation_loop|prediction_step|va
 _TRAINER = re.compile(r"[/\\](?:transformers|trl)[/\\](?:\w+[/\\])?\w*trainer\.py$")
 _RECOMPUTES = re.compile(r"[/\\]checkpoint(?:ing)?\.py$")
 _ULTRALYTICS = re.compile(r"[/\\]ultralytics[/\\]")
+_MODEL_CALLS = frozenset(
+    {"forward", "backward", "training_step", "compute_loss", "generate", "step", "apply", "loss_fn", "train", "fit"}
+    | {"train_step", "train_epoch", "train_one_epoch"}
+)
+"""Functions of models and their training."""
 _TORCH = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]")
 _ATTENTION = re.compile(
     r"\bq\w{0,8} ?@ ?k\w{0,8}\.(?:transpose|mT|T\b|permute)|(?:matmul|bmm|einsum)\([^()]{0,40}\bq\w{0,8}, ?k\w{0,8}\b"
@@ -199,8 +208,14 @@ def _unused(text: str, whole: float, free: float, wanted: float) -> str:
     unused = _first(_UNUSED, text) or max(_first(_HELD, text) - _first(_ALLOCATED, text), 0.0) * bool(_first(_HELD, text))
     if unused < max(LEAST_GIB, whole * LEAST_SHARE) or unused + free < wanted:
         return ""
-    option = "max_split_size_mb:128" if "max_split_size_mb" in text and "expandable" not in text else "expandable_segments:True"
-    return f"{unused:.2f} GiB are reserved but in pieces too small: set PYTORCH_CUDA_ALLOC_CONF={option} first."
+    pieces = f"{unused:.2f} GiB are reserved but in pieces too small"
+    if (
+        "reserved in total by PyTorch" in text and "expandable" not in text
+    ):  # the form before PyTorch 2.1, which knows no such segments
+        if "max_split_size_mb" in text:
+            return f"{pieces}: set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 first."
+        return f"{pieces}: call torch.cuda.empty_cache() before this part begins, which gives them back."
+    return f"{pieces}: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True first."
 
 
 def _relief(cited: Citation, facts: Facts, program: Program) -> str:
@@ -227,13 +242,20 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
         return f"Lower {window} or gpu_memory_utilization, or serve it with more GPUs (tensor_parallel_size)."
     if any(_TRAINER.search(frame.file) for frame in frames) and program.kind is ProgramKind.TRAINING:
         return _of_transformers(batch, length)
+    if batch is None and frames and origin is not None and origin.own and origin.code and not _of_a_model(frames, functions):
+        return (
+            f"What `{origin.code}` at {origin.place} makes is what is too large: make it in pieces (fewer rows at a time), keep "
+            "less beside it on the GPU, or do it on the CPU."
+        )
     parts = [_batch(batch)]
     if length is not None:
         parts.append(f"shorten {length}")
     elif program.text:
         parts.append("shorten the sequences")
-    if any(_GENERATES.match(name) for name in functions):
+    if program.text and any(_GENERATES.match(name) for name in functions):
         parts.append("generate fewer or shorter answers at a time")
+    elif not _of_torch(cited, frames):
+        pass
     elif program.kind is ProgramKind.EVALUATION or any(_EVALUATES.match(name) for name in functions):
         parts.append("keep no gradients (torch.no_grad) and no outputs of all batches on the GPU")
     elif any(_RECOMPUTES.search(frame.file) for frame in frames):
@@ -249,6 +271,16 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
         parts.append("recompute activations (torch.utils.checkpoint)")
     words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
     return f"{_grown(cited, facts)}{words[:1].upper()}{words[1:]}."
+
+
+def _of_torch(cited: Citation, frames: Sequence[Frame]) -> bool:
+    """Tell whether it is PyTorch whose words are given: in the message, or by a frame; without frames nothing speaks against it."""
+    return "orch" in cited.text or not frames or any("torch" in frame.file for frame in frames)
+
+
+def _of_a_model(frames: Sequence[Frame], functions: Sequence[str]) -> bool:
+    """Tell whether a traceback passes through a model or its gradients, whose memory grows with the batch."""
+    return any(_TORCH.search(frame.file) for frame in frames) or not _MODEL_CALLS.isdisjoint(functions)
 
 
 def _grown(cited: Citation, facts: Facts) -> str:

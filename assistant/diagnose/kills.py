@@ -14,6 +14,18 @@ KILLS = frozenset({"killed", "dataloader_killed"})
 _SHELL = re.compile(r"(?<!\d)(\d{2,8})(?: Done .{0,80}\|)?\s+Killed\b")
 _WORKER = re.compile(r"DataLoader worker \(pid\W{0,5}(\d{2,8})")
 _LAUNCHED = re.compile(r"exitcode: -9\).{0,60}\(pid: (\d{2,8})\)")
+_SRUN_KILLED = re.compile(r"srun: error: \S{1,80}: tasks? [\d,-]{1,80}: Killed")
+_SRUN_SIGNAL = re.compile(
+    r"srun: error: (?P<node>[\w.-]{1,80}): tasks? (?P<tasks>[\d,-]{1,80}): "
+    r"(?P<how>Bus error|Segmentation fault|Aborted|Illegal instruction|Floating point exception)"
+)
+_OF_SIGNALS = {
+    "Bus error": "a bus error is a mapped file that was cut off, a full /dev/shm or /tmp on that node, or its memory (dmesg -T)",
+    "Segmentation fault": "a segmentation fault is native code that touched memory not its own (a core file, its stack)",
+    "Aborted": "an abort is a check of its own that failed, and what it printed last says which",
+    "Illegal instruction": "an illegal instruction is a program that was built for another processor than that node has",
+    "Floating point exception": "a floating point exception is mostly a whole number that is divided by 0",
+}
 _OF_MEMORY = re.compile(r"signal: Killed|exited unexpectedly")
 
 
@@ -24,6 +36,8 @@ def kill_account(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
         return ""
     if diagnosis.reason == "dataloader_killed" and not any(_OF_MEMORY.search(text) for text in texts):
         return ""
+    if diagnosis.reason == "killed" and (first := _ended_first(diagnosis, facts)):
+        return first
     match = next((match for text in texts for pattern in (_WORKER, _SHELL, _LAUNCHED) if (match := pattern.search(text))), None)
     who = f" of process {match[1]}" if match else ""
     batch_job = f", or {record}" if (record := record_command(facts)) else ""
@@ -36,6 +50,24 @@ def kill_account(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
     )
     lower = _levers(diagnosis, facts, program)
     return f"{words} {early}If it was memory, {lower}; if not, a person or the scheduler ended it.{_folder(facts)}"
+
+
+def _ended_first(diagnosis: Diagnosis, facts: Facts) -> str:
+    """Return which task ended by a signal of its own before Slurm killed the others of its step; empty where none did."""
+    cited = diagnosis.root_cause[0]
+    if cited.file != "job.log" or _SRUN_KILLED.search(cited.text) is None:
+        return ""
+    for line in facts.lines:
+        if line.number >= cited.line:
+            return ""
+        match = _SRUN_SIGNAL.search(line.text[:400]) if line.number >= facts.progress.leg else None
+        if match is not None:
+            why = _OF_SIGNALS[match["how"]]
+            return (
+                f"Task {match['tasks']} on {match['node']} ended first, by {match['how']} (job.log:{line.number}), and the tasks "
+                f"that were killed are what Slurm ended after it. Look at its output; {why}."
+            )
+    return ""
 
 
 def _levers(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:

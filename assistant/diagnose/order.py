@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from assistant.content.reasons import Herring, Role, Signature
+from assistant.diagnose.bars import run_bar
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.program import ProgramKind, program_of
 from assistant.diagnose.times import stamp
 from assistant.logs.phases import BEGINS, ENDS, OVER, LogPhase
 from assistant.records import Category, Diagnosis, NodePattern, PatternKind
@@ -17,7 +19,7 @@ from assistant.watch.saves import tells_of_save
 
 LOOK_BACK = 400
 """Lines before the failure that may tell its phase; further back something else has begun since."""
-START_LINES, NEAR_START, START_TIME = 300, 40, timedelta(minutes=15)
+START_LINES, NEAR_START, START_TIME = 300, 80, timedelta(minutes=15)
 """What a start prints and takes at most where no step shows, and lines in which its times are looked for."""
 LEAD_S = 2.0
 """Errors of two nodes that are closer than this have no order: clocks differ, output is buffered."""
@@ -38,14 +40,16 @@ _LOADS = re.compile(r"load|restor|resum|from_pretrained|deseriali", re.IGNORECAS
 _SAVES = re.compile(r"sav|checkpoint|ckpt|state_dict|write|dump|seriali|upload|barrier|gather", re.IGNORECASE)
 _CALLS = {LogPhase.LOADING: _LOADS, LogPhase.CHECKPOINT: _SAVES}
 """Names of calls that are at a phase: what was raised in none of them was raised behind it."""
-MOST_WORK = 2_000
-"""Lines before a failure in which work is looked for."""
+MOST_WORK, MOST_STATES, END_OF_DRAWN = 2_000, 2, 300
+"""Lines before a failure in which work is looked for; states of a bar above which a line was redrawn, and characters at its end."""
 _WORKED = re.compile(
-    r"\bepoch\b\W{0,4}[1-9]|\bloss['\"]?\s{0,3}[:=]\s{0,3}\d|\b(?:tokens|samples|examples|images)/s|\bthroughput\b"
+    r"\bepoch\b\W{0,4}[1-9]|\bloss['\"]?\s{0,3}[:=]\s{0,3}\d|\bloss\b[ \w]{0,30}[:= ]\s{0,3}\d{1,6}\.\d{2,12}"
+    r"|\b(?:tokens|samples|examples|images)/s|\bthroughput\b"
     r"|\brequests? (?:so far|served|processed)|Uvicorn running|Application startup complete|\bServer (?:is )?(?:ready|listening)",
     re.IGNORECASE,
 )
 _DONE_LOADING = re.compile(r"\b100%\|")
+_OF_TRAINING = (LogPhase.FIRST_STEP, LogPhase.TRAINING)
 _WORK = re.compile(r"step|iter|batch|epoch|sample|token|update|train", re.IGNORECASE)
 
 
@@ -63,11 +67,19 @@ def last_step(facts: Facts) -> int | None:
         return None  # it counts within an epoch
     if facts.points:
         leg = facts.progress.leg if own else 0
-        return next((point.step for point in reversed(facts.points) if not point.counted and point.line >= leg), None)
+        last = next((point for point in reversed(facts.points) if not point.counted and point.line >= leg), None)
+        redrawn = last is not None and own and _beyond(last.step, last.line, facts)
+        return last.step if last is not None and not redrawn else None
     progress = facts.progress
-    if not progress.steps or not _sure_step(facts):
+    if not progress.steps or not _sure_step(facts) or _beyond(int(progress.steps[-1]), progress.last_line, facts):
         return None
     return int(progress.steps[-1])
+
+
+def _beyond(step: int, line: int, facts: Facts) -> bool:
+    """Tell whether the bar of the run stands further on in the same line, which was redrawn and of which only a part was read."""
+    bar = run_bar(facts)
+    return bar is not None and bar.line == line and bar.done > step
 
 
 def _sure_step(facts: Facts) -> bool:
@@ -99,18 +111,24 @@ def phase_of(facts: Facts, line: int) -> str:
     for before in reversed(facts.between(max(1, at - LOOK_BACK), at - 1)):
         if done and facts.progress.lines[done - 1] >= before.number:
             break  # a step was made since: nothing earlier is still going on
-        if ENDS.search(before.text):
+        text = _last_drawn(before.text)
+        if ENDS.search(text):
             return "end"
         for phase, begins in BEGINS:
-            if OVER[phase].search(before.text):
+            if OVER[phase].search(text):
                 # of a save that one rank has told of another one may still be at it
                 several = facts.places.highest_rank > 0 or len(facts.places.hosts) > 1
                 return "" if phase is LogPhase.CHECKPOINT and done and several else _training(done, facts, at)
-            if begins.search(before.text):
-                over = phase is LogPhase.LOADING and _DONE_LOADING.search(before.text)
+            if begins.search(text):
+                over = phase is LogPhase.LOADING and _DONE_LOADING.search(text)
                 elsewhere = phase in _CALLS and _raised_elsewhere(facts, at, _CALLS[phase])
                 return _training(done, facts, at) if over or elsewhere else str(phase)
     return _training(done, facts, at)
+
+
+def _last_drawn(text: str) -> str:
+    """Return what a line says last: one that was redrawn in place holds all its states, and only the last is still true."""
+    return text[-END_OF_DRAWN:] if text.count("%|", 0, 100_000) > MOST_STATES else text
 
 
 def _raised_elsewhere(facts: Facts, line: int, calls: re.Pattern[str]) -> bool:
@@ -143,8 +161,10 @@ def _worked(facts: Facts, at: int) -> bool:
 def _just_begun(facts: Facts, at: int) -> bool:
     """Tell whether so little was printed before a line, and in so short a time, that nothing but a start can lie behind it."""
     first = max(facts.progress.leg, 1)
-    start = next((time for line in facts.between(first, first + NEAR_START) if (time := stamp(line.text))), None)
-    failed = next((time for line in reversed(facts.between(max(first, at - NEAR_START), at)) if (time := stamp(line.text))), None)
+    head, tail = facts.between(first, first + NEAR_START), facts.between(max(first, at - NEAR_START), at)
+    year = next((time.year for line in (*reversed(tail), *head) if (time := stamp(line.text)) is not None), None)
+    start = next((time for line in head if (time := stamp(line.text, year))), None)
+    failed = next((time for line in reversed(tail) if (time := stamp(line.text, year))), None)
     return at - first <= START_LINES and (start is None or failed is None or failed - start <= START_TIME)
 
 
@@ -153,7 +173,10 @@ def with_order(found: Diagnosis, facts: Facts) -> Diagnosis:
     if found.category is Category.NONE and found.reason not in ("unknown", "hang", "slow_job", "loss_spike"):
         return found
     line = next((cited.line for cited in found.root_cause if cited.file == "job.log"), 0)
-    return replace(found, phase=phase_of(facts, line), patterns=(*found.patterns, *order(facts)))
+    phase = phase_of(facts, line)
+    if phase in _OF_TRAINING and program_of(found, facts).kind not in (ProgramKind.TRAINING, ProgramKind.UNKNOWN):
+        phase = ""
+    return replace(found, phase=phase, patterns=(*found.patterns, *order(facts)))
 
 
 def order(facts: Facts) -> Iterator[NodePattern]:

@@ -32,7 +32,7 @@ from assistant.diagnose.survival import (
 )
 from assistant.diagnose.telling import of_table, spared
 from assistant.diagnose.times import stamp
-from assistant.diagnose.tracebacks import TEARDOWN_KINDS, Episode, Kind
+from assistant.diagnose.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, Kind
 from assistant.logs.lines import Line
 from assistant.records import Citation
 
@@ -276,6 +276,8 @@ def _went_on_for_long(failed: Line, lines: Sequence[Line]) -> bool:
 
 
 def _ends_well(line: Line) -> bool:
+    if ADVISES.match(line.text[:80]):
+        return False
     return _FINISHED.search(line.text[-400:]) is not None or _concludes(line.text) or _at_last(line.text)
 
 

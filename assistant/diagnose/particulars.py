@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
+from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
 from assistant.diagnose.beforehand import ANNOUNCES, handled_before, handler_failed, look_first
 from assistant.diagnose.circumstances import last_save, settings_named
 from assistant.diagnose.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
@@ -26,17 +27,15 @@ from assistant.diagnose.program import Program, program_of
 from assistant.diagnose.raising import LIBRARY, Origin, caller_of, message_of, origin_of, raised_at, source_of
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
-    SAVED_NOTHING,
     end_account,
     last_words,
     rate_lowered,
-    saved,
     spike_account,
     stack_account,
-    standing,
     waiting_account,
 )
 from assistant.diagnose.state_keys import keys_account
+from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing
 from assistant.diagnose.wording import DEEDS, cut
 from assistant.records import Action, Category, Citation, Diagnosis
 
@@ -177,6 +176,12 @@ def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool
         new = [value for value in printed if f"(job.log:{value.line})" not in advice]
         if new:
             sentences.append(f"The log prints {', '.join(map(str, new))}.")
+    if (ended := ended_later(cited.line, facts)) and ended not in advice:
+        sentences.append(ended)
+    if others := failed_later(cited, facts):
+        sentences.append(others)
+    if (fault := script_fault(cited.line, facts)) and diagnosis.reason in _OF_MESSAGES:
+        sentences.append(fault)
     asserted = "device-side assert" in cited.text
     nan = first_nan(facts, cited.line) if asserted or _OF_NUMBERS.search(cited.text) else None
     if nan is not None and f"job.log:{nan[1]})" not in advice and (asserted or diagnosis.reason in _OF_MESSAGES | _ASKS):
@@ -309,7 +314,8 @@ def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: 
 
 def _by_origin(found: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | None]]:
     """Return cited lines with where they were raised: those that only announce another exception, or show no frame, last."""
-    origins = [(cited, origin_of(cited, facts)) for cited in found.root_cause[:3]]
+    announced = any(ANNOUNCES.search(cited.text) for cited in found.root_cause[:3])
+    origins = [(cited, origin_of(cited, facts)) for cited in found.root_cause[: 6 if announced else 3]]
     built = found.reason == "called_process_error"  # the traceback is of the program that called the tool
     return sorted(origins, key=lambda pair: (ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
 

@@ -42,6 +42,10 @@ _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,80}(?:Error|Exception): ")
 _JULIA_CALL = re.compile(r"\s*\[\d{1,3}\] ([\w.!#]{1,80})")
 _JULIA_PLACE = re.compile(r"\s+@ (?:[\w.]{1,80} )?((?:\.{0,2}|~|[A-Za-z]:)[/\\][^\s:]{1,300}):(\d{1,9})(?:\s|$)")
 """How IPython and Julia print frames."""
+MOST_WRAPPED, WRAPPED_AROUND, WRAPPED_FULL = 60, 20, 3
+"""Characters of the widest line of a wrapped log, lines around a message that are looked at, those at full width among them."""
+_RULE = re.compile(r"[-=_*]{5,80}$|[\w.]{1,60}(?:Error|Exception): |Traceback")
+_MARKS = re.compile(r"\s{2,}[~^]{2,}\s*$")
 _DIGITS = re.compile(r"\d")
 _CLASS = re.compile(r"(?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Failure)\b")
 
@@ -78,7 +82,7 @@ class Origin(NamedTuple):
 
 def origin_of(cited: Citation, facts: Facts) -> Origin | None:
     """Return where a cited line was raised; None where the log shows no frame."""
-    frames = _called(_frames(cited, facts))
+    frames = _called(frames_of(cited, facts))
     numbered = [frame for frame in frames if frame.line]
     if not numbered:
         return None
@@ -111,7 +115,7 @@ def caller_of(cited: Citation, facts: Facts) -> tuple[str, str]:
     """
     known = raised_at(cited, facts)
     chains = (
-        [_frames(cited, facts)] if known is None else [known[1].frames, *(raised.frames for raised in reversed(known[0].raised))]
+        [frames_of(cited, facts)] if known is None else [known[1].frames, *(raised.frames for raised in reversed(known[0].raised))]
     )
     own = [[frame for frame in frames if frame.line and not LIBRARY.search(frame.file)] for frames in chains]
     if not own[0] or own[0][-1].function == "<module>":
@@ -171,7 +175,11 @@ def message_of(cited: Citation, facts: Facts) -> list[str]:
     """Return the lines of the message that begins on a cited line, the cited one first."""
     known = raised_at(cited, facts)
     more = [text for _, text in known[1].more] if known is not None else []
+    if (inner := _quoted_message(more)) is not None:
+        return [facts.streams.body(text).text.strip() for text in inner]
     lines = [facts.streams.body(text).text.strip() for text in (cited.text, *more)]
+    if cited.file == "job.log" and len(cited.text) <= MOST_WRAPPED and (wrapped := _wrapped(cited, facts)):
+        return [wrapped]
     if len(lines) > 1 or cited.file != "job.log":
         return lines
     stream = facts.streams.body(cited.text).stream
@@ -183,13 +191,48 @@ def message_of(cited: Citation, facts: Facts) -> list[str]:
     return lines
 
 
-def _frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
+def _wrapped(cited: Citation, facts: Facts) -> str:
+    """Return a message that a narrow terminal wrapped, as one line; empty where the lines around are not all cut at one width."""
+    around = facts.between(max(1, cited.line - WRAPPED_AROUND), cited.line)
+    widths = sorted(len(line.text.rstrip()) for line in around)
+    full = [width for width in widths if width >= widths[-1] - 1]
+    if len(around) < WRAPPED_AROUND or widths[-1] > MOST_WRAPPED or len(full) < WRAPPED_FULL:
+        return ""
+    behind = facts.between(cited.line + 1, cited.line + WRAPPED_AROUND)
+    end = next((place for place, line in enumerate(behind) if not line.text.strip() or _RULE.match(line.text)), len(behind))
+    return " ".join([cited.text.strip(), *(line.text.strip() for line in behind[:end])]) if end else ""
+
+
+def _quoted_message(lines: Sequence[str]) -> Sequence[str] | None:
+    """Return the message of the exception that the lines of another one quote with its traceback; None where they quote none."""
+    framed = next((place for place, text in enumerate(lines) if _FRAME.match(text) or _MARKS.match(text)), len(lines))
+    start = next((place for place in range(framed, len(lines)) if _EXCEPTION.match(lines[place])), None)
+    if start is None:
+        return None
+    end = next((place for place in range(start + 1, len(lines)) if not lines[place].strip(" -=")), len(lines))
+    return lines[start:end]
+
+
+def frames_of(cited: Citation, facts: Facts) -> Sequence[Frame]:
+    """Return the frames of a cited exception, the innermost last, with those of a traceback that its message quotes."""
     known = raised_at(cited, facts)
     if known is not None and known[1].frames:
-        return known[1].frames
+        return [*known[1].frames, *_quoted_frames(known[1], facts)]
     if cited.file != "job.log":
         return ()
     return _logged_frames(cited, facts) or _cell_frames(cited, facts) or _julia_frames(cited, facts)
+
+
+def _quoted_frames(raised: Raised, facts: Facts) -> list[Frame]:
+    """Return the frames of another traceback that an exception carries in its message, as one of a worker process does."""
+    begin, end = raised.frames[-1].at + 1, max([raised.line, *(number for number, _ in raised.more)])
+    lines = facts.between(begin, end) if end - begin <= LOGGED_BEFORE else []
+    start = next((line.number for line in lines if "Traceback (most recent" in line.text), 0)
+    if not start and not any(_FRAME.match(f" {line.text}") for line in lines if line.number > raised.line):
+        return []
+    start = start or raised.line
+    matches = ((line.number, _FRAME.match(f" {line.text}")) for line in lines if line.number > start)
+    return [Frame(match[1], match[3] or "", int(match[2]), number) for number, match in matches if match is not None]
 
 
 def _cell_frames(cited: Citation, facts: Facts) -> list[Frame]:

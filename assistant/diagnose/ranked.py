@@ -16,6 +16,7 @@ from pathlib import Path
 from assistant.content.reasons import Reason, Role, Signature, reasons
 from assistant.diagnose.calibration import Curves, at, calibrated, curves
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.outcome import tells_failure
 from assistant.diagnose.reasoning import SYMPTOMS
 from assistant.diagnose.telling import Told, telling
 from assistant.diagnose.weighing import KERNEL_EARLY
@@ -156,13 +157,22 @@ class RankerOpinion:
         sure = round(at(curve, made.score), 2)
         if _outweighs(made, sure, known, calibrated(found, table)):
             return _answer(made, sure, known, found, ranker.name)
-        if sure < WORTH_NAMING:
+        if sure < WORTH_NAMING or not _rests_on_more(made, found):
             return None
         return replace(found, rivals=(_rival(made, sure, known), *(r for r in found.rivals if r.reason != made.reason))[:2])
 
     def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
         """Return the diagnosis as it is: the ranker adds nothing to what others found."""
         return found
+
+
+def _rests_on_more(made: Guess, found: Diagnosis) -> bool:
+    """Tell whether a guess rests on a line that speaks of trouble and that a rule has not taken for its answer already."""
+    if found.reason == "unknown":
+        return True
+    taken = {(cited.file, cited.line) for cited in found.root_cause}
+    own = [line for line in made.lines if (line.file, line.line) not in taken]
+    return any(line.file != "job.log" or tells_failure(line.text) for line in own)
 
 
 def _outweighs(made: Guess, sure: float, known: Mapping[str, Reason], found: Diagnosis) -> bool:

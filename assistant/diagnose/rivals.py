@@ -19,9 +19,14 @@ from assistant.diagnose.weighing import by_reason
 from assistant.records import Diagnosis, Rival
 
 SHOWN = 2
-_DATA = re.compile(r"data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
+_DATA = re.compile(r"(?<![A-Za-z])data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
 _GPU = {"nccl_timeout_error", "nccl_remote_error", "cuda_error", "hang", "nvlink_error"}
 _KILLS = (-9, 137)
+_FOLDERS = re.compile(r"^.*[/\\]")
+_SAYS_ITSELF = frozenset(
+    "file_not_found_error permission_error import_error syntax_error name_error argument_error os_error".split()
+)
+"""Reasons of which the message itself names what is missing or refused, wherever it was raised."""
 
 
 def rivals(
@@ -95,8 +100,9 @@ def _suggested(chosen: str, facts: Facts, known: Mapping[str, Reason], confidenc
         told = f"job.log:{killed}: {line.text.strip()[:140]}" if line is not None else f"job.log:{killed}"
         why = "no kernel in the case tells of an OOM kill" if facts.kernel else "no kernel log in the case to tell of an OOM kill"
         yield _rival("out_of_memory_error", share, told, why, known)
-    for episode in facts.episodes:
-        frame = next((f for raised in episode.raised for f in raised.frames if _DATA.search(f"{f.file} {f.function}")), None)
+    for episode in facts.episodes if chosen not in _SAYS_ITSELF else ():
+        frames = (f for raised in episode.raised for f in raised.frames)
+        frame = next((f for f in frames if _DATA.search(f"{_FOLDERS.sub('', f.file)} {f.function}")), None)
         if frame is not None:
             told = f"job.log:{episode.first}: the traceback passes through {frame.file} ({frame.function})"
             yield _rival("dataset_loading_error", share, told, f"what was raised there is a {chosen}", known)

@@ -14,6 +14,7 @@ from posixpath import normpath
 from assistant.content.reading import package_for, successor_of
 from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
+from assistant.diagnose.conditions import conditions_of, doubled_part, nan_of_backward, refused_by, steps_out_of_memory
 from assistant.diagnose.decisive import (
     cancelled_with,
     compiler_of,
@@ -32,6 +33,7 @@ from assistant.diagnose.decisive import (
     program_folder,
     recomputing,
     resolved_folder,
+    root_of_code,
     text_setting,
 )
 from assistant.diagnose.expressions import (
@@ -43,8 +45,9 @@ from assistant.diagnose.expressions import (
 )
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.raising import Origin, message_of, raised_at, source_of
+from assistant.diagnose.raising import Origin, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.standing import rate_lowered
+from assistant.diagnose.stopped import sender, who_knows
 from assistant.diagnose.tracebacks import Episode, Raised
 from assistant.diagnose.wording import cut
 from assistant.records import Citation, Diagnosis
@@ -76,23 +79,6 @@ _CREATES = re.compile(r"create file|o_flags = \w*[1-9a-f]42|flags = 1[3-9]", re.
 _HOME = re.compile(r"^(/(?:home|Users|users|root|u)/[^/]{1,60}/|[A-Z]:[\\/])")
 _TEMPORARY = re.compile(r"No space left on device.{0,20}?['\"](/(?:var/)?tmp)/")
 _ASSERTION = re.compile(r"Assertion `(.{1,160}?)`? failed")
-_CHECKS = (
-    (re.compile(r"srcSelectDimSize|indexSelect|[Ee]mbedding"), "an id (token, position, class) beyond the rows of its embedding"),
-    (
-        re.compile(r"input_val >= zero|BinaryCrossEntropy|BCECriterion|>= 0\.? && \S{1,40} <= 1\.?"),
-        "a value outside 0 to 1, or NaN, where a binary cross entropy wants a probability",
-    ),
-    (
-        re.compile(r"multinomial|cumdist|probability|Distributions"),
-        "probabilities that are NaN, negative or all zero, to sample from",
-    ),
-    (re.compile(r"n_classes|nll_loss|NLLLoss|cur_target|\bLoss\.cu"), "a label outside 0 to the number of classes"),
-    (
-        re.compile(r"ScatterGather|[Ii]ndex(?:Kernel|ing)|idx_dim|index out of bounds|sizes\[i\]"),
-        "an index beyond the size of its dimension",
-    ),
-)
-"""By the text of a failed check of PyTorch's kernels (aten/src/ATen/native/cuda): what it refuses."""
 _COMPARED = re.compile(r"^assert\s+(.{1,80}?)\s*(==|!=|<=|>=|<|>| in | is )\s*(.{1,80}?)(?:,\s*f?['\"].*)?$")
 _UNPACKING = re.compile(r"\*\*([A-Za-z_][\w.]{0,80})")
 _ARGUMENTS = re.compile(r"sys\.argv\[[^\]]{1,20}\]")
@@ -142,6 +128,10 @@ _OWN_NAMES = frozenset(
     "losses layers engine options dataloader dataloaders dataset test tests metrics args settings constants loss".split()
 )
 """Names that people give to folders and files of their own code."""
+_SENTENCES = frozenset(
+    {"compare", "who_knows", "fits", "swapped", "conversion", "transposed", "place", "own", "checked_at", "checked_values"}
+)
+"""Slots that hold a part of a sentence of our own, or a place in the code, which are never cut."""
 MOST_OF_VALUE, MOST_OF_LINE = 160, 400
 ASSERTS_BEHIND = 200
 """Lines behind an error of a device in which the check that failed may be printed: the device speaks after the program."""
@@ -188,7 +178,10 @@ def slots_of(
         slots["option"] = option_with(facts, path, cited.line)
     if facts.job_id:
         slots["job"] = facts.job_id
-    slots |= _of_surroundings(text, origin, cited, facts)
+    if origin is not None and "*args" in origin.code:
+        slots["handed_from"] = caller_of(cited, facts)[0]
+    slots |= _of_surroundings(text, origin, cited, facts) | steps_out_of_memory(text, facts) | nan_of_backward(text, facts)
+    slots |= conditions_of(text, origin, facts, raised, slots.get("subject", ""), cited.line, frames_of(cited, facts))
     if (match := _LIBSTDCXX.search(text)) is not None:
         slots["gcc"] = compiler_of(match[0])
     if "ddress already in use" in text and launched_by_torch(facts):
@@ -202,10 +195,12 @@ def slots_of(
     if "exceeded" in text:
         slots["largest"] = largest_process(facts)
     if found.reason == "cancelled":
-        slots["cancelled_with"] = cancelled_with(cited, facts)
+        slots |= {"cancelled_with": cancelled_with(cited, facts), "sent_by": sender(facts, found), "who_knows": who_knows(facts)}
     if found.step is not None and not facts.progress.learnt:
         slots["step"] = str(found.step)
-    return {name: cut(value, MOST_OF_VALUE) for name, value in slots.items() if value}
+    if found.reason == "dataloader_killed":
+        slots["who_knows"] = who_knows(facts)
+    return {name: value if name in _SENTENCES else cut(value, MOST_OF_VALUE) for name, value in slots.items() if value}
 
 
 def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: Facts) -> dict[str, str]:
@@ -353,9 +348,17 @@ def subject_of(text: str, source: str, part: str = "") -> str:
         return subscripted(source, "", part, texts="subscriptable" in text)
     if "is not callable" in text and len(calls := _CALLS.findall(source)) == 1:
         return str(calls[0])
+    if "has no len()" in text:
+        return _measured(source)
     if _UNPACKED.search(text):
         return assigned(source)
     return part if _USED.search(text) and part.isidentifier() else ""
+
+
+def _measured(source: str) -> str:
+    """Return what a line of source takes the length of; empty where it takes none, or several."""
+    lengths = re.findall(r"\blen\(((?:[^()]|\([^()]{0,60}\)){1,80})\)", source)
+    return lengths[0].strip() if len(lengths) == 1 else ""
 
 
 def _call(text: str, origin: Origin) -> str:
@@ -415,7 +418,7 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
         return {}
     path = match[1] or match[2]
     apart = hosts_apart(path, facts) if path.startswith("/") else ("", "")
-    slots = {"path": path, "missing_on": apart[0], "there_on": apart[1]}
+    slots = {"path": path, "missing_on": apart[0], "there_on": apart[1], "doubled": doubled_part(path)}
     folder = str(PurePosixPath(path).parent) if "/" in path else ""
     source = f"{origin.code} {origin.deepest}" if origin is not None else ""
     if folder and (_CREATES.search(text) or (_WRITES.search(source) and "load" not in source)):
@@ -424,7 +427,9 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
         slots |= {"gone": folder, "saved": said} if said else {"folder": folder}
     if not path.startswith(("/", "~")) and path[1:2] != ":":
         slots["relative"] = path
-        program = program_folder(cited, facts)
+        raised = raised_at(cited, facts)
+        files = [frame.file for frame in raised[1].frames] if raised is not None else []
+        program = root_of_code(path, [*([origin.file] if origin is not None else []), *files]) or program_folder(cited, facts)
         if program and origin is not None and origin.own:
             slots |= {"code_folder": program, "beside_code": normpath(f"{program}/{path}")}
     elif origin is not None and origin.own:
@@ -475,9 +480,5 @@ def _of_asserts(cited: Citation, facts: Facts) -> Mapping[str, str]:
     match = _ASSERTION.search(text)
     if match is None:
         return {}
-    return {"assertion": match[1], "asserted": f"{cited.file}:{place}", "refused": _refused(text), "warned": warned}
-
-
-def _refused(text: str) -> str:
-    """Return what a kernel of PyTorch refuses by a check, from its file, its name and the condition."""
-    return next((words for pattern, words in _CHECKS if pattern.search(text)), "an index or value out of its range")
+    refused, compare = refused_by(text)
+    return {"assertion": match[1], "asserted": f"{cited.file}:{place}", "refused": refused, "compare": compare, "warned": warned}

@@ -1,4 +1,4 @@
-"""Say how far a run came, what it saved, and what follows from that for the next start."""
+"""Say what a log ends with: a good end, last words, a loss that diverged, ranks that wait. Stops from outside are in `stopped`."""
 
 from __future__ import annotations
 
@@ -8,35 +8,31 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from assistant.diagnose.bars import Bar, run_bar, run_round
-from assistant.diagnose.batch_system import batch_system, record_command
-from assistant.diagnose.circumstances import RATE, SAVING, TIME, WORLD, Setting, last_save, setting
+from assistant.diagnose.bars import run_bar, run_round
+from assistant.diagnose.batch_system import record_command
+from assistant.diagnose.circumstances import RATE, WORLD, last_save, setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.outcome import How, outcome_of, tells_failure
-from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import LIBRARY
+from assistant.diagnose.stopped import MOST_BEFORE, SHOWN_OF_SAVE, clock, saved
 from assistant.diagnose.wording import cut
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis, MetricPoint
 
 _CGROUP = re.compile(r"slurm(?:step)?d: error: .{0,160}(?:cgroup|\(null\)/)")
-STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
-SHOWN_OF_SAVE, SHOWN_OF_END = 240, 120
+SHOWN_OF_END = 120
 CLEANED_UP, OFTEN = 20, 5
 """Lines of such a traceback, and repetitions from which on a failure is the one to be looked at."""
 _DIGITS = re.compile(r"\d+")
-SAVED_NOTHING = "It saved nothing"
 _WORDS = re.compile(r"[A-Za-z]{3,}\W{1,3}\w{2,}")
 _NOT_PLAIN = re.compile(r"[|\r\x1b│█━─%]|it/s|={8}|-{8}|[Ww]arn|[Nn]ot [Ff]ound|HTTP/\d.{0,8} [45]\d\d|sha256")
 """Bars, rules, and words that are no proof that all is well."""
 _WAITED = re.compile(r"SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _RANK = re.compile(r"\[Rank (\d{1,6})\]|\[rank(\d{1,6})\]")
 _TIMEOUT = re.compile(r"Timeout\(ms\)=(\d{1,12})")
-MOST_BEFORE, MOST_OF_LINE = 2000, 400
-"""Lines before a stop, and characters of each, in which words of failure are looked for."""
+MOST_OF_LINE = 400
+"""Characters of a line in which words of failure are looked for."""
 MOST_FRAMES, MOST_TORN, MOST_APART = 60, 200, 40
-_EPOCH = re.compile(r"\W{0,8}[Ee]poch\W{0,3}(\d{1,6})\b(?!\s*(?:/|of\b))")
-_EXCEEDED = re.compile(r"walltime \d{1,9} exceeded limit (\d{1,9})")
 _OVER = re.compile(r"\b(?:finish|complet|done\b|ended|success|train_runtime|best |saved|shut)", re.IGNORECASE)
 _FRAMED = re.compile(r'File "([^"]{1,300})", line (\d{1,9})')
 _STATUS = re.compile(
@@ -60,47 +56,6 @@ class _Wait(NamedTuple):
     sequence: int
     operation: str
     line: int
-
-
-def standing(found: Diagnosis, facts: Facts, program: Program) -> str:
-    """Return how far the run came and how long the rest takes, by the outermost bar, round or step; empty where none shows."""
-    if found.reason not in STOPS or not facts.lines or facts.case.job is not None:
-        return ""
-    bar = run_bar(facts)
-    if found.reason == "time_limit":
-        return _rest(bar, facts, program)
-    words = ""
-    if found.reason == "cancelled" and not found.rivals and _untroubled(found, facts):
-        words = "Nothing before it tells of a failure. "
-    if bar is not None:
-        words += f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
-    elif (count := run_round(facts)) is not None:
-        words += f"It was at {count}."
-    elif (epoch := _epoch(facts)) is not None:
-        words += f"It was in epoch {epoch[0]} (job.log:{epoch[1]})."
-    elif found.step and facts.points:
-        words += f"It had made step {found.step}."
-    told = found.reason in ("killed", "preempted")
-    words = words.strip()
-    return f"{words} {saved(facts)}" if words and last_save(facts) and not told else words
-
-
-def _epoch(facts: Facts) -> tuple[str, int] | None:
-    """Return the last epoch that a line of the last attempt begins with, which says not of how many; None without one."""
-    for line in reversed(facts.lines):
-        if line.number < facts.progress.leg:
-            return None
-        if "poch" in line.text and (match := _EPOCH.match(facts.streams.body(line.text[:MOST_OF_LINE]).text)):
-            return match[1], line.number
-    return None
-
-
-def _untroubled(found: Diagnosis, facts: Facts) -> bool:
-    """Tell whether no line of the last attempt before the first cited one has a word of failure."""
-    first = min((cited.line for cited in found.root_cause if cited.file == "job.log"), default=0)
-    lines = [line for line in facts.lines if facts.progress.leg <= line.number < first]
-    early = any(facts.progress.leg <= episode.first < first for episode in facts.episodes)
-    return bool(lines) and not early and not any(tells_failure(line.text[:MOST_OF_LINE]) for line in lines[-MOST_BEFORE:])
 
 
 def end_account(found: Diagnosis, facts: Facts) -> str:
@@ -230,59 +185,6 @@ def _exit_status(facts: Facts) -> Line | None:
         if len(line.text) < 2 * MOST_OF_LINE and _STATUS.search(line.text):
             return line
     return None
-
-
-def _rest(bar: Bar | None, facts: Facts, program: Program) -> str:
-    """Return what the rest of the work wants of the next time limit."""
-    option = batch_system(facts).time
-    if program.kind is ProgramKind.SERVING:
-        return f"A server has no end of its own: ask for as much time ({option}) as it is to serve."
-    save = last_save(facts)
-    if bar is None and save is not None:
-        return f"Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
-    if bar is None and (limit := _limit(facts)):
-        return f"Under the same limit, {limit}, it ends at the same place: ask for more ({option}), or let it save and go on."
-    if bar is None:
-        return f"Under the same limit it ends at the same place: ask for more time ({option}), or let it save and go on from there."
-    stood = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
-    if save is not None:
-        rest = f"the rest takes about {clock(bar.left_s)} at that rate"
-        return f"{stood}, and {rest}: ask for that much ({option}), and start from that save."
-    return (
-        f"{stood}, and the rest takes about {clock(bar.left_s)} at that rate: from the start it wants "
-        f"{clock(bar.spent_s + bar.left_s)} "
-        f"({option}), unless it saves on the way and goes on from there."
-    )
-
-
-def _limit(facts: Facts) -> str:
-    """Return the limit of time, where the batch system or the batch script in the log says it; empty where neither does."""
-    for line in facts.lines:
-        if line.number >= facts.progress.leg and (exceeded := _EXCEEDED.search(line.text[:MOST_OF_LINE])):
-            return f"{clock(int(exceeded[1]))} (job.log:{line.number})"
-        if line.number >= facts.progress.leg and line.text.startswith("#") and (match := TIME.search(line.text[:MOST_OF_LINE])):
-            return str(Setting(match["name"], match["value"], line.number))
-    return ""
-
-
-def saved(facts: Facts, before: int | None = None) -> str:
-    """Return which save is the last that the log shows, or that it shows none."""
-    save = last_save(facts, before)
-    if save is not None:
-        text = save.text.strip()
-        if len(text) > SHOWN_OF_SAVE:
-            text = cut(text, SHOWN_OF_SAVE)
-        return f"The last save that the log shows{' before it' if before else ''}: job.log:{save.number}: {text}."
-    interval = setting(facts, SAVING, facts.lines[-1].number) if facts.lines else None
-    if interval is not None and facts.progress.steps and 0 < max(facts.progress.steps) < int(interval.value):
-        reached = int(max(facts.progress.steps))
-        return f"{SAVED_NOTHING}: {interval}, and it came to step {reached}; lower that before it starts again."
-    return "The log shows no save: where there is none, it begins at the start."
-
-
-def clock(seconds: int) -> str:
-    """Return a duration as people write it."""
-    return f"{seconds // 3600} h {seconds % 3600 // 60:02} min" if seconds >= 3600 else f"{seconds // 60} min {seconds % 60:02} s"
 
 
 def spike_account(found: Diagnosis, facts: Facts) -> str:

@@ -26,7 +26,12 @@ WRAPPERS = (
     ),
 )
 """Prefixes that DDP, torch.compile, Lightning, PEFT and teachers leave."""
-SHOWN = 4
+CONTAINERS = (
+    "state_dict", "model_state_dict", "model_state", "model", "state", "net", "network", "module", "weights", "params",
+    "net_state_dict", "ema", "model_ema", "ema_state_dict", "generator", "encoder", "backbone",
+)  # fmt: skip
+"""Keys under which training programs put the weights, the usual ones first."""
+SHOWN, MOST_CONTAINERS = 4, 12
 
 
 def keys_account(message: Sequence[str], place: str) -> str:
@@ -58,6 +63,12 @@ def keys_account(message: Sequence[str], place: str) -> str:
 
 
 def _both(missing: Sequence[str], surplus: Sequence[str]) -> str:
+    if (outer := _containers(missing, surplus)) and (names := [name for name in CONTAINERS if name in surplus]):
+        return (
+            f"The file holds a whole state of training ({outer}), and the weights lie under one of its keys, most likely "
+            f"'{names[0]}': hand that to load_state_dict (state_dict['{names[0]}']), and see there whether its keys are those of "
+            "the model."
+        )
     for prefix in WRAPPERS:
         if _share(_without(prefix, surplus), missing):
             return (
@@ -70,6 +81,13 @@ def _both(missing: Sequence[str], surplus: Sequence[str]) -> str:
     if 2 * sum(_end(key) in ends for key in surplus) >= len(surplus):
         return f"{words}: like layers under other names, so another version of the model's code saved it. Use that, or rename them."
     return f"{words}: it was saved from another architecture. Build that one, or load another file; renaming does not help."
+
+
+def _containers(missing: Sequence[str], surplus: Sequence[str]) -> str:
+    """Return the keys of a file that holds more than weights: few of one name each, where the model wants names of its parts."""
+    flat = all("." not in key for key in surplus) and len(surplus) <= MOST_CONTAINERS
+    nested = 2 * sum("." in key for key in missing) >= len(missing)
+    return ", ".join(surplus) if flat and nested and len(missing) > len(surplus) else ""
 
 
 def _without(prefix: str, keys: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from assistant.diagnose.reasoning import ENDINGS, HARDWARE
 from assistant.diagnose.runs import END, keyed_lines
 from assistant.diagnose.shell import excused
 from assistant.diagnose.times import stamp
-from assistant.diagnose.tracebacks import Episode, Kind
+from assistant.diagnose.tracebacks import ADVISES, Episode, Kind
 from assistant.logs.lines import Line
 
 SURVIVED_STEPS = 3
@@ -353,14 +353,15 @@ def lived_through(episode: Episode, facts: Facts) -> bool:
 
 def logged_by_itself(episode: Episode, facts: Facts) -> bool:
     """Tell whether the line before a traceback quotes its exception, as a logger does, and ordinary lines follow to the end."""
-    if episode.first < 2:
-        return False
-    if not _quoted_before(episode, facts):
+    if episode.first < 2 or not _quoted_before(episode, facts):
         return False
     behind = facts.episodes[bisect_right(facts.episodes, episode.last, key=lambda other: other.first) :][:LOOK_AHEAD]
     caught = [other for other in behind if other.first <= episode.last + LOOK_AHEAD and _quoted_before(other, facts)]
     inside = {number for other in caught for number in range(other.first - 1, other.last + 1)}
     after = [entry for entry in facts.between(episode.last + 1, episode.last + LOOK_AHEAD) if entry.number not in inside]
+    last = next((entry for entry in reversed(after) if entry.text.strip()), None)
+    if last is not None and ADVISES.match(last.text[:80]) and last.number + 1 >= facts.lines_total:
+        return False  # a library's words about its exception end the log
     grave = any(_ends(entry.text) or "Traceback" in entry.text for entry in after)
     return not grave and sum(_ordinary(entry.text) and not entry.text[:1].isspace() for entry in after) >= LOGGED_AFTER
 

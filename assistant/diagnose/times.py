@@ -18,6 +18,7 @@ _ISO = re.compile(r"(?<!\d)((?:19|20)\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)
 _CTIME = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?: [A-Z]{3,4})? (\d{4})")
 _SYSLOG = re.compile(r"^(?:[\w.-]+: )?([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d) ")
 _GLOG = re.compile(r"(?:^|[ \[])[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)[. ]")
+_SHORT = re.compile(r"^\W{0,3}\[(\d\d)/(\d\d) (\d\d):(\d\d):(\d\d)\]")
 _AMERICAN = re.compile(r"(?<!\d)(\d\d)/(\d\d)/((?:19|20)\d\d) (\d\d):(\d\d):(\d\d)")
 
 
@@ -33,7 +34,7 @@ def stamp(text: str, year: int | None = None) -> datetime | None:
 
     Args:
         text: The line.
-        year: Year for syslog and glog stamps, which have none; they count as no time when it is None.
+        year: Year for stamps of syslog, glog and `[MM/DD hh:mm:ss]`, which have none; they count as no time when it is None.
     """
     forms = _FORMS if year is not None else _FULL_FORMS
     found = [(match.start(), made, match) for pattern, made in forms if (match := pattern.search(text))]
@@ -68,7 +69,7 @@ def _syslog(match: re.Match[str], year: int) -> datetime | None:
 
 
 _FULL_FORMS = ((_ISO, _iso), (_CTIME, _ctime), (_AMERICAN, _american))
-_FORMS = (*_FULL_FORMS, (_GLOG, _glog), (_SYSLOG, _syslog))
+_FORMS = (*_FULL_FORMS, (_GLOG, _glog), (_SHORT, _glog), (_SYSLOG, _syslog))
 
 
 def span(texts: Sequence[str], edge: int = 400) -> Span:

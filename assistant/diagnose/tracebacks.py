@@ -98,6 +98,8 @@ class Episode:
         return range(self.first, self.last + 1)
 
 
+ADVISES = re.compile(r"\W{0,4}(?:HINT|Hint|hint|NOTE|Note|TIP|Tip|help|Help)\s?\d{0,2}:\s")
+"""How a line begins by which a library tells what might be tried: no word of it says that anything ended."""
 _START = re.compile(r"(?P<before>.{0,120}?)Traceback \(most recent call last\)")
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:, in (.+))?')
 _RAISED = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: ?(.*))?$")

@@ -154,6 +154,12 @@ class Diagnosis:
         """Names of the nodes to blame, in order of evidence."""
         return tuple(finding.node for finding in self.nodes)
 
+    @property
+    def reason_shown(self) -> str:
+        """The reason as people see it, with its category unless that blames a machine for what the owner has to change."""
+        blames = self.category is Category.INFRASTRUCTURE and self.action is Action.FIX_AND_RESUBMIT and not self.nodes
+        return self.reason if blames else f"{self.reason} ({self.category})"
+
 
 @dataclass(frozen=True, slots=True)
 class LearnedRule:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from assistant.content.advice import SLOTS, Advice, AdviceExample, advices
@@ -36,3 +38,29 @@ def test_no_word_of_an_entrys_own_patterns_is_filled_by_a_slot_of_that_name(entr
         for lines in (example.lines, example.lines[:1]):
             text = entry.fill(lines[0], lines, slots)
             assert [name for name in entry.groups if slots.get(name, "\0") in text] == []
+
+
+FIELDS = {
+    "embedding": r"embed|vocab|token",
+    "vocabulary": r"vocab|classifier|embed",
+    "tokenizer": r"token|BatchEncoding|pad",
+    "learning rate": r"nan|inf|NaN|loss",
+    "expandable_segments": r"PYTORCH",
+    "collate_fn": r"collate",
+    "num_labels": r"classifier|label",
+    "linear layer": r"linear",
+}
+"""Words of one field with what the pattern of an entry has to ask for where no slot of the case stands for it."""
+CONDITIONS = frozenset("embedding collated tokenized training serving evaluation nan rate workers linear recomputed".split())
+"""Slots that only a case of the field fills."""
+
+
+def test_words_of_one_field_are_said_only_where_the_case_shows_it() -> None:
+    free: list[tuple[str, str]] = []
+    for entry in advices():
+        for clauses in (entry.clauses, *entry.variants):
+            text = " ".join(clauses)
+            conditioned = not CONDITIONS.isdisjoint(re.findall(r"\{(\w+)\}", text))
+            words = [word for word, asks in FIELDS.items() if word in text and not re.search(asks, entry.pattern)]
+            free += [(entry.id, word) for word in words if not conditioned]
+    assert free == [], "give these a condition, or say what is true in any field"

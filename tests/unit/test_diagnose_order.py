@@ -133,3 +133,37 @@ def test_the_node_whose_errors_come_well_before_the_others_failed_first(tmp_path
 def test_errors_of_the_same_moment_have_no_order(tmp_path: Path, knowledge: Knowledge) -> None:
     lines = [*map(hosted, range(16)), *STEPS, *(f"2026-03-01 03:10:05 [rank{rank}]: {OOM}" for rank in range(16))]
     assert not of_kind(told(tmp_path, knowledge, lines), PatternKind.FIRST)
+
+
+SANITY = "Sanity Checking DataLoader 0:   0%|          | 0/2 [00:00<?, ?it/s]"
+EPISODE = (
+    "Traceback (most recent call last):",
+    '  File "/w/fit.py", line 9, in run',
+    "    out = net(x)",
+    "ValueError: odd width",
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "phase"),
+    [
+        (("reading the corpus",), "start"),
+        (("part A Ep: 0 lr0.01 Loss alignment: 4.021972 Loss T 0.47",), ""),
+        (("W0418 20:36:27.010259  2316 context.cc:362] device 1", "[WARNING 2021-04-20 14:48:00,369 feed.py:346] slow"), ""),
+        (("W0418 20:36:27.010259  2316 context.cc:362] device 1", "[WARNING 2021-04-18 20:37:00,369 feed.py:346] slow"), "start"),
+        ((SANITY + "Epoch 0:  3%|#         | 140/3999 [08:06<3:48:39,  2.31it/s, v_num=0]" * 12,), ""),
+        ((SANITY,), "evaluation"),
+        (("Running evaluation on 40 samples",), "evaluation"),
+    ],
+)
+def test_a_phase_is_named_only_where_nothing_shows_another(
+    tmp_path: Path, knowledge: Knowledge, before: tuple[str, ...], phase: str
+) -> None:
+    assert told(tmp_path, knowledge, [*before, *EPISODE]).phase == phase
+
+
+def test_an_inference_fails_in_no_training(tmp_path: Path, knowledge: Knowledge) -> None:
+    steps = [f"step {step} loss 0.{step}1" for step in range(1, 9)]
+    trace = [line.replace("fit.py", "inference.py").replace("in run", "in score") for line in EPISODE]
+    assert told(tmp_path, knowledge, [*steps, *EPISODE]).phase == "training"
+    assert told(tmp_path, knowledge, [*steps, *trace]).phase == ""

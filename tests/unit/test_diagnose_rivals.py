@@ -90,3 +90,20 @@ def test_a_person_is_shown_only_explanations_that_one_in_ten_such_cases_have(
     assert "hang (" not in page
     show("job.log", replace(diagnosis, rivals=rivals[:1]))
     assert "other explanations" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "error", "named"),
+    [
+        ("/w/dataset.py", "IndexError: list index out of range", True),
+        ("/data/project/fit.py", "IndexError: list index out of range", False),
+        ("/mnt/fastdata/fit.py", "IndexError: list index out of range", False),
+        ("/w/dataset.py", "FileNotFoundError: [Errno 2] No such file or directory: '/d/a.bin'", False),
+    ],
+)
+def test_the_folders_of_a_file_and_a_named_path_are_no_rival(
+    tmp_path: Path, knowledge: Knowledge, file: str, error: str, named: bool
+) -> None:
+    trace = f'Traceback (most recent call last):\n  File "{file}", line 3, in work\n    return a[i]\n{error}\n'
+    found = diagnose(case(tmp_path, STEPS + trace), knowledge)
+    assert ("dataset_loading_error" in {rival.reason for rival in found.rivals}) is named

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from assistant.diagnose.calibration import Curves
 from assistant.diagnose.case import Case
+from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.diagnose.verdict import diagnose
@@ -128,3 +130,22 @@ def test_a_guess_about_an_earlier_start_is_none(tmp_path: Path, knowledge: Knowl
     found = answer(tmp_path, knowledge, first + last, Scripted("Flux", "network_error", 0.9))
     assert found.reason != "network_error"
     assert answer(tmp_path, knowledge, first, Scripted("Flux", "network_error", 0.9)).reason == "network_error"
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [("KeyError", False), ("highest share", False), ("flux", True)],
+    ids=["the line of the answer", "a line without trouble", "another line of trouble"],
+)
+def test_a_rival_rests_on_a_line_of_its_own_that_speaks_of_trouble(
+    tmp_path: Path, knowledge: Knowledge, word: str, named: bool
+) -> None:
+    text = "highest share per bin: 1\nflux capacitor on gpu-12 cannot hold\nKeyError: 'rows'\n"
+    found = RankerOpinion(ranker=Scripted(word, "network_error", 0.5), table=AS_IT_IS)
+    log = tmp_path / "job.log"
+    log.write_text(text)
+    facts = gather(Case.from_path(log), knowledge)
+    answered = replace(diagnose(Case.from_path(log), knowledge), confidence=0.4)
+    assert answered.reason == "key_error"
+    noted = found.ask(facts, answered)
+    assert (noted is not None and any(rival.reason == "network_error" for rival in noted.rivals)) is named

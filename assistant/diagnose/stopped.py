@@ -1,0 +1,291 @@
+"""Say of a run that was ended from outside how long it ran, how far it came, who ended it, and whether it ended so before.
+
+All of it is read from the log, each with its line: bars and counts are in `bars`, this is what remains where none is drawn.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from itertools import pairwise
+
+from assistant.diagnose.bars import Bar, last_drawn, run_bar, run_round
+from assistant.diagnose.batch_system import batch_system
+from assistant.diagnose.circumstances import SAVING, TIME, Setting, last_save, setting
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.outcome import tells_failure
+from assistant.diagnose.program import Program, ProgramKind
+from assistant.diagnose.times import stamp
+from assistant.diagnose.wording import cut
+from assistant.logs.lines import Line
+from assistant.records import Diagnosis
+
+EDGE, NEAR, MOST_OF_LINE, MOST_OF_COUNT = 400, 400, 400, 100
+"""Lines at either end of a run in which a time is looked for, and before its end in which a count is; characters read and shown."""
+LEAST_RUN, FEWEST = timedelta(minutes=1), 3
+"""Runs of which the length is worth a word, and lines of one form from which on the number in them is a count."""
+AROUND_STOP = 12
+"""Lines before a stop that belong to it."""
+STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
+NEAR_SAVE = 20
+"""Lines before a save among which the step that it was made at is logged."""
+_STEP_SAID = re.compile(r"(?<![\d.])[1-9]\d{1,9}(?![\d.])")
+SAVED_NOTHING = "It saved nothing"
+_EPOCH = re.compile(r"\W{0,8}[Ee]poch\W{0,3}(\d{1,6})\b(?!\s*(?:/|of\b))")
+_EXCEEDED = re.compile(r"walltime \d{1,9} exceeded limit (\d{1,9})")
+SHOWN_OF_SAVE, MOST_BEFORE = 240, 2000
+"""Characters of a save that are shown, and lines before a stop in which words of failure are looked for."""
+_DIGITS, _LAST_NUMBER = re.compile(r"\d+"), re.compile(r"(?<![\d.])(\d{1,12})(?![\d.])\D{0,40}$")
+_STOP = re.compile(
+    r"\[?\d{4}-\d\d-\d\dT[\d:.]{8,16}\]? ?(?:error: )?\*\*\*|slurm(?:step)?d\S{0,40}: error:|srun: |\*\*\* (?:JOB|STEP) "
+)
+_COUNTS = re.compile(
+    r"\b(?:(?:global_?)?steps?|iter(?:ation)?s?|epochs?|batch(?:es)?|updates?|samples?|items?|rows|files|images|processed|progress)\b"
+    r"['\"\s|:=#\[(]{1,16}\d",
+    re.IGNORECASE,
+)
+_SENT = re.compile(
+    r"from PID (?P<pid>\d{1,10})\b(?:.{0,20}\buid (?P<uid>\d{1,10}))?|sent by (?P<who>[\w ./()=-]{3,60}?)(?:[.,;]|$)"
+)
+_PACKED = re.compile(r"SIG(?:TERM|INT|KILL|HUP) \(@0x(?P<packed>[0-9a-f]{1,16})\)")
+_LOOKED_FOR = re.compile(
+    r"\b[Nn]o (?:check-?point|ckpt|save)s?(?: \w{1,20}){0,2} (?:at|in|under) ['\"]?(?P<path>[\w.~-]{0,80}/[^\s'\",;]{1,300})"
+)
+_NO_RECORDS = (
+    "look at what can: a kill by hand, the end of the session or shell that it was started from, or the system itself "
+    "(journalctl, dmesg -T)"
+)
+
+
+def standing(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
+    """Return how far the run came and how long the rest takes, by the outermost bar, round or step; empty where none shows."""
+    terminated = diagnosis.reason == "dataloader_killed" and any(
+        "signal: Terminated" in cited.text for cited in diagnosis.root_cause[:1]
+    )
+    if not (diagnosis.reason in STOPS or terminated) or not facts.lines or facts.case.job is not None:
+        return ""
+    bar = run_bar(facts)
+    if diagnosis.reason == "time_limit":
+        return f"{_time_left(bar, diagnosis, facts, program)}{_looks_for(facts)}"
+    words = ""
+    if diagnosis.reason == "cancelled" and not diagnosis.rivals and _untroubled(diagnosis, facts):
+        words = "Nothing before it tells of a failure."
+    if bar is not None:
+        words += f" It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
+    elif (count := run_round(facts)) is not None:
+        words += f" It was at {count}."
+    elif (epoch := _epoch(facts)) is not None:
+        words += f" It was in epoch {epoch[0]} (job.log:{epoch[1]})."
+    elif diagnosis.step and facts.points:
+        words += f" It had made step {diagnosis.step}."
+    elif drawn := last_drawn(facts):
+        words += f" The last bar that was drawn is {drawn}."
+    elif last := last_count(facts, _first_cited(diagnosis)):
+        words += f" Its last count is {last}."
+    if bar is None and (length := ran_for(facts)) is not None:
+        words += f" It had run for {clock(int(length.total_seconds()))}."
+    if diagnosis.reason == "cancelled" and (before := same_end_before(diagnosis, facts)):
+        words += f" An earlier run in this file ended the same way ({before}), so look for what does that again and again."
+    in_advice = diagnosis.reason == "killed" or (diagnosis.reason == "preempted" and program.trains and program.steps > 0)
+    words = words.strip()
+    shows = last_save(facts) is not None or (diagnosis.reason == "preempted" and not in_advice)
+    return (
+        f"{words} {saved(facts)}{_looks_for(facts)}" if words and shows and not in_advice else f"{words}{_looks_for(facts)}".strip()
+    )
+
+
+def _epoch(facts: Facts) -> tuple[str, int] | None:
+    """Return the last epoch that a line of the last attempt begins with, which says not of how many; None without one."""
+    for line in reversed(facts.lines):
+        if line.number < facts.progress.leg:
+            return None
+        if "poch" in line.text and (match := _EPOCH.match(facts.streams.body(line.text[:MOST_OF_LINE]).text)):
+            return match[1], line.number
+    return None
+
+
+def _first_cited(diagnosis: Diagnosis) -> int:
+    return min((cited.line for cited in diagnosis.root_cause if cited.file == "job.log"), default=0)
+
+
+def _looks_for(facts: Facts) -> str:
+    """Return where the program looks for a save at its start, which has to be seen to before the next one; empty where unsaid."""
+    place = looked_for_save(facts)
+    return (
+        f" At its start it looked for a save at {place} and had none: see that one lies there before it starts again."
+        if place
+        else ""
+    )
+
+
+def _untroubled(diagnosis: Diagnosis, facts: Facts) -> bool:
+    """Tell whether no line of the last attempt before the first cited one has a word of failure."""
+    first = _first_cited(diagnosis)
+    lines = [line for line in facts.lines if facts.progress.leg <= line.number < first]
+    early = any(facts.progress.leg <= episode.first < first for episode in facts.episodes)
+    return bool(lines) and not early and not any(tells_failure(line.text[:MOST_OF_LINE]) for line in lines[-MOST_BEFORE:])
+
+
+def _time_left(bar: Bar | None, diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
+    """Return what the rest of the work wants of the next time limit."""
+    option = batch_system(facts).time
+    if program.kind is ProgramKind.SERVING:
+        return f"A server has no end of its own: ask for as much time ({option}) as it is to serve."
+    save = last_save(facts)
+    if bar is None:
+        return _without_bar(diagnosis, facts, option)
+    stood = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
+    if save is not None:
+        time_left = f"the rest takes about {clock(bar.left_s)} at that rate"
+        return f"{stood}, and {time_left}: ask for that much ({option}), and start from that save."
+    return (
+        f"{stood}, and the rest takes about {clock(bar.left_s)} at that rate: from the start it wants "
+        f"{clock(bar.spent_s + bar.left_s)} "
+        f"({option}), unless it saves on the way and goes on from there."
+    )
+
+
+def _without_bar(diagnosis: Diagnosis, facts: Facts, option: str) -> str:
+    """Return what is to be asked for where no bar tells how much is left: by how long it ran, and what it counted last."""
+    length, limit, save = ran_for(facts), _limit(facts), last_save(facts)
+    count = run_round(facts)
+    stood = f"it was at {count}" if count is not None else ""
+    if not stood and (last := last_count(facts, _first_cited(diagnosis))):
+        stood = f"its last count is {last}"
+    ran = f"it had run for {clock(int(length.total_seconds()))}" if length is not None else ""
+    stood_at = " and ".join(words for words in (ran, stood) if words)
+    stood_at = f"{stood_at[:1].upper()}{stood_at[1:]}. " if stood_at else ""
+    if save is not None:
+        return f"{stood_at}Ask for more time ({option}) where the rest does not fit, and start so that it goes on from that save."
+    most = f", {limit}," if limit else ""
+    unsaved = saved(facts)
+    return (
+        f"{stood_at}Under the same limit{most} it ends at the same place: ask for more time ({option}), or let it save and go on "
+        f"from there. {'' if unsaved.startswith(SAVED_NOTHING) else unsaved}"
+    ).strip()
+
+
+def _limit(facts: Facts) -> str:
+    """Return the limit of time, where the batch system or the batch script in the log says it; empty where neither does."""
+    for line in facts.lines:
+        if line.number >= facts.progress.leg and (exceeded := _EXCEEDED.search(line.text[:MOST_OF_LINE])):
+            return f"{clock(int(exceeded[1]))} (job.log:{line.number})"
+        if line.number >= facts.progress.leg and line.text.startswith("#") and (match := TIME.search(line.text[:MOST_OF_LINE])):
+            return str(Setting(match["name"], match["value"], line.number))
+    return ""
+
+
+def saved(facts: Facts, before: int | None = None) -> str:
+    """Return which save is the last that the log shows, or that it shows none."""
+    save = last_save(facts, before)
+    if save is not None:
+        text = save.text.strip()
+        if len(text) > SHOWN_OF_SAVE:
+            text = cut(text, SHOWN_OF_SAVE)
+        step = _step_of(save, facts)
+        return f"The last save that the log shows{' before it' if before else ''}: job.log:{save.number}: {text}{step}."
+    interval = setting(facts, SAVING, facts.lines[-1].number) if facts.lines else None
+    if interval is not None and facts.progress.steps and 0 < max(facts.progress.steps) < int(interval.value):
+        reached = int(max(facts.progress.steps))
+        return f"{SAVED_NOTHING}: {interval}, and it came to step {reached}; lower that before it starts again."
+    return "The log shows no save: where there is none, it begins at the start."
+
+
+def _step_of(save: Line, facts: Facts) -> str:
+    """Return the step at which a save was made, where its own line has no number and one was logged right before it."""
+    if facts.metric_file != "job.log" or _STEP_SAID.search(save.text):
+        return ""
+    near = (point for point in reversed(facts.points) if save.number - NEAR_SAVE <= point.line <= save.number and not point.counted)
+    point = next(near, None)
+    return f" (at step {point.step}, job.log:{point.line})" if point is not None else ""
+
+
+def clock(seconds: int) -> str:
+    """Return a duration as people write it."""
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02} min" if seconds >= 3600 else f"{seconds // 60} min {seconds % 60:02} s"
+
+
+def ran_for(facts: Facts) -> timedelta | None:
+    """Return how long the last attempt ran by the first and the last time that its lines tell; None where they do not tell both."""
+    if not facts.lines:
+        return None
+    first, last = facts.progress.leg, facts.lines[-1].number
+    head, tail = facts.between(first, first + EDGE), facts.between(max(first, last - EDGE), last)
+    year = next((time.year for line in (*reversed(tail), *head) if (time := stamp(line.text[:MOST_OF_LINE])) is not None), None)
+    start = next((time for line in head if (time := stamp(line.text[:MOST_OF_LINE], year))), None)
+    ended = next((time for line in reversed(tail) if (time := stamp(line.text[-MOST_OF_LINE:], year))), None)
+    if start is None or ended is None or ended - start < LEAST_RUN:
+        return None
+    return ended - start
+
+
+def last_count(facts: Facts, before: int) -> str:
+    """Return the last line up to one that counts what was done, as `job.log:7: step 900`; empty where none is sure to.
+
+    A line counts where it says so (step, epoch, samples, ...), or where its form comes again and again with a higher number.
+    """
+    lines = [line for line in facts.between(max(facts.progress.leg, before - NEAR), before) if line.text.strip()]
+    forms: dict[str, list[tuple[int, Line, str]]] = {}
+    for line in lines:
+        text = _STOP.split(facts.streams.body(line.text[:MOST_OF_LINE]).text, maxsplit=1)[0].strip()
+        match = _LAST_NUMBER.search(text)
+        if match is not None and len(text) > len(match[1]) - (match.start() == 0):
+            forms.setdefault(_DIGITS.sub("0", text), []).append((int(match[1]), line, text))
+    rising = [
+        each[-1]
+        for form, each in forms.items()
+        if (len(each) >= FEWEST and all(low[0] < high[0] for low, high in pairwise(each)))
+        or (_COUNTS.search(form) and each[-1][0] > 0)
+    ]
+    count = max(rising, key=lambda entry: entry[1].number, default=None)
+    return f"job.log:{count[1].number}: {cut(count[2], MOST_OF_COUNT)}" if count is not None else ""
+
+
+def sender(facts: Facts, diagnosis: Diagnosis) -> str:
+    """Return who sent the signal, as far as the log says it: a process, an account; empty where it says nothing."""
+    lines = [cited.text for cited in diagnosis.root_cause if cited.file == "job.log"]
+    lines += [line.text for line in facts.lines[-NEAR // 4 :]]
+    for text in lines:
+        match = _SENT.search(text[: 4 * MOST_OF_LINE]) if "IG" in text or "ent by" in text else None
+        if match is None:
+            continue
+        if match["who"]:
+            return match["who"].strip()
+        packed = _PACKED.search(text)
+        uid = match["uid"] or (str(int(packed["packed"], 16) >> 32) if packed is not None else "")
+        sent = int(packed["packed"], 16) & 0xFFFFFFFF if packed is not None else int(match["pid"])
+        account = f" of the account with uid {uid}" if uid and sent == int(match["pid"]) else ""
+        return f"process {match['pid']}{account}"
+    return ""
+
+
+def same_end_before(diagnosis: Diagnosis, facts: Facts) -> str:
+    """Return the line by which an earlier run in the same file ended as this one did; empty without one."""
+    cited = [citation for citation in diagnosis.root_cause if citation.file == "job.log" and len(citation.text) <= MOST_OF_LINE]
+    forms = {_DIGITS.sub("0", facts.streams.body(citation.text).text.strip()) for citation in cited}
+    starts = tuple({citation.text[:4] for citation in cited})
+    end = max((citation.line for citation in cited), default=0) - AROUND_STOP
+    earlier = [
+        line.number
+        for line in facts.lines
+        if line.number < end
+        and len(line.text) <= MOST_OF_LINE
+        and line.text.startswith(starts)
+        and _DIGITS.sub("0", facts.streams.body(line.text).text.strip()) in forms
+    ]
+    return f"job.log:{earlier[-1]}" if earlier else ""
+
+
+def looked_for_save(facts: Facts) -> str:
+    """Return where the program looked for a save at its start and found none, with its line; empty where it does not say so."""
+    for line in facts.lines:
+        if line.number >= facts.progress.leg and (match := _LOOKED_FOR.search(line.text[:MOST_OF_LINE])):
+            return f"{match['path']} (job.log:{line.number})"
+    return ""
+
+
+def who_knows(facts: Facts) -> str:
+    """Return who can tell what ended a run: the records of a batch system only where the log shows one."""
+    if batch_system(facts).name:
+        return "the records of the batch system do (a time limit, a preemption or a user)"
+    return f"no batch system shows in it, so {_NO_RECORDS}"
