@@ -33,7 +33,7 @@ SLOTS = frozenset(
     "rows room pairs made bare newer_numpy sharded launched warned port_option missing_on there_on operand handed handed_as "
     "first_argument second_argument application missing_too inside gcc reader cancelled_with beside_code code_folder "
     "recomputed mapped has_it largest nan rate embedding whole nothing linear transposed swapped asked fits collated axes compare "
-    "tokenized conversion offline sharing builder architectures capability since_cuda returned sent_by who_knows "
+    "tokenized conversion offline sharing builder architectures gpu_capability since_cuda returned sent_by who_knows "
     "got want service_name address doubled reader_at inner_check checked_at checked_values handed_from "
     "jobs_out one_task forward_at forward_code unsound".split()
 )

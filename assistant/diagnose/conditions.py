@@ -338,11 +338,11 @@ def _of_architecture(facts: Facts) -> dict[str, str]:
     slots: dict[str, str] = {}
     for text in _texts(facts):
         if match := _INCOMPATIBLE.search(text):
-            slots |= {"capability": match[1]}
+            slots |= {"gpu_capability": match[1]}
         elif match := _HOLDS.search(text):
             slots |= {"builder": "PyTorch", "architectures": cut(", ".join(match[1].split()), 120)}
-    since = _SINCE.get(slots.get("capability", ""))
-    return slots | ({"since_cuda": f"{slots['capability']} wants one for CUDA {since} or newer."} if since else {})
+    since = _SINCE.get(slots.get("gpu_capability", ""))
+    return slots | ({"since_cuda": f"{slots['gpu_capability']} wants one for CUDA {since} or newer."} if since else {})
 
 
 def _texts(facts: Facts) -> Iterator[str]:
