@@ -262,8 +262,8 @@ def _example_policy(door: Door) -> Iterator[Finding]:
 
 
 def _watch(door: Door) -> Iterator[Finding]:
+    from assistant.daemon.notification_services import urls_of
     from assistant.daemon.pass_reports import services_of
-    from assistant.daemon.secret_urls import urls_of
 
     settings = door.settings
     sinks = ", ".join(services_of(settings))

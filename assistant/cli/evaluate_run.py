@@ -21,7 +21,7 @@ from assistant.evaluation.priors import Priors
 from assistant.evaluation.results import EvaluationReport, markdown, report_of
 from assistant.evaluation.run_spec import load_asked
 from assistant.private_files import create_private
-from assistant.store.evaluations import EvaluationRun
+from assistant.store.past_runs import EvaluationRun
 
 if TYPE_CHECKING:
     from assistant.config import Settings

@@ -12,10 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from assistant.errors import InputError, NightshiftError
-from assistant.logs.document import Document, DocumentGrowth, Tail
+from assistant.logs.document import Document, DocumentGrowth, PageCache, Tail
 from assistant.logs.marks import NO_RANK, file_ranks, rank_mark
 from assistant.logs.merged import LinePlace, Merged
-from assistant.logs.pages import PageCache
 from assistant.logs.passes import MOST_FOUND, Cover, OfRanks, Pass, Search
 from assistant.logs.sequence import Interleaved, LineSequence, Picked, Single
 from assistant.rules.matching import Patterns, load_patterns
