@@ -289,7 +289,7 @@ class Shapes:
     """The shapes learnt so far from one log."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, _Shape] = {}
+        self._by_shape: dict[bytes, _Shape] = {}
         self._use: dict[bytes, int] = {}
 
     def recognise(self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -304,11 +304,11 @@ class Shapes:
 
         cover = np.zeros(len(starts), dtype=np.int64)
         lengths = ends - starts + 1
-        if self._known and ends[-1] == len(data):
+        if self._by_shape and ends[-1] == len(data):
             lengths[-1] = 0  # an unfinished line has no newline to compare
         heads: dict[int, tuple[NDArray[np.int64], NDArray[np.uint8]]] = {}
-        for key in sorted(self._known, key=lambda shape_key: -self._use[shape_key]):
-            size, shape = len(key), self._known[key]
+        for key in sorted(self._by_shape, key=lambda shape_key: -self._use[shape_key]):
+            size, shape = len(key), self._by_shape[key]
             if size not in heads:
                 rows = np.flatnonzero(lengths == size)
                 heads[size] = rows, _windows(data, size)[starts[rows]]
@@ -335,12 +335,12 @@ class Shapes:
             text[start:end] = line[start:end]
             free[start:end] = False
         key = bytes(text)
-        if key in self._known:
+        if key in self._by_shape:
             return
-        if len(self._known) >= MOST_SHAPES:
+        if len(self._by_shape) >= MOST_SHAPES:
             least = min(self._use, key=lambda shape_key: self._use[shape_key])
-            del self._known[least], self._use[least]
-        self._known[key] = _Shape(number, np.frombuffer(key, dtype=np.uint8), np.where(free, 9, 0).astype(np.uint8))
+            del self._by_shape[least], self._use[least]
+        self._by_shape[key] = _Shape(number, np.frombuffer(key, dtype=np.uint8), np.where(free, 9, 0).astype(np.uint8))
         self._use[key] = len(key)
 
 

@@ -127,7 +127,7 @@ class Telling:
     """The last time a thing was told to a place."""
 
     at: datetime
-    held: int
+    suppressed: int
     """How often it came again since, and was not told."""
 
 
@@ -145,25 +145,25 @@ class TellingRows(TallyRows):
         }
 
     def keep_tellings(
-        self, sink: str, told: Mapping[str, datetime], held: Iterable[str], row: int, counts: Mapping[Count, float]
+        self, sink: str, told_at: Mapping[str, datetime], suppressed: Iterable[str], row: int, counts: Mapping[Count, float]
     ) -> None:
         """Note, in one transaction, what a place was told and how far in the audit that reaches.
 
         Args:
             sink: The place.
-            told: What it was told and when, by fingerprint.
-            held: Fingerprints of what was held back because it had been told lately.
+            told_at: What it was told and when, by fingerprint.
+            suppressed: Fingerprints of what was held back because it had been told lately.
             row: Number of the audit's row with which the place is done.
             counts: Counts that grow by it.
         """
         with self.transaction() as connection:
-            for fingerprint, at in told.items():
+            for fingerprint, at in told_at.items():
                 sql = "INSERT OR REPLACE INTO tellings (sink, fingerprint, at, held) VALUES (?,?,?,0)"
                 connection.execute(sql, [sink, fingerprint, time_text(at)])
-            for fingerprint in held:
+            for fingerprint in suppressed:
                 connection.execute("UPDATE tellings SET held = held + 1 WHERE sink = ? AND fingerprint = ?", [sink, fingerprint])
-            if told:
-                connection.execute("DELETE FROM tellings WHERE at < ?", [time_text(max(told.values()) - _RETENTION)])
+            if told_at:
+                connection.execute("DELETE FROM tellings WHERE at < ?", [time_text(max(told_at.values()) - _RETENTION)])
             self.move_cursor(cursor_of(sink), row)
             self.add_counts(counts)
 
