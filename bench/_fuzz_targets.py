@@ -22,8 +22,7 @@ from assistant.linear_patterns import linear_pattern, named_groups
 from assistant.llm.gguf import read_gguf
 from assistant.llm.turn import read_turn
 from assistant.logs.compress import compress
-from assistant.logs.cutting import cut_line
-from assistant.logs.lines import Line, clean
+from assistant.logs.lines import Line, clean, cut_line
 from assistant.logs.metrics import metric_points
 from assistant.logs.prefix import parse
 from assistant.logs.scan import scan_log

@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=5)
     met = [planning(parser.parse_args().repeat)]
     priors = Priors.load()
-    suite = [Dataset(name, one.items, "serve {pieces}", "m") for name, one in priors.known.items()]
+    suite = [Dataset(name, one.items, "serve {pieces}", "m") for name, one in priors.by_dataset.items()]
     small = [one for one in suite if one.items * priors.factor(one.name) <= priors.unit.largest_task]
     for title, sets in (("whole suite", suite), ("without those above 40,000 units", small)):
         met += [case(title, sets, priors, nodes) for nodes in TARGETS]

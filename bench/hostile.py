@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from assistant.logs.cutting import LONGEST, cut_line
-from assistant.logs.lines import clean
+from assistant.logs.lines import LONGEST_UNCUT, clean, cut_line
 from assistant.redact import redact
 
 DIAGNOSED_BYTES = 1 << 20
@@ -79,7 +78,7 @@ def _matching(log: Path | None) -> float:
     with TemporaryDirectory() as folder:
         for name, piece in {"": "", **FAMILIES}.items():
             if name:
-                line = ((piece * (LONGEST // len(piece) + 1))[:LONGEST]).rstrip("\n") + "\n"
+                line = ((piece * (LONGEST_UNCUT // len(piece) + 1))[:LONGEST_UNCUT]).rstrip("\n") + "\n"
                 text = line * (DIAGNOSED_BYTES // len(line.encode()))
             else:
                 text = _ordinary(log, DIAGNOSED_BYTES)

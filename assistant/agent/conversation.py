@@ -153,7 +153,7 @@ class ModelAgent:
         """For the question being answered."""
         self._memory = InMemorySaver()
         """Of a conversation that is not kept."""
-        self._shown: tuple[AnswerSource, ...] = ()
+        self._semantic_sources: tuple[AnswerSource, ...] = ()
         """Of an answer without the model."""
         if isinstance(model, ToolChat):
             model.inventory = lambda: names_of(self._inventory)
@@ -171,7 +171,7 @@ class ModelAgent:
         """
         words, self._proposed = question_of(question), []
         number = shown_source(words)
-        if number is not None and (self._sources or self._shown):
+        if number is not None and (self._sources or self._semantic_sources):
             return self._show(question, number)
         pieces: list[str] = []
         try:
@@ -179,18 +179,18 @@ class ModelAgent:
         except FAILURES as error:
             logger.info("the model did not answer: %s", error)
             answer = self._semantic.ask(question, trusted=trusted, listener=listener)
-            self._shown = answer.sources
+            self._semantic_sources = answer.sources
             answer = _with_proposals(answer, self._proposed)
             if isinstance(error, Unavailable):  # else it was whole, and did not stand
                 answer = replace(answer, begun=harmless("".join(pieces)).strip())
             why = one_line(error).rstrip(".")
             return _noted(answer, f"{self.mode} did not answer ({why}); this is the answer without a model")
-        self._shown = ()
+        self._semantic_sources = ()
         return answer
 
     def _show(self, question: str, number: int) -> Answer:
-        sources = {source.number: source for source in (*self._sources, *self._shown)}
-        newest = tuple(sources.values()) if number in sources else tuple(self._shown or self._sources[-5:])
+        sources = {source.number: source for source in (*self._sources, *self._semantic_sources)}
+        newest = tuple(sources.values()) if number in sources else tuple(self._semantic_sources or self._sources[-5:])
         self._semantic.state = replace(self._semantic.state, sources=newest)
         return self._semantic.ask(question)
 

@@ -57,7 +57,7 @@ TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Case:
+class AgentCase:
     """One question, or several in a row of which the last counts."""
 
     ask: tuple[str, ...]
@@ -81,10 +81,10 @@ class Case:
 
 @dataclass(frozen=True)
 class _CaseFile:
-    case: tuple[Case, ...]
+    case: tuple[AgentCase, ...]
 
 
-class Asks(Protocol):
+class QuestionAnswerer(Protocol):
     """Answers questions one after the other."""
 
     def ask(self, question: str, *, trusted: bool = True) -> Answer:
@@ -95,7 +95,7 @@ class Asks(Protocol):
 class Scored(NamedTuple):
     """How a case went."""
 
-    case: Case
+    case: AgentCase
     answer: Answer | None
     tool: bool
     """Whether the right tool was chosen."""
@@ -109,7 +109,7 @@ class Scored(NamedTuple):
         return self.answer is not None and self.answer.mode.startswith("model:")
 
 
-def load_cases(folder: Path) -> list[Case]:
+def load_cases(folder: Path) -> list[AgentCase]:
     """Return the cases of all files of a folder.
 
     Raises:
@@ -121,7 +121,7 @@ def load_cases(folder: Path) -> list[Case]:
     return cases
 
 
-def run_cases(cases: Sequence[Case], folder: Path, agent_of: Callable[[Engine], Asks]) -> list[Scored]:
+def run_cases(cases: Sequence[AgentCase], folder: Path, agent_of: Callable[[Engine], QuestionAnswerer]) -> list[Scored]:
     """Ask every case of a fresh agent; a state is built once, and anew for a case that may have changed its store.
 
     Args:
@@ -150,7 +150,7 @@ def run_cases(cases: Sequence[Case], folder: Path, agent_of: Callable[[Engine], 
     return scored
 
 
-def _scored(case: Case, agent: Asks) -> Scored:
+def _scored(case: AgentCase, agent: QuestionAnswerer) -> Scored:
     start = time.perf_counter()
     try:
         answer = [agent.ask(question) for question in case.ask][-1]
@@ -162,14 +162,14 @@ def _scored(case: Case, agent: Asks) -> Scored:
     return Scored(case, answer, tool, tuple(_faults(case, answer, tools_used)), seconds)
 
 
-def _used_right(case: Case, tools_used: set[str]) -> bool:
+def _used_right(case: AgentCase, tools_used: set[str]) -> bool:
     """Tell whether a model, which names no reading, used the tools of the right one."""
     expected = [TOOLS.get(intent, ()) for intent in case.intent]
     is_right = not expected or any(set(tools) & tools_used if tools else not tools_used for tools in expected)
     return is_right and set(case.calls) <= tools_used
 
 
-def _faults(case: Case, answer: Answer, tools_used: set[str]) -> Iterable[str]:
+def _faults(case: AgentCase, answer: Answer, tools_used: set[str]) -> Iterable[str]:
     text = answer.text.casefold()
     if answer.kind is not case.kind:
         yield f"kind {answer.kind}, wanted {case.kind}"

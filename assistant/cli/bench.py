@@ -23,7 +23,7 @@ from assistant.cli.output import print_json, print_line, print_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assistant.cli.agent_bench import Asks
+    from assistant.cli.agent_bench import QuestionAnswerer
     from assistant.config import Settings
     from assistant.engine import Engine
 from dataclasses import replace
@@ -162,7 +162,7 @@ def agent(
             print_line(f"{' / '.join(score.case.ask)}: taken for {read_as}; {'; '.join(score.faults) or 'wrong tool'}")
 
 
-def _agents(settings: Settings, model: str, name: str) -> Callable[[Engine], Asks]:
+def _agents(settings: Settings, model: str, name: str) -> Callable[[Engine], QuestionAnswerer]:
     """Return what makes the agent that is measured.
 
     Raises:

@@ -26,7 +26,7 @@ OLDEST_SQLITE = (3, 35, 0)
 """First with RETURNING and dropped columns, which migrations rest on."""
 
 
-class Health(StrEnum):
+class DoctorHealth(StrEnum):
     """How a check came out."""
 
     OK = "ok"
@@ -35,73 +35,77 @@ class Health(StrEnum):
     FAIL = "fail"
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """What one check found."""
 
     name: str
-    health: Health
+    health: DoctorHealth
     text: str
     todo: str = ""
     """What to do about it."""
 
 
-Check = Callable[[Door], Iterator[Finding]]
+Check = Callable[[Door], Iterator[DoctorFinding]]
 
 
-def _python(_: Door) -> Iterator[Finding]:
+def _python(_: Door) -> Iterator[DoctorFinding]:
     import sqlite3
 
     version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("python", Health.OK, f"{version} at {sys.executable}")
+    yield DoctorFinding("python", DoctorHealth.OK, f"{version} at {sys.executable}")
     old = sqlite3.sqlite_version_info < OLDEST_SQLITE
     todo = "use a Python with SQLite 3.35 or newer" if old else ""
-    yield Finding("sqlite", Health.FAIL if old else Health.OK, sqlite3.sqlite_version, todo)
+    yield DoctorFinding("sqlite", DoctorHealth.FAIL if old else DoctorHealth.OK, sqlite3.sqlite_version, todo)
 
 
-def _hyperscan(_: Door) -> Iterator[Finding]:
+def _hyperscan(_: Door) -> Iterator[DoctorFinding]:
     from importlib.metadata import version
 
     try:
         import hyperscan  # noqa: F401
     except ImportError as error:
-        yield Finding("hyperscan", Health.FAIL, str(error), "pip install hyperscan (needs an x86-64 or arm64 Linux)")
+        yield DoctorFinding("hyperscan", DoctorHealth.FAIL, str(error), "pip install hyperscan (needs an x86-64 or arm64 Linux)")
         return
-    yield Finding("hyperscan", Health.OK, version("hyperscan"))
+    yield DoctorFinding("hyperscan", DoctorHealth.OK, version("hyperscan"))
 
 
-def _settings(door: Door) -> Iterator[Finding]:
+def _settings(door: Door) -> Iterator[DoctorFinding]:
     files = [str(path) for path in door.loaded.files]
     variables = sorted({origin for origin in door.loaded.origins.values() if origin.startswith("NIGHTSHIFT_")})
-    yield Finding("settings", Health.OK, ", ".join([*files, *variables]) or "defaults only")
+    yield DoctorFinding("settings", DoctorHealth.OK, ", ".join([*files, *variables]) or "defaults only")
 
 
-def _policy(door: Door) -> Iterator[Finding]:
+def _policy(door: Door) -> Iterator[DoctorFinding]:
     from assistant.gate.kill_switch import kill_switch_note, missing_folders, stopped_by
     from assistant.policy import load_policy, short_digest
 
     standing = door.in_force.look()
     policy = standing.policy
     if standing.problem:
-        yield Finding(
-            "policy", Health.FAIL, f"none in force, every change is refused: {standing.problem}", "nightshift config check"
+        yield DoctorFinding(
+            "policy", DoctorHealth.FAIL, f"none in force, every change is refused: {standing.problem}", "nightshift config check"
         )
         return
     own = [f"{kind}: {terms.mode}" for kind, terms in policy.kind.items() if terms.mode is not None]
-    yield Finding("policy", Health.OK, ", ".join([f"mode {policy.mode}", *own, f"digest {short_digest(policy.digest)}"]))
+    yield DoctorFinding(
+        "policy", DoctorHealth.OK, ", ".join([f"mode {policy.mode}", *own, f"digest {short_digest(policy.digest)}"])
+    )
     switch = stopped_by(policy.kill_switch)
     if switch is not None:
         note = kill_switch_note(switch)
         text = f"the kill switch {switch} is set: nothing is changed" + (f" ({note})" if note else "")
-        yield Finding("kill switch", Health.WARN, text, "nightshift stop --lift, to go on")
+        yield DoctorFinding("kill switch", DoctorHealth.WARN, text, "nightshift stop --lift, to go on")
     # the shipped switches are two, so that each kind of account has one; a site's own folder is missing only by mistake
     usual = load_policy().kill_switch
     for path in missing_folders(policy.kill_switch):
         if path not in usual:
             text = f"the folder of the kill switch {path} does not exist: a mount that is away, or mistyped?"
-            yield Finding("kill switch", Health.WARN, text, "make the folder, so that a person can set the switch by touch")
+            yield DoctorFinding(
+                "kill switch", DoctorHealth.WARN, text, "make the folder, so that a person can set the switch by touch"
+            )
 
 
-def _content(door: Door) -> Iterator[Finding]:
+def _content(door: Door) -> Iterator[DoctorFinding]:
     from assistant.content.device_codes import xids
     from assistant.content.playbooks import playbooks
     from assistant.content.reading import filters
@@ -114,11 +118,11 @@ def _content(door: Door) -> Iterator[Finding]:
         "filters": len(filters(door.site)),
         "playbooks": len(playbooks(door.site)),
     }
-    yield Finding("content", Health.OK, ", ".join(f"{count} {name}" for name, count in counts.items()))
-    yield Finding("patterns", Health.OK, f"{len(load_patterns(door.site))} compile together")
+    yield DoctorFinding("content", DoctorHealth.OK, ", ".join(f"{count} {name}" for name, count in counts.items()))
+    yield DoctorFinding("patterns", DoctorHealth.OK, f"{len(load_patterns(door.site))} compile together")
 
 
-def _ranker(door: Door) -> Iterator[Finding]:
+def _ranker(door: Door) -> Iterator[DoctorFinding]:
     from assistant.errors import ContentError
     from assistant.llm.ranker import file_of, load_ranker
 
@@ -126,23 +130,25 @@ def _ranker(door: Door) -> Iterator[Finding]:
     try:
         ranker = load_ranker(path)
     except ContentError as error:
-        yield Finding("ranker", Health.WARN, f"no guesses where no rule knows a line: {error}", "nightshift model train-ranker")
+        yield DoctorFinding(
+            "ranker", DoctorHealth.WARN, f"no guesses where no rule knows a line: {error}", "nightshift model train-ranker"
+        )
         return
     about = ranker.weights.about
-    yield Finding(
-        "ranker", Health.OK, f"{ranker.name}, trained on {about.get('lines', '?')} lines with seed {about.get('seed', '?')}"
+    yield DoctorFinding(
+        "ranker", DoctorHealth.OK, f"{ranker.name}, trained on {about.get('lines', '?')} lines with seed {about.get('seed', '?')}"
     )
 
 
-def _encoder(_: Door) -> Iterator[Finding]:
+def _encoder(_: Door) -> Iterator[DoctorFinding]:
     from assistant.llm import embedded
 
     encoder_status = embedded.status()
     todo = "" if encoder_status.works else "install Nightshift again, and build llama-cpp-python: make deps-llama"
-    yield Finding("embedded model", Health.OK if encoder_status.works else Health.WARN, encoder_status.says, todo)
+    yield DoctorFinding("embedded model", DoctorHealth.OK if encoder_status.works else DoctorHealth.WARN, encoder_status.says, todo)
 
 
-def _language_model(door: Door) -> Iterator[Finding]:
+def _language_model(door: Door) -> Iterator[DoctorFinding]:
     from assistant.errors import NightshiftError
     from assistant.llm.gguf import parts_of, read_gguf
     from assistant.llm.memory import available_bytes
@@ -152,80 +158,86 @@ def _language_model(door: Door) -> Iterator[Finding]:
     model, remedy = door.settings.model, "nightshift model use FILE|URL|none"
     try:
         if not is_set(model):
-            yield Finding("language model", Health.OK, "none: questions are answered without one")
+            yield DoctorFinding("language model", DoctorHealth.OK, "none: questions are answered without one")
             return
         name = f"{model.name} at {model.url}"
         if model.path is not None:
             header, size = read_gguf(model.path), sum(part.stat().st_size for part in parts_of(model.path))
             name = f"{model.path}, {header.architecture}, {size / 1e9:.1f} GB"
             if header.architecture not in known(door.site).architectures:
-                yield Finding("language model", Health.WARN, f"{name}: no model that holds a conversation", remedy)
+                yield DoctorFinding("language model", DoctorHealth.WARN, f"{name}: no model that holds a conversation", remedy)
                 return
             if size > available_bytes():
                 free = available_bytes() / 1e9
-                yield Finding("language model", Health.WARN, f"{name}: does not fit into the {free:.1f} GB of free memory", remedy)
+                yield DoctorFinding(
+                    "language model", DoctorHealth.WARN, f"{name}: does not fit into the {free:.1f} GB of free memory", remedy
+                )
                 return
         trusted = [task for task in TASKS if door.store.may(identity(model), task)]
     except (NightshiftError, OSError) as error:
-        yield Finding("language model", Health.WARN, str(error), remedy)
+        yield DoctorFinding("language model", DoctorHealth.WARN, str(error), remedy)
         return
     tasks_text = f"trusted with {', '.join(trusted)}" if trusted else "answers questions; trusted with no task of diagnosis"
-    yield Finding("language model", Health.OK, f"{name}; {tasks_text}", "" if trusted else "nightshift model test")
+    yield DoctorFinding("language model", DoctorHealth.OK, f"{name}; {tasks_text}", "" if trusted else "nightshift model test")
 
 
-def _cache(_: Door) -> Iterator[Finding]:
+def _cache(_: Door) -> Iterator[DoctorFinding]:
     from assistant.rules.compiling import cache_folder
 
     folder = cache_folder()
     if _writable(folder):
-        yield Finding("cache", Health.OK, str(folder))
+        yield DoctorFinding("cache", DoctorHealth.OK, str(folder))
     else:
-        yield Finding(
+        yield DoctorFinding(
             "cache",
-            Health.WARN,
+            DoctorHealth.WARN,
             f"{folder} cannot be written: patterns are compiled at each start",
             "set XDG_CACHE_HOME to a folder of yours",
         )
 
 
-def _disk(door: Door) -> Iterator[Finding]:
+def _disk(door: Door) -> Iterator[DoctorFinding]:
     import shutil
 
     folder = _existing(door.settings.store.parent)
     free = shutil.disk_usage(folder).free
-    health = Health.FAIL if free < FULL_DISK_BYTES else Health.WARN if free < LOW_DISK_BYTES else Health.OK
-    yield Finding("disk", health, f"{free / 1e9:.1f} GB free at {folder}", "" if health is Health.OK else f"free space at {folder}")
+    health = DoctorHealth.FAIL if free < FULL_DISK_BYTES else DoctorHealth.WARN if free < LOW_DISK_BYTES else DoctorHealth.OK
+    yield DoctorFinding(
+        "disk", health, f"{free / 1e9:.1f} GB free at {folder}", "" if health is DoctorHealth.OK else f"free space at {folder}"
+    )
 
 
-def _store(door: Door) -> Iterator[Finding]:
+def _store(door: Door) -> Iterator[DoctorFinding]:
     from assistant.store.breaker import why_open
 
     with door.store.transaction():
         incidents = len(door.store.incidents(open_only=True, limit=10_000))
-    yield Finding("store", Health.OK, f"{door.store.path}, {incidents} open incidents")
+    yield DoctorFinding("store", DoctorHealth.OK, f"{door.store.path}, {incidents} open incidents")
     breaker = why_open(door.store)
     if breaker is not None:
-        yield Finding("breaker", Health.WARN, f"open {breaker}: the watch changes nothing", "nightshift breaker show, then reset")
+        yield DoctorFinding(
+            "breaker", DoctorHealth.WARN, f"open {breaker}: the watch changes nothing", "nightshift breaker show, then reset"
+        )
     breaks = door.store.verify()
     if breaks is not None:
-        yield Finding(
-            "audit", Health.FAIL, breaks.why, "nightshift audit verify; keep a copy of the store and find out who changed it"
+        yield DoctorFinding(
+            "audit", DoctorHealth.FAIL, breaks.why, "nightshift audit verify; keep a copy of the store and find out who changed it"
         )
     else:
-        yield Finding("audit", Health.OK, "the chain and all sealed rows hold")
+        yield DoctorFinding("audit", DoctorHealth.OK, "the chain and all sealed rows hold")
     for note in door.store.audit_notes():
-        yield Finding("audit", Health.WARN, note, "see docs/audit.md")
+        yield DoctorFinding("audit", DoctorHealth.WARN, note, "see docs/audit.md")
 
 
-def _scheduler(door: Door) -> Iterator[Finding]:
+def _scheduler(door: Door) -> Iterator[DoctorFinding]:
     scheduler = door.engine().scheduler
     nodes, jobs = scheduler.nodes(), scheduler.jobs()
-    yield Finding("scheduler", Health.OK, f"{scheduler.name} answers: {len(nodes)} nodes, {len(jobs)} jobs")
+    yield DoctorFinding("scheduler", DoctorHealth.OK, f"{scheduler.name} answers: {len(nodes)} nodes, {len(jobs)} jobs")
     for line in door.in_force.look().policy.unmatched(nodes):
-        yield Finding("policy", Health.WARN, line, "compare with `nightshift nodes`: case and leading zeros count")
+        yield DoctorFinding("policy", DoctorHealth.WARN, line, "compare with `nightshift nodes`: case and leading zeros count")
 
 
-def _slurm(door: Door) -> Iterator[Finding]:
+def _slurm(door: Door) -> Iterator[DoctorFinding]:
     if door.settings.scheduler != "slurm":
         return
     from assistant.schedulers.slurm import SlurmScheduler
@@ -234,46 +246,50 @@ def _slurm(door: Door) -> Iterator[Finding]:
     scheduler = door.engine().scheduler
     if isinstance(scheduler, SlurmScheduler):
         for checked in check(scheduler):
-            yield Finding("slurm", Health.OK if checked.works else Health.WARN, checked.text, checked.todo)
+            yield DoctorFinding("slurm", DoctorHealth.OK if checked.works else DoctorHealth.WARN, checked.text, checked.todo)
 
 
-def _ssh(door: Door) -> Iterator[Finding]:
+def _ssh(door: Door) -> Iterator[DoctorFinding]:
     from assistant.cli.doctor_cluster import ssh_to_nodes
 
     for works, text, todo in ssh_to_nodes(door):
-        yield Finding("ssh", Health.OK if works else Health.WARN, text, todo)
+        yield DoctorFinding("ssh", DoctorHealth.OK if works else DoctorHealth.WARN, text, todo)
 
 
-def _running_jobs(door: Door) -> Iterator[Finding]:
+def _running_jobs(door: Door) -> Iterator[DoctorFinding]:
     from assistant.cli.doctor_cluster import running_jobs
 
     for works, text, todo in running_jobs(door):
-        yield Finding("jobs", Health.OK if works else Health.WARN, text, todo)
+        yield DoctorFinding("jobs", DoctorHealth.OK if works else DoctorHealth.WARN, text, todo)
 
 
-def _example_policy(door: Door) -> Iterator[Finding]:
+def _example_policy(door: Door) -> Iterator[DoctorFinding]:
     from assistant.cli.doctor_cluster import EXAMPLE_POLICY
 
     standing = door.in_force.look()
     if standing.problem or not standing.policy.only_observes:
         return
     one_line = "; ".join(line.partition("#")[0].strip() for line in EXAMPLE_POLICY.splitlines())
-    yield Finding("example", Health.OK, f"a first policy that acts: {one_line}", "docs/from_observe_to_act.md, step by step")
+    yield DoctorFinding(
+        "example", DoctorHealth.OK, f"a first policy that acts: {one_line}", "docs/from_observe_to_act.md, step by step"
+    )
 
 
-def _watch(door: Door) -> Iterator[Finding]:
+def _watch(door: Door) -> Iterator[DoctorFinding]:
+    from assistant.daemon.notification_services import urls_of
     from assistant.daemon.pass_reports import services_of
-    from assistant.daemon.secret_urls import urls_of
 
     settings = door.settings
     sinks = ", ".join(services_of(settings))
-    yield Finding("notify", Health.OK, f"told: {sinks}" if sinks else "nobody is told; see [notify.sinks] in docs/watchdog.md")
+    yield DoctorFinding(
+        "notify", DoctorHealth.OK, f"told: {sinks}" if sinks else "nobody is told; see [notify.sinks] in docs/watchdog.md"
+    )
     if settings.heartbeat.url_file is not None:
         urls_of(settings.heartbeat.url_file, "heartbeat.url_file")
     textfile = settings.metrics.textfile
     if textfile is not None and not (textfile.parent.is_dir() and _writable(textfile.parent)):
         todo = f"make {textfile.parent}, writable for this user; under systemd with ReadWritePaths="
-        yield Finding("metrics", Health.WARN, f"{textfile} cannot be written", todo)
+        yield DoctorFinding("metrics", DoctorHealth.WARN, f"{textfile} cannot be written", todo)
 
 
 CHECKS: dict[str, Check] = {
@@ -297,17 +313,17 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def examine(door: Door) -> Iterator[Finding]:
+def examine(door: Door) -> Iterator[DoctorFinding]:
     """Yield what every check finds; one that fails does not keep the others from running."""
     for name, check in CHECKS.items():
         try:
             yield from check(door)
         except (NightshiftError, OSError) as error:
-            yield Finding(name, Health.FAIL, str(error))
+            yield DoctorFinding(name, DoctorHealth.FAIL, str(error))
         except ModuleNotFoundError as error:
             if not (message := missing_extra(error)):
                 raise
-            yield Finding(name, Health.FAIL, message)
+            yield DoctorFinding(name, DoctorHealth.FAIL, message)
 
 
 @doctor_app.command(epilog=examples("nightshift doctor", "nightshift doctor --json | jq 'select(.health != \"ok\")'"))
@@ -318,7 +334,7 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
     """
     failed = False
     for finding in examine(door_of(context)):
-        failed |= finding.health is Health.FAIL
+        failed |= finding.health is DoctorHealth.FAIL
         if as_json:
             print_json(finding._asdict())
         else:
@@ -327,9 +343,9 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
         raise typer.Exit(Exit.ERROR)
 
 
-def _print(finding: Finding) -> None:
-    colour = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}[finding.health]
-    print_line(f"{finding.health:<5} {finding.name:<10} {finding.text}", colour="" if finding.health is Health.OK else colour)
+def _print(finding: DoctorFinding) -> None:
+    colour = {DoctorHealth.OK: "green", DoctorHealth.WARN: "yellow", DoctorHealth.FAIL: "red"}[finding.health]
+    print_line(f"{finding.health:<5} {finding.name:<10} {finding.text}", colour="" if finding.health is DoctorHealth.OK else colour)
     if finding.todo:
         print_line(f"{'':<17}to do: {finding.todo}")
 

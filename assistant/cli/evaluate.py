@@ -78,7 +78,7 @@ def evaluate(
         report = running.resume(door, resume, live=not as_json)
     else:
         assert suite is not None
-        wish = running.Wish(suite, model, nodes, from_storage=from_storage, retries=retries)
+        wish = running.EvaluationRequest(suite, model, nodes, from_storage=from_storage, retries=retries)
         report = running.begin(door, wish, live=not as_json)
     _print(report, as_json)
     if markdown is not None:

@@ -21,7 +21,7 @@ from assistant.evaluation.priors import Priors
 from assistant.evaluation.results import EvaluationReport, markdown, report_of
 from assistant.evaluation.run_spec import load_asked
 from assistant.private_files import create_private
-from assistant.store.evaluations import EvaluationRun
+from assistant.store.past_runs import EvaluationRun
 
 if TYPE_CHECKING:
     from assistant.config import Settings
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from assistant.engine import Engine
 
 
-__all__ = ["Wish", "begin", "clean", "demo", "resume", "runs"]
+__all__ = ["EvaluationRequest", "begin", "clean", "demo", "resume", "runs"]
 
 DEMO_CPUS = 3
 """Of each node of the demo: one for its trial, two for metrics."""
@@ -65,7 +65,7 @@ def runs(settings: Settings) -> list[EvaluationReport]:
     return [report_of(path.parent) for path in files]
 
 
-def begin(door: Door, wish: Wish, *, live: bool) -> EvaluationReport:
+def begin(door: Door, wish: EvaluationRequest, *, live: bool) -> EvaluationReport:
     """Prepare a run, run it to its end, and return what came of it.
 
     Raises:
@@ -108,7 +108,7 @@ def demo(door: Door, *, nodes: int, live: bool) -> EvaluationReport:
         cluster = LocalScheduler(local_folder(settings), SystemClock(), nodes=nodes, cpus=DEMO_CPUS)
         engine = build(settings, scheduler=cluster)
         door.at_end.append(engine.store.close)
-        folder = prepare(engine, settings, Wish(suite, "", nodes))
+        folder = prepare(engine, settings, EvaluationRequest(suite, "", nodes))
         return _run(door, engine, folder, live=live, settings=settings)
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -256,7 +256,7 @@ def settle(engine: Engine, folder: RunFolder) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class EvaluationRequest:
     """What a person asked for on the command line."""
 
     suite: Path
@@ -271,14 +271,14 @@ def runs_folder(settings: Settings) -> Path:
     return (settings.evaluation.folder or settings.state_folder / "evaluations").absolute()
 
 
-def prepare(engine: Engine, settings: Settings, wish: Wish) -> RunFolder:
+def prepare(engine: Engine, settings: Settings, wish: EvaluationRequest) -> RunFolder:
     """Check what was asked, write it into the folder of a new run, and return that.
 
     Raises:
         UsageError: Something is wrong with it.
     """
     priors = Priors.load(settings.content)
-    suite = load_suite(wish.suite, {name: prior.items for name, prior in priors.known.items()})
+    suite = load_suite(wish.suite, {name: prior.items for name, prior in priors.by_dataset.items()})
     source = wish.model or suite.model
     if not source:
         raise UsageError(f"{wish.suite} names no model: name one with --model PATH")

@@ -73,7 +73,7 @@ def _sets(suite: Path | None, priors: Priors) -> tuple[list[Dataset], str, int]:
     from assistant.evaluation.records import Dataset
     from assistant.evaluation.suite import load_suite
 
-    items_by_name = {name: prior.items for name, prior in priors.known.items()}
+    items_by_name = {name: prior.items for name, prior in priors.by_dataset.items()}
     if suite is None:
         return (
             [Dataset(name, items, "{pieces}", "metric") for name, items in items_by_name.items()],

@@ -36,16 +36,16 @@ class PlainLines:
     """Says what changed, a line at a time."""
 
     def __init__(self) -> None:
-        self._said = (-1, -1)
+        self._last_counts = (-1, -1)
         self._at = 0.0
 
     def __call__(self, run: Coordinator) -> None:
         """Say how a run stands if that is new."""
         progress = progress_of(run)
         ended = (progress.scored, progress.given_up)
-        if ended == self._said and time.monotonic() - self._at < EVERY_S:
+        if ended == self._last_counts and time.monotonic() - self._at < EVERY_S:
             return
-        self._said, self._at = ended, time.monotonic()
+        self._last_counts, self._at = ended, time.monotonic()
         narrate(progress.line)
 
 
@@ -79,7 +79,7 @@ def drawn(progress: EvaluationProgress) -> Any:
         table.add_row(
             *(
                 Text(line(text))
-                for text in (activity.node, label, activity.what, activity.place, duration(activity.seconds) if label else "")
+                for text in (activity.node, label, activity.work, activity.place, duration(activity.seconds) if label else "")
             )
         )
     more = [Text(line(f"and {len(rows) - MOST_ROWS} more jobs"))] if len(rows) > MOST_ROWS else []

@@ -116,7 +116,7 @@ class _Stage:
 
     def play(self) -> None:
         """Let time pass until nothing more will come."""
-        state, unchanged_since = self._seen(), START
+        state, unchanged_since = self._observed_state(), START
         while (now := self.clock.now()) < START + timedelta(seconds=LONGEST_S):
             quiet_s = (now - unchanged_since).total_seconds()
             if self._over(quiet_s):
@@ -126,7 +126,7 @@ class _Stage:
                 self.engine.tick(owner="fixture")
             except Unavailable:
                 continue
-            if state != (state := self._seen()):
+            if state != (state := self._observed_state()):
                 unchanged_since = self.clock.now()
 
     def _over(self, quiet_s: float) -> bool:
@@ -139,7 +139,7 @@ class _Stage:
         )
         return not waits and (stuck or all(job.state.ended for job in self.cluster.jobs()))
 
-    def _seen(self) -> object:
+    def _observed_state(self) -> object:
         """Return all by which one sees that something changed."""
         incidents = [(incident.id, incident.state) for incident in self.engine.store.incidents()]
         jobs = [] if self.cluster.outage else [(job.id, job.attempt, job.state) for job in self.cluster.jobs()]

@@ -20,7 +20,7 @@ from assistant.errors import UsageError
 quicken()
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command of the root group is found."""
 
     place: str
@@ -50,7 +50,7 @@ def examples(*lines: str) -> str:
 class LazyGroup(TyperGroup):
     """A group whose commands are in a table until one is called."""
 
-    table: Mapping[str, Entry] = {}
+    table: Mapping[str, CommandEntry] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, in the order of the table."""

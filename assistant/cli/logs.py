@@ -134,8 +134,8 @@ def compress(
 def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.pack import pack
-    from assistant.logs.baseline import Baseline
     from assistant.logs.task import task_key
+    from assistant.logs.templates import Baseline
 
     door = door_of(context)
     knowledge = Knowledge.load(door.site)

@@ -15,7 +15,7 @@ from assistant.cli import exits, termination
 from assistant.cli.context import Door
 from assistant.cli.exits import Exit
 from assistant.cli.extras import missing_extra
-from assistant.cli.group import Entry, LazyGroup, app
+from assistant.cli.group import CommandEntry, LazyGroup, app
 from assistant.cli.output import flush, print_block, print_line
 from assistant.errors import NightshiftError
 
@@ -23,44 +23,52 @@ _PACKAGE = "assistant.cli"
 _LOOK, _ACT, _KNOW, _SYSTEM = "Look", "Act", "What Nightshift knows", "Nightshift itself"
 
 COMMANDS = {
-    "chat": Entry(f"{_PACKAGE}.chat:chat_app", "Talk with Nightshift beside live incidents, approvals, jobs and nodes.", _LOOK),
-    "ask": Entry(f"{_PACKAGE}.ask:ask_app", "Ask about jobs, nodes and incidents in plain words.", _LOOK),
-    "explain": Entry(f"{_PACKAGE}.ask:explain_app", "Write the report of an incident.", _LOOK),
-    "diagnose": Entry(f"{_PACKAGE}.diagnose:diagnose_app", "Find out why a run failed, from its log or folder.", _LOOK),
-    "jobs": Entry(f"{_PACKAGE}.jobs:jobs_app", "List the jobs that the scheduler knows.", _LOOK),
-    "job": Entry(f"{_PACKAGE}.job_check:job_app", "Show or check one job.", _LOOK),
-    "incidents": Entry(f"{_PACKAGE}.incidents:incidents_app", "List incidents, newest first.", _LOOK),
-    "incident": Entry(f"{_PACKAGE}.corrections:incident_app", "Show, report, correct or close one incident.", _LOOK),
-    "logs": Entry(f"{_PACKAGE}.logs:logs_app", "Read, compress or search a log.", _LOOK),
-    "checkpoints": Entry(
+    "chat": CommandEntry(
+        f"{_PACKAGE}.chat:chat_app", "Talk with Nightshift beside live incidents, approvals, jobs and nodes.", _LOOK
+    ),
+    "ask": CommandEntry(f"{_PACKAGE}.ask:ask_app", "Ask about jobs, nodes and incidents in plain words.", _LOOK),
+    "explain": CommandEntry(f"{_PACKAGE}.ask:explain_app", "Write the report of an incident.", _LOOK),
+    "diagnose": CommandEntry(f"{_PACKAGE}.diagnose:diagnose_app", "Find out why a run failed, from its log or folder.", _LOOK),
+    "jobs": CommandEntry(f"{_PACKAGE}.jobs:jobs_app", "List the jobs that the scheduler knows.", _LOOK),
+    "job": CommandEntry(f"{_PACKAGE}.job_check:job_app", "Show or check one job.", _LOOK),
+    "incidents": CommandEntry(f"{_PACKAGE}.incidents:incidents_app", "List incidents, newest first.", _LOOK),
+    "incident": CommandEntry(f"{_PACKAGE}.corrections:incident_app", "Show, report, correct or close one incident.", _LOOK),
+    "logs": CommandEntry(f"{_PACKAGE}.logs:logs_app", "Read, compress or search a log.", _LOOK),
+    "checkpoints": CommandEntry(
         f"{_PACKAGE}.checkpoints:checkpoints_app", "List and verify checkpoints, and say how often to save.", _LOOK
     ),
-    "nodes": Entry(f"{_PACKAGE}.nodes:nodes_app", "List, check, cordon and uncordon nodes.", _LOOK),
-    "status": Entry(f"{_PACKAGE}.status:status_app", "Show whether a watch is alive and what waits.", _LOOK),
-    "backtest": Entry(f"{_PACKAGE}.backtest:backtest_app", "Replay history and report what Nightshift would have done.", _LOOK),
-    "evaluate": Entry(
+    "nodes": CommandEntry(f"{_PACKAGE}.nodes:nodes_app", "List, check, cordon and uncordon nodes.", _LOOK),
+    "status": CommandEntry(f"{_PACKAGE}.status:status_app", "Show whether a watch is alive and what waits.", _LOOK),
+    "backtest": CommandEntry(
+        f"{_PACKAGE}.backtest:backtest_app", "Replay history and report what Nightshift would have done.", _LOOK
+    ),
+    "evaluate": CommandEntry(
         f"{_PACKAGE}.evaluate:evaluate_app", "Evaluate a checkpoint on many datasets, each node loading it once.", _ACT
     ),
-    "recover": Entry(f"{_PACKAGE}.recover:recover_app", "Bring a failed job back by its playbook.", _ACT),
-    "resume": Entry(f"{_PACKAGE}.recover:resume_app", "Go on with every unfinished incident.", _ACT),
-    "watch": Entry(f"{_PACKAGE}.watch:watch_app", "Watch the cluster for failed, hanging and diverging jobs.", _ACT),
-    "approvals": Entry(f"{_PACKAGE}.approvals:approvals_app", "List what waits for an approval.", _ACT),
-    "approve": Entry(f"{_PACKAGE}.approvals:approve_app", "Allow a call that waits.", _ACT),
-    "deny": Entry(f"{_PACKAGE}.approvals:deny_app", "Refuse a call that waits.", _ACT),
-    "undo": Entry(f"{_PACKAGE}.undo:undo_app", "Take back a change that Nightshift made.", _ACT),
-    "stop": Entry(f"{_PACKAGE}.stop:stop_app", "Stop every change, or let changes be made again.", _ACT),
-    "breaker": Entry(f"{_PACKAGE}.breaker:breaker_app", "Show, reset or open the breaker that stops all changes.", _ACT),
-    "rules": Entry(f"{_PACKAGE}.rules:rules_app", "List, show, learn, test and retire signatures, herrings and filters.", _KNOW),
-    "learn": Entry(f"{_PACKAGE}.learn:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
-    "playbooks": Entry(f"{_PACKAGE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),
-    "model": Entry(f"{_PACKAGE}.model:model_app", "Get, choose and test language models; train the line ranker.", _KNOW),
-    "audit": Entry(f"{_PACKAGE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),
-    "config": Entry(f"{_PACKAGE}.config:config_app", "Show and check the settings.", _SYSTEM),
-    "notify": Entry(f"{_PACKAGE}.notify:notify_app", "Send a trial message to those who are told.", _SYSTEM),
-    "doctor": Entry(f"{_PACKAGE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),
-    "demo": Entry("assistant.demo.command:demo", "Watch a real training job fail and come back, on this machine.", _SYSTEM),
-    "drill": Entry("assistant.drill.command:drill_app", "Let things go wrong on purpose and compare what comes of it.", _SYSTEM),
-    "bench": Entry(f"{_PACKAGE}.bench:bench_app", "Measure start-up, scanning and diagnosis on this machine.", _SYSTEM),
+    "recover": CommandEntry(f"{_PACKAGE}.recover:recover_app", "Bring a failed job back by its playbook.", _ACT),
+    "resume": CommandEntry(f"{_PACKAGE}.recover:resume_app", "Go on with every unfinished incident.", _ACT),
+    "watch": CommandEntry(f"{_PACKAGE}.watch:watch_app", "Watch the cluster for failed, hanging and diverging jobs.", _ACT),
+    "approvals": CommandEntry(f"{_PACKAGE}.approvals:approvals_app", "List what waits for an approval.", _ACT),
+    "approve": CommandEntry(f"{_PACKAGE}.approvals:approve_app", "Allow a call that waits.", _ACT),
+    "deny": CommandEntry(f"{_PACKAGE}.approvals:deny_app", "Refuse a call that waits.", _ACT),
+    "undo": CommandEntry(f"{_PACKAGE}.undo:undo_app", "Take back a change that Nightshift made.", _ACT),
+    "stop": CommandEntry(f"{_PACKAGE}.stop:stop_app", "Stop every change, or let changes be made again.", _ACT),
+    "breaker": CommandEntry(f"{_PACKAGE}.breaker:breaker_app", "Show, reset or open the breaker that stops all changes.", _ACT),
+    "rules": CommandEntry(
+        f"{_PACKAGE}.rules:rules_app", "List, show, learn, test and retire signatures, herrings and filters.", _KNOW
+    ),
+    "learn": CommandEntry(f"{_PACKAGE}.learn:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
+    "playbooks": CommandEntry(f"{_PACKAGE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),
+    "model": CommandEntry(f"{_PACKAGE}.model:model_app", "Get, choose and test language models; train the line ranker.", _KNOW),
+    "audit": CommandEntry(f"{_PACKAGE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),
+    "config": CommandEntry(f"{_PACKAGE}.config:config_app", "Show and check the settings.", _SYSTEM),
+    "notify": CommandEntry(f"{_PACKAGE}.notify:notify_app", "Send a trial message to those who are told.", _SYSTEM),
+    "doctor": CommandEntry(f"{_PACKAGE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),
+    "demo": CommandEntry("assistant.demo.command:demo", "Watch a real training job fail and come back, on this machine.", _SYSTEM),
+    "drill": CommandEntry(
+        "assistant.drill.command:drill_app", "Let things go wrong on purpose and compare what comes of it.", _SYSTEM
+    ),
+    "bench": CommandEntry(f"{_PACKAGE}.bench:bench_app", "Measure start-up, scanning and diagnosis on this machine.", _SYSTEM),
 }
 """Every command: where it is, the first line of its help, its section."""
 

@@ -183,13 +183,13 @@ class _Progress:
     def __init__(self, door: Door) -> None:
         self.door, self.next = door, time.monotonic() + EVERY_S
 
-    def __call__(self, done: int, size: int) -> None:
+    def __call__(self, loaded: int, size: int) -> None:
         """Take what has come."""
         if time.monotonic() < self.next:
             return
         self.next = time.monotonic() + EVERY_S
-        share = f" of {size / 1e9:.2f} GB, {100 * done / size:.0f} %" if size else ""
-        self.door.say(f"{done / 1e9:.2f} GB{share}")
+        share = f" of {size / 1e9:.2f} GB, {100 * loaded / size:.0f} %" if size else ""
+        self.door.say(f"{loaded / 1e9:.2f} GB{share}")
 
 
 model_app = app(help="Get, choose and test language models; train the line ranker.", no_args_is_help=True)

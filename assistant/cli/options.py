@@ -15,10 +15,10 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve what the policy 
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be done, and do nothing.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Print at most N.")]
 
-Found = TypeVar("Found")
+ChoiceValue = TypeVar("ChoiceValue")
 
 
-def one_of(name: str, choices: Mapping[str, Found], kind: str, see: str) -> Found:
+def one_of(name: str, choices: Mapping[str, ChoiceValue], kind: str, see: str) -> ChoiceValue:
     """Return the value of a name.
 
     Args:

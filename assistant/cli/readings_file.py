@@ -20,7 +20,7 @@ DEADLINE_S = 0.5
 """Slurm waits for the check: a home on a file server that hangs must not hold a prolog up."""
 
 
-Found = TypeVar("Found")
+ReadResult = TypeVar("ReadResult")
 
 
 class ReadingsFile:
@@ -80,9 +80,9 @@ def _replace(path: Path, text: str) -> None:
         raise
 
 
-def _within(seconds: float, act: Callable[[], Found], *, late: Found) -> Found:
+def _within(seconds: float, act: Callable[[], ReadResult], *, late: ReadResult) -> ReadResult:
     """Return what a function returns, or `late` when that takes too long; a thread that hangs is left behind."""
-    results: list[Found] = []
+    results: list[ReadResult] = []
     thread = threading.Thread(target=lambda: results.append(act()), daemon=True)
     thread.start()
     thread.join(seconds)

@@ -63,11 +63,11 @@ def recover(
         raise UsageError("name one job, or its incident with --incident; to go on with all that is unfinished: nightshift resume")
     if dry_run:
         with door.rehearsal() as engine:
-            subject = _incident_of(engine, job, incident, again=again)
+            subject = _incident_of(engine, job, incident, after_recovery=again)
             _print_plan(plan_of(engine, subject), as_json)
         return
     engine = door.engine(yes=yes, narrated=True)
-    end = drive(engine, _incident_of(engine, job, incident, again=again), by=f"cli:{user()}")
+    end = drive(engine, _incident_of(engine, job, incident, after_recovery=again), by=f"cli:{user()}")
     print_end(door, end, as_json)
     raise typer.Exit(exit_of(door, [end]))
 
@@ -131,7 +131,7 @@ def exit_of(door: Door, ends: list[Incident]) -> Exit:
     return Exit.DONE if all(state.ended or state is IncidentState.VERIFYING for state in states) else Exit.TRY_AGAIN
 
 
-def _incident_of(engine: Engine, job_id: str, number: int | None, *, again: bool) -> Incident:
+def _incident_of(engine: Engine, job_id: str, number: int | None, *, after_recovery: bool) -> Incident:
     """Return the incident that was named, or that of the job, opened where there is none.
 
     Raises:
@@ -144,7 +144,7 @@ def _incident_of(engine: Engine, job_id: str, number: int | None, *, again: bool
         return candidate
     from assistant.engine.requested import requested
 
-    return requested(engine, job_id, by=f"cli:{user()}", again=again)
+    return requested(engine, job_id, by=f"cli:{user()}", again=after_recovery)
 
 
 def plan_of(engine: Engine, incident: Incident) -> Plan:

@@ -14,7 +14,7 @@ from assistant.cli.main import COMMANDS, root
 from assistant.display import block
 
 
-class Found(NamedTuple):
+class DocumentedCommand(NamedTuple):
     """A command of the live table."""
 
     path: str
@@ -28,7 +28,7 @@ class Found(NamedTuple):
         return hasattr(self.command, "commands")
 
 
-def live() -> Iterator[Found]:
+def live() -> Iterator[DocumentedCommand]:
     """Yield every command and group, in the order of the table, a group before its commands."""
     group = typer.main.get_command(root)
     for name in COMMANDS:
@@ -36,8 +36,8 @@ def live() -> Iterator[Found]:
         yield from _commands_below(f"nightshift {name}", command)
 
 
-def _commands_below(path: str, command: Any) -> Iterator[Found]:
-    yield Found(path, command)
+def _commands_below(path: str, command: Any) -> Iterator[DocumentedCommand]:
+    yield DocumentedCommand(path, command)
     for name, inner in getattr(command, "commands", {}).items():
         yield from _commands_below(f"{path} {name}", inner)
 
@@ -55,7 +55,7 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _entry(command: Found) -> list[str]:
+def _entry(command: DocumentedCommand) -> list[str]:
     depth = command.path.count(" ")
     help_text = inspect.cleandoc(command.command.help or "").partition("\f")[0].replace("\b\n", "")
     parts = [f"{'#' * (depth + 1)} `{command.path}`", help_text]

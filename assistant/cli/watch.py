@@ -55,8 +55,8 @@ def watch(
 
 def _serve(door: Door) -> None:
     from assistant.daemon.journal import listen
+    from assistant.daemon.loop import serve
     from assistant.daemon.malloc import few_arenas
-    from assistant.daemon.service import serve
     from assistant.wiring import build
 
     few_arenas()

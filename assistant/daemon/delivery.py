@@ -115,7 +115,9 @@ class Courier:
                 suppressed.append(notice.fingerprint)
                 continue
             fingerprints.add(notice.fingerprint)
-            repetition = f"\nheld back since {last.at:%H:%M}: {last.held} of the same" if last is not None and last.held else ""
+            repetition = (
+                f"\nheld back since {last.at:%H:%M}: {last.suppressed} of the same" if last is not None and last.suppressed else ""
+            )
             fresh.append(replace(notice, text=notice.text + repetition))
         return fresh, suppressed
 

@@ -1,13 +1,16 @@
-"""The daemon: pass after pass it leads or stands by, looks, lets incidents be worked on side by side, and tells what came of it.
+"""The daemon: passes until a signal ends it; each leads or stands by, looks, has incidents worked on, and reports its result.
 
 A pass never waits for an incident that hangs (a silent node, a slow probe): each is worked on by a thread of a small pool, the pass
 goes on and says what is still in flight. Nothing is concluded from what could not be seen, and a pass that could not see everything
-is no sign of life (see `sight`).
+is no sign of life (see `pass_result`).
 """
 
 from __future__ import annotations
 
 import logging
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -16,13 +19,19 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from types import FrameType
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from assistant.daemon.coverage_gaps import JudgedTroubles, Sight
-from assistant.daemon.pass_result import Passed, PassListener
+from assistant import processes
+from assistant.config import Settings
+from assistant.daemon.heartbeat import Systemd
+from assistant.daemon.pass_reports import beats_of
+from assistant.daemon.pass_result import JudgedTroubles, Passed, PassListener, Sight
 from assistant.engine import Engine
 from assistant.engine.leadership import SEEK_S, Leader
+from assistant.engine.lease import owner_name
 from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
+from assistant.policy import short_digest
 from assistant.records import Incident
 from assistant.watch.troubles import Extent, Remark, Trouble
 
@@ -219,24 +228,21 @@ def _work_label(work: int | str) -> str:
 # Threads that work on incidents, and are not all kept by work that never ends.
 #
 # A read from a storage that hangs cannot be broken off: its thread is left to it, and after a while another one takes its place,
-# so
-# that eight incidents whose logs lie there keep no others waiting. When the process ends nobody waits for such threads.
-
-__all__ = ["Crew"]
+# so that eight incidents whose logs lie there keep no others waiting. When the process ends nobody waits for such threads.
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 RELIEF_S = 60.0
 """Work that takes longer keeps its thread and no place: most work takes seconds, and what takes minutes waits for something."""
-MOST = 64
+MOST_THREADS = 64
 """Threads, the ones that hang included."""
 
 
 class Crew(Executor):
     """An executor with places for those who work, not for those who hang."""
 
-    def __init__(self, places: int, *, relief_s: float = RELIEF_S, most: int = MOST) -> None:
+    def __init__(self, places: int, *, relief_s: float = RELIEF_S, most: int = MOST_THREADS) -> None:
         """Let so many work side by side, that many of them at most counted as at work."""
         self._places, self._relief_s, self._most = places, relief_s, most
         self._changed = threading.Condition()
@@ -322,3 +328,82 @@ class Crew(Executor):
         with self._changed:
             del self._busy[me]
             self._changed.notify_all()
+
+
+# Be the service: passes until SIGTERM or SIGINT, with new settings after SIGHUP.
+#
+# A reload is a new start of the same process. The new settings, policy and content are checked by `nightshift config check`
+# first, and what is wrong with them is said while the old ones go on. Then the calls that are being made are finished and the
+# program is executed anew under the same process id: it is the same owner, so it goes on leading, and nothing of the old settings
+# is left.
+
+CHECK_S = 60.0
+
+
+def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program: Sequence[str]) -> None:
+    """Watch until told to stop; returns when the last call is finished.
+
+    Args:
+        settings: That hold now.
+        engine: Built from them, with an approver that parks.
+        options: Global options of this command, for the check and the new start: `--config FILE`.
+        program: The command that runs Nightshift, as words.
+    """
+    owner = owner_name("watch")
+    beats = beats_of(settings, engine.store, owner=owner, in_force=engine.gate.in_force)
+    dog = Watchdog(engine, owner, settings.watch.poll_s, beats)
+    signals: list[int] = []
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        signals.append(number)
+        dog.stop()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    policy = engine.gate.in_force.look()
+    logger.info("watches every %g s as %s, mode %s", settings.watch.poll_s, owner, policy.mode)
+    if policy.problem:
+        logger.error("policy: cannot be obeyed, every change is refused until it is whole: %s", policy.problem)
+    logger.info("policy: digest %s, from %s", short_digest(policy.digest), ", ".join(map(str, policy.files)) or "no file")
+    try:
+        while True:
+            dog.run()
+            if signal.SIGHUP not in signals or len(set(signals)) > 1:
+                return
+            signals.clear()
+            if _right([*program, *options]):
+                _restart([*program, *options, "watch"], [beat for beat in beats if isinstance(beat, Systemd)])
+            dog = Watchdog(engine, owner, settings.watch.poll_s, beats)
+    finally:
+        dog.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        logger.info("the watch has ended")
+
+
+def _right(program: Sequence[str]) -> bool:
+    """Tell whether the new settings, policy and content are right; what is wrong is logged."""
+    try:
+        check = processes.run(
+            [*program, "config", "check"],
+            environment=processes.own_environment(),
+            capture_output=True,
+            text=True,
+            timeout=CHECK_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.error("the new settings could not be checked, the old ones stay: %s", error)
+        return False
+    if check.returncode:
+        logger.error("the new settings are wrong, the old ones stay: %s", check.stderr.strip())
+    return check.returncode == 0
+
+
+def _restart(command: Sequence[str], systemd: Sequence[Systemd]) -> NoReturn:
+    """Execute the program anew; the store, the leadership and the incidents' leases wait for it."""
+    for speaker in systemd:
+        speaker.reloading()
+    logger.info("reads its settings again")
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    processes.replace_itself(command)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from assistant import __version__
 from assistant.config import Settings
 from assistant.content.reasons import reasons
+from assistant.daemon.heartbeat import Systemd
+from assistant.daemon.notification_services import urls_of
 from assistant.daemon.pass_records import PassRecorder
 from assistant.daemon.pass_result import PassListener
-from assistant.daemon.secret_urls import urls_of
-from assistant.daemon.systemd import Systemd
 from assistant.engine.lease import owner_name
 from assistant.errors import ConfigError
 from assistant.gate.kill_switch import stopped_by

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from assistant.config import Settings
-from assistant.daemon.coverage_gaps import Sight
 from assistant.daemon.pass_reports import beats_of
-from assistant.daemon.pass_result import Passed, PassListener
+from assistant.daemon.pass_result import Passed, PassListener, Sight
 from assistant.engine import Engine
 from assistant.errors import NightshiftError, StoreError
 from assistant.records import Incident

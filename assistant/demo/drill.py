@@ -55,7 +55,7 @@ class Screen:
         """Prepare the timeline; nothing is printed yet."""
         self._console, self._steps = console, steps
         self._began: datetime | None = None
-        self._shown: set[str] = set()
+        self._printed_lines: set[str] = set()
         self._followers: dict[str, LogFollower] = {}
         self._bar = Progress(TextColumn("{task.description}"), BarColumn(40), TextColumn("{task.fields[loss]}"), console=console)
         self._tasks: dict[str, int] = {}
@@ -72,9 +72,9 @@ class Screen:
 
     def __call__(self, rehearsal: Played) -> None:
         """Print what has happened since the last call."""
-        news = [item for item in _news(rehearsal) if item[0] not in self._shown]
+        news = [item for item in _news(rehearsal) if item[0] not in self._printed_lines]
         for key, at, style, text in sorted(news, key=lambda item: item[1]):
-            self._shown.add(key)
+            self._printed_lines.add(key)
             self._print(at, style, text)
         for job in rehearsal.jobs():
             self._progress(job)

@@ -23,7 +23,7 @@ from assistant.evaluation.remaining_work import corrected, gaps, is_complete, is
 from assistant.evaluation.run_spec import load_asked
 from assistant.evaluation.strategies import to_shed
 from assistant.evaluation.submitting import Cancel, Submit, Submitter
-from assistant.evaluation.trial import TAKEN
+from assistant.evaluation.trial import WITHDRAWN
 from assistant.ports import Clock, Scheduler
 
 logger = logging.getLogger(__name__)
@@ -66,23 +66,23 @@ class Coordinator:
             estimator: Estimates after what was measured; default: from this run alone.
         """
         self.folder, self.scheduler, self.clock = folder, scheduler, clock
-        self.asked = load_asked(folder)
+        self.spec = load_asked(folder)
         self.journal = Journal(folder)
-        self.fleet = Fleet(self.asked, self.state)
-        self.outputs = Outputs(folder, self.asked.datasets)
-        self.estimates: Mapping[str, Estimate] = self.asked.estimates
+        self.fleet = Fleet(self.spec, self.state)
+        self.outputs = Outputs(folder, self.spec.datasets)
+        self.estimates: Mapping[str, Estimate] = self.spec.estimates
         self.plan = TrialPlan((), 0.0, 0.0)
         self.patience_s = PATIENCE_S
         self.uncleaned: tuple[str, ...] = ()
         self._planner = planner
         self._estimator = estimator
-        self._send = Submitter(folder, self.asked, self.journal, submit or (lambda _, spec: scheduler.submit(spec)))
+        self._send = Submitter(folder, self.spec, self.journal, submit or (lambda _, spec: scheduler.submit(spec)))
         self._follow = JobFollower(folder, scheduler, self.journal, self._send, cancel or (lambda _, job: scheduler.cancel(job)))
         self._queue: list[Trial] = []
         self._planned_on: tuple[object, ...] = ()
         self._planned_with = self._shed_with = self.estimates
         self._shed_on = self.fleet.size
-        self._items = {dataset.name: dataset.items for dataset in self.asked.datasets}
+        self._items = {dataset.name: dataset.items for dataset in self.spec.datasets}
         self._crowded: set[str] = set()
         """Nodes on which jobs of ours waited in vain: they come last."""
         self._idle_since: float | None = None
@@ -157,32 +157,32 @@ class Coordinator:
 
     def is_done(self) -> bool:
         """Whether every dataset has a score or is given up."""
-        return all(self.has_ended(dataset) for dataset in self.asked.datasets)
+        return all(self.has_ended(dataset) for dataset in self.spec.datasets)
 
     def has_ended(self, dataset: Dataset) -> bool:
         """Whether a dataset has a score or is given up."""
         return dataset.name in self.state.sunk or self.outputs.has_score(dataset.name)
 
-    def left(self) -> list[Piece]:
+    def pending_pieces(self) -> list[Piece]:
         """Return ranges that have no output and are in nobody's hands."""
         covered = [
-            *self.outputs.made,
-            *(piece for note in self.state.live(TRIAL) for piece in note.held),
+            *self.outputs.times_by_piece,
+            *(piece for note in self.state.live(TRIAL) for piece in note.own_pieces),
         ]
         return [piece for dataset in self._open() for piece in gaps(dataset, covered)]
 
     def _open(self) -> list[Dataset]:
-        return [dataset for dataset in self.asked.datasets if dataset.name not in self.state.sunk]
+        return [dataset for dataset in self.spec.datasets if dataset.name not in self.state.sunk]
 
     def _see_outputs(self, active: Sequence[JobNote]) -> None:
         self.outputs.look(active)
-        measured, own = self.outputs.seen, self._estimator
-        self.estimates = own(measured) if own is not None else corrected(self.asked.estimates, measured, self._items)
+        measured, own = self.outputs.known_times, self._estimator
+        self.estimates = own(measured) if own is not None else corrected(self.spec.estimates, measured, self._items)
 
     def _sink(self) -> None:
         """Give up datasets of which something failed too often."""
-        for dataset in self.asked.datasets:
-            why = "" if self.has_ended(dataset) else why_sunk(self.state.failures, dataset.name, self.asked.retries)
+        for dataset in self.spec.datasets:
+            why = "" if self.has_ended(dataset) else why_sunk(self.state.failures, dataset.name, self.spec.retries)
             if why:
                 self.journal.write("sunk", dataset=dataset.name, why=why)
                 logger.warning("run=%s dataset=%s is given up: %s", self.folder.id, dataset.name, why)
@@ -191,24 +191,24 @@ class Coordinator:
         for node in self.fleet.lost():
             self.journal.write("lost", node=node)
             logger.warning("run=%s node=%s is lost", self.folder.id, node)
-        gone_nodes = self.fleet.gone
+        gone_nodes = self.fleet.unavailable
         for note in list(self.state.live()):
-            late = time.time() - note.at > PENDING_S and bool(self.fleet.others({note.node}))
+            late = time.time() - note.at > PENDING_S and bool(self.fleet.other_nodes({note.node}))
             if note.node and (note.node in gone_nodes or late) and self._follow.is_pending(note):
                 self._crowded.add(note.node)
                 self._follow.cancel(note)
 
     def _stage(self) -> None:
-        if self.asked.from_storage or not (self.left() or any(self.state.live(TRIAL))):
+        if self.spec.from_storage or not (self.pending_pieces() or any(self.state.live(TRIAL))):
             return
-        for node in self.fleet.wanted():
+        for node in self.fleet.staging_targets():
             self._send.stage(node, sorted(self.fleet.avoid()) if not node else ())
 
     def _score(self) -> None:
         busy = {name for note in self.state.live(METRIC) for name in note.datasets}
-        waiting = [dataset for dataset in self.asked.datasets if dataset.name not in busy and not self.has_ended(dataset)]
-        waiting = [dataset for dataset in waiting if is_complete(dataset, self.outputs.made)]
-        cpus = self.asked.cpus_per_node * max(1, self.fleet.size)
+        waiting = [dataset for dataset in self.spec.datasets if dataset.name not in busy and not self.has_ended(dataset)]
+        waiting = [dataset for dataset in waiting if is_complete(dataset, self.outputs.times_by_piece)]
+        cpus = self.spec.cpus_per_node * max(1, self.fleet.size)
         for group in grouped(waiting, self.estimates, cpus - sum(1 for _ in self.state.live(METRIC)), cpus):
             names = {dataset.name for dataset in group}
             failed = {
@@ -216,26 +216,28 @@ class Coordinator:
                 for failure in self.state.failures
                 if failure.dataset in names and failure.piece is None and failure.node
             }
-            self._send.metric(group, sorted(failed) if self.fleet.others(failed) else ())
+            self._send.metric(group, sorted(failed) if self.fleet.other_nodes(failed) else ())
 
     def _plan(self) -> None:
         """Make the plan anew where something changed that it rests on."""
-        remaining = self.left()
+        remaining = self.pending_pieces()
         rests_on = (tuple(remaining), self.fleet.size)
         far = is_far(self._planned_with, self.estimates, {piece.dataset for piece in remaining})
         if rests_on == self._planned_on and not far:
             return
         self._planned_on, self._planned_with = rests_on, self.estimates
-        spec = self.asked
+        spec = self.spec
         machines = Machines(max(1, self.fleet.size), spec.gpus_per_node, spec.cpus_per_node, spec.load_s, spec.fetch_s)
         running = [self._running(note) for note in self.state.live(TRIAL)]
-        self.plan = self._planner(self._open(), self.estimates, machines, running=running, done=list(self.outputs.made))
+        self.plan = self._planner(
+            self._open(), self.estimates, machines, running=running, completed=list(self.outputs.times_by_piece)
+        )
         self._queue = list(self.plan.trials)
 
     def _running(self, note: JobNote) -> tuple[Trial, float]:
         """Return a trial as it holds a slot, with the seconds that it still needs."""
-        needed = sum(self._seconds(piece) for piece in note.held if piece not in self.outputs.made)
-        return Trial(note.held, note.seconds, 0.0, max(1, note.gpus)), needed
+        needed = sum(self._seconds(piece) for piece in note.own_pieces if piece not in self.outputs.times_by_piece)
+        return Trial(note.own_pieces, note.seconds, 0.0, max(1, note.gpus)), needed
 
     def _seconds(self, piece: Piece) -> float:
         return seconds_of(piece, self.estimates, self._items)
@@ -250,32 +252,32 @@ class Coordinator:
                 trial = self._queue.pop(place)
                 self._send.trial(node, trial)
                 slots -= trial.gpus
-        self._planned_on = (tuple(self.left()), self.fleet.size)
+        self._planned_on = (tuple(self.pending_pieces()), self.fleet.size)
 
     def _may_run(self, trial: Trial, node: str) -> bool:
         """Whether a trial may run on a node: where a piece of it failed there, only if no other node is left."""
         failed = failed_nodes(trial, self.state.failures)
-        return node not in failed or not self.fleet.others(failed)
+        return node not in failed or not self.fleet.other_nodes(failed)
 
     def _shed(self) -> None:
         """Take from trials that would run on when the others are done what they have not begun.
 
         That is looked at where slots are left free, and where nodes or estimates changed so much that trials came to be unlike.
         """
-        held_datasets = {piece.dataset for note in self.state.live(TRIAL) for piece in note.held}
+        held_datasets = {piece.dataset for note in self.state.live(TRIAL) for piece in note.own_pieces}
         changed = self.fleet.size != self._shed_on or is_far(self._shed_with, self.estimates, held_datasets)
         idle = sum(max(0, free) for _, free in self.fleet.free_slots()) > sum(trial.gpus for trial in self._queue)
         if not (changed or idle):
             return
         self._shed_on, self._shed_with = self.fleet.size, self.estimates
-        now, finished_pieces = time.time(), self.outputs.made
+        now, finished_pieces = time.time(), self.outputs.times_by_piece
         running = {note.number: holding(self.folder, note, finished_pieces, self._seconds, now) for note in self.state.live(TRIAL)}
         waiting_s = sum(trial.seconds * trial.gpus for trial in self._queue)
-        slots = max(1, self.fleet.size) * self.asked.gpus_per_node
-        for number, pieces in to_shed(running, waiting_s, slots, self.asked.load_s).items():
+        slots = max(1, self.fleet.size) * self.spec.gpus_per_node
+        for number, pieces in to_shed(running, waiting_s, slots, self.spec.load_s).items():
             if sum(map(self._seconds, pieces)) < LEAST_S:
                 continue
-            won = [piece for piece in pieces if claim(self.folder.begun(number, piece), TAKEN) == TAKEN]
+            won = [piece for piece in pieces if claim(self.folder.claim_file(number, piece), WITHDRAWN) == WITHDRAWN]
             if won:
                 self.journal.write("taken", number=number, pieces=listed(won))
                 logger.info("run=%s trial=%d runs long: %d pieces go to other slots", self.folder.id, number, len(won))

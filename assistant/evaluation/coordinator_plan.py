@@ -20,7 +20,7 @@ class Planner(Protocol):
         machines: Machines,
         *,
         running: Sequence[tuple[Trial, float]],
-        done: Iterable[Piece],
+        completed: Iterable[Piece],
     ) -> TrialPlan:
         """Return trials, in the order in which free slots take them, of all that is neither done nor running.
 
@@ -29,7 +29,7 @@ class Planner(Protocol):
             estimates: As they are now.
             machines: What there is now.
             running: Trials that hold slots, each with the seconds that it still needs.
-            done: Pieces that have an output.
+            completed: Pieces that have an output.
         """
         ...
 
@@ -44,10 +44,12 @@ def planner(
     machines: Machines,
     *,
     running: Sequence[tuple[Trial, float]],
-    done: Iterable[Piece],
+    completed: Iterable[Piece],
 ) -> TrialPlan:
     """Return trials for what is neither done nor running."""
-    return replan(datasets, estimates, machines, running=[RunningTrial(trial, left_s) for trial, left_s in running], done=done)
+    return replan(
+        datasets, estimates, machines, running=[RunningTrial(trial, left_s) for trial, left_s in running], completed=completed
+    )
 
 
 def estimator(priors: Priors, datasets: Sequence[Dataset], past: Sequence[Measured], *, run: str, model_bytes: int) -> Estimator:

@@ -17,16 +17,16 @@ class Fleet:
 
     def __init__(self, spec: RunSpec, state: JournalState) -> None:
         """Look after the nodes of a run; `state` grows while it runs."""
-        self._asked, self._state = spec, state
+        self._spec, self._state = spec, state
         self._nodes: dict[str, Node] = {}
 
     def look(self, nodes: Sequence[Node]) -> None:
         """See how the cluster stands."""
-        partition = self._asked.partition
+        partition = self._spec.partition
         self._nodes = {node.name: node for node in nodes if not partition or partition in node.partition.split(",")}
 
     @property
-    def gone(self) -> set[str]:
+    def unavailable(self) -> set[str]:
         """Nodes of ours that cannot start a job now."""
         return {name for name in self._state.touched if not self._is_up(name)}
 
@@ -36,8 +36,8 @@ class Fleet:
 
     def ready(self) -> list[str]:
         """Return the nodes where trials may run, in the order of their names."""
-        if self._asked.from_storage:
-            return [name for name in sorted(self._nodes) if self._is_good(name)][: self._asked.nodes]
+        if self._spec.from_storage:
+            return [name for name in sorted(self._nodes) if self._is_good(name)][: self._spec.nodes]
         return [name for name, staged in sorted(self._state.ready.items()) if staged and self._is_good(name)]
 
     @property
@@ -50,13 +50,13 @@ class Fleet:
         used_gpus: dict[str, int] = {}
         for note in self._state.live(TRIAL):
             used_gpus[note.node] = used_gpus.get(note.node, 0) + note.gpus
-        free = {name: self._asked.gpus_per_node - used_gpus.get(name, 0) for name in self.ready()}
+        free = {name: self._spec.gpus_per_node - used_gpus.get(name, 0) for name in self.ready()}
         return iter(sorted(free.items(), key=lambda pair: (-pair[1], pair[0])))
 
-    def wanted(self) -> list[str]:
+    def staging_targets(self) -> list[str]:
         """Return the nodes to put the model on now; an empty name lets the scheduler choose."""
         staging = [note.node for note in self._state.live(STAGE)]
-        missing = self._asked.nodes - len(self.ready()) - len(staging)
+        missing = self._spec.nodes - len(self.ready()) - len(staging)
         usable = [name for name in self._candidates() if name not in staging]
         idle = [name for name in usable if self._nodes[name].state is NodeState.IDLE]
         nodes = idle[: max(0, missing)]
@@ -68,7 +68,7 @@ class Fleet:
         """Return the nodes that must not be chosen for us."""
         return {name for name in self._nodes if name not in self._candidates()}
 
-    def others(self, nodes: Collection[str]) -> set[str]:
+    def other_nodes(self, nodes: Collection[str]) -> set[str]:
         """Return the nodes of ours that are not among some; for these there is an alternative where it is not empty."""
         return set(self.ready()) - set(nodes)
 

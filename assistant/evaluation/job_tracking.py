@@ -66,7 +66,7 @@ class JobFollower:
         """Whether all that a job was to do is done, so that it ends by itself."""
         if note.kind == METRIC:
             return all(self._folder.score(name).exists() for name in note.datasets)
-        return note.kind == TRIAL and all(piece in note.taken or self._folder.out(piece).exists() for piece in note.pieces)
+        return note.kind == TRIAL and all(piece in note.withdrawn or self._folder.out(piece).exists() for piece in note.pieces)
 
     def is_pending(self, note: JobNote) -> bool:
         """Whether a job waits for its node."""
@@ -81,7 +81,7 @@ class JobFollower:
             return False
         self._missing.pop(note.number)
         if not note.job_id:
-            self._submitter.again(note.number)
+            self._submitter.resubmit(note.number)
             return False
         try:
             job: Job | None = self._scheduler.job(note.job_id)
@@ -147,14 +147,14 @@ def _staged(folder: RunFolder, note: JobNote, node: str, job: Job | None) -> dic
 def _tried(folder: RunFolder, note: JobNote, job: Job | None, status: dict[str, Any]) -> dict[str, Any]:
     failures, began = [], False
     for piece in note.pieces:
-        if piece in note.taken or folder.out(piece).exists():
+        if piece in note.withdrawn or folder.out(piece).exists():
             began = True
             continue
         failure_record = read_json(folder.failed(note.number, piece))
         if failure_record is not None:
             failures.append(_failure(piece, failure_record["why"]))
             began = True
-        elif folder.begun(note.number, piece).exists():
+        elif folder.claim_file(note.number, piece).exists():
             began = True
             if job is not None and job.state not in NOT_ITS_FAULT:
                 failures.append(_failure(piece, f"its job ended in the middle: {_how(job)}{_last_words(folder.job(note.number))}"))

@@ -40,14 +40,14 @@ class JobNote:
     gpus: int = 0
     job_id: str = ""
     """Empty while it is not known whether it was submitted."""
-    taken: frozenset[Piece] = frozenset()
+    withdrawn: frozenset[Piece] = frozenset()
     state: str = ""
     """How it ended; empty while it has not."""
 
     @property
-    def held(self) -> tuple[Piece, ...]:
+    def own_pieces(self) -> tuple[Piece, ...]:
         """Its pieces without those that were taken away from it."""
-        return tuple(piece for piece in self.pieces if piece not in self.taken)
+        return tuple(piece for piece in self.pieces if piece not in self.withdrawn)
 
     @property
     def live(self) -> bool:
@@ -85,7 +85,7 @@ class JournalState:
     """Nodes on which the model lies."""
     touched: set[str] = field(default_factory=set)
     """Nodes whose memory may hold something of ours."""
-    begun: float = 0.0
+    began_at: float = 0.0
     finished: float = 0.0
 
     def live(self, kind: str = "") -> Iterator[JobNote]:
@@ -108,7 +108,7 @@ class JournalState:
             event.get("seconds", 0.0),
             event.get("gpus", 0),
         )
-        self.begun = self.begun or event["at"]
+        self.began_at = self.began_at or event["at"]
         if event["node"] and event["kind"] in (STAGE, TRIAL):
             self.touched.add(event["node"])
 
@@ -117,7 +117,7 @@ class JournalState:
 
     def _taken(self, event: Mapping[str, Any]) -> None:
         note = self.jobs[event["number"]]
-        note.taken = note.taken | {Piece(*fields) for fields in event["pieces"]}
+        note.withdrawn = note.withdrawn | {Piece(*fields) for fields in event["pieces"]}
 
     def _ended(self, event: Mapping[str, Any]) -> None:
         note = self.jobs[event["number"]]
@@ -186,19 +186,19 @@ class Outputs:
         """Know nothing yet."""
         self._folder = folder
         self._names = frozenset(dataset.name for dataset in datasets)
-        self._made: dict[Piece, Took | None] = {}
+        self._times_by_piece: dict[Piece, Took | None] = {}
         self._scored: set[str] = set()
         self._seen_all = False
 
     @property
-    def made(self) -> Mapping[Piece, Took | None]:
+    def times_by_piece(self) -> Mapping[Piece, Took | None]:
         """Pieces that have an output, with how long they took where that is known."""
-        return self._made
+        return self._times_by_piece
 
     @property
-    def seen(self) -> list[Took]:
+    def known_times(self) -> list[Took]:
         """What is known of how long pieces took."""
-        return [piece_time for piece_time in self._made.values() if piece_time is not None]
+        return [piece_time for piece_time in self._times_by_piece.values() if piece_time is not None]
 
     def has_score(self, dataset: str) -> bool:
         """Whether a dataset has a score."""
@@ -208,8 +208,8 @@ class Outputs:
         """Look for what is new: everywhere at first, then where jobs were active since the last look."""
         names = {piece.dataset for note in active for piece in note.pieces} if self._seen_all else None
         for piece in self._folder.pieces(names):
-            if piece not in self._made and piece.dataset in self._names:
-                self._made[piece] = took(self._folder, piece)
+            if piece not in self._times_by_piece and piece.dataset in self._names:
+                self._times_by_piece[piece] = took(self._folder, piece)
         due = {name for note in active for name in note.datasets} if self._seen_all else set(self._names)
         self._scored |= {name for name in due - self._scored if self._folder.score(name).exists()}
         self._seen_all = True
@@ -217,7 +217,7 @@ class Outputs:
 
 def took(folder: RunFolder, piece: Piece) -> Took | None:
     """Return how long a piece took; None where its trial could not say."""
-    piece_record = read_json(folder.made(piece)) or {}
+    piece_record = read_json(folder.timing_file(piece)) or {}
     seconds, prepare_s = piece_record.get("seconds"), piece_record.get("prepare_s", 0.0)
     if not isinstance(seconds, int | float):
         return None

@@ -37,7 +37,7 @@ class RunFolder:
         self.id = path.name
 
     @property
-    def asked(self) -> Path:
+    def spec_file(self) -> Path:
         """What was asked."""
         return self.path / "run.json"
 
@@ -72,12 +72,12 @@ class RunFolder:
         """Return where the output of a piece comes."""
         return self.path / "out" / name_of(piece.dataset) / f"{piece.first}-{piece.last}"
 
-    def made(self, piece: Piece) -> Path:
+    def timing_file(self, piece: Piece) -> Path:
         """Return where it is written when and where a piece was made."""
         out = self.out(piece)
         return out.with_name(f"{out.name}.json")
 
-    def begun(self, number: int, piece: Piece) -> Path:
+    def claim_file(self, number: int, piece: Piece) -> Path:
         """Return where a job says that it began a piece, or the coordinator that it took the piece away."""
         return self.job(number) / "begun" / f"{name_of(piece.dataset)}.{piece.first}-{piece.last}"
 

@@ -16,24 +16,24 @@ RESERVE_BYTES = 512 << 20
 class Limit:
     """One thing that limits what a node's memory takes."""
 
-    what: str
+    name: str
     free_bytes: int
 
 
-def room(folder: Path, *, given: int | None = None, environment: Mapping[str, str] = os.environ) -> Limit:
+def room(folder: Path, *, allowed_bytes: int | None = None, environment: Mapping[str, str] = os.environ) -> Limit:
     """Return the tightest limit on what may be written into a folder in memory.
 
     Args:
         folder: Where it would lie; the nearest folder above it that exists is asked.
-        given: What the site allows, in bytes.
+        allowed_bytes: What the site allows, in bytes.
         environment: Slurm's variables of the job.
     """
     limits = [_file_system(folder), _memory(Path("/proc/meminfo")), *_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))]
     requested_mib = environment.get("SLURM_MEM_PER_NODE", "")
     if requested_mib.isdecimal() and int(requested_mib):
         limits.append(Limit("the job's memory (SLURM_MEM_PER_NODE)", int(requested_mib) << 20))
-    if given is not None:
-        limits.append(Limit("the limit given", given))
+    if allowed_bytes is not None:
+        limits.append(Limit("the limit given", allowed_bytes))
     return min((limit for limit in limits if limit is not None), key=lambda limit: limit.free_bytes)
 
 

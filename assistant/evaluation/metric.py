@@ -69,7 +69,7 @@ def main(folder: Path) -> int:
     if not work.is_mine():
         return NOT_OURS
     failed = 0
-    for entry in work.asked["datasets"]:
+    for entry in work.spec["datasets"]:
         if work.run.score(entry["name"]).exists():
             continue
         work.tell("scores", dataset=entry["name"], since=time.time())

@@ -44,7 +44,7 @@ class Shelf:
         return self.folder(key) / "model" / whole["name"] if whole is not None else None
 
     @contextmanager
-    def held(self, key: str, *, wait_s: float | None = None) -> Iterator[Path]:
+    def lock_folder(self, key: str, *, wait_s: float | None = None) -> Iterator[Path]:
         """Hold the lock of a model and return its folder.
 
         Raises:
@@ -58,13 +58,13 @@ class Shelf:
         write_json(self.folder(key) / "orders" / run, {"until": time.time() + keep_s}, durable=False)
 
     @contextmanager
-    def used(self, key: str, run: str) -> Iterator[Path]:
+    def use_folder(self, key: str, run: str) -> Iterator[Path]:
         """Count as a user of a model that is whole, and return where it lies; ends with the process at the latest.
 
         Raises:
             FileNotFoundError: It is not whole.
         """
-        with self.held(key):
+        with self.lock_folder(key):
             model_path = self.model(key)
             if model_path is None:
                 raise FileNotFoundError(f"{self.folder(key)} holds no whole model")
@@ -96,7 +96,7 @@ class Shelf:
         removed_keys = []
         for key in sorted({path.name.removesuffix(".lock") for path in self.root.glob("*")} if self.root.is_dir() else ()):
             try:
-                with self.held(key, wait_s=0.0) as folder:
+                with self.lock_folder(key, wait_s=0.0) as folder:
                     if self._unwanted(folder):
                         self._remove(key)
                         removed_keys.append(key)

@@ -28,12 +28,14 @@ def holding(
         seconds_of: Expected of a piece on the GPU.
         now: Seconds since the epoch.
     """
-    waiting = [piece for piece in note.held if piece not in finished_pieces and not folder.failed(note.number, piece).exists()]
-    since = {piece: _since(folder.begun(note.number, piece)) for piece in waiting}
+    waiting = [
+        piece for piece in note.own_pieces if piece not in finished_pieces and not folder.failed(note.number, piece).exists()
+    ]
+    since = {piece: _since(folder.claim_file(note.number, piece)) for piece in waiting}
     at_work = {piece: begin_time for piece, begin_time in since.items() if begin_time is not None}
     begun_s = sum(max(0.0, seconds_of(piece) - max(0.0, now - begin_time)) for piece, begin_time in at_work.items())
     unbegun = [(piece, seconds_of(piece)) for piece in waiting if piece not in at_work]
-    if unbegun and len(unbegun) == len(note.held):
+    if unbegun and len(unbegun) == len(note.own_pieces):
         begun_s, unbegun = unbegun[0][1], unbegun[1:]
     return Holding(begun_s, unbegun, max(1, note.gpus))
 

@@ -27,7 +27,7 @@ class Work:
     prepare_s: float
     metric_s: float
     """Of the whole dataset: it is computed when its last piece is there."""
-    known: bool
+    is_measured: bool
     """Whether what is expected was measured."""
     infer_s: float = field(init=False)
     """Seconds on the GPU without preparing."""
@@ -45,7 +45,7 @@ class Work:
 
     def part(self, first: int, last: int) -> Work:
         """Return a range of it."""
-        return Work(self.dataset, first, last, self.item_s, self.prepare_s, self.metric_s, self.known)
+        return Work(self.dataset, first, last, self.item_s, self.prepare_s, self.metric_s, self.is_measured)
 
     def edges(self, most_s: float) -> list[int]:
         """Return where to cut it so that no part has more seconds of inference than so many, as far as items allow."""
@@ -67,7 +67,7 @@ class Work:
             edges = sorted({*edges, *(self.first + round((self.last - self.first) * share) for share in _FEELERS)})
         return [Piece(self.dataset.name, first, last) for first, last in itertools.pairwise(edges)]
 
-    def behind(self, seconds: float) -> tuple[Work, Work] | None:
+    def cut_off(self, seconds: float) -> tuple[Work, Work] | None:
         """Return it parted so that the second part takes about so many seconds of inference; None where either would be empty."""
         items = int(seconds / self.item_s) if self.can_be_cut else 0
         if not 0 < items < self.last - self.first:

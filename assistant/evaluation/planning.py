@@ -44,7 +44,7 @@ def plan(
     estimates: Mapping[str, Estimate],
     machines: Machines,
     *,
-    done: Iterable[Piece] = (),
+    completed: Iterable[Piece] = (),
     running: Sequence[RunningTrial] = (),
 ) -> TrialPlan:
     """Return trials for what is left of datasets: each open item in exactly one of them.
@@ -53,18 +53,18 @@ def plan(
         datasets: Of the suite, with unique names.
         estimates: By their names.
         machines: What there is; all nodes are alike.
-        done: Pieces that are left out.
+        completed: Pieces that are left out.
         running: Trials that hold slots; their pieces are left out, too.
 
     Raises:
         UsageError: A dataset needs more GPUs than a node has.
     """
-    skip = [*done, *(piece for entry in running for piece in entry.trial.pieces)]
+    skip = [*completed, *(piece for entry in running for piece in entry.trial.pieces)]
     works = open_work(datasets, estimates, skip)
     if not works:
         return TrialPlan((), max((entry.left_s for entry in running), default=0.0), 0.0)
     trials, ends_s = _planned(works, machines, running)
-    return TrialPlan(trials, machines.fetch_s + ends_s, lower_bound(_whole(works), _left(works), machines))
+    return TrialPlan(trials, machines.fetch_s + ends_s, lower_bound(_whole(works), _remaining_estimates(works), machines))
 
 
 def trials_for(
@@ -91,7 +91,7 @@ def replan(
     machines: Machines,
     *,
     running: Sequence[RunningTrial],
-    done: Iterable[Piece],
+    completed: Iterable[Piece],
 ) -> TrialPlan:
     """Return trials for what is neither done nor running, with what is known by now: later estimates, other nodes.
 
@@ -100,12 +100,12 @@ def replan(
         estimates: As they are now.
         machines: The nodes that there are now.
         running: Trials that go on. One whose pieces can be taken away is given without those that it has not begun.
-        done: Pieces whose output is there; those of a lost node that it had finished among them.
+        completed: Pieces whose output is there; those of a lost node that it had finished among them.
 
     Raises:
         UsageError: A dataset needs more GPUs than a node has.
     """
-    return plan(datasets, estimates, machines, done=done, running=running)
+    return plan(datasets, estimates, machines, completed=completed, running=running)
 
 
 def _planned(works: Sequence[Work], machines: Machines, running: Sequence[RunningTrial]) -> tuple[list[Trial], float]:
@@ -169,7 +169,7 @@ def _trial(works: Sequence[Work], share: float, machines: Machines, gpus: int = 
     pieces = tuple(
         piece
         for work in works
-        for piece in work.pieces(_most_of_piece(work, share, machines), feel_out=not work.known and _is_served(work))
+        for piece in work.pieces(_most_of_piece(work, share, machines), feel_out=not work.is_measured and _is_served(work))
     )
     return Trial(pieces, _seconds(works), max((work.metric_s for work in works), default=0.0), gpus)
 
@@ -243,7 +243,7 @@ def _whole(works: Sequence[Work]) -> list[Dataset]:
     return list({work.dataset.name: work.dataset for work in works}.values())
 
 
-def _left(works: Sequence[Work]) -> dict[str, Estimate]:
+def _remaining_estimates(works: Sequence[Work]) -> dict[str, Estimate]:
     estimates: dict[str, Estimate] = {}
     for work in works:
         before = estimates.get(work.dataset.name)
@@ -313,7 +313,7 @@ def pour(works: Sequence[Work], slots: Sequence[Slot]) -> list[Work]:
             room = height - busy_s
             if remaining.seconds <= room:
                 parts = None
-            elif room < 2 * remaining.prepare_s or (parts := remaining.behind(remaining.seconds - room)) is None:
+            elif room < 2 * remaining.prepare_s or (parts := remaining.cut_off(remaining.seconds - room)) is None:
                 unplaced.append(remaining)
                 break
             placed = remaining if parts is None else parts[0]
@@ -357,7 +357,7 @@ def _give(giver: Slot, taker: Slot, share: float) -> bool:
             continue
         if work.seconds < gap and (best is None or gap / 2 - abs(gap / 2 - work.seconds) > best[0]):
             best = (gap / 2 - abs(gap / 2 - work.seconds), number, None, work)
-        parts = work.behind((gap - work.prepare_s) / 2) if gap > 2 * work.prepare_s else None
+        parts = work.cut_off((gap - work.prepare_s) / 2) if gap > 2 * work.prepare_s else None
         if parts is not None and (best is None or parts[1].infer_s - work.prepare_s / 2 > best[0]):
             best = (parts[1].infer_s - work.prepare_s / 2, number, *parts)
     if best is None or best[0] <= 0:

@@ -72,7 +72,7 @@ class Priors:
     """What is known of datasets, with what was learned; unchanging: `learn` gives another."""
 
     unit: UnitCosts
-    known: Mapping[str, DatasetPrior]
+    by_dataset: Mapping[str, DatasetPrior]
     speed: float = 1.0
     """Seconds of the model at hand over those of the prior."""
     own: Mapping[str, float] = field(default_factory=dict)
@@ -102,20 +102,20 @@ class Priors:
 
     def factor(self, dataset: str) -> int:
         """Return how many units an item of a dataset has; one of an unknown name is taken for one that is written."""
-        prior = self.known.get(dataset)
+        prior = self.by_dataset.get(dataset)
         if prior is None:
             return self.unit.write_factor
         return (prior.choices or self.unit.write_factor) * (self.unit.hard_factor if prior.hard else 1)
 
     def before(self, dataset: Dataset) -> Estimate:
         """Return the estimate that nothing measured went into."""
-        prior, unit = self.known.get(dataset.name), self.unit
+        prior, unit = self.by_dataset.get(dataset.name), self.unit
         item_s = unit.compare_item_s if prior is None or prior.metric_item_s is None else prior.metric_item_s
         metric = dataset.items * item_s if dataset.metric or prior is not None else 0.0
         return Estimate(
-            _given(dataset.prepare_s, unit.prepare_s + unit.prepare_item_s * dataset.items),
-            _given(dataset.infer_s, dataset.items * self.factor(dataset.name) * unit.unit_s),
-            _given(dataset.metric_s, metric),
+            _stated_or(dataset.prepare_s, unit.prepare_s + unit.prepare_item_s * dataset.items),
+            _stated_or(dataset.infer_s, dataset.items * self.factor(dataset.name) * unit.unit_s),
+            _stated_or(dataset.metric_s, metric),
         )
 
     def estimate(self, dataset: Dataset, speed: float = 1.0) -> Estimate:
@@ -147,7 +147,7 @@ class Priors:
         fresh = replace(self, speed=1.0, own={}, metric={}, prepare={}, runs={})
         by_name = {dataset.name: fresh.before(dataset) for dataset in datasets}
         items = {dataset.name: dataset.items for dataset in datasets}
-        for name, prior in self.known.items():
+        for name, prior in self.by_dataset.items():
             if name not in by_name:
                 by_name[name], items[name] = fresh.before(Dataset(name, prior.items, "")), prior.items
         points: list[Point] = []
@@ -164,7 +164,7 @@ class Priors:
         return replace(fresh, speed=fitted.speed, own=fitted.own, metric=fitted.metric, prepare=fitted.prepare, runs=fitted.runs)
 
 
-def _given(stated: float | None, prior: float) -> float:
+def _stated_or(stated: float | None, prior: float) -> float:
     return prior if stated is None else stated
 
 

@@ -87,7 +87,7 @@ class Orders:
 
     trials: Sequence[Trial]
     """Instead of those that wait."""
-    taken: Mapping[int, Sequence[Piece]]
+    withdrawn: Mapping[int, Sequence[Piece]]
     """By the number of a trial, pieces that it has not begun and that are in other trials now."""
 
 
@@ -98,7 +98,7 @@ class ReplaySituation:
     now: float
     machines: Machines
     """With the nodes that there are now."""
-    done: Sequence[Piece]
+    completed: Sequence[Piece]
     running: Callable[[], Sequence[BegunTrial]]
     """Lists the trials that have their GPUs: a function, for most pieces change nothing and the list is long."""
     waiting: Sequence[Trial]

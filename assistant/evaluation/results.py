@@ -101,7 +101,7 @@ def _result(folder: RunFolder, dataset: Dataset, state: JournalState, finished_p
     piece_records = [
         piece_record
         for piece in finished_pieces
-        if piece.dataset == dataset.name and (piece_record := read_json(folder.made(piece))) is not None
+        if piece.dataset == dataset.name and (piece_record := read_json(folder.timing_file(piece))) is not None
     ]
     score = read_json(folder.score(dataset.name)) or {}
     why = state.sunk.get(dataset.name, "")
@@ -119,11 +119,11 @@ def _result(folder: RunFolder, dataset: Dataset, state: JournalState, finished_p
 
 
 def _seconds(folder: RunFolder, spec: RunSpec, state: JournalState) -> float:
-    if not state.begun:
+    if not state.began_at:
         return 0.0
     scores = [read_json(folder.score(dataset.name)) or {} for dataset in spec.datasets]
-    last = state.finished or max((score_record.get("at", state.begun) for score_record in scores), default=state.begun)
-    return max(0.0, float(last) - state.begun)
+    last = state.finished or max((score_record.get("at", state.began_at) for score_record in scores), default=state.began_at)
+    return max(0.0, float(last) - state.began_at)
 
 
 def rows(report: EvaluationReport) -> list[tuple[object, ...]]:
@@ -179,7 +179,7 @@ class Activity:
     node: str
     kind: str
     number: int
-    what: str
+    work: str
     """The piece or dataset at work, or what it waits for."""
     place: str = ""
     """`3/7`: the third of seven pieces."""
@@ -215,33 +215,33 @@ class EvaluationProgress:
 
 def progress_of(run: Coordinator) -> EvaluationProgress:
     """Return how a run stands as of its last look."""
-    items = {dataset.name: dataset.items for dataset in run.asked.datasets}
-    open_items = [dataset for dataset in run.asked.datasets if dataset.name not in run.state.sunk]
-    items_made = sum(piece.items for piece in run.outputs.made if piece.dataset not in run.state.sunk)
+    items = {dataset.name: dataset.items for dataset in run.spec.datasets}
+    open_items = [dataset for dataset in run.spec.datasets if dataset.name not in run.state.sunk]
+    items_made = sum(piece.items for piece in run.outputs.times_by_piece if piece.dataset not in run.state.sunk)
     activities = tuple(
         sorted((_activity(run, note) for note in run.state.live()), key=lambda activity: (activity.node, activity.number))
     )
     return EvaluationProgress(
-        scored=sum(run.has_ended(dataset) for dataset in run.asked.datasets) - len(run.state.sunk),
+        scored=sum(run.has_ended(dataset) for dataset in run.spec.datasets) - len(run.state.sunk),
         given_up=len(run.state.sunk),
         datasets=len(items),
         items_done=min(items_made, sum(dataset.items for dataset in open_items)),
         items=sum(dataset.items for dataset in open_items),
-        left_s=_left(run, items),
+        left_s=_remaining_s(run, items),
         nodes=tuple(run.fleet.ready()),
         activities=activities,
     )
 
 
-def _left(run: Coordinator, items: Mapping[str, int]) -> float | None:
+def _remaining_s(run: Coordinator, items: Mapping[str, int]) -> float | None:
     """Return the seconds until the end: the GPUs' work shared by all slots, then the metric that ends last."""
-    slots = len(run.fleet.ready()) * run.asked.gpus_per_node
+    slots = len(run.fleet.ready()) * run.spec.gpus_per_node
     if not slots:
         return None
-    held_pieces = [piece for note in run.state.live(TRIAL) for piece in note.held]
-    waiting = [piece for piece in [*held_pieces, *run.left()] if piece not in run.outputs.made]
+    held_pieces = [piece for note in run.state.live(TRIAL) for piece in note.own_pieces]
+    waiting = [piece for piece in [*held_pieces, *run.pending_pieces()] if piece not in run.outputs.times_by_piece]
     work = sum(seconds_of(piece, run.estimates, items) for piece in waiting)
-    metrics = [run.estimates[dataset.name].metric_s for dataset in run.asked.datasets if not run.has_ended(dataset)]
+    metrics = [run.estimates[dataset.name].metric_s for dataset in run.spec.datasets if not run.has_ended(dataset)]
     return work / slots + max(metrics, default=0.0)
 
 
@@ -251,10 +251,10 @@ def _activity(run: Coordinator, note: JobNote) -> Activity:
     since = time.time() - float(status.get("since", status.get("begun", note.at)))
     if not status:
         return Activity(node, note.kind, note.number, "waits for its start", seconds=since)
-    return Activity(node, note.kind, note.number, _what(note, status), _place(note, status), since)
+    return Activity(node, note.kind, note.number, _work_text(note, status), _place(note, status), since)
 
 
-def _what(note: JobNote, status: Mapping[str, Any]) -> str:
+def _work_text(note: JobNote, status: Mapping[str, Any]) -> str:
     if note.kind == TRIAL and "piece" in status:
         piece = Piece(*status["piece"])
         return f"{piece.dataset} {piece.first}-{piece.last - 1}"

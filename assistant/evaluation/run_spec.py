@@ -54,7 +54,7 @@ class RunSpec:
 
     def save(self, folder: RunFolder) -> None:
         """Write it into the folder of its run."""
-        write_json(folder.asked, asdict(self))
+        write_json(folder.spec_file, asdict(self))
 
 
 def load_asked(folder: RunFolder) -> RunSpec:
@@ -63,9 +63,11 @@ def load_asked(folder: RunFolder) -> RunSpec:
     Raises:
         UsageError: There is no such run.
     """
-    document = read_json(folder.asked)
+    document = read_json(folder.spec_file)
     if document is None:
-        raise UsageError(f"there is no evaluation {folder.id!r}: {folder.asked} is missing; nightshift evaluate --runs lists them")
+        raise UsageError(
+            f"there is no evaluation {folder.id!r}: {folder.spec_file} is missing; nightshift evaluate --runs lists them"
+        )
     fields: dict[str, Any] = {
         **document,
         "model": Model(**document["model"]),

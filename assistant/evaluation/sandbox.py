@@ -82,10 +82,10 @@ class SandboxedProgram:
             folder: Where it works; of a closed one the only place it may write to. Its output is kept there in `said`.
             environment: All that it sees; default: ours.
         """
-        self._begun, self._folder, self._limits = time.monotonic(), folder, limits
-        self._report, self._said = folder / ".jail.json", folder / "said"
+        self._began_at, self._folder, self._limits = time.monotonic(), folder, limits
+        self._report, self._message_file = folder / ".jail.json", folder / "said"
         spec = {"words": list(words), "limits": asdict(limits), "folder": str(folder), "report": str(self._report)}
-        with create_private(self._said, "wb") as output:
+        with create_private(self._message_file, "wb") as output:
             self._jail = processes.start(
                 [sys.executable, "-m", "assistant.evaluation.jail", str(os.getpid())],
                 stdin=subprocess.PIPE,
@@ -121,9 +121,9 @@ class SandboxedProgram:
         self._report.unlink(missing_ok=True)
         return EndedProgram(
             status=int(report["status"]) if report else int(self._jail.returncode or 0),
-            seconds=time.monotonic() - self._begun,
+            seconds=time.monotonic() - self._began_at,
             timed_out=report.get("timed_out", not report),
-            tail=_tail(self._said),
+            tail=_tail(self._message_file),
             missing=tuple(report.get("missing", ())),
         )
 

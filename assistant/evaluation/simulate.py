@@ -45,7 +45,7 @@ class _Run:
     pieces: deque[Piece]
     trial: Trial
     steps: Iterator[float | None] = field(default_factory=lambda: iter(()))
-    begun: Piece | None = None
+    current_piece: Piece | None = None
     since: tuple[ReplayPhase, float, Piece | None] | None = None
     lost: bool = False
 
@@ -96,14 +96,14 @@ class _Simulation:
         self.queue: deque[Trial] = deque()
         self.runs: dict[int, _Run] = {}
         self.counter = 0
-        self.left = {dataset.name: dataset.items for dataset in datasets}
+        self.items_left = {dataset.name: dataset.items for dataset in datasets}
         self.metrics: list[tuple[float, str]] = []
         self.scoring: dict[tuple[int, int], str] = {}
-        self.done: list[Piece] = []
+        self.completed: list[Piece] = []
         self.measured: list[tuple[Piece, float]] = []
         self.spans: list[PhaseSpan] = []
         self.last = 0.0
-        self.begun = 0
+        self.begun_pieces = 0
 
     def run(self, trials: Sequence[Trial], changes: Sequence[FleetChange]) -> ReplayOutcome:
         self.queue.extend(trials)
@@ -126,10 +126,10 @@ class _Simulation:
                 self.last = math.inf
                 break
             self._fill()
-        return ReplayOutcome(self.last, self.spans, self.reads.samples, self.begun)
+        return ReplayOutcome(self.last, self.spans, self.reads.samples, self.begun_pieces)
 
     def _over(self) -> bool:
-        return not any(self.left.values()) and not self.runs and not self.metrics and not self.scoring
+        return not any(self.items_left.values()) and not self.runs and not self.metrics and not self.scoring
 
     def _pass(self, at: float) -> None:
         self.reads.advance(at)
@@ -163,7 +163,7 @@ class _Simulation:
             run.lost = True
             self._note(run, whole=False)
             del self.runs[run.number]
-            pieces = ([run.begun] if run.begun is not None else []) + list(run.pieces)
+            pieces = ([run.current_piece] if run.current_piece is not None else []) + list(run.pieces)
             if pieces:
                 self.queue.appendleft(Trial(tuple(pieces), run.trial.seconds, run.trial.tail_s, run.trial.gpus))
         for key in [key for key in self.scoring if key[0] == node.number]:
@@ -208,7 +208,7 @@ class _Simulation:
 
     def _begin(self, node: _Node, trial: Trial) -> None:
         self.counter += 1
-        self.begun += 1
+        self.begun_pieces += 1
         slots = [node.free.pop(0) for _ in range(trial.gpus)]
         run = _Run(self.counter, node, slots, deque(trial.pieces), trial)
         run.steps = self._life(run)
@@ -224,19 +224,19 @@ class _Simulation:
             yield None
         yield self.machines.load_s
         while run.pieces:
-            piece = run.begun = run.pieces.popleft()
+            piece = run.current_piece = run.pieces.popleft()
             truth = self.truth[piece.dataset]
             if piece.dataset not in run.node.prepared:
                 yield from self._hold(run, ReplayPhase.PREPARE, piece, truth.prepare_s)
                 run.node.prepared.add(piece.dataset)
             seconds = truth.infer_s * piece.items / self.items[piece.dataset]
             yield from self._hold(run, ReplayPhase.INFER, piece, seconds)
-            is_last = self.left[piece.dataset] == piece.items
+            is_last = self.items_left[piece.dataset] == piece.items
             if is_last and truth.metric_s > 0 and not self.rules.apart:
                 yield from self._hold(run, ReplayPhase.METRIC, piece, truth.metric_s)
-            run.begun = None
-            self.left[piece.dataset] -= piece.items
-            self.done.append(piece)
+            run.current_piece = None
+            self.items_left[piece.dataset] -= piece.items
+            self.completed.append(piece)
             self.measured.append((piece, seconds))
             self.last = self.now
             if is_last and truth.metric_s > 0 and self.rules.apart:
@@ -295,10 +295,12 @@ class _Simulation:
             return
         available = Machines(len(self.nodes), self.machines.gpus_per_node, self.machines.cpus_per_node, self.machines.load_s, 0.0)
         idle = 0 if self.queue else sum(len(node.free) for node in self.nodes.values() if node.staged)
-        situation = ReplaySituation(self.now, available, self.done, self._running, self.queue, idle, self.measured, nodes_changed)
+        situation = ReplaySituation(
+            self.now, available, self.completed, self._running, self.queue, idle, self.measured, nodes_changed
+        )
         orders = self.planner(situation) if self.nodes else None
         if orders is not None:
-            for number, taken_pieces in orders.taken.items():
+            for number, taken_pieces in orders.withdrawn.items():
                 run = self.runs[number]
                 run.pieces = deque(piece for piece in run.pieces if piece not in taken_pieces)
             self.queue = deque(orders.trials)
@@ -306,7 +308,11 @@ class _Simulation:
     def _running(self) -> list[BegunTrial]:
         return [
             BegunTrial(
-                run.number, run.begun, self.now - run.since[1] if run.since is not None else 0.0, run.trial.gpus, tuple(run.pieces)
+                run.number,
+                run.current_piece,
+                self.now - run.since[1] if run.since is not None else 0.0,
+                run.trial.gpus,
+                tuple(run.pieces),
             )
             for run in self.runs.values()
         ]

@@ -15,7 +15,7 @@ from assistant.evaluation.work import FAILED, JobContext
 def main(folder: Path) -> int:
     """Do what the job's folder says and return the exit status; how it went is in the run's folder."""
     work = JobContext(folder)
-    if work.asked["kind"] == "clean":
+    if work.spec["kind"] == "clean":
         return _clean(work)
     work.tell("staging")
     report: dict[str, object] = {"node": work.node, "job": work.job_id}
@@ -37,7 +37,7 @@ def _clean(work: JobContext) -> int:
     with suppress(OSError):
         work.cache.parent.rmdir()
     removed_models = work.shelf.give_up(work.run.id)
-    if "{node}" in work.asked["memory"]:
+    if "{node}" in work.spec["memory"]:
         with suppress(OSError):
             work.memory.parent.rmdir()  # of nodes that share one memory the last one takes the folder of all
     work.run.node(work.node).unlink(missing_ok=True)

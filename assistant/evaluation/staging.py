@@ -103,7 +103,7 @@ def stage(model: Model, shelf: Shelf, run: str, *, keep_s: float = KEEP_S) -> St
     """
     shelf.sweep()
     try:
-        with shelf.held(model.key) as folder:
+        with shelf.lock_folder(model.key) as folder:
             model_path = shelf.model(model.key)
             if model_path is not None:
                 staged = Staged(model_path, (read_json(folder / "whole.json") or {}).get("size", 0), 0.0, fetched=False)
@@ -126,7 +126,7 @@ def staged_for(model: Model, shelf: Shelf, run: str) -> Iterator[tuple[Path, Sta
     while True:
         staged = stage(model, shelf, run)
         try:
-            with shelf.used(model.key, run) as path:
+            with shelf.use_folder(model.key, run) as path:
                 yield path, staged
                 return
         except FileNotFoundError as error:
@@ -166,15 +166,15 @@ def _copied(model: Model, folder: Path) -> Staged:
 
 
 def _fits(model: Model, folder: Path, size: int | None) -> None:
-    if size is not None and size + RESERVE_BYTES > room(folder, given=model.limit_bytes).free_bytes:
+    if size is not None and size + RESERVE_BYTES > room(folder, allowed_bytes=model.limit_bytes).free_bytes:
         raise StagingError("room", _no_room(model, size, folder))
 
 
 def _no_room(model: Model, size: int | None, folder: Path) -> str:
-    limit = room(folder, given=model.limit_bytes)
+    limit = room(folder, allowed_bytes=model.limit_bytes)
     need = f"needs {size_text(size)} and {size_text(RESERVE_BYTES)} to spare" if size is not None else "is larger than that"
     return (
-        f"model {model.source} does not fit into the memory of this node: {limit.what} leaves {size_text(limit.free_bytes)}, it "
+        f"model {model.source} does not fit into the memory of this node: {limit.name} leaves {size_text(limit.free_bytes)}, it "
         f"{need}. Free memory, ask for more of it, or read the model from storage with --from-storage"
     )
 
@@ -182,13 +182,13 @@ def _no_room(model: Model, size: int | None, folder: Path) -> str:
 def _files_copied(source: Path, target: Path, files: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
     """Copy files, several at a time, each read back and compared; return what was read."""
 
-    def one(name: str) -> tuple[str, FileEntry]:
+    def copy_entry(name: str) -> tuple[str, FileEntry]:
         origin = source if source.is_file() else source / name
         return name, _file_copied(origin, target / name, files[name].digest)
 
     largest_first = sorted(files, key=lambda name: -files[name].size)
     with ThreadPoolExecutor(min(READERS, len(files))) as readers:
-        return dict(readers.map(one, largest_first))
+        return dict(readers.map(copy_entry, largest_first))
 
 
 def _file_copied(origin: Path, target: Path, expected: str) -> FileEntry:
@@ -213,7 +213,7 @@ def _fetched(model: Model, target: Path) -> dict[str, FileEntry]:
     with tempfile.TemporaryDirectory(prefix="nightshift-fetch-") as scratch:
         program = SandboxedProgram(words, ProgramLimits(wall_s=FETCH_S, closed=False), folder=Path(scratch))
         while (ended := program.wait(0.2)) is None:
-            if room(target.parent, given=_left(model, target)).free_bytes < RESERVE_BYTES:
+            if room(target.parent, allowed_bytes=_bytes_left(model, target)).free_bytes < RESERVE_BYTES:
                 program.kill()
                 raise StagingError("room", _no_room(model, None, target.parent))
     if not ended.ok:
@@ -226,7 +226,7 @@ def _fetched(model: Model, target: Path) -> dict[str, FileEntry]:
     return {name: FileEntry(entry.size, content.digest_of(base / name, entry.digest)) for name, entry in entries.items()}
 
 
-def _left(model: Model, target: Path) -> int | None:
+def _bytes_left(model: Model, target: Path) -> int | None:
     """Return how much of the site's limit what lies there has left; None without a limit."""
     if model.limit_bytes is None:
         return None

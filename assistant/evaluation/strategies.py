@@ -28,7 +28,7 @@ __all__ = [
     "StrategyComparison",
     "baseline_trials",
     "compare",
-    "held",
+    "planning_inputs",
     "sized_trials",
     "to_shed",
 ]
@@ -155,7 +155,7 @@ def _trials(
         return sized_trials(datasets, priors, expected)
     if not strategy.planned:
         return baseline_trials(datasets, expected)
-    return plan(*held(strategy.rules, datasets, expected, machines)).trials
+    return plan(*planning_inputs(strategy.rules, datasets, expected, machines)).trials
 
 
 # Decide when to plan again: nodes went or came, or a piece took so much longer or shorter that what is planned no longer holds.
@@ -165,7 +165,7 @@ _OFF = math.log(1.4)
 _RUN = "this"
 
 
-def held(
+def planning_inputs(
     rules: Rules, datasets: Sequence[Dataset], expected: Mapping[str, Estimate], machines: Machines
 ) -> tuple[Sequence[Dataset], Mapping[str, Estimate], Machines]:
     """Return what to plan with where a trial does more on its GPU: read remote storage beside its neighbours, compute metrics."""
@@ -206,10 +206,13 @@ class Elastic:
             measured = [Measured(_RUN, piece.dataset, piece.items, seconds) for piece, seconds in now.measured]
             self.expected = self.before.learn(self.datasets, measured, run=_RUN).estimates(self.datasets)
         available = replace(self.machines, nodes=now.machines.nodes)
-        datasets, expected, machines = held(self.rules, self.datasets, self.expected, available)
+        datasets, expected, machines = planning_inputs(self.rules, self.datasets, self.expected, available)
         begun_trials = now.running()
         # what was cut once stays cut: as a whole it would do again the items of its pieces that are done or in somebody's hands
-        pieces = [*now.done, *(piece for trial in begun_trials for piece in (*trial.unbegun, trial.piece) if piece is not None)]
+        pieces = [
+            *now.completed,
+            *(piece for trial in begun_trials for piece in (*trial.unbegun, trial.piece) if piece is not None),
+        ]
         cut = {piece.dataset for piece in pieces if piece.items < self.items[piece.dataset]}
         datasets = [replace(dataset, split=dataset.split or dataset.name in cut) for dataset in datasets]
         holding = {trial.number: self._holding(trial, expected) for trial in begun_trials}
@@ -220,7 +223,7 @@ class Elastic:
         self.plans += 1
         running = [self._running(trial, holding[trial.number], taken_pieces.get(trial.number, ())) for trial in begun_trials]
         machines = replace(machines, fetch_s=0.0)
-        return Orders(replan(datasets, expected, machines, running=running, done=now.done).trials, taken_pieces)
+        return Orders(replan(datasets, expected, machines, running=running, completed=now.completed).trials, taken_pieces)
 
     def _is_off(self, piece: Piece, seconds: float) -> bool:
         expected = self._seconds(piece, self.expected)

@@ -51,11 +51,11 @@ class Submitter:
 
     def __init__(self, folder: RunFolder, spec: RunSpec, journal: Journal, submit: Submit) -> None:
         """Submit by a callable, which may ask a policy first."""
-        self._folder, self._asked, self._journal, self._submit = folder, spec, journal, submit
+        self._folder, self._spec, self._journal, self._submit = folder, spec, journal, submit
 
     def stage(self, node: str, avoid: Sequence[str] = ()) -> None:
         """Submit the precursor of a node; with an empty node the scheduler chooses one, not among those to avoid."""
-        self._send(STAGE, node, {"model": asdict(self._asked.model)}, exclude=avoid)
+        self._send(STAGE, node, {"model": asdict(self._spec.model)}, exclude=avoid)
 
     def clean(self, node: str) -> None:
         """Submit what gives the memory of a node back."""
@@ -64,8 +64,8 @@ class Submitter:
     def trial(self, node: str, trial: Trial) -> None:
         """Submit a trial to a node."""
         work = {
-            "model": asdict(self._asked.model),
-            "from_storage": self._asked.from_storage,
+            "model": asdict(self._spec.model),
+            "from_storage": self._spec.from_storage,
             "pieces": [self._piece(piece) for piece in trial.pieces],
         }
         note = {"pieces": listed(trial.pieces), "seconds": trial.seconds, "gpus": trial.gpus}
@@ -87,14 +87,14 @@ class Submitter:
         note = {"datasets": [dataset.name for dataset in datasets]}
         self._send(METRIC, "", {"datasets": entries}, note=note, exclude=avoid)
 
-    def again(self, number: int) -> None:
+    def resubmit(self, number: int) -> None:
         """Submit a job whose first submission surely did not arrive."""
         self._hand_in(number, self._spec_of(number))
 
     def _piece(self, piece: Piece) -> dict[str, Any]:
-        dataset = self._asked.dataset(piece.dataset)
+        dataset = self._spec.dataset(piece.dataset)
         piece_fields = {"piece": [piece.dataset, piece.first, piece.last]}
-        return {**piece_fields, "infer": dataset.infer, "data": dataset.data, "timeout_s": self._asked.infer_timeout_s}
+        return {**piece_fields, "infer": dataset.infer, "data": dataset.data, "timeout_s": self._spec.infer_timeout_s}
 
     def _send(
         self, kind: str, node: str, work: Mapping[str, Any], *, note: Mapping[str, Any] | None = None, exclude: Sequence[str] = ()
@@ -104,7 +104,7 @@ class Submitter:
         job_fields = {
             "kind": kind,
             "number": number,
-            "memory": self._asked.memory,
+            "memory": self._spec.memory,
             "node": node,
             "exclude": list(exclude),
             "at": at,
@@ -117,7 +117,7 @@ class Submitter:
         self._journal.write("submitted", number=number, job=self._submit(number, spec))
 
     def _spec_of(self, number: int) -> JobSpec:
-        return spec_of(self._folder, self._asked, number)
+        return spec_of(self._folder, self._spec, number)
 
 
 def spec_of(folder: RunFolder, spec: RunSpec, number: int) -> JobSpec:

@@ -28,7 +28,7 @@ from assistant.evaluation.staging import StagingError, argv, staged_for
 from assistant.evaluation.work import FAILED, NOT_OURS, JobContext
 from assistant.private_files import private_folder
 
-TAKEN = "taken away"
+WITHDRAWN = "taken away"
 """What the coordinator writes where the trial would say that it begins a piece."""
 
 
@@ -71,7 +71,7 @@ class TrialRunner:
         if final.is_dir() and part.is_dir():
             shutil.rmtree(final)  # a folder cannot replace another one that holds something
         part.replace(final)
-        write_json(self.work.run.made(piece), piece_record, durable=False)
+        write_json(self.work.run.timing_file(piece), piece_record, durable=False)
 
     def _values(self, entry: dict[str, Any], piece: Piece, part: Path) -> dict[str, str]:
         return {
@@ -126,7 +126,7 @@ def main(folder: Path) -> int:
     work.tell("waits for the model")
     try:
         with ExitStack() as stack:
-            if work.asked["from_storage"]:
+            if work.spec["from_storage"]:
                 model = Path(work.model.source)
             else:
                 model, staged = stack.enter_context(staged_for(work.model, work.shelf, work.run.id))
@@ -144,9 +144,9 @@ def main(folder: Path) -> int:
 
 def _evaluate_all(work: JobContext, runner: TrialRunner) -> int:
     failed = 0
-    for place, entry in enumerate(work.asked["pieces"]):
+    for place, entry in enumerate(work.spec["pieces"]):
         piece = Piece(*entry["piece"])
-        if work.run.out(piece).exists() or claim(work.run.begun(work.number, piece), work.job_id) == TAKEN:
+        if work.run.out(piece).exists() or claim(work.run.claim_file(work.number, piece), work.job_id) == WITHDRAWN:
             continue
         work.tell("runs", piece=entry["piece"], place=place, since=time.time())
         try:

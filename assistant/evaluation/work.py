@@ -30,12 +30,12 @@ class JobContext:
         if spec is None:
             raise SystemExit(f"{folder} holds no job.json: it must be started by nightshift evaluate")
         self.folder = folder
-        self.asked: dict[str, Any] = spec
+        self.spec: dict[str, Any] = spec
         self.number: int = spec["number"]
         self.run = RunFolder(folder.parent.parent)
         self.node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         self.job_id = os.environ.get("SLURM_JOB_ID", str(os.getpid()))
-        self.begun = time.time()
+        self.began_at = time.time()
 
     def is_mine(self) -> bool:
         """Whether this job, and no other that was submitted for the same, does the work. The same job may begin again."""
@@ -43,13 +43,13 @@ class JobContext:
 
     def tell(self, phase: str, **more: object) -> None:
         """Write how it stands."""
-        status = {"phase": phase, "node": self.node, "job": self.job_id, "begun": self.begun, "at": time.time(), **more}
+        status = {"phase": phase, "node": self.node, "job": self.job_id, "begun": self.began_at, "at": time.time(), **more}
         write_json(self.folder / "status.json", status, durable=False)
 
     @property
     def model(self) -> Model:
         """The model."""
-        return Model(**self.asked["model"])
+        return Model(**self.spec["model"])
 
     @property
     def shelf(self) -> Shelf:
@@ -59,7 +59,7 @@ class JobContext:
     @property
     def memory(self) -> Path:
         """The folder in this node's memory that is ours."""
-        return Path(self.asked["memory"].replace("{node}", self.node))
+        return Path(self.spec["memory"].replace("{node}", self.node))
 
     @property
     def cache(self) -> Path:

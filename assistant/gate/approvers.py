@@ -35,7 +35,7 @@ class Park:
             Parked: Always, with the id to answer to.
         """
         now = self._store.clock.now()
-        approval = self._store.park(call.id, decision, now + self._expires_after, asked=now)
+        approval = self._store.park(call.id, decision, now + self._expires_after, asked_at=now)
         raise Parked(
             f"{call.preview or call.tool} waits for approval {approval} ({decision.rule}: {decision.why}); "
             f"nightshift approve {approval}, or deny {approval}",

@@ -7,15 +7,23 @@ lines is done in NumPy.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
-from assistant.logs.cutting import cut_lines
 from assistant.logs.keeping import Block
-from assistant.logs.lines import clean, strip_ansi
-from assistant.logs.segments import Segments, joined, line_cover, segments_of
-from assistant.logs.shapes import Shapes, worth_a_shape
+from assistant.logs.lines import clean, cut_lines, strip_ansi
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 FIRST_HITS, LAST_HITS = 200, 50
 """How many hits of one entry are kept, from the start and from the end."""
@@ -186,3 +194,166 @@ def _lines_of(segments: Segments, places: Any) -> Any:
     import numpy as np
 
     return places if segments.line_of is None else np.unique(segments.line_of[places])
+
+
+# Cut a block into segments: what stands between two of `\n` and `\r`. All of it in NumPy, nothing per line.
+
+
+class Segments(NamedTuple):
+    """Where the segments of a block start and end, and which line each belongs to."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    r"""Offset of the `\n` or `\r` behind each segment (the length of the block for an unfinished one)."""
+    line_of: NDArray[np.int64] | None
+    """0-based line within the block; None when every segment is a line."""
+    lines: int
+    """Lines of the block, an unfinished one included."""
+    finished: bool
+    r"""Whether the block ends with `\n`."""
+
+    def line_ends(self) -> NDArray[np.int64]:
+        """Return the offsets behind the lines."""
+        import numpy as np
+
+        return self.ends if self.line_of is None else self.ends[np.flatnonzero(np.diff(self.line_of, append=-1))]
+
+
+def segments_of(block: bytes) -> Segments:
+    """Return the segments of a block that is not empty."""
+    import numpy as np
+
+    data = np.frombuffer(block, dtype=np.uint8)
+    finished = block.endswith(b"\n")
+    several = b"\r" in block
+    ends = np.flatnonzero((data == 10) | (data == 13) if several else data == 10)
+    is_line = data[ends] == 10 if several else None
+    if not finished:
+        ends = np.append(ends, len(block))
+        is_line = None if is_line is None else np.append(is_line, True)
+    starts = np.empty_like(ends)
+    starts[0], starts[1:] = 0, ends[:-1] + 1
+    if is_line is None:
+        return Segments(data, starts, ends, None, len(ends), finished)
+    line_of = np.concatenate(([0], np.cumsum(is_line)[:-1]))
+    return Segments(data, starts, ends, line_of, int(is_line.sum()), finished)
+
+
+def joined(block: bytes, segments: Segments, chosen_segments: Any) -> bytes:
+    r"""Return some segments of a block, each with a `\n` behind it."""
+    import numpy as np
+
+    text = block if segments.line_of is None else block.replace(b"\r", b"\n")
+    if len(chosen_segments) == len(segments.ends):
+        return text
+    breaks = np.flatnonzero(np.diff(chosen_segments) > 1)
+    firsts = segments.starts[np.concatenate((chosen_segments[:1], chosen_segments[breaks + 1]))].tolist()
+    lasts = segments.ends[np.concatenate((chosen_segments[breaks], chosen_segments[-1:]))].tolist()
+    return b"".join([text[first : last + 1] for first, last in zip(firsts, lasts, strict=True)])
+
+
+def line_cover(cover: Any, line_of: Any, lines: int) -> Any:
+    """Return the cover of lines: uncovered where one segment is, else that of the last segment that is not blank."""
+    import numpy as np
+
+    line_cover = np.full(lines, -1, dtype=np.int64)
+    text = cover != -1
+    line_cover[line_of[text]] = cover[text]
+    line_cover[line_of[cover == 0]] = 0
+    return line_cover
+
+
+# Know routine lines again, thousands at once, without asking the pattern engine.
+#
+# Routine lines come by the million and differ in their digits only. A *shape* is a whole line in which any digit may stand where
+# a digit stood, except where the digits matter: `number of nan iterations:   0` with another digit would be a signature. It is
+# learnt from a line that a filter covers and in which no signature or alarm word matches, so a line that has the shape needs no
+# further look. (A filter must not care which digits stand in a line; a contract test holds all shipped ones to it.)
+
+LONGEST_SHAPE = 1024
+"""Bytes of a line that is worth a shape."""
+MOST_SHAPES = 32
+"""Shapes kept at a time; the one that was of least use lately goes first."""
+
+
+class _Shape(NamedTuple):
+    filter: int
+    text: NDArray[np.uint8]
+    """The line and its newline, `0` for every digit."""
+    slack: NDArray[np.uint8]
+    """9 where a digit stands, else 0: how far a byte may be from `text`, bit by bit."""
+
+
+class Shapes:
+    """The shapes learnt so far from one log."""
+
+    def __init__(self) -> None:
+        self._by_shape: dict[bytes, _Shape] = {}
+        self._use: dict[bytes, int] = {}
+
+    def recognise(self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each line 0, or the number + 1 of the filter whose shape it has.
+
+        Args:
+            data: The block.
+            starts: Offset of each line; ascending.
+            ends: Offset of the newline behind each.
+        """
+        import numpy as np
+
+        cover = np.zeros(len(starts), dtype=np.int64)
+        lengths = ends - starts + 1
+        if self._by_shape and ends[-1] == len(data):
+            lengths[-1] = 0  # an unfinished line has no newline to compare
+        heads: dict[int, tuple[NDArray[np.int64], NDArray[np.uint8]]] = {}
+        for key in sorted(self._by_shape, key=lambda shape_key: -self._use[shape_key]):
+            size, shape = len(key), self._by_shape[key]
+            if size not in heads:
+                rows = np.flatnonzero(lengths == size)
+                heads[size] = rows, _windows(data, size)[starts[rows]]
+            rows, lines = heads[size]
+            fits = ((lines ^ shape.text) <= shape.slack).all(axis=1)
+            cover[rows[fits]] = shape.filter + 1
+            heads[size] = rows[~fits], lines[~fits]
+            self._use[key] = self._use[key] // 2 + int(fits.sum())
+        return cover
+
+    def learn(self, line: bytes, number: int, firm: Sequence[tuple[int, int]]) -> None:
+        """Remember the shape of a line.
+
+        Args:
+            line: With its newline.
+            number: Of the filter that covers it.
+            firm: (start, end) of where digits must be the same.
+        """
+        import numpy as np
+
+        text = bytearray(line.translate(_NO_DIGITS))
+        free = np.frombuffer(text, dtype=np.uint8) == ord("0")
+        for start, end in firm:
+            text[start:end] = line[start:end]
+            free[start:end] = False
+        key = bytes(text)
+        if key in self._by_shape:
+            return
+        if len(self._by_shape) >= MOST_SHAPES:
+            least = min(self._use, key=lambda shape_key: self._use[shape_key])
+            del self._by_shape[least], self._use[least]
+        self._by_shape[key] = _Shape(number, np.frombuffer(key, dtype=np.uint8), np.where(free, 9, 0).astype(np.uint8))
+        self._use[key] = len(key)
+
+
+def _windows(data: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Return every run of `size` bytes as a row, without copying."""
+    import numpy as np
+
+    return np.lib.stride_tricks.as_strided(data, (max(len(data) - size + 1, 0), size), (1, 1), writeable=False)
+
+
+def worth_a_shape(line: bytes) -> bool:
+    """Tell whether a line is finished and not too long."""
+    return line.endswith(b"\n") and len(line) <= LONGEST_SHAPE
+
+
+_NO_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)

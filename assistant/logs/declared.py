@@ -211,12 +211,12 @@ class _Reading:
             name, equals, _ = source[2:].partition("=") if source.startswith("--") else ("", "", "")
             value: Word | None = None
             if name:
-                value = _behind(words[place - 1], len(name) + 3) if equals else None
+                value = _text_after(words[place - 1], len(name) + 3) if equals else None
                 if not equals and name not in _SRUN_PLAIN and place < len(words):
                     value, place = words[place], place + 1
             elif len(source) > 1 and source[1] not in _SRUN_SHORT_PLAIN:
                 name = {"o": "output", "e": "error"}.get(source[1], source[1])
-                value = _behind(words[place - 1], 3 if source[2:3] == "=" else 2) if len(source) > 2 else None
+                value = _text_after(words[place - 1], 3 if source[2:3] == "=" else 2) if len(source) > 2 else None
                 if value is None and place < len(words):
                     value, place = words[place], place + 1
             if name in ("output", "error") and value is not None:
@@ -363,7 +363,7 @@ def _program_of(words: Sequence[Word]) -> str:
     return next((name for name in names if name not in _WRAPPERS and "=" not in name), "")
 
 
-def _behind(word: Word, count: int) -> Word:
+def _text_after(word: Word, count: int) -> Word:
     """Return a word without its first characters, which are text."""
     pieces = list(word.pieces)
     chars_left = count
@@ -382,7 +382,7 @@ def _options(words: Sequence[Word]) -> dict[str, Word]:
     for place, word in enumerate(words):
         match = re.match(r"--?([A-Za-z][\w-]*)(=)?", word.source)
         if match is not None and word.pieces and word.pieces[0].text.startswith("-"):
-            value = _behind(word, match.end()) if match[2] else words[place + 1] if place + 1 < len(words) else None
+            value = _text_after(word, match.end()) if match[2] else words[place + 1] if place + 1 < len(words) else None
             if value is not None:
                 options.setdefault(match[1].replace("_", "-"), value)
     return options

@@ -7,18 +7,18 @@ Newlines are counted per block, in steps that whoever drives them can stop betwe
 from __future__ import annotations
 
 import os
+import tempfile
 import zlib
 from array import array
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from assistant.logs.lines import Line, clean
-from assistant.logs.pages import Page, PageCache
-from assistant.logs.reading import open_log
-from assistant.logs.spool import Spool
+from assistant.logs.reading import LogStream, open_log
 from assistant.untrusted import open_regular, status_of
 
 BLOCK = 256 << 10
@@ -302,3 +302,113 @@ def _newlines(raw: bytes) -> int:
     import numpy as np
 
     return int(np.count_nonzero(np.frombuffer(raw, dtype=np.uint8) == 10))
+
+
+# Keep the lately read pages of documents in memory, a bounded number of bytes over all documents together.
+
+PAGES_BYTES = 8 << 20
+"""Bytes that all pages together may take."""
+_PER_LINE = 40
+"""What Python adds to the bytes of a line."""
+
+
+class Page(NamedTuple):
+    """Consecutive lines."""
+
+    first: int
+    """Number of the first one."""
+    texts: list[bytes]
+    r"""As they stand in the file, without `\n`."""
+
+
+class PageCache:
+    """Pages by their document and block; the one that was not used for longest goes first."""
+
+    def __init__(self, most: int = PAGES_BYTES) -> None:
+        """Keep about `most` bytes."""
+        self._most = most
+        self._pages: OrderedDict[tuple[int, int], tuple[Page, int, bool]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, owner: object, block: int) -> Page | None:
+        """Return a page that was kept."""
+        key = (id(owner), block)
+        if key not in self._pages:
+            return None
+        self._pages.move_to_end(key)
+        return self._pages[key][0]
+
+    def put(self, owner: object, block: int, page: Page, *, touches_end: bool) -> None:
+        """Keep a page.
+
+        Args:
+            owner: Its document.
+            block: Its number there.
+            page: The lines.
+            touches_end: Whether its last line may grow.
+        """
+        weight = sum(map(len, page.texts)) + _PER_LINE * len(page.texts)
+        self._pages[id(owner), block] = (page, weight, touches_end)
+        self._bytes += weight
+        while self._bytes > self._most and len(self._pages) > 1:
+            _, (_, freed_bytes, _) = self._pages.popitem(last=False)
+            self._bytes -= freed_bytes
+
+    def forget(self, owner: object) -> None:
+        """Drop the pages of a document."""
+        self._drop([key for key in self._pages if key[0] == id(owner)])
+
+    def forget_end(self, owner: object) -> None:
+        """Drop the pages of a document that grew whose last line may have grown."""
+        self._drop([key for key, (_, _, touches_end) in self._pages.items() if key[0] == id(owner) and touches_end])
+
+    def _drop(self, keys: list[tuple[int, int]]) -> None:
+        for key in keys:
+            self._bytes -= self._pages.pop(key)[1]
+
+
+# Make a log that can only be read from its start readable anywhere: its text goes to a nameless file on disk.
+
+SPOOL_BYTES = 8 << 30
+"""Bytes of text after which a log is cut: a small gzip can hold any amount."""
+
+
+class Spool:
+    """The text of a stream, as far as it was read."""
+
+    def __init__(self, stream: LogStream, most: int = SPOOL_BYTES) -> None:
+        """Take over a stream that is at its start."""
+        self._stream = stream
+        self._most = most
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="nightshift-log-")  # noqa: SIM115
+        self.size = 0
+        self.complete = False
+        self.truncated = False
+        """Whether text is missing at the end; known once `complete`."""
+
+    @property
+    def share(self) -> float:
+        """0.0 until all was read: how much a stream holds is not known before."""
+        return 1.0 if self.complete else 0.0
+
+    def read(self, step: int) -> int:
+        """Read on and return how many bytes of text there are now."""
+        piece = self._stream.read(min(step, self._most - self.size))
+        self._file.seek(self.size)
+        self._file.write(piece)
+        self.size += len(piece)
+        if not piece or self.size >= self._most:
+            self.complete = True
+            self.truncated = self._stream.truncated or self.size >= self._most
+            self._stream.close()
+        return self.size
+
+    def at(self, offset: int, size: int) -> bytes:
+        """Return text from an offset on."""
+        self._file.seek(offset)
+        return self._file.read(min(size, max(self.size - offset, 0)))
+
+    def close(self) -> None:
+        """Let go of the text."""
+        self._stream.close()
+        self._file.close()

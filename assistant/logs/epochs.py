@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from assistant.logs.lines import Line
 from assistant.logs.metrics import LARGEST_STEP
-from assistant.logs.pairs import NUMBER
+from assistant.logs.plain_metrics import NUMBER
 from assistant.records import MetricPoint
 
 __all__ = ["Counts", "counts_of"]

@@ -116,7 +116,7 @@ class Keeper:
 
     def _condense(self, block: Block) -> None:
         """Keep what no filter covers and what stands around hits."""
-        for start, stop in self._kept(block):
+        for start, stop in self._ranges(block):
             begin = int(block.ends[start - 1]) + 1 if start else 0
             text = block.text[begin : int(block.ends[stop - 1]) + 1]
             if self._first_room > 0:
@@ -128,7 +128,7 @@ class Keeper:
             while self._last_bytes > _MIDDLE_LAST:
                 self._last_bytes -= len(self._last.popleft()[1]) + _PER_CHUNK
 
-    def _kept(self, block: Block) -> list[tuple[int, int]]:
+    def _ranges(self, block: Block) -> list[tuple[int, int]]:
         """Return runs [start, stop) of 0-based lines; runs with gaps of at most three lines are one."""
         import numpy as np
 

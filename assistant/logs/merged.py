@@ -62,7 +62,7 @@ class Merged:
         return 1.0 if self.complete else self._at / max(2 * len(self.documents), 1)
 
     @property
-    def behind(self) -> bool:
+    def has_unordered(self) -> bool:
         """Whether documents have numbered lines that are not in order yet."""
         return any(document.count >= first for document, first in zip(self.documents, self._next, strict=True))
 

@@ -85,7 +85,7 @@ def written_files(job: Job, names: Mapping[str, str], *, events: bool = False) -
                 modified_s = status_of(path).st_mtime if kind else 0.0
             except OSError:
                 continue
-            begin_time = _begun(path)
+            begin_time = _start_of(path)
             if not kind or modified_s < job.started.timestamp() or (begin_time is not None and begin_time < job.started):
                 continue
             if job.ended is not None and (
@@ -150,7 +150,7 @@ def _values(words: Sequence[Any]) -> Iterator[str]:
             yield value
 
 
-def _begun(path: Path) -> datetime | None:
+def _start_of(path: Path) -> datetime | None:
     """Return when a file was begun, by its name; None where it does not say."""
     match = _EVENTS.match(path.name)
     return datetime.fromtimestamp(int(match[1]) + 0.999, UTC) if match is not None else None

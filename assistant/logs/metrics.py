@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from assistant.logs.counted import LineCount
 from assistant.logs.lines import Line
-from assistant.logs.pairs import DONE_WORDS, PairsReading, TableReader, pairs_reading
+from assistant.logs.plain_metrics import DONE_WORDS, LineCount, PairsReading, TableReader, pairs_reading
 from assistant.logs.prefix import DEFAULT_YEAR, parse
 from assistant.records import MetricPoint
 

@@ -59,7 +59,7 @@ class Pass:
             self._at += 1
         return False
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Look for lines that were appended."""
         self._at = 0
 
@@ -136,7 +136,7 @@ class Cover:
         self.counts = RankCounts()
         self.runs: list[list[FoldRun]] = [[] for _ in file_ranks]
         """Positions are line numbers."""
-        self.said: list[list[KeyedLine]] = [[] for _ in file_ranks]
+        self.uncovered_lines: list[list[KeyedLine]] = [[] for _ in file_ranks]
         """Positions are line numbers."""
         self._covering = Covering(matcher)
         self._file_ranks = file_ranks
@@ -168,7 +168,7 @@ class Cover:
         starts = np.concatenate(([0], covered.ends[:-1] + 1))
         for place in uncovered.tolist():
             text = clean(covered.text[int(starts[place]) : min(int(covered.ends[place]), int(starts[place]) + 500)])
-            self.said[source].append(KeyedLine(number + place, key_of(text), int(ranks[place])))
+            self.uncovered_lines[source].append(KeyedLine(number + place, key_of(text), int(ranks[place])))
 
     def _note_runs(self, source: int, firsts: NDArray[np.int64], lasts: NDArray[np.int64], kinds: Any) -> None:
         runs = self.runs[source]

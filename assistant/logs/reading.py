@@ -103,7 +103,7 @@ class _Window(io.RawIOBase):
         self._file, self._note = file, b""
         # What is written meanwhile is left for the next look: else a job that writes faster than we read holds us. Files of /proc
         # have no size.
-        self._left = _HEAD_BYTES if self.left_out else size or _SIZELESS_BYTES
+        self._bytes_left = _HEAD_BYTES if self.left_out else size or _SIZELESS_BYTES
         self._tail_at = size - (MOST_BYTES - _HEAD_BYTES) if self.left_out else None
 
     def readable(self) -> bool:
@@ -111,21 +111,21 @@ class _Window(io.RawIOBase):
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(cast(bytearray, buffer))
-        if not self._left and self._tail_at is not None:
+        if not self._bytes_left and self._tail_at is not None:
             note = f"\n[nightshift: {self.left_out:,} bytes are left out here: of a log at most {MOST_BYTES >> 30} GiB are read]\n"
             self._note = note.encode()
             self._file.seek(self._tail_at)
-            self._left, self._tail_at = MOST_BYTES - _HEAD_BYTES, None
+            self._bytes_left, self._tail_at = MOST_BYTES - _HEAD_BYTES, None
         if self._note:
             piece, self._note = self._note[: len(view)], self._note[len(view) :]
             view[: len(piece)] = piece
             return len(piece)
         if not self._skip_hole():
             return 0
-        if not self._left and self._tail_at is not None:
+        if not self._bytes_left and self._tail_at is not None:
             return self.readinto(buffer)  # the hole reached into what is left out
-        count = self._file.readinto(view[: self._left]) or 0
-        self._left -= count
+        count = self._file.readinto(view[: self._bytes_left]) or 0
+        self._bytes_left -= count
         return count
 
     def _skip_hole(self) -> bool:
@@ -135,7 +135,7 @@ class _Window(io.RawIOBase):
             data = os.lseek(self._file.fileno(), position, os.SEEK_DATA)
         except OSError as error:
             return error.errno != errno.ENXIO  # other errors: a file system that knows no holes
-        self._left = max(0, self._left - (data - position))
+        self._bytes_left = max(0, self._bytes_left - (data - position))
         return True
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class _Replayed(io.RawIOBase):
     """A stream with its first bytes put back."""
 
     def __init__(self, head: bytes, stream: ByteStream) -> None:
-        self._head, self._rest = head, stream
+        self._head, self._stream = head, stream
 
     def readable(self) -> bool:
         return True
@@ -155,14 +155,14 @@ class _Replayed(io.RawIOBase):
     def readinto(self, buffer: object) -> int:
         view = memoryview(cast(bytearray, buffer))
         if not self._head:
-            return self._rest.readinto(view) or 0
+            return self._stream.readinto(view) or 0
         piece, self._head = self._head[: len(view)], self._head[len(view) :]
         view[: len(piece)] = piece
         return len(piece)
 
     def close(self) -> None:
-        if self._rest is not sys.stdin.buffer:
-            self._rest.close()
+        if self._stream is not sys.stdin.buffer:
+            self._stream.close()
         super().close()
 
 

@@ -32,7 +32,7 @@ class LineSequence(Protocol):
         """Return where a line stands; of one that is left out where the next one does, None where there is none."""
         ...
 
-    def found(self, hits: SearchHits) -> NDArray[np.int64]:
+    def positions_of_hits(self, hits: SearchHits) -> NDArray[np.int64]:
         """Return the positions of lines that a pass found, ascending."""
         ...
 
@@ -40,7 +40,7 @@ class LineSequence(Protocol):
         """Return covered runs by position."""
         ...
 
-    def said(self, cover: Cover) -> list[KeyedLine]:
+    def keyed_lines(self, cover: Cover) -> list[KeyedLine]:
         """Return uncovered lines by position."""
         ...
 
@@ -65,7 +65,7 @@ class Single:
         """Return where a line stands; None for one of another document."""
         return place.number - 1 if place.source == self.source and 0 < place.number <= self.count else None
 
-    def found(self, hits: SearchHits) -> NDArray[np.int64]:
+    def positions_of_hits(self, hits: SearchHits) -> NDArray[np.int64]:
         """Return positions of lines that were found."""
         import numpy as np
 
@@ -75,9 +75,9 @@ class Single:
         """Return covered runs by position."""
         return [FoldRun(first - 1, last - 1, kind) for first, last, kind in cover.runs[self.source]]
 
-    def said(self, cover: Cover) -> list[KeyedLine]:
+    def keyed_lines(self, cover: Cover) -> list[KeyedLine]:
         """Return uncovered lines by position."""
-        return [KeyedLine(number - 1, key, rank) for number, key, rank in cover.said[self.source]]
+        return [KeyedLine(number - 1, key, rank) for number, key, rank in cover.uncovered_lines[self.source]]
 
 
 class Interleaved:
@@ -100,7 +100,7 @@ class Interleaved:
         """Return where a line stands."""
         return self.merged.position(place)
 
-    def found(self, hits: SearchHits) -> NDArray[np.int64]:
+    def positions_of_hits(self, hits: SearchHits) -> NDArray[np.int64]:
         """Return positions of lines that were found."""
         import numpy as np
 
@@ -121,10 +121,10 @@ class Interleaved:
         firsts, lasts, own = edges[covered].tolist(), (edges[covered + 1] - 1).tolist(), kinds[edges[covered]].tolist()
         return [FoldRun(*run) for run in zip(firsts, lasts, own, strict=True)]
 
-    def said(self, cover: Cover) -> list[KeyedLine]:
+    def keyed_lines(self, cover: Cover) -> list[KeyedLine]:
         """Return uncovered lines by position."""
         lines: list[KeyedLine] = []
-        for source, source_lines in enumerate(cover.said):
+        for source, source_lines in enumerate(cover.uncovered_lines):
             positions, first = self.merged.positions(source), self.merged.first_of(source)
             block_lines = [line for line in source_lines if 0 <= line.position - first < len(positions)]
             lines += [KeyedLine(int(positions[line.position - first]), line.key, line.rank) for line in block_lines]
@@ -164,11 +164,11 @@ class Picked:
             return None
         return min(bisect_left(self._picked, lower), self.count - 1)
 
-    def found(self, hits: SearchHits) -> NDArray[np.int64]:
+    def positions_of_hits(self, hits: SearchHits) -> NDArray[np.int64]:
         """Return positions of lines that were found."""
         import numpy as np
 
-        lower = self.of.found(hits)
+        lower = self.of.positions_of_hits(hits)
         places = np.searchsorted(self._picked, lower)
         in_range = places < self.count
         places, lower = places[in_range], lower[in_range]
@@ -182,9 +182,9 @@ class Picked:
         pairs = zip(lower_runs, *edges, strict=True)
         return [FoldRun(first, stop - 1, run.kind) for run, first, stop in pairs if stop > first]
 
-    def said(self, cover: Cover) -> list[KeyedLine]:
+    def keyed_lines(self, cover: Cover) -> list[KeyedLine]:
         """Return uncovered lines by position."""
-        lower_lines = self.of.said(cover)
+        lower_lines = self.of.keyed_lines(cover)
         starts, stops = self._edges(line.position for line in lower_lines), self._edges(line.position + 1 for line in lower_lines)
         return [KeyedLine(at, line.key, line.rank) for line, at, stop in zip(lower_lines, starts, stops, strict=True) if stop > at]
 

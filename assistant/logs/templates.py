@@ -1,4 +1,4 @@
-"""Find the templates behind lines that no filter covers, at the speed of a dictionary.
+"""Find the templates behind lines that no filter covers, at the speed of a dictionary, and what a failing run has new of them.
 
 A line is masked (see `masks`), and lines whose masked text is the same are one *key*: millions of lines are a few thousand keys.
 Which keys are one template is told by a tree of fixed depth (see `grouping`) when it is asked for, so it does not depend on the
@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from assistant.logs.grouping import Fitting, grouped
@@ -161,3 +162,53 @@ def homes(keys: Iterable[str], templates: Iterable[Template]) -> dict[str, str]:
     fitting = Fitting(template.text for template in templates)
     key_homes = {key: fitting.find(key) for key in set(keys)}
     return {key: text for key, text in key_homes.items() if text is not None}
+
+
+# What a task's logs look like when all is well, and what in a failing run was never seen there.
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The templates of the last good runs of a task."""
+
+    runs: int
+    """How many good runs are known; without one nothing counts as new."""
+    seen: Mapping[str, int]
+    """In how many of them a template was seen, by its text."""
+
+    @classmethod
+    def of(cls, states: Iterable[Mapping[str, Any]]) -> Baseline:
+        """Return the baseline of stored states, as `Store.templates` gives them."""
+        runs = [{template.text for template in templates_of(state)} for state in states]
+        filled_runs = [run for run in runs if run]
+        return cls(len(filled_runs), Counter(text for run in filled_runs for text in run))
+
+    @cached_property
+    def _fitting(self) -> Fitting:
+        return Fitting(self.seen)
+
+    def share(self, key: str) -> float:
+        """Return the share of good runs that had the template of a masked line, 0..1."""
+        fitting_key = self._fitting.find(key)
+        return 0.0 if fitting_key is None else self.seen[fitting_key] / self.runs
+
+
+def novelty(lines: Sequence[str], baseline: Baseline) -> list[float]:
+    """Return for each line how new it is: 1 when no good run had its template, 0 when all had; 0 for blank ones.
+
+    Without a good run nothing is known to be new, and all are 0. Pure.
+
+    Args:
+        lines: Cleaned texts.
+        baseline: Of the task.
+    """
+    if not baseline.runs:
+        return [0.0] * len(lines)
+    novelty_by_key: dict[str, float] = {}
+    shares: list[float] = []
+    for line in lines:
+        key = masked(line[:LONGEST])
+        if key not in novelty_by_key:
+            novelty_by_key[key] = 1.0 - baseline.share(key) if key.strip() else 0.0
+        shares.append(novelty_by_key[key])
+    return shares

@@ -66,7 +66,7 @@ class UnreliableCluster(SimulatedCluster):
         """Whether lists of jobs are out of order and hold some jobs twice."""
         self.lag_s = 0.0
         """For how long a job that ended is still shown as running."""
-        self.made: Callable[[SimulatedChange], None] = lambda _: None
+        self.on_change: Callable[[SimulatedChange], None] = lambda _: None
         """Told of every change that took effect, not of those of people's hands."""
         self.on_request: Callable[[str], None] = lambda _: None
         """Told before every question and change, by the name of the method; what it raises is the answer."""
@@ -194,7 +194,7 @@ class UnreliableCluster(SimulatedCluster):
         count_before = len(self.changes) + len(self.holds)
         answer = act()
         if len(self.changes) + len(self.holds) > count_before:
-            self.made(SimulatedChange(kind, target or str(answer), text))
+            self.on_change(SimulatedChange(kind, target or str(answer), text))
         if loss is Loss.ANSWER:
             raise Unavailable(f"simulated cluster: {kind} was not answered: connection timed out")
         return answer

@@ -7,23 +7,17 @@ from __future__ import annotations
 
 from assistant.store.approvals import Approval, ApprovalRows
 from assistant.store.audit import AuditHead, AuditRow
-from assistant.store.budgets import Attempt, BudgetRows
 from assistant.store.calls import PastCall
-from assistant.store.counters import Count
-from assistant.store.coverage_gaps import Said, SightRows, Unseen
-from assistant.store.deliveries import Telling, TellingRows
-from assistant.store.evaluations import EvaluationRows, EvaluationRun
+from assistant.store.deliveries import Count, Telling, TellingRows
 from assistant.store.incidents import WENT_ON, IncidentRows
-from assistant.store.leaders import LeaderRows, Leadership
-from assistant.store.ledger import LedgerRows
+from assistant.store.ledger import Attempt, BudgetRows, LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
+from assistant.store.past_runs import EvaluationRows, EvaluationRun, TemplateRows, TrialRows
 from assistant.store.policies import PolicyRows
 from assistant.store.processes import ProcessRows
 from assistant.store.rules import RuleRows
-from assistant.store.templates import TemplateRows
-from assistant.store.trials import TrialRows
 from assistant.store.verification import Broken
-from assistant.store.watches import PassingWatch, WatchRows
+from assistant.store.watches import LeaderRows, Leadership, PassingWatch, Said, SightRows, Unseen, WatchRows
 
 __all__ = [
     "WENT_ON",

@@ -48,23 +48,23 @@ class Approval:
 class ApprovalRows(CallRows):
     """The inbox's part of the store."""
 
-    def park(self, call: int, decision: Decision, expires: datetime, *, asked: datetime | None = None) -> int:
+    def park(self, call: int, decision: Decision, expires: datetime, *, asked_at: datetime | None = None) -> int:
         """Put a call into the inbox and return the approval's id; a call that waits there already keeps its place."""
-        asked = asked or self.clock.now()
+        asked_at = asked_at or self.clock.now()
         with self.transaction() as connection:
             about = self.call(call)
             waiting = self.approval_of(call)
-            if waiting is not None and waiting.pending(asked):
+            if waiting is not None and waiting.pending(asked_at):
                 return waiting.id
             row = connection.execute(
                 "INSERT INTO approvals (call, rule, why, asked, expires, answer_why, digest) VALUES (?,?,?,?,?,'',?)",
-                [call, decision.rule, clean(decision.why), time_text(asked), time_text(expires), about.digest],
+                [call, decision.rule, clean(decision.why), time_text(asked_at), time_text(expires), about.digest],
             )
             number = int(row.lastrowid or 0)
             self.record(
                 "approval.asked",
                 by=about.by,
-                at=asked,
+                at=asked_at,
                 incident=about.incident,
                 call=call,
                 why=decision.why or about.why,

@@ -1,16 +1,123 @@
-"""What each place was told and when, so that the same thing is not told again and again."""
+"""Counts and cursors of those who read the audit, and which place was notified of what and when, so that nothing is repeated."""
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from assistant.store.counters import Count, TallyRows
-from assistant.store.rows import time_text
+from assistant.records import IncidentState
+from assistant.store.audit import AuditRow, AuditRows, row_of
+from assistant.store.rows import clean, time_text
 
-__all__ = ["Telling", "TellingRows"]
+# Counts that only grow, and how far each reader of the audit has come: both move in one transaction, so nothing counts twice.
+
+Labels = tuple[tuple[str, str], ...]
+"""Names and values of what is counted apart, in order of the names."""
+_MANY = 500
+
+
+class Count(NamedTuple):
+    """What is counted."""
+
+    name: str
+    labels: Labels = ()
+
+
+class TallyRows(AuditRows):
+    """The counts' part of the store."""
+
+    def audit_after(self, row: int, limit: int) -> list[AuditRow]:
+        """Return rows of the audit behind one, the oldest first, at most so many."""
+        return [row_of(audit_row) for audit_row in self.rows("SELECT * FROM audit WHERE id > ? ORDER BY id LIMIT ?", [row, limit])]
+
+    def row_before(self, row: int, prefix: str) -> AuditRow | None:
+        """Return the last row of the audit before one whose `what` begins with a prefix; None when there is none."""
+        sql = "SELECT * FROM audit WHERE id < ? AND what GLOB ? ORDER BY id DESC LIMIT 1"
+        earlier = self.row(sql, [row, f"{prefix}*"])
+        return None if earlier is None else row_of(earlier)
+
+    def newest_row(self) -> int:
+        """Return the number of the newest row of the audit, 0 before the first."""
+        newest = self.row("SELECT max(id) AS id FROM audit")
+        return int(newest["id"] or 0) if newest is not None else 0
+
+    def cursor(self, name: str) -> int | None:
+        """Return how far a reader of the audit has come; None when it never read."""
+        position = self.row("SELECT row FROM cursors WHERE name = ?", [name])
+        return None if position is None else int(position["row"])
+
+    def move_cursor(self, name: str, row: int) -> None:
+        """Note that a reader is done with everything up to a row."""
+        with self.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO cursors (name, row) VALUES (?, ?)", [name, row])
+
+    def add_counts(self, more: Mapping[Count, float]) -> None:
+        """Add to counts; labels are kept without secrets."""
+        sql = (
+            "INSERT INTO counts (name, labels, value) VALUES (?1, ?2, ?3) "
+            "ON CONFLICT (name, labels) DO UPDATE SET value = value + ?3"
+        )
+        with self.transaction() as connection:
+            rows = [
+                (count.name, json.dumps([(key, clean(text)) for key, text in count.labels]), value) for count, value in more.items()
+            ]
+            connection.executemany(sql, rows)
+
+    def counts(self) -> dict[Count, float]:
+        """Return all counts."""
+        rows = self.rows("SELECT * FROM counts ORDER BY name, labels")
+        return {Count(row["name"], tuple((k, v) for k, v in json.loads(row["labels"]))): row["value"] for row in rows}
+
+    def kinds_of(self, calls: Sequence[int]) -> dict[int, str]:
+        """Return the action classes of calls by their ids."""
+        kinds: dict[int, str] = {}
+        for start in range(0, len(calls), _MANY):
+            chunk = calls[start : start + _MANY]
+            rows = self.rows(f"SELECT id, kind FROM calls WHERE id IN ({', '.join('?' * len(chunk))})", list(chunk))
+            kinds |= {row["id"]: row["kind"] for row in rows}
+        return kinds
+
+    def is_first(self, row: AuditRow) -> bool:
+        """Tell whether a row of the audit is the first of its sort about its incident."""
+        sql = "SELECT min(id) AS id FROM audit WHERE incident = ? AND what = ?"
+        first = self.row(sql, [row.incident, row.what])
+        return first is not None and first["id"] == row.id
+
+    def open_states(self) -> dict[str, int]:
+        """Return how many incidents stand in each state that is not an end."""
+        # by what they are and not by what they are not: then the index reads only those, however many have ended
+        unfinished = [str(state) for state in IncidentState if not state.ended]
+        marks = ", ".join("?" * len(unfinished))
+        sql = f"SELECT state, count(*) AS many FROM incidents WHERE state IN ({marks}) GROUP BY state"
+        return {row["state"]: row["many"] for row in self.rows(sql, unfinished)}
+
+    def waiting_approvals(self, now: datetime) -> int:
+        """Return how many approvals can still be answered."""
+        sql = "SELECT count(*) AS many FROM approvals WHERE verdict IS NULL AND expires > ?"
+        counted = self.row(sql, [time_text(now)])
+        return int(counted["many"]) if counted is not None else 0
+
+    def nodes_out(self) -> dict[str, int]:
+        """Return the nodes that were cordoned by us and not put back by us, as far as the store knows, with the newest call."""
+        sql = (
+            "SELECT calls.id, calls.kind, calls.targets, outcomes.value FROM calls LEFT JOIN outcomes ON outcomes.call = calls.id "
+            "WHERE calls.kind IN ('cordon', 'uncordon') AND calls.status IN ('done', 'undone') ORDER BY calls.id"
+        )
+        out: dict[str, int] = {}
+        for row in self.rows(sql):
+            value = json.loads(row["value"] or "null")
+            if isinstance(value, dict) and value.get("cordoned") is False:
+                continue
+            for node in json.loads(row["targets"]).get("nodes", ()):
+                out.pop(node, None)
+                if row["kind"] == "cordon":
+                    out[node] = row["id"]
+        return out
+
 
 _RETENTION = timedelta(days=7)
 
@@ -20,7 +127,7 @@ class Telling:
     """The last time a thing was told to a place."""
 
     at: datetime
-    held: int
+    suppressed: int
     """How often it came again since, and was not told."""
 
 
@@ -38,25 +145,25 @@ class TellingRows(TallyRows):
         }
 
     def keep_tellings(
-        self, sink: str, told: Mapping[str, datetime], held: Iterable[str], row: int, counts: Mapping[Count, float]
+        self, sink: str, told_at: Mapping[str, datetime], suppressed: Iterable[str], row: int, counts: Mapping[Count, float]
     ) -> None:
         """Note, in one transaction, what a place was told and how far in the audit that reaches.
 
         Args:
             sink: The place.
-            told: What it was told and when, by fingerprint.
-            held: Fingerprints of what was held back because it had been told lately.
+            told_at: What it was told and when, by fingerprint.
+            suppressed: Fingerprints of what was held back because it had been told lately.
             row: Number of the audit's row with which the place is done.
             counts: Counts that grow by it.
         """
         with self.transaction() as connection:
-            for fingerprint, at in told.items():
+            for fingerprint, at in told_at.items():
                 sql = "INSERT OR REPLACE INTO tellings (sink, fingerprint, at, held) VALUES (?,?,?,0)"
                 connection.execute(sql, [sink, fingerprint, time_text(at)])
-            for fingerprint in held:
+            for fingerprint in suppressed:
                 connection.execute("UPDATE tellings SET held = held + 1 WHERE sink = ? AND fingerprint = ?", [sink, fingerprint])
-            if told:
-                connection.execute("DELETE FROM tellings WHERE at < ?", [time_text(max(told.values()) - _RETENTION)])
+            if told_at:
+                connection.execute("DELETE FROM tellings WHERE at < ?", [time_text(max(told_at.values()) - _RETENTION)])
             self.move_cursor(cursor_of(sink), row)
             self.add_counts(counts)
 

@@ -95,19 +95,19 @@ class Faults:
 
     def __init__(self, process: Self) -> None:
         """Look at what is armed now."""
-        self.who = process
-        self._seen: tuple[tuple[str, ...], list[tuple[Path, FaultFile]]] = ((), [])
+        self.process = process
+        self._armed_by_names: tuple[tuple[str, ...], list[tuple[Path, FaultFile]]] = ((), [])
 
     def armed(self) -> list[tuple[Path, FaultFile]]:
         """Return what is armed for our node and our job; files are read again only when their names change."""
-        node = self.who.node_folder
-        folders = [node / "armed" if node else None, self.who.job_folder]
+        node = self.process.node_folder
+        folders = [node / "armed" if node else None, self.process.job_folder]
         names = tuple(
             name for folder in folders if folder and folder.is_dir() for name in sorted(entry.name for entry in os.scandir(folder))
         )
-        if names != self._seen[0]:
-            self._seen = (names, [armed for folder in folders for armed in read_armed(folder)])
-        return self._seen[1]
+        if names != self._armed_by_names[0]:
+            self._armed_by_names = (names, [armed for folder in folders for armed in read_armed(folder)])
+        return self._armed_by_names[1]
 
     def bad_samples(self) -> list[tuple[int, int]]:
         """Return the ranges of samples that are damaged."""
@@ -136,18 +136,18 @@ class Faults:
         return False
 
     def _is_mine(self, fault: FaultFile) -> bool:
-        return fault.rank in (None, self.who.rank) and fault.local_rank in (None, self.who.local_rank)
+        return fault.rank in (None, self.process.rank) and fault.local_rank in (None, self.process.local_rank)
 
     def _happen(self, fault: FaultFile, step: int) -> None:
-        self.who.words |= {"step": str(step), "worker": str(self.who.loader.pid if self.who.loader else 0)}
-        if self.who.node_folder is not None and fault.kernel:
+        self.process.words |= {"step": str(step), "worker": str(self.process.loader.pid if self.process.loader else 0)}
+        if self.process.node_folder is not None and fault.kernel:
             at = time.strftime("%a %b %e %H:%M:%S %Y", time.gmtime())
-            with (self.who.node_folder / "kernel.log").open("a", encoding="utf-8") as file:
+            with (self.process.node_folder / "kernel.log").open("a", encoding="utf-8") as file:
                 file.writelines(f"[{at}] {self._filled(line)}\n" for line in fault.kernel)
         if fault.damages == "tracker":
-            write_tracker(self.who.checkpoints, step)
+            write_tracker(self.process.checkpoints, step)
         if fault.damages == "newest":
-            damage(newest_complete(self.who.checkpoints))
+            damage(newest_complete(self.process.checkpoints))
         if fault.prints:
             sys.stderr.write("".join(f"{self._filled(line)}\n" for line in fault.prints))
             sys.stderr.flush()
@@ -157,20 +157,20 @@ class Faults:
         match fault.how:
             case "raise":
                 raise named_exception(fault.exception, self._filled(fault.message))
-            case "stall_link" if self.who.ring is not None:
-                self.who.ring.stalled = True
+            case "stall_link" if self.process.ring is not None:
+                self.process.ring.stalled = True
             case "hang":
                 time.sleep(FOR_EVER_S)
-            case "kill_worker" if self.who.loader is not None:
-                self.who.loader.kill()
+            case "kill_worker" if self.process.loader is not None:
+                self.process.loader.kill()
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "node_down" if self.who.node_folder is not None:
-                (self.who.node_folder / "down").write_text("Not responding", encoding="utf-8")
+            case "node_down" if self.process.node_folder is not None:
+                (self.process.node_folder / "down").write_text("Not responding", encoding="utf-8")
                 time.sleep(FOR_EVER_S)  # until whoever watches the node kills everything on it
             case "storage_down":
                 until = time.time() + fault.outage_s
-                (self.who.checkpoints / OUTAGE).write_text(f"{until:.3f}", encoding="utf-8")
+                (self.process.checkpoints / OUTAGE).write_text(f"{until:.3f}", encoding="utf-8")
             case "eat_memory":
                 eat_memory()
             case "fill_disk":
@@ -178,12 +178,12 @@ class Faults:
 
     def _filled(self, text: str) -> str:
         words = {
-            "rank": str(self.who.rank),
-            "local_rank": str(self.who.local_rank),
-            "node": self.who.node,
+            "rank": str(self.process.rank),
+            "local_rank": str(self.process.local_rank),
+            "node": self.process.node,
             "pid": str(os.getpid()),
             "time": time.strftime("%m%d %H:%M:%S.", time.gmtime()) + f"{time.time() % 1 * 1e9:09.0f}",
-            **self.who.words,
+            **self.process.words,
         }
         for word, value in words.items():
             text = text.replace(f"{{{word}}}", value)

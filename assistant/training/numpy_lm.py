@@ -82,12 +82,12 @@ class Trainer:
         self.node = environment.get("SLURMD_NODENAME", "localhost")
         options.checkpoints.mkdir(parents=True, exist_ok=True)
         node_folder, job_folder = fault_folders(environment)
-        self.who = Self(self.rank, self.local_rank, self.node, node_folder, job_folder, options.checkpoints)
-        self.faults = Faults(self.who)
+        self.process = Self(self.rank, self.local_rank, self.node, node_folder, job_folder, options.checkpoints)
+        self.faults = Faults(self.process)
         self.heart = Heartbeat.of_environment(environment)
         self.position, self.flat, self.optimizer = self._begin()
         self.not_numbers = 0
-        self.loader = self.who.loader = Loader(
+        self.loader = self.process.loader = Loader(
             SampleShare(
                 self.rank,
                 self.world,
@@ -101,7 +101,7 @@ class Trainer:
         meeting = Path(environment.get("NIGHTSHIFT_RENDEZVOUS", "."))
         self.timeout_s = self.faults.collective_timeout_s(options.collective_timeout)
         address = environment.get("NIGHTSHIFT_ADDRESS", "127.0.0.1")
-        self.ring = self.who.ring = Ring(self.rank, self.world, meeting, self.node, timeout_s=60.0, address=address)
+        self.ring = self.process.ring = Ring(self.rank, self.world, meeting, self.node, timeout_s=60.0, address=address)
         self.ring.barrier()
         self.ring.timeout_s = self.timeout_s
 

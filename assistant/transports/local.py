@@ -115,7 +115,7 @@ def _read_both(process: subprocess.Popen[bytes], output: Output, until: float) -
 
 
 def _text(output: Output, stream: int) -> str:
-    return output.said(stream).decode("utf-8", "replace")
+    return output.text_of(stream).decode("utf-8", "replace")
 
 
 def _unreached(node: str, why: str, failure: str = "") -> Reply:

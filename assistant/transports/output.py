@@ -67,7 +67,7 @@ class Output:
         self._sizes[stream] += len(block)
         return True
 
-    def said(self, stream: int) -> bytes:
+    def text_of(self, stream: int) -> bytes:
         """Return what one output said."""
         pieces = self._pieces[stream]
         if len(pieces) > 1:

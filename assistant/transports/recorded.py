@@ -45,7 +45,7 @@ class RecordedTransport:
     def __init__(self, replies: Sequence[Recorded]) -> None:
         """Answer with the first of `replies` that fits."""
         self.replies = replies
-        self.asked: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+        self.calls: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         """Every call so far: nodes and command."""
 
     @classmethod
@@ -59,7 +59,7 @@ class RecordedTransport:
 
     def run(self, nodes: Sequence[str], command: Sequence[str], *, timeout_s: float) -> Mapping[str, Reply]:
         """Return the recorded answers; a node for which there is none was not reached."""
-        self.asked.append((tuple(nodes), tuple(command)))
+        self.calls.append((tuple(nodes), tuple(command)))
         return {node: self._answer(node, shlex.join(command)) for node in nodes}
 
     def _answer(self, node: str, typed: str) -> Reply:

@@ -47,7 +47,7 @@ class SshTransport:
         self._me = me
         self._hosts: Any = None
         self._pool: Pool | None = None
-        self._crew = Crew()
+        self._crew = SshCrew()
         self._preparing = threading.Lock()
 
     def __enter__(self) -> SshTransport:
@@ -169,7 +169,7 @@ MOST_THREADS = 1024
 """Beyond this, places are given up no more: threads cost memory."""
 
 
-class Crew:
+class SshCrew:
     """Threads that are kept for the next round: to make one takes longer than to ask a node over a kept connection."""
 
     def __init__(self, idle_s: float = 30.0) -> None:
@@ -227,7 +227,13 @@ class Crew:
 
 class _Round(Generic[Item, Answer]):
     def __init__(
-        self, crew: Crew, items: Iterable[Item], work: Callable[[Item], Answer], fan_out: int, patience_s: float, give_up_s: float
+        self,
+        crew: SshCrew,
+        items: Iterable[Item],
+        work: Callable[[Item], Answer],
+        fan_out: int,
+        patience_s: float,
+        give_up_s: float,
     ) -> None:
         self.crew = crew
         self.work, self.fan_out, self.patience_s, self.give_up_s = work, fan_out, patience_s, give_up_s

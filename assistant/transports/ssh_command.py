@@ -98,7 +98,7 @@ def collect(channel: paramiko.Channel, host: Host, deadline: Deadline, output: O
         NotReached: It did not end in time, said too much, or the connection broke.
     """
     pause_s = FIRST_LOOK_S
-    while not channel.status_event.wait(min(pause_s, deadline.left())):
+    while not channel.status_event.wait(min(pause_s, deadline.left_s())):
         byte_count = _take(channel, host, output)
         pause_s = BUSY_LOOK_S if byte_count >= WINDOW_BYTES // 8 else min(pause_s * 2, LOOK_S)
         if deadline.passed:
@@ -111,7 +111,7 @@ def collect(channel: paramiko.Channel, host: Host, deadline: Deadline, output: O
             Failure.LOST,
             f"{host.label} closed the command without saying how it ended: the connection broke, or sshd did not run it",
         )
-    return Finished(channel.exit_status, output.said(0), output.said(1))
+    return Finished(channel.exit_status, output.text_of(0), output.text_of(1))
 
 
 def _take(channel: paramiko.Channel, host: Host, output: Output) -> int:
@@ -145,7 +145,7 @@ def _read_remaining(
 ) -> None:
     """Read one output to its end; what a child in the background may still say is not waited for long."""
     while True:
-        channel.settimeout(max(quiet.left(), 0.001))
+        channel.settimeout(max(quiet.left_s(), 0.001))
         try:
             block = take(BLOCK_BYTES)
         except TimeoutError:

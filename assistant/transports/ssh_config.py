@@ -39,20 +39,20 @@ class Criterion:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ConfigOption:
     """One line that sets something, and under which conditions."""
 
     key: str
     """Lower case."""
     words: tuple[str, ...]
-    where: str
+    location: str
     """`file:line`, for messages."""
     conditions: tuple[Criterion, ...] = ()
     """All must be met."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class ConfigReading:
     """Where relative names in a file start, and which files have been read."""
 
     folder: Path
@@ -60,7 +60,7 @@ class Reading:
     files: list[Path] = field(default_factory=list)
 
 
-def read_config(path: Path, *, home: Path, folder: Path) -> tuple[list[Option], list[Path]]:
+def read_config(path: Path, *, home: Path, folder: Path) -> tuple[list[ConfigOption], list[Path]]:
     """Return all options of a file and its includes, in order, and the files that were read.
 
     Args:
@@ -71,19 +71,21 @@ def read_config(path: Path, *, home: Path, folder: Path) -> tuple[list[Option], 
     Raises:
         ConfigError: A line cannot be understood; the message names file and line.
     """
-    reading = Reading(folder, home)
+    reading = ConfigReading(folder, home)
     return list(_options(path, reading, (), 0)), reading.files
 
 
-def first_values(options: list[Option], facts: Callable[[Mapping[str, Option]], Mapping[str, str]]) -> dict[str, list[Option]]:
+def first_values(
+    options: list[ConfigOption], facts: Callable[[Mapping[str, ConfigOption]], Mapping[str, str]]
+) -> dict[str, list[ConfigOption]]:
     """Return the lines that speak about a host, by key, in order; of most options only the first counts.
 
     Args:
         options: Of all files, user's first.
         facts: Gives what `Match` looks at (`host`, `originalhost`, `user`, `localuser`), from the options found so far.
     """
-    by_key: dict[str, list[Option]] = {}
-    first: dict[str, Option] = {}
+    by_key: dict[str, list[ConfigOption]] = {}
+    first: dict[str, ConfigOption] = {}
     for option in options:
         if all(_met(criterion, facts(first)) for criterion in option.conditions):
             by_key.setdefault(option.key, []).append(option)
@@ -122,7 +124,7 @@ def _met(criterion: Criterion, facts: Mapping[str, str]) -> bool:
     return matches(criterion.patterns, facts[criterion.kind]) is not criterion.negated
 
 
-def _options(path: Path, reading: Reading, outer: tuple[Criterion, ...], depth: int) -> Iterator[Option]:
+def _options(path: Path, reading: ConfigReading, outer: tuple[Criterion, ...], depth: int) -> Iterator[ConfigOption]:
     if depth > DEEPEST_INCLUDE:
         raise ConfigError(f"{path}: Include goes deeper than {DEEPEST_INCLUDE} files: does one include itself?")
     try:
@@ -149,7 +151,7 @@ def _options(path: Path, reading: Reading, outer: tuple[Criterion, ...], depth: 
             for included in _included(words, reading):
                 yield from _options(included, reading, block, depth + 1)
         else:
-            yield Option(key, words, location, block)
+            yield ConfigOption(key, words, location, block)
 
 
 def _split(line: str, location: str) -> tuple[str, tuple[str, ...]]:
@@ -189,7 +191,7 @@ def _criteria(words: tuple[str, ...], location: str) -> list[Criterion]:
     return criteria
 
 
-def _included(words: tuple[str, ...], reading: Reading) -> Iterator[Path]:
+def _included(words: tuple[str, ...], reading: ConfigReading) -> Iterator[Path]:
     for word in words:
         pattern = reading.home / word[2:] if word.startswith("~/") else reading.folder / word
         # the plain function: Path.glob takes no absolute patterns

@@ -35,10 +35,10 @@ _BY_NUMBER = {
 class NotReached(Unavailable):
     """A node was not reached: its state is unknown."""
 
-    def __init__(self, failure: Failure, why: str, said: bytes = b"") -> None:
+    def __init__(self, failure: Failure, why: str, output: bytes = b"") -> None:
         super().__init__(why)
         self.failure = failure
-        self.said = said
+        self.output = output
         """What a command had said on standard output when it was given up."""
 
 
@@ -57,13 +57,13 @@ class Deadline:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
 
-    def left(self) -> float:
+    def left_s(self) -> float:
         """Return the seconds left, never below 0."""
         return max(0.0, self._end - time.monotonic())
 
     def sooner(self, seconds: float) -> Deadline:
         """Return a deadline at most `seconds` from now, and never later than this one."""
-        return Deadline(min(seconds, self.left()))
+        return Deadline(min(seconds, self.left_s()))
 
     @property
     def passed(self) -> bool:
@@ -176,7 +176,7 @@ class Proxy:
         finally:
             process_end.close()
 
-    def said(self) -> str:
+    def last_words(self) -> str:
         """Return the end of what it said on standard error."""
         with suppress(OSError, ValueError):
             self._words.seek(0)
@@ -209,7 +209,7 @@ def connect(host: Host, deadline: Deadline) -> socket.socket | Proxy:
     try:
         if host.proxy_command:
             return Proxy(host.proxy_command)
-        stream = socket.create_connection((host.hostname, host.port), timeout=max(deadline.left(), 0.001))
+        stream = socket.create_connection((host.hostname, host.port), timeout=max(deadline.left_s(), 0.001))
     except OSError as error:
         raise explained(error, host.label, "connect to") from error
     # small requests and answers: waiting to fill packets would cost 40 ms each

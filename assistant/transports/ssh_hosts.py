@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import ConfigError
-from assistant.transports.ssh_config import Option, first_values, read_config
+from assistant.transports.ssh_config import ConfigOption, first_values, read_config
 
 DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
 """What OpenSSH tries in ~/.ssh where no IdentityFile is named, as far as paramiko knows the kind."""
@@ -93,7 +93,7 @@ class Hosts:
         self.system = system
         own = self.me.home / ".ssh"
         self._roots = [(config, own)] if config else [(own / "config", own), (system / "ssh_config", system)]
-        self._options: list[Option] = []
+        self._options: list[ConfigOption] = []
         self._stamp: tuple[object, ...] = ()
         self._files: list[Path] = []
         self._routes: dict[str, tuple[Host, ...]] = {}
@@ -106,7 +106,7 @@ class Hosts:
         """
         if self._stamp and stamp(self._files) == self._stamp:
             return
-        options: list[Option] = []
+        options: list[ConfigOption] = []
         files: list[Path] = []
         for path, folder in self._roots:
             host_options, read = read_config(path, home=self.me.home, folder=folder)
@@ -140,15 +140,15 @@ class Hosts:
             return (replace(host, proxy_command=expand_tokens(command, host, self.me)),)
         return (host,)
 
-    def _values(self, alias: str, user: str) -> dict[str, list[Option]]:
+    def _values(self, alias: str, user: str) -> dict[str, list[ConfigOption]]:
         return first_values(self._options, lambda first: self._facts(alias, user, first))
 
-    def _facts(self, alias: str, user: str, first: Mapping[str, Option]) -> dict[str, str]:
+    def _facts(self, alias: str, user: str, first: Mapping[str, ConfigOption]) -> dict[str, str]:
         hostname = first["hostname"].words[0].replace("%h", alias) if "hostname" in first else alias
         login = user or (first["user"].words[0] if "user" in first else self.me.user)
         return {"host": hostname, "originalhost": alias, "user": login, "localuser": self.me.user}
 
-    def _host(self, alias: str, user: str, port: int | None, values: Mapping[str, list[Option]]) -> Host:
+    def _host(self, alias: str, user: str, port: int | None, values: Mapping[str, list[ConfigOption]]) -> Host:
         hostname = _text(values, "hostname", "%h").replace("%h", alias).replace("%%", "%")
         user = user or _text(values, "user", self.me.user)
         for label, name in (("name", alias), ("HostName", hostname), ("User", user)):
@@ -181,11 +181,11 @@ class Hosts:
     def _own(self, *names: str) -> tuple[Path, ...]:
         return tuple(self.me.home / ".ssh" / name for name in names)
 
-    def _paths(self, values: Mapping[str, list[Option]], key: str, host: Host) -> tuple[Path, ...]:
+    def _paths(self, values: Mapping[str, list[ConfigOption]], key: str, host: Host) -> tuple[Path, ...]:
         words = [option.words[0] for option in values.get(key, ())]
         return tuple(dict.fromkeys(self._path(word, host) for word in words if word.lower() != "none"))
 
-    def _known_hosts_paths(self, values: Mapping[str, list[Option]], key: str, host: Host) -> tuple[Path, ...]:
+    def _known_hosts_paths(self, values: Mapping[str, list[ConfigOption]], key: str, host: Host) -> tuple[Path, ...]:
         words = values[key][0].words if key in values else ()
         return tuple(Path(os.devnull) if word.lower() == "none" else self._path(word, host) for word in words)
 
@@ -193,7 +193,7 @@ class Hosts:
         text = expand_tokens(word, host, self.me)
         return self.me.home / text[2:] if text.startswith("~/") else Path(text)
 
-    def _agent(self, values: Mapping[str, list[Option]], host: Host) -> str:
+    def _agent(self, values: Mapping[str, list[ConfigOption]], host: Host) -> str:
         word = _text(values, "identityagent", "SSH_AUTH_SOCK")
         if word.lower() == "none":
             return ""
@@ -240,11 +240,11 @@ def expand_tokens(text: str, host: Host, me: Me) -> str:
     return _TOKEN.sub(token, _VARIABLE.sub(variable, text))
 
 
-def _text(values: Mapping[str, list[Option]], key: str, default: str) -> str:
+def _text(values: Mapping[str, list[ConfigOption]], key: str, default: str) -> str:
     return values[key][0].words[0] if key in values else default
 
 
-def _number(values: Mapping[str, list[Option]], key: str, default: int, most: int) -> int:
+def _number(values: Mapping[str, list[ConfigOption]], key: str, default: int, most: int) -> int:
     if key not in values:
         return default
     option = values[key][0]
@@ -252,11 +252,11 @@ def _number(values: Mapping[str, list[Option]], key: str, default: int, most: in
     if word.lower() == "none":
         return default
     if not word.isdecimal() or int(word) > most:
-        raise ConfigError(f"{option.where}: {key} {word!r} must be a whole number up to {most}")
+        raise ConfigError(f"{option.location}: {key} {word!r} must be a whole number up to {most}")
     return int(word)
 
 
-def _jump_stands_first(options: Sequence[Option], values: Mapping[str, list[Option]]) -> bool:
+def _jump_stands_first(options: Sequence[ConfigOption], values: Mapping[str, list[ConfigOption]]) -> bool:
     """Return whether ProxyJump stands before ProxyCommand: the first of the two counts."""
     jump, command = values["proxyjump"][0], values["proxycommand"][0]
     return next(option for option in options if option is jump or option is command) is jump

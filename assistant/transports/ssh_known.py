@@ -32,7 +32,7 @@ CERTIFICATE = "-cert-v01@openssh.com"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KnownHostEntry:
     """One line of a known_hosts file."""
 
     marker: str
@@ -43,7 +43,7 @@ class Entry:
     """Of the name, where the file hides names; else empty, like `salt`."""
     kind: str
     key: bytes
-    where: str
+    location: str
 
     def speaks_of(self, name: str) -> bool:
         """Return whether the line is about a host of this name."""
@@ -52,7 +52,7 @@ class Entry:
         return matches(self.names, name)
 
 
-class Refusal(NamedTuple):
+class KnownHostRefusal(NamedTuple):
     """Why a host key is not trusted."""
 
     failure: Failure
@@ -62,12 +62,12 @@ class Refusal(NamedTuple):
 class KnownHosts:
     """The entries of some known_hosts files; made once and shared, for reading them is what costs."""
 
-    def __init__(self, entries: Iterable[Entry], files: Sequence[Path] = ()) -> None:
+    def __init__(self, entries: Iterable[KnownHostEntry], files: Sequence[Path] = ()) -> None:
         """Trust these entries."""
         self.files = tuple(files)
-        self._plain: dict[str, list[Entry]] = {}
-        self._patterned: list[Entry] = []
-        self._by_name: dict[str, list[Entry]] = {}
+        self._plain: dict[str, list[KnownHostEntry]] = {}
+        self._patterned: list[KnownHostEntry] = []
+        self._by_name: dict[str, list[KnownHostEntry]] = {}
         for entry in entries:
             if entry.digest or any(sign in name for name in entry.names for sign in "*?!"):
                 self._patterned.append(entry)
@@ -75,7 +75,7 @@ class KnownHosts:
                 for name in entry.names:
                     self._plain.setdefault(name, []).append(entry)
 
-    def about(self, name: str) -> list[Entry]:
+    def about(self, name: str) -> list[KnownHostEntry]:
         """Return the entries that speak of a host, as it is written in the files: `node03`, `[node03]:2222`."""
         if name not in self._by_name:
             self._by_name[name] = [*self._plain.get(name, ()), *(entry for entry in self._patterned if entry.speaks_of(name))]
@@ -87,7 +87,7 @@ class KnownHosts:
         certified = [entry for entry in entries if entry.marker == "@cert-authority"]
         return [CERTIFICATE, *_kinds(entries)] if certified else _kinds(entries)
 
-    def refusal(self, host: Host, kind: str, key: bytes, *, now: datetime) -> Refusal | None:
+    def refusal(self, host: Host, kind: str, key: bytes, *, now: datetime) -> KnownHostRefusal | None:
         """Return why a host's key must not be trusted, None when it may.
 
         Args:
@@ -112,10 +112,10 @@ class KnownHosts:
         rivals = [entry for entry in plain if entry.kind == kind]
         # without an entry for its port, a host may pass by its bare name, but nobody is accused on that ground
         if rivals and self.about(host.known_as):
-            return Refusal(Failure.KEY_MISMATCH, _changed(host, kind, key, rivals[0]))
-        return Refusal(Failure.UNKNOWN_KEY, _unknown(host, kind, key, plain))
+            return KnownHostRefusal(Failure.KEY_MISMATCH, _changed(host, kind, key, rivals[0]))
+        return KnownHostRefusal(Failure.UNKNOWN_KEY, _unknown(host, kind, key, plain))
 
-    def _entries(self, host: Host) -> list[Entry]:
+    def _entries(self, host: Host) -> list[KnownHostEntry]:
         return self.about(host.known_as) or self.about((host.host_key_alias or host.hostname).lower())
 
 
@@ -137,7 +137,7 @@ class KnownHostsFiles:
             return cached[1]
 
 
-def read_known_hosts(path: Path) -> list[Entry]:
+def read_known_hosts(path: Path) -> list[KnownHostEntry]:
     """Return the entries of a file; lines that make no sense are passed over, as OpenSSH does."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -162,7 +162,7 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(sha256(key).digest()).decode().rstrip("=")
 
 
-def _entry(words: list[str], location: str) -> Entry | None:
+def _entry(words: list[str], location: str) -> KnownHostEntry | None:
     marker = words.pop(0) if words[0].startswith("@") else ""
     if len(words) < 3 or marker not in ("", "@cert-authority", "@revoked"):
         return None
@@ -172,13 +172,13 @@ def _entry(words: list[str], location: str) -> Entry | None:
             _, version, salt, digest = words[0].split("|")
             if version != "1":
                 return None
-            return Entry(marker, (), base64.b64decode(salt), base64.b64decode(digest), words[1], key, location)
+            return KnownHostEntry(marker, (), base64.b64decode(salt), base64.b64decode(digest), words[1], key, location)
     except (binascii.Error, ValueError):
         return None
-    return Entry(marker, tuple(words[0].lower().split(",")), b"", b"", words[1], key, location)
+    return KnownHostEntry(marker, tuple(words[0].lower().split(",")), b"", b"", words[1], key, location)
 
 
-def _read_revoked(path: Path | None) -> list[Entry]:
+def _read_revoked(path: Path | None) -> list[KnownHostEntry]:
     """Return the keys of a RevokedHostKeys file, one a line.
 
     Raises:
@@ -203,13 +203,13 @@ def _read_revoked(path: Path | None) -> list[Entry]:
     return revoked
 
 
-def _kinds(entries: Iterable[Entry]) -> list[str]:
+def _kinds(entries: Iterable[KnownHostEntry]) -> list[str]:
     return list(dict.fromkeys(entry.kind for entry in entries if not entry.marker))
 
 
 def _certificate_refusal(
-    host: Host, kind: str, key: bytes, entries: Sequence[Entry], revoked: Sequence[Entry], now: datetime
-) -> Refusal | None:
+    host: Host, kind: str, key: bytes, entries: Sequence[KnownHostEntry], revoked: Sequence[KnownHostEntry], now: datetime
+) -> KnownHostRefusal | None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_identity
     from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
@@ -224,7 +224,7 @@ def _certificate_refusal(
             raise ValueError("it is a plain key")
         certificate.verify_cert_signature()
     except (ValueError, InvalidSignature) as error:
-        return Refusal(
+        return KnownHostRefusal(
             Failure.KEY_MISMATCH, f"the host certificate of {host.label} cannot be read or is not signed by its own signer: {error}"
         )
     signer, own = blob(certificate.signature_key()), blob(certificate.public_key())
@@ -235,14 +235,14 @@ def _certificate_refusal(
         return None  # the key itself is known: who signed it does not matter
     if not any(entry.marker == "@cert-authority" and entry.key == signer for entry in entries):
         files = _files(host)
-        return Refusal(
+        return KnownHostRefusal(
             Failure.UNKNOWN_KEY,
             f"the host certificate of {host.label} is signed by {fingerprint(signer)}, which no @cert-authority line for "
             f"{host.known_as} in {files} names; ask who runs the authority, then add its line",
         )
     problem = _problem(certificate, (host.host_key_alias or host.hostname).lower(), now)
     if problem:
-        return Refusal(Failure.KEY_MISMATCH, f"the host certificate of {host.label} {problem}; have it signed anew")
+        return KnownHostRefusal(Failure.KEY_MISMATCH, f"the host certificate of {host.label} {problem}; have it signed anew")
     return None
 
 
@@ -264,10 +264,10 @@ def _problem(certificate: SSHCertificate, name: str, now: datetime) -> str:
     return ""
 
 
-def _revoked(host: Host, entry: Entry) -> Refusal:
-    return Refusal(
+def _revoked(host: Host, entry: KnownHostEntry) -> KnownHostRefusal:
+    return KnownHostRefusal(
         Failure.KEY_REVOKED,
-        f"{host.label} shows a key that {entry.where} revokes ({entry.kind} {fingerprint(entry.key)}): do not trust this host "
+        f"{host.label} shows a key that {entry.location} revokes ({entry.kind} {fingerprint(entry.key)}): do not trust this host "
         "until its key has been replaced",
     )
 
@@ -282,8 +282,8 @@ def _add(host: Host, kind: str) -> str:
     return f"ssh-keyscan -t {kind.removeprefix('ssh-')} {port}{host.hostname} >> {target}"
 
 
-def _unknown(host: Host, kind: str, key: bytes, others: Sequence[Entry]) -> str:
-    also = f" (known is only {', '.join(_kinds(others))}, {others[0].where})" if others else ""
+def _unknown(host: Host, kind: str, key: bytes, other_entries: Sequence[KnownHostEntry]) -> str:
+    also = f" (known is only {', '.join(_kinds(other_entries))}, {other_entries[0].location})" if other_entries else ""
     return (
         f"the host key of {host.label} is not known{also}: {kind} {fingerprint(key)}, looked for "
         f"{host.known_as} in {_files(host)}; "
@@ -291,10 +291,11 @@ def _unknown(host: Host, kind: str, key: bytes, others: Sequence[Entry]) -> str:
     )
 
 
-def _changed(host: Host, kind: str, key: bytes, entry: Entry) -> str:
-    path = entry.where.rpartition(":")[0]
+def _changed(host: Host, kind: str, key: bytes, entry: KnownHostEntry) -> str:
+    path = entry.location.rpartition(":")[0]
     return (
-        f"the host key of {host.label} is not the one of {entry.where}: {kind} {fingerprint(key)}, not {fingerprint(entry.key)}; "
+        f"the host key of {host.label} is not the one of {entry.location}: "
+        f"{kind} {fingerprint(key)}, not {fingerprint(entry.key)}; "
         "either the node was installed anew or another machine answers in its place. When that is certain: "
         f"ssh-keygen -R '{host.known_as}' -f {path}, then {_add(host, kind)}"
     )

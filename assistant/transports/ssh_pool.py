@@ -107,7 +107,7 @@ class Pool:
     def _get(self, route: Route, deadline: Deadline) -> Connection:
         with self._lock:
             place = self._places.setdefault(route, _Place())
-        if not place.lock.acquire(timeout=max(deadline.left(), 0.001)):
+        if not place.lock.acquire(timeout=max(deadline.left_s(), 0.001)):
             raise NotReached(Failure.SILENT, f"{route[-1].label} is being connected to by another call, which got no answer yet")
         try:
             connection = place.connection
@@ -244,7 +244,7 @@ class Connection:
                 transport.set_keepalive(host.keepalive_s or keepalive_s)
             return cls(host, transport, stream, proxy)
         except BaseException as error:
-            proxy_output = proxy.said() if proxy else ""
+            proxy_output = proxy.last_words() if proxy else ""
             _close(transport, stream)
             if proxy and isinstance(error, NotReached) and error.failure in (Failure.PROTOCOL, Failure.LOST, Failure.SILENT):
                 raise NotReached(
@@ -287,7 +287,7 @@ class Connection:
             finished = collect(channel, self.host, deadline, output)
         except NotReached as error:
             output.drop()
-            self._end(channel, error.said)
+            self._end(channel, error.output)
             raise
         except (OSError, EOFError, paramiko.SSHException) as error:
             raise NotReached(Failure.LOST, f"the connection to {self.host.label} broke while the command ran: {error}") from error
@@ -309,10 +309,10 @@ class Connection:
 
     def _channel(self, kind: str, deadline: Deadline, *, window_size: int | None, target: Host | None = None) -> paramiko.Channel:
         fresh, self.fresh = self.fresh, False
-        wait = deadline if fresh else deadline.sooner(max(deadline.left() / 2, 0.001)).sooner(STALE_AFTER_S)
+        wait = deadline if fresh else deadline.sooner(max(deadline.left_s() / 2, 0.001)).sooner(STALE_AFTER_S)
         addresses = {"dest_addr": (target.hostname, target.port), "src_addr": ("127.0.0.1", 0)} if target else {}
         try:
-            return self._transport.open_channel(kind, timeout=wait.left(), window_size=window_size, **addresses)
+            return self._transport.open_channel(kind, timeout=wait.left_s(), window_size=window_size, **addresses)
         except paramiko.ChannelException as error:
             if target:
                 raise NotForwarded(
@@ -351,13 +351,13 @@ def _prepare(transport: _Transport, kinds: list[str], deadline: Deadline) -> Non
     options = transport.get_security_options()
     options.ciphers, options.digests = CIPHERS, MACS
     transport.sock.settimeout(WAKE_S)
-    transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = max(deadline.left(), 0.001)
+    transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = max(deadline.left_s(), 0.001)
     transport.clear_to_send_timeout = 10.0
 
 
 def _greet(transport: _Transport, host: Host, deadline: Deadline) -> None:
     try:
-        transport.start_client(timeout=deadline.left())
+        transport.start_client(timeout=deadline.left_s())
     except (OSError, EOFError, paramiko.SSHException) as error:
         if not deadline.passed:
             raise explained(error, host.label, "speak SSH with") from error
@@ -382,7 +382,7 @@ def _log_in(transport: _Transport, host: Host, identities: Identities, deadline:
     end = ""
     with identities.offered(host) as (offered, problems):
         for identity in offered:
-            transport.auth_timeout = max(deadline.left(), 0.001)
+            transport.auth_timeout = max(deadline.left_s(), 0.001)
             try:
                 if not transport.auth_publickey(host.user, identity.key):
                     return

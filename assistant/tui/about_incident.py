@@ -190,7 +190,7 @@ class SeenCheckpoint:
 class CheckpointsSeen:
     """What a job saved."""
 
-    found: tuple[SeenCheckpoint, ...] = ()
+    checkpoints: tuple[SeenCheckpoint, ...] = ()
     """Oldest first."""
     note: str = ""
     """Where they are, or why they are not known."""
@@ -198,7 +198,7 @@ class CheckpointsSeen:
     @property
     def newest_healthy(self) -> int | None:
         """Step of the newest one that may be loaded."""
-        return max((checkpoint.step for checkpoint in self.found if not checkpoint.problems), default=None)
+        return max((checkpoint.step for checkpoint in self.checkpoints if not checkpoint.problems), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +214,9 @@ class JobSeen:
     """Newest first."""
 
 
-def read_job(engine: Engine, job_id: str, known: Job | None, now: datetime) -> JobSeen:
-    """Return what is known about a job; `known` is as the scheduler showed it last."""
-    job, unknown = job_of(engine, job_id, {job_id: known} if known is not None else {})
+def read_job(engine: Engine, job_id: str, listed_job: Job | None, now: datetime) -> JobSeen:
+    """Return what is known about a job; `listed_job` is as the scheduler showed it last."""
+    job, unknown = job_of(engine, job_id, {job_id: listed_job} if listed_job is not None else {})
     store = engine.store
     with store.snapshot():
         incidents = []

@@ -206,7 +206,7 @@ class ChatApp(App[int]):
 
     async def on_looked(self, message: messages.Looked) -> None:
         """Show a reading call."""
-        await self.talk.looked(message)
+        await self.talk.show_call(message)
 
     async def on_drafted(self, message: messages.Drafted) -> None:
         """Show more of an answer."""
@@ -271,7 +271,7 @@ class ChatApp(App[int]):
 
         def answered(answer: ApprovalAnswer | None) -> None:
             if answer is not None:
-                self.desk.settle(approval, answer.verdict, answer.why, shown=answer.shown)
+                self.desk.settle(approval, answer.verdict, answer.why, shown=answer.snapshot)
 
         if waiting is not None:
             self._focus_prompt()

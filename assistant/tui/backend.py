@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from assistant.wiring import Agent
 
 logger = logging.getLogger(__name__)
-Found = TypeVar("Found")
+ReadResult = TypeVar("ReadResult")
 
 CLUSTER_S = 5.0
 """Seconds between two looks at the scheduler; a scheduler that is slow is asked again this long after its answer."""
@@ -136,7 +136,7 @@ class Desk:
         return self.clock.now()
 
     def read(
-        self, kind: str, work: Callable[[Engine], Found], to_message: Callable[[Found], Message], *, lane: str = "read"
+        self, kind: str, work: Callable[[Engine], ReadResult], to_message: Callable[[ReadResult], Message], *, lane: str = "read"
     ) -> None:
         """Read something and post the message made of it; a newer request of the same kind replaces one that waits.
 
@@ -160,7 +160,7 @@ class Desk:
 
         def listener(piece: AnswerSource | str) -> None:
             nonlocal mark
-            self._wanted(number)
+            self._refuse_unwanted(number)
             took_s, mark = time.monotonic() - mark, time.monotonic()
             if not isinstance(piece, str):
                 self._tell(Looked(number, piece, took_s))
@@ -171,7 +171,7 @@ class Desk:
             nonlocal mark
             try:
                 agent, mark = self._ready(), time.monotonic()
-                self._wanted(number)
+                self._refuse_unwanted(number)
                 reply: Message = Answered(number, agent.ask(question, listener=listener))
             except Exception as error:
                 if number not in self._unwanted:
@@ -188,7 +188,7 @@ class Desk:
         """Wait no longer for an answer: the agent stops at its next call or word, and what it says is dropped."""
         self._unwanted.add(number)
 
-    def _wanted(self, number: int) -> None:
+    def _refuse_unwanted(self, number: int) -> None:
         if number in self._unwanted:
             raise Unwanted("the person waits for this answer no longer")
 
@@ -262,9 +262,9 @@ class Desk:
 
         self._lanes["stop"].ask(kind, tried)
 
-    def go_on(self, incident: int, *, asked: bool) -> None:
-        """Work on an incident until it ends, waits for a person or can go no further; `asked` says that the person wants it."""
-        self._lanes["act"].ask(f"incident {incident}", lambda: self.drive(incident, asked=asked))
+    def go_on(self, incident: int, *, by_person: bool) -> None:
+        """Work on an incident until it ends, waits for a person or can go no further; `by_person` says that a person wants it."""
+        self._lanes["act"].ask(f"incident {incident}", lambda: self.drive(incident, by_person=by_person))
 
     def look_again(self) -> None:
         """Read the store now."""
@@ -297,11 +297,11 @@ class Desk:
             return
         self._tell(Settled(approval, won=True, text=f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {change}"))
         if call.incident is not None and call.step is not None and not outlives_incident(engine, call):
-            self.drive(call.incident, asked=engine.store.incident(call.incident).kind is EventKind.REQUESTED)
+            self.drive(call.incident, by_person=engine.store.incident(call.incident).kind is EventKind.REQUESTED)
         elif verdict is Verdict.ALLOW:
-            self._tell(self._made(approval, call, change))
+            self._tell(self._carry_out(approval, call, change))
 
-    def _made(self, approval: int, call: Call, change: str) -> Settled:
+    def _carry_out(self, approval: int, call: Call, change: str) -> Settled:
         """Make a call that was allowed, and return what came of it."""
         try:
             outcome = self.engine.gate.go_on(call.id)
@@ -311,17 +311,17 @@ class Desk:
         text = f"done: {change}" if outcome.ok else f"failed: {change}: {outcome.error}"
         return Settled(approval, won=outcome.ok, text=text)
 
-    def drive(self, incident: int, *, asked: bool) -> None:
+    def drive(self, incident: int, *, by_person: bool) -> None:
         """Work on an incident; where it only waits for a restarted job, look again on the lane, between other work.
 
         Where a watch holds it, that goes on with it; should the watch die meanwhile, this chat takes over.
         """
-        end = self.engine.work(incident, owner=self._owner, by=self.by if asked else None)
+        end = self.engine.work(incident, owner=self._owner, by=self.by if by_person else None)
         wait = {IncidentState.VERIFYING: LOOK_S, IncidentState.RECOVERING: AGAIN_S}.get(end.state)
         if end.owner not in (None, self._owner) and not end.state.ended:
             wait = self.again_s
         if wait is not None and not self._closed.is_set():
-            timer = threading.Timer(wait, self.go_on, (incident,), {"asked": asked})
+            timer = threading.Timer(wait, self.go_on, (incident,), {"asked": by_person})
             timer.daemon = True
             timer.start()
 

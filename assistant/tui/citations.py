@@ -12,7 +12,7 @@ from assistant.errors import InputError
 from assistant.private_files import create_private
 from assistant.records import Citation, Rival
 from assistant.recover.joblog import LOGS
-from assistant.tui.log_rows import Cited
+from assistant.tui.log_rows import LogCitation
 
 if TYPE_CHECKING:
     from assistant.tui.about_incident import IncidentSeen
@@ -29,7 +29,7 @@ class CitedPlace:
     title: str
     line: int | None = None
     """1-based; None for the end."""
-    cited: tuple[Cited, ...] = ()
+    cited: tuple[LogCitation, ...] = ()
     """Lines of that file that the verdict cites."""
     account: str = ""
     """With whose rights it is read; empty: with our own."""
@@ -60,7 +60,7 @@ def place_of(snapshot: IncidentSeen, citation: Citation, folder: Path) -> CitedP
     marks = tuple(
         replace(mark, line=_number(lines, cited_line)) for mark, cited_line in zip(cited, _of(snapshot, citation.file), strict=True)
     )
-    return CitedPlace(written(folder, f"incident-{snapshot.incident.id}-{citation.file}", text), citation.file, line, marks)
+    return CitedPlace(write_text(folder, f"incident-{snapshot.incident.id}-{citation.file}", text), citation.file, line, marks)
 
 
 def log_of(snapshot: IncidentSeen, line: int | None = None) -> CitedPlace:
@@ -81,7 +81,7 @@ def log_of(snapshot: IncidentSeen, line: int | None = None) -> CitedPlace:
 def text_place(folder: Path, name: str, text: str) -> CitedPlace:
     """Return where a text can be read whole."""
     safe = re.sub(r"[^\w.-]+", "_", name)[:80]
-    return CitedPlace(written(folder, safe, text or "(empty)\n"), name)
+    return CitedPlace(write_text(folder, safe, text or "(empty)\n"), name)
 
 
 def first_place(snapshot: IncidentSeen) -> Citation | None:
@@ -99,7 +99,7 @@ def rival_place(rival: Rival) -> Citation | None:
     return None
 
 
-def written(folder: Path, name: str, text: str) -> Path:
+def write_text(folder: Path, name: str, text: str) -> Path:
     """Write a text into a file and return it."""
     path = folder / name
     with create_private(path, encoding="utf-8", errors="replace") as file:
@@ -148,8 +148,8 @@ def _of(snapshot: IncidentSeen, file: str) -> list[Citation]:
     return [citation for citation in _citations(snapshot) if citation.file == file]
 
 
-def _cited(snapshot: IncidentSeen, file: str) -> tuple[Cited, ...]:
-    return tuple(Cited(citation.line, citation.role, citation.rule) for citation in _of(snapshot, file))
+def _cited(snapshot: IncidentSeen, file: str) -> tuple[LogCitation, ...]:
+    return tuple(LogCitation(citation.line, citation.role, citation.rule) for citation in _of(snapshot, file))
 
 
 def _number(lines: Sequence[str], citation: Citation) -> int:

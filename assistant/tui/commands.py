@@ -22,7 +22,7 @@ from assistant.tui.messages import (
 from assistant.tui.sessions import code, escaped
 from assistant.tui.slash import ArgumentValue, Takes, TypedCommand
 from assistant.tui.snapshot import read_kill_switch
-from assistant.tui.widgets.welcome import who
+from assistant.tui.widgets.welcome import agent_sentence
 from assistant.tui.words import MODES, about, short
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class SlashCommands:
             does: Callable[[TypedCommand], None] = getattr(self, f"_{name}")
             does(command)
 
-    def known(self, kind: Takes) -> Iterator[ArgumentValue]:
+    def existing_values(self, kind: Takes) -> Iterator[ArgumentValue]:
         """Yield what exists of a kind, what needs somebody first."""
         store, cluster = self._app.store_seen, self._app.cluster_seen
         if kind is Takes.INCIDENT and store is not None:
@@ -79,7 +79,7 @@ class SlashCommands:
         elif kind is Takes.THEME:
             yield from (ArgumentValue(name) for name in sorted(self._app.available_themes))
         elif kind is Takes.TALK:
-            yield from (ArgumentValue(talk.name, talk.at.strftime("%Y-%m-%d %H:%M")) for talk in self._talk.kept)
+            yield from (ArgumentValue(talk.name, talk.at.strftime("%Y-%m-%d %H:%M")) for talk in self._talk.saved_sessions)
 
     def _incident(self, command: TypedCommand) -> None:
         self._app.post_message(OpenIncident(int(command.first)))
@@ -105,13 +105,13 @@ class SlashCommands:
         self._app.post_message(OpenApproval(int(command.first)))
 
     def _deny(self, command: TypedCommand) -> None:
-        self._app.desk.settle(int(command.first), Verdict.DENY, command.rest)
+        self._app.desk.settle(int(command.first), Verdict.DENY, command.second)
 
     def _ack(self, command: TypedCommand) -> None:
         number, by = int(command.first), self._app.desk.by
 
         def work(engine: Engine) -> str:
-            engine.store.acknowledge(number, by=by, note=command.rest)
+            engine.store.acknowledge(number, by=by, note=command.second)
             return f"Incident {number} is acknowledged by {code(by)}."
 
         self._act(command, lambda engine, _: work(engine))
@@ -129,7 +129,7 @@ class SlashCommands:
 
             incident = requested(engine, job, by=desk.by)
             desk.tell(Noted(number, f"Incident {incident.id}: Nightshift is at work on job {code(job)}."))
-            desk.drive(incident.id, asked=True)
+            desk.drive(incident.id, by_person=True)
             return standing(engine, incident.id)
 
         def answered(yes: bool) -> None:
@@ -174,13 +174,13 @@ class SlashCommands:
     def _look(self, number: int, kind: str, look: Callable[[Engine], Message], *, lane: str = "read") -> None:
         """Find out on a lane what a command would change; `look` returns the message that asks the person, or says why none is."""
 
-        def asked(engine: Engine) -> Message:
+        def look_or_explain(engine: Engine) -> Message:
             try:
                 return look(engine)
             except NightshiftError as error:
                 return NotAnswered(number, str(error))
 
-        self._app.desk.read(kind, asked, lambda message: message, lane=lane)
+        self._app.desk.read(kind, look_or_explain, lambda message: message, lane=lane)
 
     def _stop(self, command: TypedCommand) -> None:
         if command.first == "--lift":
@@ -214,7 +214,7 @@ class SlashCommands:
         desk.read("lift", look, lambda message: message, lane="stop")
 
     def _model(self, command: TypedCommand) -> None:
-        self._app.post_message(Noted(self._talk.begin(), escaped(who(self._talk.answers))))
+        self._app.post_message(Noted(self._talk.begin(), escaped(agent_sentence(self._talk.answers))))
 
     def _mode(self, command: TypedCommand) -> None:
         def work(engine: Engine, _: int) -> str:

@@ -12,20 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from assistant.errors import InputError, NightshiftError
-from assistant.logs.document import Document, DocumentGrowth, Tail
+from assistant.logs.document import Document, DocumentGrowth, PageCache, Tail
 from assistant.logs.marks import NO_RANK, file_ranks, rank_mark
 from assistant.logs.merged import LinePlace, Merged
-from assistant.logs.pages import PageCache
 from assistant.logs.passes import MOST_FOUND, Cover, OfRanks, Pass, Search
 from assistant.logs.sequence import Interleaved, LineSequence, Picked, Single
 from assistant.rules.matching import Patterns, load_patterns
 from assistant.tui.log_rows import (  # fmt: skip
     GoTo,
-    Layout,
     LogRow,
     LogState,
     News,
     RanksCounted,
+    RowLayout,
     RowsRead,
     counted_now,
     doing_now,
@@ -62,7 +61,7 @@ class LogBrowser:
         self._cited = [LinePlace(*pair) for pair in cited]
         self._cache = PageCache()
         self._documents: list[Document] = []
-        self._layout = Layout(Tail(0, []))
+        self._layout = RowLayout(Tail(0, []))
         self._generation = 0
         self._file_ranks: list[int | None] = file_ranks(self.sources)
         self._speakers: set[int] = set()
@@ -76,9 +75,9 @@ class LogBrowser:
         self._remark = ""
         self._anchor: LinePlace | None = None
         self._anchor_row = 0
-        self._wanted: LinePlace | None = None
+        self._target_place: LinePlace | None = None
         self._to_first_found = False
-        self._looked = 0
+        self._next_document = 0
         self._laid_out = self._counted = 0.0
         self._stale = False
         self._patterns: Patterns | None = None
@@ -119,16 +118,16 @@ class LogBrowser:
         if len(self._documents) < len(self.sources):
             return
         for _ in range(min(LOOKED_AT, len(self._documents))):
-            self._looked = (self._looked + 1) % len(self._documents)
-            growth = self._documents[self._looked].grow()
+            self._next_document = (self._next_document + 1) % len(self._documents)
+            growth = self._documents[self._next_document].grow()
             if growth is DocumentGrowth.RESTARTED:
-                self._begin_again(f"{self.sources[self._looked].name} began anew")
+                self._begin_again(f"{self.sources[self._next_document].name} began anew")
             elif growth is DocumentGrowth.GONE:
-                self._remark = f"{self.sources[self._looked].name} is gone"
+                self._remark = f"{self.sources[self._next_document].name} is gone"
             elif growth is DocumentGrowth.GREW:
                 for work in (self._cover, self._searching, self._picking):
                     if work is not None:
-                        work[1].again()
+                        work[1].restart()
 
     def read(self, first: int, count: int) -> RowsRead:
         """Return rows."""
@@ -148,10 +147,10 @@ class LogBrowser:
 
     def go_to(self, number: int, source: int | None = None) -> News | None:
         """Return the row of a line; nothing yet where it has still to be counted."""
-        self._wanted = None
-        at = source if source is not None else (self._here() or LinePlace(self._source, 1)).source
+        self._target_place = None
+        at = source if source is not None else (self._cursor_place() or LinePlace(self._source, 1)).source
         if at >= len(self._documents):
-            self._wanted = LinePlace(at, number)
+            self._target_place = LinePlace(at, number)
             return None
         document = self._documents[at]
         if not self._merging and at != self._source:
@@ -159,7 +158,7 @@ class LogBrowser:
             self._lay_out()
         waits = number > document.count and not document.complete
         if waits or (self._merging and not (self._merged is not None and self._merged.complete)):
-            self._wanted = LinePlace(at, number)
+            self._target_place = LinePlace(at, number)
             return None
         self._number_now()
         return self._show(LinePlace(at, min(max(number, 1), max(document.count, 1))), number)
@@ -199,7 +198,7 @@ class LogBrowser:
 
     def merge(self, on: bool, source: int | None = None) -> None:
         """Show files merged, or one."""
-        place = self._here()
+        place = self._cursor_place()
         self._merging = on and len(self.sources) > 1
         self._source = source if source is not None else place.source if place is not None else self._source
         self._lay_out()
@@ -223,7 +222,7 @@ class LogBrowser:
         if len(self._documents) == 1:
             tail = document.tail(TAIL_LINES)
             self._note_speakers(rank for text in tail.texts if (rank := rank_mark(text).rank) is not None)
-            self._place_layout(Layout(tail), len(tail.texts) - 1)
+            self._place_layout(RowLayout(tail), len(tail.texts) - 1)
 
     def _leave_out(self, path: Path, error: InputError) -> None:
         """Go on without one of several files."""
@@ -249,7 +248,7 @@ class LogBrowser:
         worked = not document.complete
         if worked:
             document.build()
-        if (request := self._wanted) is not None:
+        if (request := self._target_place) is not None:
             self._tell(self.go_to(request.number, request.source))
         if document.complete:
             self._number_now()
@@ -277,7 +276,7 @@ class LogBrowser:
             return True
         for document in (grown := [document for document in self._documents if not document.complete]):
             document.build()
-        if self._merged.behind:
+        if self._merged.has_unordered:
             self._merged.extend()
             self._extend()
         return bool(grown)
@@ -359,9 +358,9 @@ class LogBrowser:
         self._cited = []  # they stood in what was there before
         tail = self._documents[0].tail(TAIL_LINES)
         self._source = 0
-        self._place_layout(Layout(tail), len(tail.texts) - 1)
+        self._place_layout(RowLayout(tail), len(tail.texts) - 1)
 
-    def _here(self) -> LinePlace | None:
+    def _cursor_place(self) -> LinePlace | None:
         """Return the line under the cursor."""
         row, generation = self.cursor
         if generation == self._generation:
@@ -385,18 +384,18 @@ class LogBrowser:
 
     def _sequence(self) -> LineSequence:
         base = self._base()
-        return Picked(base, base.found(self._picking[0])) if self._picking is not None else base
+        return Picked(base, base.positions_of_hits(self._picking[0])) if self._picking is not None else base
 
     def _lay_out(self) -> None:
         """Arrange the rows anew and keep the cursor on its line."""
         if not self._numbered or not self._documents:
             return
         begin = time.monotonic()
-        place = self._here()
+        place = self._cursor_place()
         place = self._numbered_place(place) if place is not None else None
         sequence = self._sequence()
         folds = folds_of(sequence, self._cover[0], self._cited) if self._folding and self._cover is not None else []
-        layout = Layout(sequence, folds, self._opened)
+        layout = RowLayout(sequence, folds, self._opened)
         row = layout.row_of(place) if place is not None else None
         self._anchor = place
         self._place_layout(layout, row if row is not None else min(self.cursor[0], max(layout.rows - 1, 0)))
@@ -404,7 +403,7 @@ class LogBrowser:
         now = time.monotonic()
         self._laid_out = now + max(LAID_OUT_S, 10 * (now - begin))
 
-    def _place_layout(self, layout: Layout, row: int) -> None:
+    def _place_layout(self, layout: RowLayout, row: int) -> None:
         self._layout = layout
         self._generation += 1
         self._anchor_row = max(row, 0)
@@ -440,8 +439,8 @@ class LogBrowser:
         sequence = self._layout.sequence
         if self._searching is None or isinstance(sequence, Tail):
             return None
-        positions = sequence.found(self._searching[0])
-        current = self._here()
+        positions = sequence.positions_of_hits(self._searching[0])
+        current = self._cursor_place()
         at = self._layout.position(current) if current is not None else None
         at = -1 if at is None else at
         place = int(np.searchsorted(positions, at, "right" if forward else "left")) - (not forward)
@@ -483,7 +482,7 @@ class LogBrowser:
             folded=self._folding,
             ranks=self._only,
             pattern=self._pattern,
-            found=self._searching[0].count if self._searching is not None else 0,
+            match_count=self._searching[0].count if self._searching is not None else 0,
             restarts=sum(document.restarts for document in self._documents),
             trouble=self.trouble,
             remark=self._remark,

@@ -55,11 +55,11 @@ class LogReader:
         self._browser = LogBrowser(sources, cited)
         self._account = account
         self._post = post
-        self._asked: deque[Callable[[], News | None]] = deque()
+        self._requests: deque[Callable[[], News | None]] = deque()
         self._window: tuple[int, int] | None = None
         self._wake = threading.Condition()
         self._closed = False
-        self._reported = self._looked = self._touched = 0.0
+        self._reported = self._last_growth_at = self._touched = 0.0
         self._thread: threading.Thread | None = None
         self._busy_since: float | None = None
         """Since when one thing takes; None between two."""
@@ -133,7 +133,7 @@ class LogReader:
 
     def _ask(self, work: Callable[[], News | None]) -> None:
         with self._wake:
-            self._asked.append(work)
+            self._requests.append(work)
             self._touched = time.monotonic()
             self._wake.notify()
 
@@ -168,7 +168,7 @@ class LogReader:
     def _turn(self) -> None:
         """Do one thing, or wait."""
         with self._wake:
-            request = self._asked.popleft() if self._asked else None
+            request = self._requests.popleft() if self._requests else None
             window = self._window
             if request is None:
                 self._window = None
@@ -180,7 +180,7 @@ class LogReader:
             elif window is not None:
                 self._tell(self._browser.read(*window))
             else:
-                self._behind()
+                self._work_in_background()
         except InputError as error:
             self._browser.trouble = str(error)
             self._report(now=True)
@@ -197,11 +197,11 @@ class LogReader:
             if self._state is not None:
                 self._tell(self._state)
 
-    def _behind(self) -> None:
+    def _work_in_background(self) -> None:
         now = time.monotonic()
         busy = self._browser.step(patient=now - self._touched < QUIET_S)
-        if now - self._looked >= LOOK_S:
-            self._looked = now
+        if now - self._last_growth_at >= LOOK_S:
+            self._last_growth_at = now
             self._browser.look()
         first = not self._reported
         self._report(now=False)
@@ -210,7 +210,7 @@ class LogReader:
 
     def _sleep(self) -> None:
         with self._wake:
-            if not self._asked and self._window is None and not self._closed:
+            if not self._requests and self._window is None and not self._closed:
                 self._wake.wait(LOOK_S)
 
     def _report(self, *, now: bool) -> None:

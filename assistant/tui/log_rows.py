@@ -12,18 +12,17 @@ from typing import NamedTuple
 from assistant.errors import UsageError
 from assistant.linear_patterns import LinearPattern, typed_pattern
 from assistant.logs.document import Document, Tail
-from assistant.logs.folding import Fold, repeat_folds, routine_folds, woven
+from assistant.logs.folding import Fold, Sheet, repeat_folds, routine_folds, woven
 from assistant.logs.marks import rank_mark
 from assistant.logs.merged import LinePlace
 from assistant.logs.passes import Cover, Pass
 from assistant.logs.rank_counts import RankTally, by_silence
 from assistant.logs.search import Ends, typed_search
 from assistant.logs.sequence import LineSequence
-from assistant.logs.sheet import Sheet
 
 
 @dataclass(frozen=True, slots=True)
-class Cited:
+class LogCitation:
     """A line that a verdict rests on."""
 
     line: int
@@ -83,7 +82,7 @@ class LogState:
     ranks: frozenset[int] = frozenset()
     """The ranks that are shown; empty for all."""
     pattern: str = ""
-    found: int = 0
+    match_count: int = 0
     """Lines that the pattern matches, as far as it was searched."""
     restarts: int = 0
     """How often a file began anew: lines that were cited before are no longer there."""
@@ -122,12 +121,12 @@ class RanksCounted:
 
 
 News = LogState | RowsRead | GoTo | RanksCounted
-Citations = Mapping[LinePlace, Cited]
+Citations = Mapping[LinePlace, LogCitation]
 
 
-def citations(cited: Sequence[Cited]) -> dict[LinePlace, Cited]:
+def citations(cited: Sequence[LogCitation]) -> dict[LinePlace, LogCitation]:
     """Return cited lines by their place; of several on one line the first."""
-    by_place: dict[LinePlace, Cited] = {}
+    by_place: dict[LinePlace, LogCitation] = {}
     for citation in cited:
         by_place.setdefault(LinePlace(citation.source, citation.line), citation)
     return by_place
@@ -177,7 +176,7 @@ def counted_now(cover: Cover, work: Pass) -> RanksCounted:
 # One arrangement of a log on rows: which lines, in which order, what is folded.
 
 
-class Layout:
+class RowLayout:
     """Rows and the lines they show."""
 
     def __init__(self, sequence: LineSequence | Tail, folds: Sequence[Fold] = (), opened: Collection[LinePlace] = ()) -> None:
@@ -275,7 +274,7 @@ class Layout:
 def folds_of(sequence: LineSequence, cover: Cover, cited: Collection[LinePlace]) -> list[Fold]:
     """Return the folds of a sequence, as far as it was read; cited lines stay in sight."""
     positions = sorted(position for place in cited if (position := sequence.position(place)) is not None)
-    return woven(routine_folds(sequence.runs(cover), cover.names, positions), repeat_folds(sequence.said(cover), positions))
+    return woven(routine_folds(sequence.runs(cover), cover.names, positions), repeat_folds(sequence.keyed_lines(cover), positions))
 
 
 # What a person types into the search of the log view: a regular expression where it is one, else the text itself.

@@ -48,7 +48,7 @@ class Garbage:
             clock: Seconds that only grow.
         """
         self._clock = clock
-        self._touched = self._looked = clock()
+        self._touched = self._last_collection = clock()
         self._whole_at = clock() + WHOLE_S
 
     def take_over(self) -> None:
@@ -63,9 +63,9 @@ class Garbage:
         """Look in the first pause after a key, else now and then, after a while also while somebody types; tell whether it did."""
         now = self._clock()
         if now - self._touched < PAUSE_S:
-            due = self._looked + LATEST_S
+            due = self._last_collection + LATEST_S
         else:
-            due = self._looked + (0 if self._touched > self._looked else QUIET_S)
+            due = self._last_collection + (0 if self._touched > self._last_collection else QUIET_S)
         if now < due:
             return False
         self.look()
@@ -78,4 +78,4 @@ class Garbage:
             gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self._looked = self._clock()
+        self._last_collection = self._clock()

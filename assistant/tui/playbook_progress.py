@@ -44,7 +44,7 @@ class SeenStep:
     at: At
     verify: bool
     why: str
-    found: str
+    outcome: str
     """Outcome of the step, in short."""
     expects: str = ""
     """What it waits to be told, and how long; empty for a step that is made once."""
@@ -59,7 +59,7 @@ class Play:
     """Empty where there is no playbook."""
     title: str = ""
     steps: tuple[SeenStep, ...] = ()
-    begun: bool = False
+    has_begun: bool = False
     """Whether it runs or ran; else it is the one that would be taken."""
     note: str = ""
     """Why there is none, or what else must be known."""
@@ -89,7 +89,7 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
     standing = PlaybookStanding({}, None, "")
     if is_begun:
         standing = replace(stand(book, values, calls), over=incident.state.ended)
-    steps = tuple(_seen_step(entry, standing, values, begun=is_begun) for entry in book.entries)
+    steps = tuple(_seen_step(entry, standing, values, has_begun=is_begun) for entry in book.entries)
     budget = engine.budget(book, diagnosis, job) if book.restarts else None
     ends = standing.ended or f"ends {book.ends} when all goes well"
     return Play(book.name, book.title, steps, is_begun, changed, book.limits, budget, ends)
@@ -105,7 +105,7 @@ def _values(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Mappin
 class PlaybookStanding:
     """Progress of a playbook: the calls made, the entry whose turn it is, and how it ended."""
 
-    made: Mapping[str, tuple[SeenCall, ...]]
+    calls_of: Mapping[str, tuple[SeenCall, ...]]
     """Calls of each entry, by its name."""
     now: str | None
     """The entry whose turn it is; None when it has ended or cannot be told."""
@@ -151,13 +151,13 @@ def _entry_of(key: str) -> str:
     return key.partition("[")[0].partition("#")[0]
 
 
-def _seen_step(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, begun: bool) -> SeenStep:
-    calls = standing.made.get(entry.name, ())
+def _seen_step(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, has_begun: bool) -> SeenStep:
+    calls = standing.calls_of.get(entry.name, ())
     expects = f"until it says {entry.expect}, within {entry.within_min:g} min" if entry.expect else ""
     return SeenStep(
         entry.name,
         entry.use,
-        _at(entry, calls, standing) if begun else At.NEXT,
+        _at(entry, calls, standing) if has_begun else At.NEXT,
         isinstance(entry, Verify),
         calls[-1].call.why if calls and not expects else foretold(entry.why, values),
         found_by(calls),
@@ -171,7 +171,7 @@ def foretold(why: str, values: Mapping[str, Any]) -> str:
     from assistant.errors import ToolError
     from assistant.recover.values import look_up
 
-    def known(path: re.Match[str]) -> str:
+    def value_or_name(path: re.Match[str]) -> str:
         if path[1] == "item":
             return "it"
         try:
@@ -179,7 +179,7 @@ def foretold(why: str, values: Mapping[str, Any]) -> str:
         except ToolError:
             return f"({path[1].replace('.', ' ')})"
 
-    return REFERENCE.sub(known, why)
+    return REFERENCE.sub(value_or_name, why)
 
 
 def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: PlaybookStanding) -> At:

@@ -39,7 +39,7 @@ _TYPED = ".typed"
 class EntryKind(StrEnum):
     """What an entry is."""
 
-    SAID = "said"
+    TYPED = "said"
     """By the person: a question or a command."""
     ANSWERED = "answered"
     FAILED = "failed"
@@ -95,7 +95,7 @@ class Talks:
             name = f"{stem}-{number}"
         return name
 
-    def chosen(self, name: str) -> str:
+    def existing_name(self, name: str) -> str:
         """Return the name of a conversation that exists: the newest where none is named.
 
         Raises:
@@ -312,7 +312,7 @@ def _time(entry: SessionEntry) -> str:
 
 
 def _entry(entry: SessionEntry, came: Mapping[int, str]) -> Iterator[str]:
-    if entry.what is EntryKind.SAID:
+    if entry.what is EntryKind.TYPED:
         lines = harmless(entry.text).strip().split("\n")
         yield f"## {escaped(lines[0])}"
         yield ""

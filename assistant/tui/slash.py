@@ -101,7 +101,7 @@ class TypedCommand(NamedTuple):
         return self.arguments[0] if self.arguments else ""
 
     @property
-    def rest(self) -> str:
+    def second(self) -> str:
         """The second argument; empty where there is none."""
         return self.arguments[1] if len(self.arguments) > 1 else ""
 
@@ -118,7 +118,7 @@ class CompletionOffer(NamedTuple):
 
     line: str
     """The whole line when it is taken."""
-    shown: str
+    label: str
     about: str
 
 

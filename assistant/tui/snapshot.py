@@ -84,10 +84,10 @@ class SeenApproval:
         """What a person types for a deliberate yes: the job, the node or the nodes that are changed."""
         return target_name(self.call.arguments) or f"call {self.call.id}"
 
-    def same_change(self, other: SeenApproval) -> bool:
+    def same_change(self, candidate: SeenApproval) -> bool:
         """Tell whether a yes to one is a yes to the other: the same call, commands, digest and rule."""
-        own, its = self.approval, other.approval
-        return (own.id, own.call, own.digest, self.command) == (its.id, its.call, its.digest, other.command)
+        own, its = self.approval, candidate.approval
+        return (own.id, own.call, own.digest, self.command) == (its.id, its.call, its.digest, candidate.command)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,19 +81,19 @@ def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model:
     by = f"chat:{getpass.getuser()}"
     starts, clock = FromSettings(settings, model=model), SystemClock()
     talks = Talks(settings.state_folder / "conversations")
-    name = begun(talks, thread, resume=resume, now=clock.now())
+    name = conversation_name(talks, thread, resume=resume, now=clock.now())
     owner = owner_name(by)
     return ChatApp(lambda post: Desk(starts, post, by=by, owner=owner, clock=clock), thread=name, talks=talks, garbage=Garbage())
 
 
-def begun(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:
+def conversation_name(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:
     """Return the name of the conversation to begin or to go on with.
 
     Raises:
         UsageError: There is none to go on with, or one of that name already.
     """
     if resume:
-        return talks.chosen(name)
+        return talks.existing_name(name)
     if name and checked(name) in [session.name for session in talks.names()]:
         raise UsageError(f"there is a conversation {name!r} already; to go on with it: nightshift chat --resume {name}")
     return name or talks.free_name(now)

@@ -52,11 +52,11 @@ class Talk:
         self._commands = SlashCommands(app, self)
         self._lane = Lane("conversations", self._failed)
         self._number, self._written = 0, 0
-        self._said = ""
+        self._last_typed = ""
         self._complained = False
         self.answers = ""
         """What answers, as the status line says it."""
-        self.kept: Sequence[SavedSession] = ()
+        self.saved_sessions: Sequence[SavedSession] = ()
         """Conversations that can be gone on with, the newest first."""
 
     @property
@@ -73,7 +73,7 @@ class Talk:
 
     def open(self) -> None:
         """Read what was kept, behind the first paint."""
-        self._prompt.known = self._commands.known
+        self._prompt.values_of = self._commands.existing_values
         if self._talks is not None:
             self._do(lambda talks: self._app.post_message(Typed(talks.typed())))
             self._load(self.name)
@@ -96,7 +96,7 @@ class Talk:
         """Take what the person typed: a question or a command."""
         if self._talks is not None:
             self._do(lambda talks: talks.add_typed(text))
-        self._said = text
+        self._last_typed = text
         if is_command(text):
             try:
                 self._commands.run(parse(text))
@@ -114,16 +114,16 @@ class Talk:
 
     def ask(self, text: str) -> None:
         """Let the agent answer, whatever the text looks like: for what was offered and chosen, not written by the person."""
-        question = self._conversation.meant(text)
-        self._said = question
+        question = self._conversation.option_text(text)
+        self._last_typed = question
         number = self.begin(asks=True)
         self._app.desk.ask(number, question)
 
     def begin(self, *, asks: bool = False) -> int:
         """Begin an exchange with what was just typed, and return its number."""
         self._number += 1
-        self._record(EntryKind.SAID, self._number, self._said)
-        self._app.call_later(self._conversation.said, self._number, self._said, asks=asks)
+        self._record(EntryKind.TYPED, self._number, self._last_typed)
+        self._app.call_later(self._conversation.show_question, self._number, self._last_typed, asks=asks)
         return self._number
 
     def stop(self) -> bool:
@@ -141,11 +141,11 @@ class Talk:
 
         return bool(self._app.main.query(Conversation))
 
-    async def looked(self, message: Looked) -> None:
+    async def show_call(self, message: Looked) -> None:
         """Show a reading call."""
         if not self.is_there:
             return
-        await self._conversation.looked(message.question, message.source, message.took_s)
+        await self._conversation.show_call(message.question, message.source, message.took_s)
 
     async def drafted(self, number: int, text: str) -> None:
         """Show more of what a model says."""
@@ -157,7 +157,7 @@ class Talk:
         if not self.is_there:
             return
         self._record(EntryKind.ANSWERED, number, answer=answer)
-        await self._conversation.told(number, answer)
+        await self._conversation.show_answer(number, answer)
 
     async def failed(self, number: int, why: str) -> None:
         """Show why there is no answer, and keep that."""
@@ -215,7 +215,7 @@ class Talk:
             other_names = [session.name for session in talks.names() if session.name != current]
             if not name and not other_names:
                 raise UsageError("there is no other conversation to go on with")
-            session_name = talks.chosen(name or other_names[0])
+            session_name = talks.existing_name(name or other_names[0])
             self._app.post_message(Resumed(session_name, talks.entries(session_name)))
 
         self._lane.ask("change", load)
@@ -239,7 +239,7 @@ class Talk:
 
         def work(engine: Engine) -> str:
             text = exported(name, entries, came_of(engine, entries))
-            return f"Written: {code(str(written(Path(file).expanduser() if file else None, name, text)))}"
+            return f"Written: {code(str(write_new_file(Path(file).expanduser() if file else None, name, text)))}"
 
         if not any(entry.answer is not None for entry in entries):
             self._app.post_message(Noted(number, "There is nothing to export yet."))
@@ -262,7 +262,7 @@ class Talk:
 
     def _names(self) -> None:
         def look(talks: Talks) -> None:
-            self.kept = talks.names()
+            self.saved_sessions = talks.names()
 
         if self._talks is not None:
             self._do(look)
@@ -310,7 +310,7 @@ def came_of(engine: Engine, entries: Sequence[SessionEntry]) -> Mapping[int, str
     return came
 
 
-def written(path: Path | None, name: str, text: str) -> Path:
+def write_new_file(path: Path | None, name: str, text: str) -> Path:
     """Write a new file and return its path.
 
     Raises:

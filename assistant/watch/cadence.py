@@ -104,7 +104,7 @@ class Cadence:
         """The longest gap of any phase that the job has come back from."""
         return max((phase_gaps.longest for phase_gaps in self._gaps.values()), default=0.0)
 
-    def told(self) -> Mapping[str, float]:
+    def longest_by_phase(self) -> Mapping[str, float]:
         """Return the longest gap by phase, for people."""
         return {str(phase): round(phase_gaps.longest, 1) for phase, phase_gaps in self._gaps.items()}
 

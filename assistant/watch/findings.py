@@ -57,7 +57,7 @@ def hang_of(view: View, suspicion: Suspicion, witness: Witness | None) -> Event:
         "how": str(suspicion.how),
         "phase": str(suspicion.phase),
         "limit_s": round(suspicion.limit_s, 1),
-        "longest_s": dict(view.cadence.told()),
+        "longest_s": dict(view.cadence.longest_by_phase()),
     }
     detail |= {READ_UP_TO: view.read_up_to()}
     if view.beat is not None and view.heart is not None:

@@ -23,8 +23,8 @@ from assistant.records import Job, MetricPoint
 from assistant.untrusted import status_of
 from assistant.watch.cadence import Cadence, rarest
 from assistant.watch.hang import HangLimits, Signs, Suspicion, suspicion_of
-from assistant.watch.heartbeat import HeartbeatReading, heartbeat_path, last_beat, path_in
 from assistant.watch.loss import LossTrack, SpikeLimits
+from assistant.watch.moved import HeartbeatReading, heartbeat_path, last_beat, path_in
 from assistant.watch.pace import PaceLimits, PaceTrack
 from assistant.watch.saves import SaveTrack, tells_of_save
 from assistant.watch.waiting import WaitTrack
@@ -69,7 +69,7 @@ class View:
 
     job: Job
     limits: ViewLimits
-    beside: Path | None = None
+    metrics_path: Path | None = None
     """Where its own metrics.jsonl would lie; None where it shares the folder with others."""
     more: tuple[Path, ...] = ()
     """Other logs of the attempt: standard error, a file for each rank, what the script redirects to."""
@@ -108,7 +108,7 @@ class View:
     _seen_at: array[float] = field(default_factory=lambda: array("d"))
     _from_file: bool = False
     _follower: LogFollower | None = None
-    _beside: dict[Path, _Source] = field(default_factory=dict)
+    _sources_by_path: dict[Path, _Source] = field(default_factory=dict)
     _leader: Path | None = None
     """The log whose steps count: others may show the same ones."""
     _from_the_middle: bool = False
@@ -132,8 +132,8 @@ class View:
         """
         self._read_log(now)
         self._read_more(now)
-        if self.metrics is None and self.beside is not None and self.last is None:
-            self.metrics = _follow(self.beside, self.job)  # written from the first step on
+        if self.metrics is None and self.metrics_path is not None and self.last is None:
+            self.metrics = _follow(self.metrics_path, self.job)  # written from the first step on
         if self.metrics is not None and (not self.reader.points or self._from_file):
             points = self.reader.news(self.metrics.news().lines)
             self._from_file = self._from_file or bool(points)
@@ -166,7 +166,9 @@ class View:
             steps=self.last is not None,
             expected_s=self.cadence.expected_s(self.phase, sizes),
             announced=bool(sizes),
-            says_nothing=not self._size[1] and self.metrics is None and not any(source.size[1] for source in self._beside.values()),
+            says_nothing=not self._size[1]
+            and self.metrics is None
+            and not any(source.size[1] for source in self._sources_by_path.values()),
         )
         return suspicion_of(signs, self.cadence, self.limits.hang, now)
 
@@ -189,7 +191,7 @@ class View:
 
     def read_up_to(self) -> dict[str, int]:
         """Return how many bytes of each log were read, by path."""
-        followers = [self._follower, self.metrics, *(source.follower for source in self._beside.values())]
+        followers = [self._follower, self.metrics, *(source.follower for source in self._sources_by_path.values())]
         return {str(follower.path): follower.position.offset for follower in followers if follower is not None}
 
     def _read_log(self, now: datetime) -> None:
@@ -223,12 +225,12 @@ class View:
             status = _status(path)
             if status is None or path == self.job.log:
                 continue
-            source = self._beside.get(path)
+            source = self._sources_by_path.get(path)
             if source is None:
                 if _of_earlier_attempt(self.job, path, status):
                     continue
                 position = TailPosition(offset=max(0, status.st_size - LOOKED_BACK_BYTES))
-                source = self._beside[path] = _Source(LogFollower(path, position))
+                source = self._sources_by_path[path] = _Source(LogFollower(path, position))
             size = (status.st_ino, status.st_size, status.st_mtime_ns)
             if size == source.size:
                 continue

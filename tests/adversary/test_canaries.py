@@ -30,12 +30,12 @@ from assistant.cli.main import main
 from assistant.cli.output import narrate, print_block
 from assistant.cli.termination import crashed
 from assistant.daemon.figures import WatchStanding
+from assistant.daemon.heartbeat import status_line
 from assistant.daemon.journal import JsonLines, PriorityLines
 from assistant.daemon.metrics import MetricsServer
 from assistant.daemon.notification_services import Services
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import Passed
-from assistant.daemon.systemd import status_line
 from assistant.display import line
 from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal

@@ -29,7 +29,7 @@ from assistant.records import JobSpec
 from assistant.schedulers.local import LocalScheduler
 from assistant.store import Store
 from assistant.tui.sessions import _append
-from assistant.tui.talk import written
+from assistant.tui.talk import write_new_file
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -95,7 +95,7 @@ def test_conversations_crashes_and_exports_are_private(state: Path) -> None:
     keep(state / "nightshift" / "spoken.db", "t", Dialogue())
     open_talks(state / "nightshift" / "conversations.db").conn.close()
     _append(state / "nightshift" / "conversations" / "today.jsonl", b"{}")
-    export = written(None, "today", "text")
+    export = write_new_file(None, "today", "text")
     assert open_to_others(state) == []
     assert stat.S_IMODE(export.stat().st_mode) == 0o600
 
@@ -113,7 +113,7 @@ def test_files_of_an_evaluation_are_private(state: Path) -> None:
     write_json(run / "scores" / "gsm8k.json", {"score": 0.5})
     assert claim(run / "jobs" / "1" / "owner", "me") == "me"
     append(run / "journal.jsonl", {"did": "begin"})
-    with locked(run / "coordinator.lock"), Shelf(state / "memory").held("model"):
+    with locked(run / "coordinator.lock"), Shelf(state / "memory").lock_folder("model"):
         assert open_to_others(state) == []
 
 

@@ -50,8 +50,8 @@ from assistant.untrusted import (
     within,
 )
 from assistant.watch.hang import HangLimits
-from assistant.watch.heartbeat import last_beat
 from assistant.watch.loss import SpikeLimits
+from assistant.watch.moved import last_beat
 from assistant.watch.pace import PaceLimits
 from assistant.watch.readers import Readers
 from assistant.watch.view import ViewLimits, view_of

@@ -17,7 +17,7 @@ from assistant import display
 from assistant.cli.main import main
 from assistant.cli.termination import crashed
 from assistant.content.reading import build, read_toml
-from assistant.logs.cutting import LONGEST, cut_line
+from assistant.logs.lines import LONGEST_UNCUT, cut_line
 from assistant.ports import SystemClock
 from assistant.records import JobSpec
 from assistant.redact import redact
@@ -79,8 +79,8 @@ def test_the_cut_of_a_long_line_splits_no_secret(shape: str, before: str) -> Non
 def test_a_cut_line_is_short_and_says_what_is_gone(piece: bytes, times: int) -> None:
     line = (piece * times).replace(b"\n", b" ")
     cut = cut_line(line)
-    assert (cut == line) == (len(line) <= LONGEST) or b"[redacted]" in cut
-    assert len(cut) <= LONGEST + 1_500
+    assert (cut == line) == (len(line) <= LONGEST_UNCUT) or b"[redacted]" in cut
+    assert len(cut) <= LONGEST_UNCUT + 1_500
 
 
 def test_what_tells_of_a_failure_stays_in_the_middle_of_a_long_line() -> None:

@@ -25,11 +25,11 @@ from assistant.cli import ask
 from assistant.cli.context import Door
 from assistant.cli.main import main
 from assistant.daemon.figures import WatchStanding
+from assistant.daemon.heartbeat import status_line
 from assistant.daemon.journal import JsonLines, PriorityLines, fields_of
 from assistant.daemon.metrics import MetricsServer
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import Passed
-from assistant.daemon.systemd import status_line
 from assistant.display import line
 from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal

@@ -178,13 +178,13 @@ def test_a_watch_that_sleeps_anywhere_in_a_restart_submits_nothing_when_it_wakes
 
 def test_a_restart_counts_although_its_watch_died_before_it_could_count_it(world: World) -> None:
     submit(world, SimulatedRun(fails_at=50, lines=WORKER))
-    judged = world.cluster.made
+    judged = world.cluster.on_change
 
     def killed(change: SimulatedChange) -> None:
         judged(change)
         world.hit("a", Blow.DIES_AFTER, 0)
 
-    world.cluster.made = killed
+    world.cluster.on_change = killed
     world.passes(20, who="a")
     assert any(line.endswith("a died") for line in world.story)
     world.passes(40, every_s=30.0)

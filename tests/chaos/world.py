@@ -79,7 +79,7 @@ class World:
         self.job_names: dict[str, str] = {}
         self.all_dogs: list[PassingWatchdog] = []
         self.judge = Judge(self)
-        self.cluster.made = self.judge.made
+        self.cluster.on_change = self.judge.made
         self.cluster.on_request = self._asked
         self._dozing: tuple[str, int] | None = None
         self.pauses_s: tuple[float, ...] = PAUSES_S

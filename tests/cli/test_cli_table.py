@@ -10,7 +10,7 @@ import pytest
 
 from assistant.cli import reference
 from assistant.cli.main import COMMANDS
-from assistant.cli.reference import Found
+from assistant.cli.reference import DocumentedCommand
 
 ROOT = Path(__file__).parents[2]
 FOUND = list(reference.live())
@@ -20,7 +20,7 @@ WITHOUT_JSON = {"nightshift incident report", "nightshift explain", "nightshift 
 """A page of Markdown, a whole screen."""
 
 
-def named(found: Found) -> str:
+def named(found: DocumentedCommand) -> str:
     return found.path
 
 
@@ -29,12 +29,12 @@ def test_the_table_is_what_is_found() -> None:
 
 
 @pytest.mark.parametrize("found", TOP, ids=named)
-def test_the_help_line_of_the_table_is_the_commands_own(found: Found) -> None:
+def test_the_help_line_of_the_table_is_the_commands_own(found: DocumentedCommand) -> None:
     assert COMMANDS[found.path.split()[1]].help == inspect.cleandoc(found.command.help).splitlines()[0]
 
 
 @pytest.mark.parametrize("found", FOUND, ids=named)
-def test_the_help_begins_with_one_sentence_that_fits_on_a_line(found: Found) -> None:
+def test_the_help_begins_with_one_sentence_that_fits_on_a_line(found: DocumentedCommand) -> None:
     first = inspect.cleandoc(found.command.help or "").splitlines()[0]
     assert first.endswith(".")
     assert first[0].isupper()
@@ -42,18 +42,18 @@ def test_the_help_begins_with_one_sentence_that_fits_on_a_line(found: Found) -> 
 
 
 @pytest.mark.parametrize("found", LEAVES, ids=named)
-def test_the_help_has_an_example_that_calls_the_command(found: Found) -> None:
+def test_the_help_has_an_example_that_calls_the_command(found: DocumentedCommand) -> None:
     assert found.path in (found.command.epilog or "")
 
 
 @pytest.mark.parametrize("found", FOUND, ids=named)
-def test_every_argument_and_option_is_explained(found: Found) -> None:
+def test_every_argument_and_option_is_explained(found: DocumentedCommand) -> None:
     unexplained = [parameter.name for parameter in found.command.params if not getattr(parameter, "help", None)]
     assert unexplained == []
 
 
 @pytest.mark.parametrize("found", LEAVES, ids=named)
-def test_results_come_as_json_when_asked_for(found: Found) -> None:
+def test_results_come_as_json_when_asked_for(found: DocumentedCommand) -> None:
     options = [name for parameter in found.command.params for name in parameter.opts]
     assert ("--json" in options) == (found.path not in WITHOUT_JSON)
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from assistant.config.outward import About, Severity
-from assistant.daemon.notification_services import Services, masked
+from assistant.daemon.notification_services import Services, masked, urls_of
 from assistant.daemon.notifications import Notice
-from assistant.daemon.secret_urls import urls_of
 from assistant.errors import ConfigError, Unavailable
 from assistant.redact import Mask
 from tests.daemon.http_here import HttpHere

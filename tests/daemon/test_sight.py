@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from assistant.config.outward import About, NotifySettings
-from assistant.daemon.coverage_gaps import TOLD_AFTER, Sight
+from assistant.daemon.heartbeat import status_line
 from assistant.daemon.notifications import Notice, notices
 from assistant.daemon.pass_records import PassRecorder
-from assistant.daemon.pass_result import Passed
-from assistant.daemon.systemd import status_line
+from assistant.daemon.pass_result import TOLD_AFTER, Passed, Sight
 from assistant.errors import StoreError
 from assistant.ports import JumpingClock
 from assistant.store import Store
-from assistant.store.coverage_gaps import KEPT_FOR, KEPT_REMARKS
+from assistant.store.watches import KEPT_FOR, KEPT_REMARKS
 from assistant.watch.troubles import Extent, Remark, Trouble
 
 LOG = Trouble("the log of job 7", "job 7: its log cannot be read: Input/output error")

@@ -55,10 +55,10 @@ def plan(
     machines: Machines,
     *,
     running: Sequence[tuple[Trial, float]],
-    done: Iterable[Piece],
+    completed: Iterable[Piece],
 ) -> TrialPlan:
     """Return a trial for each dataset, in pieces of ten items."""
-    covered = [*done, *(piece for trial, _ in running for piece in trial.pieces)]
+    covered = [*completed, *(piece for trial, _ in running for piece in trial.pieces)]
     trials = []
     for one in datasets:
         for gap in gaps(one, covered):
@@ -87,7 +87,7 @@ class World:
         self.scheduler = scheduler or self.cluster
         self.folder = RunFolder(root / "runs" / "run")
         self.nodes = nodes
-        if not self.folder.asked.exists():
+        if not self.folder.spec_file.exists():
             self._make(items or {"a": 20, "b": 10, "c": 5})
 
     def _make(self, items: Mapping[str, int]) -> None:

@@ -191,7 +191,7 @@ def test_a_trial_that_runs_long_hands_over_what_it_has_not_begun(tmp_path: Path)
         assert world.scores() == {"a": 80.0, "b": 10.0}
         assert {words[3] for words in world.ran("infer") if words[0] == "a"} == {"node01", "node02"}
         assert all(count == 1 for count in world.times("infer").values())
-        assert any(note.taken for note in run.state.jobs.values())
+        assert any(note.withdrawn for note in run.state.jobs.values())
     finally:
         world.close()
 
@@ -222,13 +222,13 @@ def test_a_model_larger_than_node_memory_stops_the_run_with_both_sizes(world: Wo
 
 
 def run_model(world: World) -> object:
-    return world.coordinator().asked.model
+    return world.coordinator().spec.model
 
 
 def fields(world: World) -> dict[str, object]:
     from dataclasses import asdict
 
-    return asdict(world.coordinator().asked.model)
+    return asdict(world.coordinator().spec.model)
 
 
 @pytest.mark.slow
@@ -288,7 +288,7 @@ def go_on(folder: Path, write: int) -> int:
 @pytest.mark.slow
 def test_what_a_crashed_run_left_in_memory_is_freed_by_the_next_start_of_any_run(world: World) -> None:
     shelf = Shelf(world.root / "memory" / "node01")
-    with shelf.held("abandoned") as folder:
+    with shelf.lock_folder("abandoned") as folder:
         (folder / "part").mkdir(parents=True)
         (folder / "part" / "weights").write_bytes(b"half")
     assert world.left_in_memory()

@@ -9,7 +9,7 @@ from textual.app import App
 from textual.geometry import Region
 from textual.pilot import Pilot
 
-from assistant.tui.log_rows import Cited
+from assistant.tui.log_rows import LogCitation
 from assistant.tui.screens.log import LogScreen
 from assistant.tui.themes import THEMES
 from assistant.tui.widgets.log_view import LogView
@@ -19,7 +19,9 @@ from tests.tui.waiting import until
 class LogApp(App[None]):
     """Shows a log screen on top of an empty one."""
 
-    def __init__(self, *sources: Path, cited: Sequence[Cited] = (), line: int | None = None, source: int | None = None) -> None:
+    def __init__(
+        self, *sources: Path, cited: Sequence[LogCitation] = (), line: int | None = None, source: int | None = None
+    ) -> None:
         super().__init__()
         self.log_screen = LogScreen(sources, title="job 4821", cited=cited, line=line, source=source)
 

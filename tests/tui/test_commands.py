@@ -102,7 +102,9 @@ async def test_an_undo_shows_its_command_before_and_is_done_after_a_yes(broken: 
     broken.started()
     async with opened(broken) as (app, pilot):
         await until(
-            pilot, lambda: [one.name for one in app.talk._commands.known(Takes.CALL)] == [str(cordon)], "what can be taken back"
+            pilot,
+            lambda: [one.name for one in app.talk._commands.existing_values(Takes.CALL)] == [str(cordon)],
+            "what can be taken back",
         )
         await say(pilot, f"/undo {cordon}")
         await until(pilot, lambda: isinstance(app.screen, UndoScreen), "the question")

@@ -283,10 +283,10 @@ async def test_a_slash_opens_what_one_can_say_and_tab_takes_it(broken: Scene) ->
         await pilot.press("slash")
         assert len(offered.offers) > 20
         await pilot.press(*"inc")
-        assert [one.shown for one in offered.offers] == ["/incidents", "/incident N"]
+        assert [one.label for one in offered.offers] == ["/incidents", "/incident N"]
         await pilot.press("down", "tab")
         assert prompt(app).text == "/incident "
-        assert [one.shown for one in offered.offers] == ["1"]
+        assert [one.label for one in offered.offers] == ["1"]
         await pilot.press("escape")
         assert not offered.is_open
         await pilot.press("backspace", "space")
@@ -302,7 +302,7 @@ async def test_enter_takes_the_name_of_a_command_and_never_an_argument_that_nobo
         await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 2, "two approvals")
         await pilot.press(*"/appro", "enter")
         assert prompt(app).text == "/approve "
-        assert [one.shown for one in app.main.query_one(Completion).offers] == ["1", "2"]
+        assert [one.label for one in app.main.query_one(Completion).offers] == ["1", "2"]
         await pilot.press("enter")
         await until(pilot, lambda: any("needs N" in one.message for one in app._notifications), "what is missing")
         assert not isinstance(app.screen, ApprovalScreen)
@@ -371,7 +371,7 @@ async def test_a_long_conversation_lays_out_only_its_end_and_the_rest_when_asked
     kept = []
     for number in range(1, 501):
         kept += [
-            SessionEntry(START, EntryKind.SAID, number, f"question {number}"),
+            SessionEntry(START, EntryKind.TYPED, number, f"question {number}"),
             SessionEntry(START, EntryKind.ANSWERED, number, answer=told),
         ]
     async with opened(broken) as (app, pilot):
@@ -387,7 +387,7 @@ async def test_a_long_conversation_lays_out_only_its_end_and_the_rest_when_asked
         await until(pilot, lambda: len(talk.query(Exchange)) == before + MORE, "some of the earlier ones")
         assert [one.number for one in talk.query(Exchange)] == list(range(500 - before - MORE + 1, 501))
         for number in range(501, 540):
-            await talk.said(number, f"question {number}", asks=False)
+            await talk.show_question(number, f"question {number}", asks=False)
             await pilot.pause()
         assert len(talk.query(Exchange)) <= MOST_LAID_OUT + 1
 

@@ -21,7 +21,7 @@ from textual.pilot import Pilot
 import assistant.tui
 from assistant.errors import NightshiftError
 from assistant.records import CallStatus, Event, EventKind
-from assistant.tui.log_rows import Cited
+from assistant.tui.log_rows import LogCitation
 from assistant.tui.messages import OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.tui.screens.changes import LiftScreen
 from assistant.tui.screens.consent import ConsentScreen
@@ -94,7 +94,7 @@ async def plotted(scene: Scene) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def log(scene: Scene, *sources: Path, cited: Sequence[Cited] = (), keys: Sequence[str] = ()) -> AsyncIterator[Any]:
+async def log(scene: Scene, *sources: Path, cited: Sequence[LogCitation] = (), keys: Sequence[str] = ()) -> AsyncIterator[Any]:
     app = LogApp(*sources, cited=cited)
     async with app.run_test(size=(120, 23)) as pilot:
         await ready(pilot, app)
@@ -196,7 +196,7 @@ WORLDS: Mapping[str, Callable[[Scene], AbstractAsyncContextManager[Any]]] = {
     "job": lambda scene: chat(broken(scene), message=OpenJob("1")),
     "node": lambda scene: chat(broken(scene), message=OpenNodes("node02")),
     "log": lambda scene: log(scene, numbered(scene)),
-    "died": lambda scene: log(scene, died(scene), cited=[Cited(1003, "root"), Cited(500, "cascade")]),
+    "died": lambda scene: log(scene, died(scene), cited=[LogCitation(1003, "root"), LogCitation(500, "cascade")]),
     "ranks": lambda scene: log(scene, *of_ranks(scene, 3)),
     "histogram": lambda scene: log(scene, *of_ranks(scene, 24), keys=["p", "p"]),
 }
@@ -277,7 +277,7 @@ READS: Mapping[str, Callable[[Scene, Any], Any]] = {
     "line": lambda _, app: app.number,
     "rows": lambda _, app: _view(app).state.rows,
     "following": lambda _, app: _view(app).following,
-    "left_by": lambda _, app: _view(app)._left,
+    "left_by": lambda _, app: _view(app)._first_column,
     "wrap": lambda _, app: _view(app).wrap,
     "merged": lambda _, app: _view(app).state.merged,
     "asks": lambda _, app: app.screen._asking,

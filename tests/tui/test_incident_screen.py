@@ -54,7 +54,7 @@ def text_of(screen: IncidentScreen, tab: str) -> str:
     pane = screen.pane(tab)
     assert isinstance(pane, Openable)
     return "\n".join(
-        "".join(part.text for part in (one.left, *(part for line in one.lines for part in line))) for one in pane._items
+        "".join(part.text for part in (one.label, *(part for line in one.lines for part in line))) for one in pane._items
     )
 
 
@@ -450,7 +450,7 @@ async def test_an_incident_of_a_vanished_job_without_diagnosis_is_shown(scene: S
 
 async def test_text_of_logs_cannot_deceive(scene: Scene) -> None:
     async with opened(scene) as (app, _pilot):
-        pane = Openable(left=8)
+        pane = Openable(label_width=8)
         await app.screen.mount(pane)
         pane.show([item("a", "[b]x", "\x1b[31mred\x1b[0m [link=http://evil]click[/link] \u202eabc")])
         grid = pane._option(pane._items[0], 0).prompt

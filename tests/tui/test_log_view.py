@@ -12,8 +12,8 @@ from rich.style import Style
 from assistant.logs.marks import NO_RANK
 from assistant.logs.merged import LinePlace
 from assistant.logs.rank_counts import RankTally
-from assistant.tui.log_rows import Cited, LogRow, RanksCounted, caseless, finder, highlighter
-from assistant.tui.widgets.log_paint import MOST_CACHED_ROWS, LogStrips, Look
+from assistant.tui.log_rows import LogCitation, LogRow, RanksCounted, caseless, finder, highlighter
+from assistant.tui.widgets.log_paint import MOST_CACHED_ROWS, LogLook, LogStrips
 from assistant.tui.widgets.rank_histogram import RankHistogram, bars_of
 from tests.tui.log_world import LogApp, ready
 from tests.tui.waiting import until
@@ -108,7 +108,7 @@ async def test_pages_and_the_end_are_at_hand_before_a_key_leads_there(numbered: 
 
 
 def test_of_too_many_rows_those_near_stay() -> None:
-    strips = LogStrips(lambda: Look(80, 4, 0, 0, wrap=False, pattern=None, style=lambda _: Style()), {})
+    strips = LogStrips(lambda: LogLook(80, 4, 0, 0, wrap=False, pattern=None, style=lambda _: Style()), {})
     near = range(100, 160)
     strips.take(100, [LogRow(LinePlace(0, n), f"line {n}") for n in near], near=near)
     for first in range(5_000, 5_000 + 3 * MOST_CACHED_ROWS, 50):
@@ -200,7 +200,7 @@ async def test_routine_lines_and_repeats_of_ranks_fold(died: Path) -> None:
 
 
 async def test_a_verdicts_lines_are_marked_in_sight_and_gone_to(died: Path) -> None:
-    cited = [Cited(1003, "root", "nccl.aborted"), Cited(500, "cascade")]
+    cited = [LogCitation(1003, "root", "nccl.aborted"), LogCitation(500, "cascade")]
     app = LogApp(died, cited=cited)
     async with app.run_test(size=SIZE) as pilot:
         await ready(pilot, app)
@@ -369,7 +369,7 @@ async def test_of_several_files_one_that_is_no_log_is_left_out(ranks: list[Path]
 
 
 async def test_a_log_that_is_truncated_or_rotated_is_shown_anew(numbered: Path) -> None:
-    app = LogApp(numbered, cited=[Cited(1, "root")])
+    app = LogApp(numbered, cited=[LogCitation(1, "root")])
     async with app.run_test(size=SIZE) as pilot:
         await ready(pilot, app)
         numbered.write_text("after the cut\n")
@@ -395,7 +395,7 @@ async def test_gzip_and_utf16_are_shown(tmp_path: Path) -> None:
 
 
 async def test_every_size_is_drawn(died: Path) -> None:
-    app = LogApp(died, cited=[Cited(1003, "root", "nccl.aborted")])
+    app = LogApp(died, cited=[LogCitation(1003, "root", "nccl.aborted")])
     async with app.run_test(size=(5, 3)) as pilot:
         await ready(pilot, app)
         await pilot.press("slash", *"nccl", "enter")

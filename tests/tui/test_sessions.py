@@ -13,7 +13,7 @@ import pytest
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.errors import UsageError
 from assistant.tui.sessions import MOST_SESSIONS, MOST_TYPED, MOST_VALUE, TYPED_KEPT, EntryKind, SessionEntry, Talks, exported
-from assistant.tui.start import begun
+from assistant.tui.start import conversation_name
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import opened
 from tests.tui.typing_in import answered, conversation, say, seen_text
@@ -38,10 +38,10 @@ ANSWER = Answer(
 
 def entries() -> list[SessionEntry]:
     return [
-        SessionEntry(START, EntryKind.SAID, 1, "why did job 1 die?"),
+        SessionEntry(START, EntryKind.TYPED, 1, "why did job 1 die?"),
         SessionEntry(START, EntryKind.ANSWERED, 1, answer=ANSWER),
         SessionEntry(START, EntryKind.SETTLED, 1, "approval 7: refused by alice"),
-        SessionEntry(START, EntryKind.SAID, 2, "what about the other?"),
+        SessionEntry(START, EntryKind.TYPED, 2, "what about the other?"),
         SessionEntry(START, EntryKind.FAILED, 2, "the store is locked"),
         SessionEntry(START, EntryKind.NOTED, 3, "# Incident 1\n\ntext"),
     ]
@@ -86,7 +86,7 @@ def test_rubbish_between_lines_is_left_out(talks: Talks, rubbish: bytes) -> None
 
 def test_no_secret_gets_into_a_file(talks: Talks) -> None:
     source = AnswerSource(1, "tail_log", {"job": "1"}, f"env: {SECRET}")
-    talks.add("night", SessionEntry(START, EntryKind.SAID, 1, f"I set {SECRET}, why does it fail?"))
+    talks.add("night", SessionEntry(START, EntryKind.TYPED, 1, f"I set {SECRET}, why does it fail?"))
     talks.add("night", SessionEntry(START, EntryKind.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
     talks.add_typed(f"why {SECRET}")
     kept = b"".join(path.read_bytes() for path in talks.folder.iterdir())
@@ -135,29 +135,29 @@ def test_what_was_typed_is_cut_when_it_is_much(talks: Talks) -> None:
 
 
 def test_a_new_conversation_is_named_by_the_time_and_never_takes_a_name_again(talks: Talks) -> None:
-    name = begun(talks, "", resume=False, now=START)
+    name = conversation_name(talks, "", resume=False, now=START)
     talks.add(name, entries()[0])
-    assert begun(talks, "", resume=False, now=START) == f"{name}-2"
+    assert conversation_name(talks, "", resume=False, now=START) == f"{name}-2"
     with pytest.raises(UsageError, match=f"--resume {name}"):
-        begun(talks, name, resume=False, now=START)
+        conversation_name(talks, name, resume=False, now=START)
 
 
 def test_without_a_name_the_newest_is_gone_on_with(talks: Talks) -> None:
     with pytest.raises(UsageError, match="no conversation to go on with"):
-        begun(talks, "", resume=True, now=START)
+        conversation_name(talks, "", resume=True, now=START)
     talks.add("old", entries()[0])
     os.utime(talks.folder / "old.jsonl", (1, 1))
     talks.add("new", entries()[0])
-    assert begun(talks, "", resume=True, now=START) == "new"
-    assert begun(talks, "old", resume=True, now=START) == "old"
+    assert conversation_name(talks, "", resume=True, now=START) == "new"
+    assert conversation_name(talks, "old", resume=True, now=START) == "old"
     with pytest.raises(UsageError, match="the newest: new, old"):
-        begun(talks, "none", resume=True, now=START)
+        conversation_name(talks, "none", resume=True, now=START)
 
 
 def test_an_export_can_be_shared() -> None:
     hostile = "\x1b[31mred\x1b[0m \u202eevil\u202c <script>alert(1)</script> " + SECRET
     page = exported(
-        "night", [*entries(), SessionEntry(START + timedelta(hours=1), EntryKind.SAID, 4, hostile)], {7: "deny by chat:bob"}
+        "night", [*entries(), SessionEntry(START + timedelta(hours=1), EntryKind.TYPED, 4, hostile)], {7: "deny by chat:bob"}
     )
     assert "wJalrXUtnFEMI" not in page
     assert not [sign for sign in page if sign in "\x1b\u202e\u202c"]

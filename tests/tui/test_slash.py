@@ -75,7 +75,7 @@ def test_a_path_at_the_beginning_of_a_question_is_no_command(text: str, commands
 
 
 def test_all_commands_are_offered_for_a_slash() -> None:
-    assert [one.shown for one in offers("/", known)] == [command.usage for command in COMMANDS]
+    assert [one.label for one in offers("/", known)] == [command.usage for command in COMMANDS]
 
 
 def test_a_command_that_is_whole_stands_before_longer_ones() -> None:

@@ -16,7 +16,7 @@ from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Tri
 from tests.unit.evaluation_worlds import World, all_items, best_possible, items_of, worlds
 
 PRIORS = Priors.load()
-SUITE = [Dataset(name, one.items, "serve {pieces}", "m") for name, one in PRIORS.known.items()]
+SUITE = [Dataset(name, one.items, "serve {pieces}", "m") for name, one in PRIORS.by_dataset.items()]
 EXPECTED = PRIORS.estimates(SUITE)
 
 
@@ -39,7 +39,7 @@ def test_what_is_done_or_running_is_left_out_and_nothing_else(world: World, data
     done = [one.pieces[0] for one in begun[::2]]
     running = [RunningTrial(one, 5.0) for one in begun[1::2]]
     other = replace(there, nodes=data.draw(st.integers(1, 5)))
-    again = replan(sets, estimates, other, running=running, done=done)
+    again = replan(sets, estimates, other, running=running, completed=done)
     gone = [*done, *(piece for one in running for piece in one.trial.pieces)]
     left = items_of(piece for trial in again.trials for piece in trial.pieces)
     assert {name: sorted(left.get(name, []) + items_of(gone).get(name, [])) for name in all_items(sets)} == all_items(sets)
@@ -124,7 +124,7 @@ def test_what_was_never_measured_is_felt_out_in_smaller_pieces_where_pieces_cost
 def test_nothing_left_is_no_trial() -> None:
     assert plan([], {}, machines(1)).trials == ()
     done = [Piece(one.name, 0, one.items) for one in SUITE]
-    assert plan(SUITE, EXPECTED, machines(1), done=done).trials == ()
+    assert plan(SUITE, EXPECTED, machines(1), completed=done).trials == ()
 
 
 def test_a_dataset_wider_than_a_node_is_refused() -> None:
@@ -180,6 +180,6 @@ def test_processors_bound_many_metrics() -> None:
 
 def test_of_a_dataset_that_cannot_be_split_a_part_is_not_enough() -> None:
     one = [Dataset("a", 10, "run {out}", split=False)]
-    found = plan(one, {"a": Estimate(0, 10, 0)}, machines(1), done=[Piece("a", 0, 9)])
+    found = plan(one, {"a": Estimate(0, 10, 0)}, machines(1), completed=[Piece("a", 0, 9)])
     assert [trial.pieces for trial in found.trials] == [(Piece("a", 0, 10),)]
-    assert plan(one, {"a": Estimate(0, 10, 0)}, machines(1), done=[Piece("a", 0, 10)]).trials == ()
+    assert plan(one, {"a": Estimate(0, 10, 0)}, machines(1), completed=[Piece("a", 0, 10)]).trials == ()

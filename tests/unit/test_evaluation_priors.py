@@ -20,7 +20,7 @@ from assistant.ports import JumpingClock
 from assistant.store import EvaluationRun, Store
 
 PRIORS = Priors.load()
-SETS = [Dataset(name, one.items, "run {out}", "score {out}") for name, one in PRIORS.known.items()]
+SETS = [Dataset(name, one.items, "run {out}", "score {out}") for name, one in PRIORS.by_dataset.items()]
 UNIT = PRIORS.unit
 
 
@@ -36,7 +36,7 @@ def off(priors: Priors, dataset: str) -> float:
 
 
 def test_there_are_sixty_three_datasets() -> None:
-    assert len(PRIORS.known) == 63
+    assert len(PRIORS.by_dataset) == 63
 
 
 def test_a_trial_of_humaneval_has_the_shares_of_the_paper() -> None:
@@ -173,7 +173,7 @@ def test_a_piece_that_says_nonsense_of_its_time_spoils_nothing(tmp_path: Path) -
         ({"seconds": None}, None),
     ]
     for record, wanted in told:
-        write_json(folder.made(piece), record)
+        write_json(folder.timing_file(piece), record)
         assert took(folder, piece) == wanted
-    folder.made(piece).unlink()
+    folder.timing_file(piece).unlink()
     assert took(folder, piece) is None

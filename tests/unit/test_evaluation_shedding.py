@@ -84,8 +84,8 @@ def test_what_a_trial_still_has_to_do(
     folder, now = RunFolder(tmp_path), 1_800_000_000.0
     note = JobNote(7, TRIAL, "n1", now, tuple(pieces(0, 1, 2, 3)), gpus=2)
     for number, seconds in begun.items():
-        claim(folder.begun(7, pieces(number)[0]), "job")
-        os.utime(folder.begun(7, pieces(number)[0]), (now - seconds, now - seconds))
+        claim(folder.claim_file(7, pieces(number)[0]), "job")
+        os.utime(folder.claim_file(7, pieces(number)[0]), (now - seconds, now - seconds))
     for number in failed:
         write_json(folder.failed(7, pieces(number)[0]), {"why": "no"})
     found = left_of(folder, note, pieces(*made), lambda _: 10.0, now)

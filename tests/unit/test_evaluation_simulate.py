@@ -21,7 +21,7 @@ from assistant.evaluation.strategies import NAMES, STRATEGIES, Elastic, Strategy
 from tests.unit.evaluation_worlds import World, all_items, items_of, storage_of, worlds
 
 PRIORS = Priors.load()
-SUITE = [Dataset(name, one.items, "serve {pieces}", "m") for name, one in PRIORS.known.items()]
+SUITE = [Dataset(name, one.items, "serve {pieces}", "m") for name, one in PRIORS.by_dataset.items()]
 STORAGE = Storage(PRIORS.unit.model_bytes, PRIORS.unit.nic_bits_s / 8)
 NEAR = 1e-6
 

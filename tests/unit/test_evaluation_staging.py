@@ -97,7 +97,7 @@ def test_what_a_process_reads_stays_although_its_run_gave_it_up(model: Model, sh
 def test_a_user_that_was_killed_counts_no_more(model: Model, shelf: Shelf) -> None:
     code = (
         "import sys, time; from pathlib import Path; from assistant.evaluation.model_cache import Shelf\n"
-        "with Shelf(Path(sys.argv[1])).used(sys.argv[2], 'run'):\n    print('reads', flush=True); time.sleep(60)"
+        "with Shelf(Path(sys.argv[1])).use_folder(sys.argv[2], 'run'):\n    print('reads', flush=True); time.sleep(60)"
     )
     stage(model, shelf, "run")
     words = [sys.executable, "-c", code, str(shelf.root), model.key]
@@ -251,5 +251,5 @@ def test_a_folder_that_leads_back_to_itself_is_refused(model: Model, shelf: Shel
 
 
 def test_the_memory_that_a_job_was_given_is_a_limit(tmp_path: Path) -> None:
-    assert room(tmp_path, environment={"SLURM_MEM_PER_NODE": "1"}).what == "the job's memory (SLURM_MEM_PER_NODE)"
-    assert room(tmp_path, given=5, environment={"SLURM_MEM_PER_NODE": "1"}).free_bytes == 5
+    assert room(tmp_path, environment={"SLURM_MEM_PER_NODE": "1"}).name == "the job's memory (SLURM_MEM_PER_NODE)"
+    assert room(tmp_path, allowed_bytes=5, environment={"SLURM_MEM_PER_NODE": "1"}).free_bytes == 5

@@ -82,7 +82,7 @@ def test_a_second_job_of_the_same_number_leaves_at_once(world: World, monkeypatc
 
 def test_what_the_coordinator_took_away_is_not_begun(world: World) -> None:
     job = prepare(world)
-    assert claim(world.folder.begun(1, PIECES[2]), trial.TAKEN) == trial.TAKEN
+    assert claim(world.folder.claim_file(1, PIECES[2]), trial.WITHDRAWN) == trial.WITHDRAWN
     assert trial.main(job) == 0
     assert world.times("infer") == {"a 0 10": 1, "a 10 20": 1}
 
@@ -109,7 +109,7 @@ def test_one_program_gets_all_pieces_that_have_the_same_command(world: World) ->
     assert trial.main(served(world)) == 0
     assert len(servers(world)) == 3
     assert len(set(servers(world))) == 1
-    made = [json.loads(world.folder.made(piece).read_bytes()) for piece in PIECES]
+    made = [json.loads(world.folder.timing_file(piece).read_bytes()) for piece in PIECES]
     assert [("load_s" in one) for one in made] == [True, False, False]
 
 

@@ -193,8 +193,8 @@ def test_a_wide_log_lets_go_of_its_file(tmp_path: Path) -> None:
     path.write_text("erste\nzweite\n", encoding="utf-16")
     stream = open_log(path)
     source: Any = stream.raw
-    while hasattr(source, "_source") or hasattr(source, "_rest"):
-        source = source._source if hasattr(source, "_source") else source._rest
+    while hasattr(source, "_source") or hasattr(source, "_stream"):
+        source = source._source if hasattr(source, "_source") else source._stream
     assert not source.closed
     stream.close()
     assert source.closed

@@ -9,7 +9,7 @@ import pytest
 
 from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
-from assistant.logs import keeping, shapes
+from assistant.logs import covering, keeping
 from assistant.logs.compress import compress
 from assistant.logs.scan import scan_log
 from assistant.rules.matching import Patterns
@@ -114,7 +114,7 @@ def test_known_shapes_change_nothing_but_the_speed(
 ) -> None:
     log.write_bytes(_random_log(seed))
     fast = scan_log(log, patterns)
-    monkeypatch.setattr(shapes.Shapes, "learn", lambda *_: None)
+    monkeypatch.setattr(covering.Shapes, "learn", lambda *_: None)
     slow = scan_log(log, patterns)
     assert fast.hits == slow.hits
     assert (fast.filtered, fast.uncovered.runs, fast.hit_counts) == (slow.filtered, slow.uncovered.runs, slow.hit_counts)

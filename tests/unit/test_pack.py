@@ -11,8 +11,7 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.pack import approximate_tokens, pack
-from assistant.logs.baseline import Baseline
-from assistant.logs.templates import Miner
+from assistant.logs.templates import Baseline, Miner
 
 ROUTINE = "fluxtrain: cache hit ratio 0.{:02} on worker {}"
 

@@ -10,23 +10,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from assistant.transports.ssh import Crew, SshTransport, quoted
+from assistant.transports.ssh import SshCrew, SshTransport, quoted
 
 
 @pytest.fixture
-def crew() -> Iterator[Crew]:
-    found = Crew()
+def crew() -> Iterator[SshCrew]:
+    found = SshCrew()
     yield found
     found.close()
 
 
-def test_every_item_gets_its_answer(crew: Crew) -> None:
+def test_every_item_gets_its_answer(crew: SshCrew) -> None:
     answers = crew.side_by_side(range(100), lambda n: n * n, fan_out=7, patience_s=1, give_up_s=5)
     assert answers == {n: n * n for n in range(100)}
     assert crew.side_by_side([], lambda n: n, fan_out=7, patience_s=1, give_up_s=5) == {}
 
 
-def test_no_more_than_the_fan_out_work_at_once(crew: Crew) -> None:
+def test_no_more_than_the_fan_out_work_at_once(crew: SshCrew) -> None:
     working, most, lock = 0, 0, threading.Lock()
 
     def work(_: int) -> None:
@@ -42,7 +42,7 @@ def test_no_more_than_the_fan_out_work_at_once(crew: Crew) -> None:
     assert most == 4
 
 
-def test_silent_items_give_their_places_to_the_others(crew: Crew) -> None:
+def test_silent_items_give_their_places_to_the_others(crew: SshCrew) -> None:
     release = threading.Event()
     done: dict[int, float] = {}
     began = time.monotonic()
@@ -60,7 +60,7 @@ def test_silent_items_give_their_places_to_the_others(crew: Crew) -> None:
     release.set()
 
 
-def test_who_never_comes_back_is_left_behind(crew: Crew) -> None:
+def test_who_never_comes_back_is_left_behind(crew: SshCrew) -> None:
     release = threading.Event()
 
     def work(number: int) -> int:
@@ -77,7 +77,7 @@ def test_who_never_comes_back_is_left_behind(crew: Crew) -> None:
 
 def test_threads_are_kept_for_the_next_round_and_leave_when_the_crew_is_closed() -> None:
     before = set(threading.enumerate())
-    crew = Crew()
+    crew = SshCrew()
     for _ in range(5):
         crew.side_by_side(range(8), lambda n: n, fan_out=8, patience_s=1, give_up_s=5)
         time.sleep(0.02)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from assistant.errors import ConfigError
 from assistant.ports import Failure
 from assistant.transports.ssh_hosts import Host
-from assistant.transports.ssh_known import KnownHosts, KnownHostsFiles, Refusal, read_known_hosts
+from assistant.transports.ssh_known import KnownHostRefusal, KnownHosts, KnownHostsFiles, read_known_hosts
 
 NOW = datetime.now(UTC)
 AUTHORITY = Ed25519PrivateKey.generate()
@@ -44,7 +44,7 @@ def hashed(name: str) -> str:
 
 def judged(
     tmp_path: Path, lines: str, *, host: str = "node03", port: int = 22, shown: str = "", revoked: Path | None = None
-) -> Refusal | None:
+) -> KnownHostRefusal | None:
     path = tmp_path / "known_hosts"
     path.write_text(lines)
     about = Host(host, host, "root", port, known_hosts=(path,), revoked_keys=revoked)

@@ -11,7 +11,7 @@ import pytest
 from assistant.logs.templates import Miner, templates_of
 from assistant.ports import JumpingClock
 from assistant.store import Store
-from assistant.store.templates import KEPT_RUNS
+from assistant.store.past_runs import KEPT_RUNS
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from assistant.logs.baseline import Baseline, novelty
 from assistant.logs.task import steady_name, task_key
-from assistant.logs.templates import Miner
+from assistant.logs.templates import Baseline, Miner, novelty
 from assistant.records import Job, JobSpec, JobState
 
 NAMES = tomllib.loads((Path(__file__).parent.parent / "cases" / "tasks" / "names.toml").read_text(encoding="utf-8"))["name"]

@@ -81,7 +81,7 @@ def test_a_recording_answers_with_the_first_entry_that_fits(tmp_path: Path) -> N
         ("", False, None),
     ]
     assert not recorded.run(["node01"], ["uptime"], timeout_s=1)["node01"].reached
-    assert recorded.asked[-1] == (("node01",), ("uptime",))
+    assert recorded.calls[-1] == (("node01",), ("uptime",))
 
 
 def test_a_malformed_recording_names_file_and_key(tmp_path: Path) -> None:

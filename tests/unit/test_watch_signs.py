@@ -18,8 +18,8 @@ from assistant.training.heartbeat import Heartbeat
 from assistant.watch.attempt_state import KnownIncidents
 from assistant.watch.cadence import Cadence, HangLimits, certain_after_s, rarest, suspect_after_s
 from assistant.watch.hang import Signs, Still, suspicion_of
-from assistant.watch.heartbeat import heartbeat_path, last_beat
 from assistant.watch.loss import SpikeLimits
+from assistant.watch.moved import heartbeat_path, last_beat
 from assistant.watch.outages import JobFailure, outages, service_of
 from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readers

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from assistant.daemon.heartbeat import Systemd, watchdog_s
 from assistant.daemon.journal import JournalHandler, JsonLines, PriorityLines, fields_of, listen, speaks_to_journal
 from assistant.daemon.pass_result import Passed
-from assistant.daemon.systemd import Systemd, watchdog_s
 
 UNITS = Path(__file__).parents[2] / "packaging" / "systemd"
 AT = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)

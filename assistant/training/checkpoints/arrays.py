@@ -111,7 +111,7 @@ class ArraySketch:
             case bytes():
                 return {f"{MARK}bytes": base64.b64encode(value).decode()}
             case np.ndarray() | np.generic():
-                return self._kept(np.asarray(value), place, isinstance(value, np.generic))
+                return self._stored(np.asarray(value), place, isinstance(value, np.generic))
             case list() if type(value) is list:
                 return [self._described(item, f"{place}/{number}") for number, item in enumerate(value)]
             case tuple() if type(value) is tuple:
@@ -124,7 +124,7 @@ class ArraySketch:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise UnsupportedState(f"{place} is a {kind}: a checkpoint holds arrays, numbers, strings, bytes, lists, tuples and dicts")
 
-    def _kept(self, array: Array, place: str, scalar: bool) -> object:
+    def _stored(self, array: Array, place: str, scalar: bool) -> object:
         if array.dtype.kind not in KINDS or array.dtype.hasobject:
             raise UnsupportedState(f"{place} is an array of {array.dtype}: save a view of it as plain numbers")
         name = place

@@ -87,7 +87,7 @@ class AsyncCheckpointer:
         self._heartbeat = heartbeat if heartbeat is not None else Heartbeat.of_environment()
         self._controls = Controls(self.root, leads=leads)
         self._steps = False
-        self._signals = Signals(self._heard)
+        self._signals = Signals(self._on_signal)
 
     @property
     def blocked_s(self) -> float:
@@ -205,10 +205,10 @@ class AsyncCheckpointer:
         except CheckpointError as problem:
             sys.stderr.write(f"checkpoint: {problem}\n")  # what the training died of counts more
 
-    def _heard(self, number: int) -> bool:
+    def _on_signal(self, number: int) -> bool:
         """Note a signal; without a step that will look, persist what is under way and let the signal end us."""
         if self._steps:
-            self._controls.asked = max(self._controls.asked, Wish.STOP if number == signal.SIGTERM else Wish.FLUSH)
+            self._controls.requested = max(self._controls.requested, Wish.STOP if number == signal.SIGTERM else Wish.FLUSH)
             return True
         return self._saver.drain_for_signal()
 
@@ -251,12 +251,12 @@ class Controls:
             leads: Whether this rank looks for the files; signals are every rank's.
         """
         self._root, self._leads, self._next = root, leads, 0.0
-        self.asked = Wish.NOTHING
+        self.requested = Wish.NOTHING
         """By signals since the last step."""
 
     def wish(self, step: int) -> Wish:
         """Return what this rank wishes after a step."""
-        wish, self.asked = self.asked, Wish.NOTHING
+        wish, self.requested = self.requested, Wish.NOTHING
         now = time.monotonic()
         if not self._leads or now < self._next:
             return wish
@@ -286,7 +286,7 @@ class Signals:
         Args:
             on_signal: Called with the signal's number, in the main thread between two lines of Python; False: end as without us.
         """
-        self._heard = on_signal
+        self._on_signal = on_signal
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
@@ -301,7 +301,7 @@ class Signals:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         before = self._before.get(number, signal.SIG_DFL)
-        goes_on = self._heard(number)
+        goes_on = self._on_signal(number)
         if callable(before):
             before(number, frame)
         elif not goes_on and before == signal.SIG_DFL:

@@ -32,7 +32,7 @@ class FolderLock:
 
     def __init__(self, root: Path) -> None:
         """Name the folder; nothing is done yet."""
-        self.path, self.wanted = root / NAME, root / REQUEST_NAME
+        self.path, self.request_path = root / NAME, root / REQUEST_NAME
         self._descriptor = -1
         self._over = threading.Event()
 
@@ -47,7 +47,7 @@ class FolderLock:
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             while not self._locked() or not self._silent():
-                self.wanted.touch()
+                self.request_path.touch()
                 if time.monotonic() >= until:
                     raise FolderInUse(self._who())
                 time.sleep(POLL_S)
@@ -55,7 +55,7 @@ class FolderLock:
             os.close(self._descriptor)
             self._descriptor = -1
             raise
-        self.wanted.unlink(missing_ok=True)
+        self.request_path.unlink(missing_ok=True)
         self._write({"pid": os.getpid(), "boot": _boot(), "host": socket.gethostname(), "at": time.time()})
         threading.Thread(target=self._beat, name="lock", daemon=True).start()
 
@@ -73,7 +73,7 @@ class FolderLock:
 
     def is_wanted(self) -> bool:
         """Tell whether another run waits for the folder."""
-        return self.wanted.exists()
+        return self.request_path.exists()
 
     def release(self) -> None:
         """Give it back."""

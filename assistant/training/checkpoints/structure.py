@@ -22,7 +22,7 @@ def described(state: dict[str, Any]) -> str:
     Raises:
         UnsupportedState: A key is neither text nor a number.
     """
-    entries = list(_found(state, []))
+    entries = list(_containers(state, []))
     return json.dumps(entries) if entries else ""
 
 
@@ -43,7 +43,7 @@ def restore(loaded: dict[str, Any], text: str) -> None:
             _put(loaded, path, tuple(content))
 
 
-def _found(value: object, path: list[object]) -> Iterator[list[object]]:
+def _containers(value: object, path: list[object]) -> Iterator[list[object]]:
     if not isinstance(value, (dict, list, tuple)):
         return
     place = ".".join(map(str, path))
@@ -54,7 +54,7 @@ def _found(value: object, path: list[object]) -> Iterator[list[object]]:
     for key, item in items:
         if type(key) not in (str, int):
             raise UnsupportedState(f"{place} has the key {key!r}: keys of a PyTorch state are text or numbers")
-        yield from _found(item, [*path, key])
+        yield from _containers(item, [*path, key])
     if isinstance(value, tuple):
         yield [TUPLE, path]
     elif isinstance(value, dict) and any(type(key) is int for key in value):

@@ -140,7 +140,7 @@ class TensorSketch:
                 on_device = on_device or data.is_cuda
         if on_device:
             torch.cuda.current_stream().synchronize()
-        fresh = self._beside(attempt) if self._metadata is not None else {}
+        fresh = self._side_files(attempt) if self._metadata is not None else {}
         self._planner.state_dict = {}  # it would keep the training's tensors alive
         return fresh
 
@@ -191,7 +191,7 @@ class TensorSketch:
                 offset += length
         metadata.storage_data, metadata.version = storage_by_index, CURRENT_DCP_VERSION
 
-    def _beside(self, attempt: str) -> dict[str, bytes]:
+    def _side_files(self, attempt: str) -> dict[str, bytes]:
         assert self._metadata is not None
         contents = [pickled(self._planner.state_dict[item.index.fqn]) for item in self._values]
         offset = 0

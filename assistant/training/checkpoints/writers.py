@@ -94,7 +94,7 @@ class ProcessHand:
         except (TimeoutError, BlockingIOError):
             return None
         except (EOFError, OSError) as error:
-            raise self._gone() from error
+            raise self._writer_gone_error() from error
         finally:
             self._channel.settimeout(None)
         assert isinstance(summary, SaveSummary)
@@ -112,9 +112,9 @@ class ProcessHand:
         try:
             send(self._channel, message, descriptor)
         except OSError as error:
-            raise self._gone() from error
+            raise self._writer_gone_error() from error
 
-    def _gone(self) -> CheckpointError:
+    def _writer_gone_error(self) -> CheckpointError:
         code = self._process.poll()
         return CheckpointError(f"the writer process (pid {self.pid}) is gone, exit code {code}: was memory short?")
 
@@ -135,7 +135,7 @@ class ThreadHand:
         except OSError as error:
             raise CheckpointError(str(error)) from error
         self._orders: queue.Queue[Order | None] = queue.Queue()
-        self._done: queue.Queue[SaveSummary] = queue.Queue()
+        self._summaries: queue.Queue[SaveSummary] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="checkpoint-writer", daemon=True)
         self._thread.start()
 
@@ -150,7 +150,7 @@ class ThreadHand:
     def wait(self, timeout_s: float) -> SaveSummary | None:
         """Return how the order ended; None when it has not within the time."""
         try:
-            return self._done.get(timeout=max(timeout_s, 1e-6))
+            return self._summaries.get(timeout=max(timeout_s, 1e-6))
         except queue.Empty:
             return None
 
@@ -162,7 +162,7 @@ class ThreadHand:
 
     def _work(self) -> None:
         while (order := self._orders.get()) is not None:
-            self._done.put(self._persister.persist(order))
+            self._summaries.put(self._persister.persist(order))
 
 
 def _refusal(ready: SaveSummary | None) -> CheckpointError:

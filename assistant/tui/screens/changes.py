@@ -30,7 +30,7 @@ class ApprovalAnswer(NamedTuple):
 
     verdict: Verdict
     why: str
-    shown: SeenApproval
+    snapshot: SeenApproval
     """The change as it was shown; only that is answered."""
 
 
@@ -98,7 +98,7 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
         """Return a yes to what was shown."""
         return ApprovalAnswer(Verdict.ALLOW, "", self.snapshot)
 
-    def left(self) -> None:
+    def unanswered(self) -> None:
         """Return that it is left for later."""
 
     def deliver(self, answer: str) -> None:
@@ -186,7 +186,7 @@ class LiftScreen(ConsentScreen[bool]):
         """Return a yes."""
         return True
 
-    def left(self) -> bool:
+    def unanswered(self) -> bool:
         """Return that it stays set."""
         return False
 
@@ -241,7 +241,7 @@ class UndoScreen(ConsentScreen[bool]):
         """Return a yes."""
         return True
 
-    def left(self) -> bool:
+    def unanswered(self) -> bool:
         """Return that it is left as it is."""
         return False
 
@@ -316,7 +316,7 @@ class RecoveryScreen(ConsentScreen[bool]):
         """Return a yes."""
         return True
 
-    def left(self) -> bool:
+    def unanswered(self) -> bool:
         """Return that it is left as it is."""
         return False
 

@@ -171,7 +171,7 @@ class ConsentScreen(ModalScreen[Result]):
         """Return the result of a yes."""
         raise NotImplementedError
 
-    def left(self) -> Result:
+    def unanswered(self) -> Result:
         """Return the result of leaving the dialog unanswered."""
         raise NotImplementedError
 
@@ -334,7 +334,7 @@ class ConsentScreen(ModalScreen[Result]):
     def deliver(self, answer: str) -> None:
         """Do what a deliberate answer says."""
         if answer == "no":
-            self.dismiss(self.left())
+            self.dismiss(self.unanswered())
         elif self.obstacle:
             self.hint(self.obstacle)
         elif answer == "yes" and self.target_name:
@@ -344,7 +344,7 @@ class ConsentScreen(ModalScreen[Result]):
 
     def action_leave(self) -> None:
         """Leave it."""
-        self.dismiss(self.left())
+        self.dismiss(self.unanswered())
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Do what a click on a button says."""

@@ -274,7 +274,7 @@ class IncidentScreen(Tabbed):
             self.action_approval()
             return
         if snapshot.incident.state is IncidentState.VERIFYING:  # only looked at: nothing is changed that was not shown
-            self._work(asked=snapshot.incident.kind is EventKind.REQUESTED)
+            self._work(by_person=snapshot.incident.kind is EventKind.REQUESTED)
             return
         by = self.desk.by
         self.notify("Finding out what it takes; nothing is changed yet.", timeout=3)
@@ -295,8 +295,8 @@ class IncidentScreen(Tabbed):
             )
         return dialog
 
-    def _work(self, *, asked: bool = True) -> None:
-        self.desk.go_on(self.incident, asked=asked)
+    def _work(self, *, by_person: bool = True) -> None:
+        self.desk.go_on(self.incident, by_person=by_person)
         self.notify(line(f"Working on incident {self.incident}."), markup=False)
 
     def action_undo(self) -> None:

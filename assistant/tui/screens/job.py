@@ -93,10 +93,10 @@ class JobScreen(Tabbed):
     def _look(self, _cluster: object) -> None:
         if covered(self):
             return
-        jobs, now = self._known(), self.desk.now()
+        jobs, now = self._listed_job(), self.desk.now()
         self.ask("job", lambda engine: read_job(engine, self.job, jobs, now), Read)
 
-    def _known(self) -> Job | None:
+    def _listed_job(self) -> Job | None:
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
         return next((job for job in cluster.jobs if job.id == self.job), None) if cluster is not None else None
 

@@ -17,11 +17,11 @@ from textual.widgets import Footer, Input, Static
 
 from assistant.display import line
 from assistant.logs.compress import ranges
-from assistant.tui.log_rows import Cited
+from assistant.tui.log_rows import LogCitation
 from assistant.tui.widgets.log_view import LogView
 from assistant.tui.widgets.rank_histogram import RankHistogram
 
-__all__ = ["Cited", "LogScreen"]
+__all__ = ["LogCitation", "LogScreen"]
 
 WIDE, LOW = 100, 12
 """Columns from which the ranks stand beside the log, and rows below which there is no footer."""
@@ -47,7 +47,7 @@ class LogScreen(Screen[None]):
         sources: Sequence[Path],
         *,
         title: str,
-        cited: Sequence[Cited] = (),
+        cited: Sequence[LogCitation] = (),
         line: int | None = None,
         source: int | None = None,
         account: str = "",
@@ -68,7 +68,7 @@ class LogScreen(Screen[None]):
             line, source = cited[0].line, cited[0].source
         self._view = LogView(sources, cited=cited, line=line, source=source, folded=bool(cited), account=account, id="log-view")
         self._asking = ""
-        self._said: dict[str, Content] = {}
+        self._status_texts: dict[str, Content] = {}
         self._ranks_wanted: bool | None = None
 
     def compose(self) -> ComposeResult:
@@ -196,8 +196,8 @@ class LogScreen(Screen[None]):
         if state.trouble:
             self.query_one("#log-trouble", Static).update(f"{state.trouble}\n\nIt is opened as soon as it can be read.")
         for name, text in (("#log-head", self._head()), ("#log-foot", self._foot())):
-            if self._said.get(name) != text:
-                self._said[name] = text
+            if self._status_texts.get(name) != text:
+                self._status_texts[name] = text
                 self.query_one(name, Static).update(text, layout=False)  # always one line of the whole width
 
     def _head(self) -> Content:
@@ -230,7 +230,7 @@ class LogScreen(Screen[None]):
             parts.append(Content(f"line {row.place.number:,}"))
         parts.append(Content(f"{view.share:.0%}"))
         if state.pattern:
-            parts.append(Content.styled(line(f"/{state.pattern}"), "$text-accent") + Content(f" {state.found:,} lines"))
+            parts.append(Content.styled(line(f"/{state.pattern}"), "$text-accent") + Content(f" {state.match_count:,} lines"))
         if state.ranks:
             parts.append(Content.styled(line(f"only rank {ranges(sorted(state.ranks))}"), "$text-accent"))
         if state.folded:

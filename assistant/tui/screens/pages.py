@@ -91,9 +91,9 @@ class ReportScreen(Screen[None]):
         else:
             self.dismiss(None)
 
-    def action_scroll(self, where: str) -> None:
+    def action_scroll(self, direction: str) -> None:
         """Scroll."""
-        getattr(self.query_one("#report", VerticalScroll), f"scroll_{where}")(animate=False)
+        getattr(self.query_one("#report", VerticalScroll), f"scroll_{direction}")(animate=False)
 
     def _close_input(self) -> None:
         self.query_one("#report-path").remove_class("-asked")

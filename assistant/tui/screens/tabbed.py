@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from assistant.tui.citations import CitedPlace
     from assistant.tui.widgets.curves_view import CurvesView
 
-Found = TypeVar("Found")
+ReadResult = TypeVar("ReadResult")
 
 
 class NotThere(Message):
@@ -71,7 +71,7 @@ class Tabbed(Screen[None]):
     def on_mount(self) -> None:
         """Show the first tab."""
         self.query_one(Tabs).can_focus = False
-        self._beside = self.PANES[1][0] if len(self.PANES) > 1 else self.PANES[0][0]
+        self._second_pane = self.PANES[1][0] if len(self.PANES) > 1 else self.PANES[0][0]
         self.shown = self.shown or self.PANES[0][0]
 
     def watch_shown(self, old: str, new: str) -> None:
@@ -79,10 +79,10 @@ class Tabbed(Screen[None]):
         if not new:
             return
         first = self.PANES[0][0]
-        self._beside = new if new != first else old or self._beside
+        self._second_pane = new if new != first else old or self._second_pane
         for name, _ in self.PANES:
             self.pane(name).set_class(name == new, "-chosen")
-            self.pane(name).set_class(name in (first, self._beside), "-beside")
+            self.pane(name).set_class(name in (first, self._second_pane), "-beside")
         self.query_one(Tabs).active = f"tab-{new}"
         self.focus_in(new)
         self.refresh_bindings()
@@ -133,7 +133,7 @@ class Tabbed(Screen[None]):
         return desk
 
     def ask(
-        self, kind: str, work: Callable[[Engine], Found], message_of: Callable[[Found], Message], *, lane: str = "read"
+        self, kind: str, work: Callable[[Engine], ReadResult], message_of: Callable[[ReadResult], Message], *, lane: str = "read"
     ) -> None:
         """Read something on a lane; what comes of it arrives here as a message: that of `then`, or `NotThere`."""
 

@@ -28,7 +28,7 @@ class Conversation(VerticalScroll):
         super().__init__(id=id)
         self.welcome = Welcome()
         self._earlier = Earlier()
-        self._shown: dict[int, Exchange] = {}
+        self._exchanges: dict[int, Exchange] = {}
         self._entries: list[SessionEntry] = []
         """All of the conversation, laid out or not."""
 
@@ -50,13 +50,13 @@ class Conversation(VerticalScroll):
     @property
     def working(self) -> list[int]:
         """Questions that are not answered yet."""
-        return [number for number, exchange in self._shown.items() if exchange.waits]
+        return [number for number, exchange in self._exchanges.items() if exchange.waits]
 
     def record(self, entry: SessionEntry) -> None:
         """Take an entry into the conversation; it is shown by other means."""
         self._entries.append(entry)
 
-    async def said(self, question: int, text: str, *, asks: bool) -> None:
+    async def show_question(self, question: int, text: str, *, asks: bool) -> None:
         """Show what the person said.
 
         Args:
@@ -72,40 +72,40 @@ class Conversation(VerticalScroll):
         # whoever says something wants to see what comes of it, wherever they had scrolled to
         self.anchor()
 
-    async def looked(self, question: int, source: AnswerSource, took_s: float | None = None) -> None:
+    async def show_call(self, question: int, source: AnswerSource, took_s: float | None = None) -> None:
         """Show a reading call of the agent."""
-        if question in self._shown:
-            await self._shown[question].looked(source, took_s)
+        if question in self._exchanges:
+            await self._exchanges[question].show_call(source, took_s)
 
     async def drafted(self, question: int, text: str) -> None:
         """Show more of what the model says."""
-        if question in self._shown:
-            await self._shown[question].drafted(text)
+        if question in self._exchanges:
+            await self._exchanges[question].drafted(text)
 
-    async def told(self, question: int, answer: Answer) -> None:
+    async def show_answer(self, question: int, answer: Answer) -> None:
         """Show an answer."""
-        if question in self._shown:
+        if question in self._exchanges:
             with self.app.batch_update():
-                await self._shown[question].told(answer)
+                await self._exchanges[question].show_answer(answer)
 
     async def failed(self, question: int, why: str) -> None:
         """Show why there is no answer."""
-        if question in self._shown:
-            await self._shown[question].failed(why)
+        if question in self._exchanges:
+            await self._exchanges[question].failed(why)
 
     async def noted(self, question: int, markdown: str) -> None:
         """Show what came of a command."""
-        if question not in self._shown:
+        if question not in self._exchanges:
             await self._begin(question, "")
-        await self._shown[question].noted(markdown)
+        await self._exchanges[question].noted(markdown)
 
     def settled(self, approval: int, text: str) -> int | None:
         """Say what came of a proposal; return the exchange in which it was made, None when that is not laid out."""
-        return next((number for number, exchange in self._shown.items() if exchange.settled(approval, text)), None)
+        return next((number for number, exchange in self._exchanges.items() if exchange.settled(approval, text)), None)
 
-    def meant(self, text: str) -> str:
+    def option_text(self, text: str) -> str:
         """Return what is meant by a number that was typed below numbered options; else the text as it is."""
-        last = next(reversed(self._shown.values()), None)
+        last = next(reversed(self._exchanges.values()), None)
         answer = last.reply.answer if last is not None else None
         options = answer.options if answer is not None else () if self._entries else self.welcome.examples
         if text in options or not text.isdecimal() or not 1 <= int(text) <= len(options):
@@ -121,7 +121,7 @@ class Conversation(VerticalScroll):
 
     async def clear(self) -> None:
         """Take everything off the screen; it can be laid out again."""
-        exchanges, self._shown = list(self._shown.values()), {}
+        exchanges, self._exchanges = list(self._exchanges.values()), {}
         with self.app.batch_update():
             for exchange in exchanges:
                 await exchange.remove()
@@ -135,25 +135,25 @@ class Conversation(VerticalScroll):
     async def show_earlier(self, count: int = MORE) -> None:
         """Lay out older exchanges, above those that are."""
         numbers = self._hidden()
-        top = next(iter(self._shown.values()), None)
-        newer = dict(self._shown)
-        self._shown = {}
+        top = next(iter(self._exchanges.values()), None)
+        newer = dict(self._exchanges)
+        self._exchanges = {}
         # one layout for all of them, not one for each widget
         with self.app.batch_update():
             for number in numbers[-count:]:
-                await self._again(number, top)
-        self._shown |= newer
+                await self._lay_out(number, top)
+        self._exchanges |= newer
         self._count()
 
     async def on_plain_cited(self, event: Plain.Cited) -> None:
         """Open the source: of the same exchange, else of the nearest before it."""
         event.stop()
-        numbers = list(self._shown)
+        numbers = list(self._exchanges)
         nearest = next(
-            (exchange.number for exchange in self._shown.values() if event.control in exchange.walk_children()), numbers[-1]
+            (exchange.number for exchange in self._exchanges.values() if event.control in exchange.walk_children()), numbers[-1]
         )
         for number in reversed(numbers[: numbers.index(nearest) + 1]):
-            if self._shown[number].open_source(event.number):
+            if self._exchanges[number].open_source(event.number):
                 return
         self.app.notify(
             line(f"Source {event.number} is not on the screen: it belongs to an earlier question."),
@@ -162,17 +162,17 @@ class Conversation(VerticalScroll):
         )
 
     async def _begin(self, number: int, text: str, next_exchange: Exchange | None = None) -> Exchange:
-        self._shown[number] = exchange = Exchange(number, text)
+        self._exchanges[number] = exchange = Exchange(number, text)
         await self.mount(exchange, before=next_exchange)
         return exchange
 
-    async def _again(self, number: int, next_exchange: Exchange | None) -> None:
+    async def _lay_out(self, number: int, next_exchange: Exchange | None) -> None:
         entries = [entry for entry in self._entries if entry.question == number]
-        question = next((entry.text for entry in entries if entry.what is EntryKind.SAID), "")
+        question = next((entry.text for entry in entries if entry.what is EntryKind.TYPED), "")
         exchange = await self._begin(number, question, next_exchange)
         for entry in entries:
             if entry.what is EntryKind.ANSWERED and entry.answer is not None:
-                await exchange.told(entry.answer)
+                await exchange.show_answer(entry.answer)
             elif entry.what is EntryKind.FAILED:
                 await exchange.failed(entry.text)
             elif entry.what is EntryKind.NOTED:
@@ -182,15 +182,17 @@ class Conversation(VerticalScroll):
 
     async def _prune(self) -> None:
         """Take the oldest exchanges off the screen, unless the person reads there."""
-        if len(self._shown) <= MOST_LAID_OUT or not self.is_vertical_scroll_end:
+        if len(self._exchanges) <= MOST_LAID_OUT or not self.is_vertical_scroll_end:
             return
-        oldest = [number for number, exchange in self._shown.items() if not exchange.waits][: len(self._shown) - MOST_LAID_OUT]
+        oldest = [number for number, exchange in self._exchanges.items() if not exchange.waits][
+            : len(self._exchanges) - MOST_LAID_OUT
+        ]
         for number in oldest:
-            await self._shown.pop(number).remove()
+            await self._exchanges.pop(number).remove()
         self._count()
 
     def _hidden(self) -> list[int]:
-        return [number for number in dict.fromkeys(entry.question for entry in self._entries) if number not in self._shown]
+        return [number for number in dict.fromkeys(entry.question for entry in self._entries) if number not in self._exchanges]
 
     def _count(self) -> None:
         self._earlier.show(len(self._hidden()))

@@ -157,7 +157,7 @@ class Curve(Vertical):
     def draw(self, snapshot: CurvesSeen, *, log: bool) -> None:
         """Draw it."""
         self.set_class(not snapshot.has(self.metric), "-empty")
-        self._title.update(self._told(snapshot, log))
+        self._title.update(self._summary_text(snapshot, log))
         self.plot.clear()
         if not snapshot.has(self.metric):
             return
@@ -202,7 +202,7 @@ class Curve(Vertical):
         elif steps:
             self.plot.plot(steps, values, line_style=colour, hires_mode=HiResMode.BRAILLE)
 
-    def _told(self, snapshot: CurvesSeen, log: bool) -> Content:
+    def _summary_text(self, snapshot: CurvesSeen, log: bool) -> Content:
         name = TITLES[self.metric]
         if not snapshot.has(self.metric):
             return Content.from_markup("[b]$name[/b]  [$foreground 60%]not logged[/]", name=line(name))

@@ -61,7 +61,7 @@ class Exchange(Vertical):
         self.waits = False
         self._thinking.remove_class("-shown")
 
-    async def looked(self, source: AnswerSource, took_s: float | None = None) -> None:
+    async def show_call(self, source: AnswerSource, took_s: float | None = None) -> None:
         """Show a reading call."""
         await self.mount(Looked(source, took_s), before=self._thinking)
 
@@ -69,14 +69,14 @@ class Exchange(Vertical):
         """Show more of what the model says."""
         await self.reply.draft(text)
 
-    async def told(self, answer: Answer) -> None:
+    async def show_answer(self, answer: Answer) -> None:
         """Show the answer, and the sources of it that were not seen being read."""
         self._ends()
         numbers_shown = {widget.source.number for widget in self.query(Looked)}
         cited_numbers = {int(number) for number in _CITED.findall(answer.text)}
         for source in answer.sources:
             if source.number not in numbers_shown and (source.number in cited_numbers or not numbers_shown):
-                await self.looked(source)
+                await self.show_call(source)
         await self.reply.answered(answer)
 
     async def failed(self, why: str, *, keep: bool = True) -> None:
@@ -368,7 +368,7 @@ class ProposalCard(Vertical):
             self.add_class("-over")
             return
         self.border_title = Content(line(f"Proposed, not done · approval {proposal.approval}"))
-        self.watch(self.app, "store_seen", self._seen)
+        self.watch(self.app, "store_seen", self._show_state)
 
     def settled(self, text: str) -> None:
         """Say what came of it; it cannot be answered any more."""
@@ -376,7 +376,7 @@ class ProposalCard(Vertical):
         self.border_subtitle = Content(line(text, 60))
         self.add_class("-over")
 
-    def _seen(self, snapshot: StoreSeen | None) -> None:
+    def _show_state(self, snapshot: StoreSeen | None) -> None:
         if snapshot is None or self.came:
             return
         approval = next((candidate for candidate in snapshot.approvals if candidate.approval.id == self.proposal.approval), None)

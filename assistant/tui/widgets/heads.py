@@ -14,7 +14,7 @@ from assistant.tui.words import INCIDENTS, JOBS, NODES, about, age, clock, folde
 GAP = Content("  ")
 
 
-def said(text: object, style: str = "") -> Content:
+def styled(text: object, style: str = "") -> Content:
     """Return text in a style, on one line, whatever it holds."""
     return Content.styled(short(text, 400), style)
 
@@ -30,20 +30,20 @@ def incident_head(snapshot: IncidentSeen) -> list[Content]:
     look = INCIDENTS[incident.state]
     start = incident.failed_at or incident.opened
     first = [
-        said(f"{look.sign} {incident.state}", f"bold {tint(look.colour)}"),
-        said(f"incident {incident.id}", "bold"),
-        said(about(incident)),
+        styled(f"{look.sign} {incident.state}", f"bold {tint(look.colour)}"),
+        styled(f"incident {incident.id}", "bold"),
+        styled(about(incident)),
     ]
-    first += [said(f"{age(start, snapshot.at)} ago", "$foreground 60%")]
+    first += [styled(f"{age(start, snapshot.at)} ago", "$foreground 60%")]
     if snapshot.approvals:
-        first.append(said("waits for you: press a", "bold $accent"))
-    second = [said(f"noticed as {incident.kind}, not diagnosed yet", "$foreground 60%")]
+        first.append(styled("waits for you: press a", "bold $accent"))
+    second = [styled(f"noticed as {incident.kind}, not diagnosed yet", "$foreground 60%")]
     if diagnosis is not None:
         sure = f"{diagnosis.confidence:.2f} sure · {diagnosis.category} · {str(diagnosis.action).replace('_', ' ')}"
-        second = [said(diagnosis.reason, "bold $primary"), said(sure)]
+        second = [styled(diagnosis.reason, "bold $primary"), styled(sure)]
         if diagnosis.faulty_nodes:
-            second.append(said(f"to blame: {folded(diagnosis.faulty_nodes)}", "$error"))
-    return [GAP.join(first), GAP.join(second), said(" · ".join(_holders(incident, snapshot)), "$foreground 60%")]
+            second.append(styled(f"to blame: {folded(diagnosis.faulty_nodes)}", "$error"))
+    return [GAP.join(first), GAP.join(second), styled(" · ".join(_holders(incident, snapshot)), "$foreground 60%")]
 
 
 def _holders(incident: Incident, snapshot: IncidentSeen) -> list[str]:
@@ -70,10 +70,10 @@ def job_head(snapshot: JobSeen) -> list[Content]:
     """Return the head of a job."""
     job = snapshot.job
     if job is None:
-        return [said(f"? job {snapshot.id}", "bold $warning"), said(snapshot.unknown), Content("")]
+        return [styled(f"? job {snapshot.id}", "bold $warning"), styled(snapshot.unknown), Content("")]
     look = JOBS[job.state]
-    first = [said(f"{look.sign} {job.state}", f"bold {tint(look.colour)}"), said(f"job {job.id}", "bold"), said(job.name)]
-    first += [said(text, "$foreground 60%") for text in (job.user, job.partition, job.reason) if text]
+    first = [styled(f"{look.sign} {job.state}", f"bold {tint(look.colour)}"), styled(f"job {job.id}", "bold"), styled(job.name)]
+    first += [styled(text, "$foreground 60%") for text in (job.user, job.partition, job.reason) if text]
     ended = f"exit code {job.exit_code}" if job.exit_code is not None else ""
     ended += f", signal {job.signal}" if job.signal else ""
     nodes = f"{len(job.nodes)} nodes: {folded(job.nodes, 6)}" if job.nodes else "no nodes"
@@ -85,17 +85,19 @@ def job_head(snapshot: JobSeen) -> list[Content]:
     attempt = f"attempt {job.attempt + 1}" if job.attempt else ""
     log = f"log {job.log}" if job.log is not None else "where it logs is not known"
     facts = " · ".join(filter(None, (*times, attempt, ended, job.comment)))
-    return [GAP.join(first), said(f"{nodes} · {log}"), said(facts, "$foreground 60%")]
+    return [GAP.join(first), styled(f"{nodes} · {log}"), styled(facts, "$foreground 60%")]
 
 
 def nodes_head(snapshot: NodesSeen, names: str) -> list[Content]:
     """Return the head of some nodes."""
     states = Counter(node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN for node_seen in snapshot.nodes)
     count = len(snapshot.nodes)
-    first = [said(names, "bold"), said(f"{count:,} nodes" if count != 1 else "", "$foreground 60%")]
-    first += [said(f"{NODES[state].sign} {number:,} {state}", tint(NODES[state].colour)) for state, number in states.most_common()]
+    first = [styled(names, "bold"), styled(f"{count:,} nodes" if count != 1 else "", "$foreground 60%")]
+    first += [
+        styled(f"{NODES[state].sign} {number:,} {state}", tint(NODES[state].colour)) for state, number in states.most_common()
+    ]
     if snapshot.unknown:
-        return [GAP.join(first), said(snapshot.unknown, "$warning")]
+        return [GAP.join(first), styled(snapshot.unknown, "$warning")]
     if count != 1:
         return [GAP.join(first)]
     return [GAP.join(first), *_one_node(snapshot)]
@@ -104,7 +106,7 @@ def nodes_head(snapshot: NodesSeen, names: str) -> list[Content]:
 def _one_node(snapshot: NodesSeen) -> list[Content]:
     node_seen = snapshot.nodes[0]
     if node_seen.node is None:
-        return [said("The scheduler knows no node of this name.", "$warning")]
+        return [styled("The scheduler knows no node of this name.", "$warning")]
     facts = [part for part in (node_seen.node.partition, ", ".join(node_seen.node.features)) if part]
     facts.append(f"runs job {', '.join(node_seen.node.jobs)}" if node_seen.node.jobs else "runs no job")
     reason = node_seen.node.reason
@@ -114,4 +116,4 @@ def _one_node(snapshot: NodesSeen) -> list[Content]:
         reason = f"our cordon {lease_end}{expiry}, by {node_seen.lease.by}: {node_seen.lease.why}"
     elif reason:
         reason = f"somebody else set it aside: {reason}"
-    return [said(" · ".join(facts), "$foreground 60%"), said(reason, "$warning")]
+    return [styled(" · ".join(facts), "$foreground 60%"), styled(reason, "$warning")]

@@ -21,7 +21,7 @@ class VerdictView(Openable):
     """The verdict."""
 
     def __init__(self) -> None:
-        super().__init__(left=16)
+        super().__init__(label_width=16)
 
     def tell(self, snapshot: IncidentSeen) -> None:
         """Show it."""
@@ -141,7 +141,7 @@ class EvidenceView(Openable):
     """The evidence."""
 
     def __init__(self) -> None:
-        super().__init__(left=12)
+        super().__init__(label_width=12)
 
     def tell(self, snapshot: IncidentSeen) -> None:
         """Show it."""
@@ -226,7 +226,7 @@ class PlaybookView(Openable):
     """The playbook."""
 
     def __init__(self) -> None:
-        super().__init__(left=16)
+        super().__init__(label_width=16)
 
     def tell(self, snapshot: IncidentSeen) -> None:
         """Show it."""
@@ -239,7 +239,7 @@ def playbook_items(play: Play) -> Iterator[Item]:
         yield heading("No playbook")
         yield item("none", "why", play.note)
         return
-    yield heading("Playbook" if play.begun else "The playbook that would be taken")
+    yield heading("Playbook" if play.has_begun else "The playbook that would be taken")
     yield item("file", Part(play.name, "bold"), play.title, Part(play.note, "warning"))
     yield heading("Steps")
     yield from (_step(step, play) for step in play.steps if not step.verify)
@@ -257,10 +257,10 @@ def playbook_items(play: Play) -> Iterator[Item]:
 
 def _step(step: SeenStep, play: Play) -> Item:
     sign, look = STEP_SIGNS[step.at]
-    state = STANDING.get(step.at, "" if step.at is At.NEXT else str(step.at)) if play.begun else ""
+    state = STANDING.get(step.at, "" if step.at is At.NEXT else str(step.at)) if play.has_begun else ""
     head = (Part(step.tool, "dim"), Part(f"  {state}" if state else "", f"bold {look}"))
     parts = (Part(step.why, "dim" if step.at in (At.SKIPPED, At.NEXT) else ""), Part(step.expects, "dim"))
-    result = (Part("found ", "dim"), Part(step.found)) if step.found else Part("")
+    result = (Part("found ", "dim"), Part(step.outcome)) if step.outcome else Part("")
     return item(f"step:{step.name}", Part(f"{sign} {step.name}", look), head, *parts, result)
 
 
@@ -281,7 +281,7 @@ class ChangesView(Openable):
     """The changes."""
 
     def __init__(self) -> None:
-        super().__init__(left=12)
+        super().__init__(label_width=12)
 
     def tell(self, snapshot: IncidentSeen) -> None:
         """Show them."""
@@ -344,7 +344,7 @@ class TimelineView(Openable):
     """The timeline."""
 
     def __init__(self) -> None:
-        super().__init__(left=12)
+        super().__init__(label_width=12)
 
     def tell(self, snapshot: IncidentSeen) -> None:
         """Show it."""

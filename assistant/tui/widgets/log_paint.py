@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from assistant.display import line
 from assistant.logs.merged import LinePlace
-from assistant.tui.log_rows import Cited, Highlighter, LogRow
+from assistant.tui.log_rows import Highlighter, LogCitation, LogRow
 
 RANK_HUES = 6
 NARROW = 44
@@ -24,7 +24,7 @@ _LOUD = re.compile(
 _BAD = ("root", "symptom")
 
 
-class Look(NamedTuple):
+class LogLook(NamedTuple):
     """What rows are drawn with."""
 
     width: int
@@ -32,7 +32,7 @@ class Look(NamedTuple):
     """Digits of a line number; 0 for no numbers."""
     ranks: int
     """Digits of a rank; 0 for no ranks."""
-    left: int
+    first_column: int
     """Cells of text that are scrolled away."""
     wrap: bool
     pattern: Highlighter | None
@@ -40,14 +40,14 @@ class Look(NamedTuple):
     """Gives the style of a part by its name: number, rank-0, cited-root, fold, match, error, warning."""
 
 
-def rows_of_text(row: LogRow, cited: Cited | None, look: Look) -> list[Strip]:
+def rows_of_text(row: LogRow, cited: LogCitation | None, look: LogLook) -> list[Strip]:
     """Return the lines of the screen that a row takes: one, or as many as wrapping needs."""
     gutter = _gutter(row, cited, look)
     width = max(look.width - sum(segment.cell_length for segment in gutter), 1)
     body = _body(row, cited, look)
     if not look.wrap:
         text = Strip(body)
-        cropped = text.crop(look.left, look.left + width)
+        cropped = text.crop(look.first_column, look.first_column + width)
         return [Strip([*gutter, *cropped]).adjust_cell_length(look.width, look.style("text"))]
     pieces = _wrapped(body, width)
     blank = [Segment(" " * (look.width - width), look.style("number"))]
@@ -57,7 +57,7 @@ def rows_of_text(row: LogRow, cited: Cited | None, look: Look) -> list[Strip]:
     ]
 
 
-def _gutter(row: LogRow, cited: Cited | None, look: Look) -> list[Segment]:
+def _gutter(row: LogRow, cited: LogCitation | None, look: LogLook) -> list[Segment]:
     segments: list[Segment] = []
     if look.numbers:
         number = str(row.place.number) if row.place.number > 0 else "·"
@@ -70,13 +70,13 @@ def _gutter(row: LogRow, cited: Cited | None, look: Look) -> list[Segment]:
     return segments or [Segment("", look.style("text"))]
 
 
-def _tone(cited: Cited) -> str:
+def _tone(cited: LogCitation) -> str:
     if cited.role in _BAD:
         return "root"
     return "cascade" if cited.role in ("cascade", "teardown", "confirmation") else "benign"
 
 
-def _body(row: LogRow, cited: Cited | None, look: Look) -> list[Segment]:
+def _body(row: LogRow, cited: LogCitation | None, look: LogLook) -> list[Segment]:
     segments: list[Segment] = []
     if cited is not None:
         segments += [Segment(f" {line(cited.role)} ", look.style(f"cited-{_tone(cited)}")), Segment(" ", look.style("text"))]
@@ -87,7 +87,7 @@ def _body(row: LogRow, cited: Cited | None, look: Look) -> list[Segment]:
     return segments + _painted(text, look)
 
 
-def _painted(text: str, look: Look) -> list[Segment]:
+def _painted(text: str, look: LogLook) -> list[Segment]:
     """Return the text with words that are loud, and matches, in their styles."""
     marks = [(match.start(), match.end(), match.lastgroup or "text") for match in _LOUD.finditer(text[:4_000])]
     if look.pattern is not None:
@@ -156,7 +156,7 @@ MOST_CACHED_ROWS = 500
 class LogStrips:
     """Rows by number, and their lines of the screen."""
 
-    def __init__(self, look: Callable[[], Look], cited: dict[LinePlace, Cited]) -> None:
+    def __init__(self, look: Callable[[], LogLook], cited: dict[LinePlace, LogCitation]) -> None:
         """Begin with no rows.
 
         Args:

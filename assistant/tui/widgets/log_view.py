@@ -17,8 +17,19 @@ from textual.strip import Strip
 
 from assistant.display import line
 from assistant.tui.log_reader import LogReader
-from assistant.tui.log_rows import Cited, GoTo, Highlighter, LogRow, LogState, News, RanksCounted, RowsRead, citations, highlighter
-from assistant.tui.widgets.log_paint import NARROW, RANK_HUES, LogStrips, Look, over
+from assistant.tui.log_rows import (
+    GoTo,
+    Highlighter,
+    LogCitation,
+    LogRow,
+    LogState,
+    News,
+    RanksCounted,
+    RowsRead,
+    citations,
+    highlighter,
+)
+from assistant.tui.widgets.log_paint import NARROW, RANK_HUES, LogLook, LogStrips, over
 
 SHIFT = 8
 """Cells by which a long line is moved."""
@@ -91,7 +102,7 @@ class LogView(ScrollView, can_focus=True):
         self,
         sources: Sequence[Path],
         *,
-        cited: Sequence[Cited] = (),
+        cited: Sequence[LogCitation] = (),
         line: int | None = None,
         source: int | None = None,
         folded: bool = False,
@@ -125,7 +136,7 @@ class LogView(ScrollView, can_focus=True):
         self._styles: dict[str, Style] = {}
         self._table: list[tuple[int, int]] = []
         self._pattern: Highlighter | None = None
-        self._left = 0
+        self._first_column = 0
         self._moving = False
 
     def on_mount(self) -> None:
@@ -148,7 +159,7 @@ class LogView(ScrollView, can_focus=True):
         return self._shown.rows.get(self.cursor)
 
     @property
-    def cited(self) -> Cited | None:
+    def cited(self) -> LogCitation | None:
         """What the line under the cursor is cited for."""
         return self._shown.cited.get(self.row.place) if self.row is not None else None
 
@@ -365,14 +376,14 @@ class LogView(ScrollView, can_focus=True):
             strip = over(strip, self._style("cursor"))
         return strip
 
-    def _look(self) -> Look:
+    def _look(self) -> LogLook:
         width = self.scrollable_content_region.width
         wide = width >= NARROW
-        return Look(
+        return LogLook(
             width=width,
             numbers=len(str(self.state.lines)) if wide else 0,
             ranks=self.state.rank_digits,
-            left=self._left,
+            first_column=self._first_column,
             wrap=self.wrap,
             pattern=self._pattern,
             style=self._style,
@@ -428,13 +439,13 @@ class LogView(ScrollView, can_focus=True):
 
     def action_shift(self, steps: int) -> None:
         """Move long lines to the left or right; 0 moves them back."""
-        self._left = max(self._left + steps * SHIFT, 0) if steps else 0
+        self._first_column = max(self._first_column + steps * SHIFT, 0) if steps else 0
         self._repaint()
 
     def action_wrap(self) -> None:
         """Wrap long lines, or cut them."""
         self.wrap = not self.wrap
-        self._left = 0
+        self._first_column = 0
         self._repaint()
         self.changes += 1
 

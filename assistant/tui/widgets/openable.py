@@ -29,7 +29,7 @@ class Item(NamedTuple):
 
     key: str
     """Tells it from all others; what is opened is told by it. Empty for a heading."""
-    left: Part
+    label: Part
     """The label."""
     lines: tuple[tuple[Part, ...], ...] = ()
     """What stands beside it, line by line."""
@@ -44,10 +44,10 @@ def heading(text: str) -> Item:
     return Item("", Part(text, "bold primary"))
 
 
-def item(key: str, left: Part | str, *lines: Part | str | tuple[Part, ...]) -> Item:
+def item(key: str, label: Part | str, *lines: Part | str | tuple[Part, ...]) -> Item:
     """Return an item; a line of nothing is left out."""
     parts_of_lines = [line if isinstance(line, tuple) and not isinstance(line, Part) else (_part(line),) for line in lines]
-    return Item(key, _part(left), tuple(line for line in parts_of_lines if any(part.text for part in line)))
+    return Item(key, _part(label), tuple(line for line in parts_of_lines if any(part.text for part in line)))
 
 
 def _part(text: Part | str) -> Part:
@@ -68,10 +68,10 @@ class Openable(OptionList):
             super().__init__()
             self.key = key
 
-    def __init__(self, *, left: int, id: str | None = None, classes: str | None = None) -> None:
-        """Prepare the list; `left` is the width of the labels in cells."""
+    def __init__(self, *, label_width: int, id: str | None = None, classes: str | None = None) -> None:
+        """Prepare the list; `label_width` is the width of the labels in cells."""
         super().__init__(id=id, classes=classes, markup=False)
-        self._left = left
+        self._label_width = label_width
         self._items: tuple[Item, ...] = ()
         self._drawn_in = ("", False, 0)
 
@@ -97,7 +97,7 @@ class Openable(OptionList):
     @property
     def _drawn_for(self) -> tuple[str, bool, int]:
         """What items are drawn for: the theme, whether there is room for empty lines between the parts, the width of labels."""
-        return self.app.theme, self.screen.has_class("-high"), min(self._left, max(4, self.size.width // 4))
+        return self.app.theme, self.screen.has_class("-high"), min(self._label_width, max(4, self.size.width // 4))
 
     def on_resize(self) -> None:
         """Use the room."""
@@ -118,11 +118,11 @@ class Openable(OptionList):
     def _option(self, entry: Item, number: int) -> Option:
         if not entry.key:
             room = Text("\n" if number and self._drawn_for[1] else "")
-            return Option(room + self._text((entry.left,)), disabled=True)
+            return Option(room + self._text((entry.label,)), disabled=True)
         grid = Table.grid(padding=(0, 1), expand=True)
         grid.add_column(width=self._drawn_for[2], no_wrap=True, overflow="ellipsis")
         grid.add_column(ratio=1)
-        grid.add_row(self._text((entry.left,)), Text("\n").join(self._text(line) for line in entry.lines))
+        grid.add_row(self._text((entry.label,)), Text("\n").join(self._text(line) for line in entry.lines))
         return Option(grid, id=f"item-{number}")
 
     def _text(self, parts: tuple[Part, ...]) -> Text:

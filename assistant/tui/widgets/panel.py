@@ -42,7 +42,7 @@ class Panel(Vertical):
         self.border_title = self.TITLE
         self.table = Rows(self.COLUMNS)
         self.calm = Static(self.CALM, classes="calm")
-        self._told: tuple[object, object] = (_NOTHING, _NOTHING)
+        self._displayed: tuple[object, object] = (_NOTHING, _NOTHING)
 
     def compose(self) -> ComposeResult:
         """Put table and calm sentence into the box; one of them is shown."""
@@ -61,7 +61,7 @@ class Panel(Vertical):
             return
         store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
-        previous, self._told = self._told, (store, cluster)
+        previous, self._displayed = self._displayed, (store, cluster)
         if store is not previous[0]:
             self.store_read(store)
         if cluster is not previous[1]:

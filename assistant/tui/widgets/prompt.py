@@ -69,7 +69,7 @@ class Prompt(TextArea):
         for key in ("f6", "f7"):
             self._bindings.key_to_bindings.pop(key, None)
         self.completion = completion
-        self.known: Callable[[Takes], Iterable[ArgumentValue]] = nothing_known
+        self.values_of: Callable[[Takes], Iterable[ArgumentValue]] = nothing_known
         """Tells what exists, for completion."""
         self.history_lines: list[str] = []
         """What was typed before, oldest first."""
@@ -90,7 +90,7 @@ class Prompt(TextArea):
     def on_text_area_changed(self) -> None:
         """Offer how the line may go on."""
         at_end = self.cursor_location == self.document.end
-        self.completion.show(offers(self.text, self.known) if at_end and len(self.text) < MOST_CHARACTERS else [])
+        self.completion.show(offers(self.text, self.values_of) if at_end and len(self.text) < MOST_CHARACTERS else [])
 
     async def _on_key(self, event: events.Key) -> None:
         acts = {
@@ -120,7 +120,7 @@ class Prompt(TextArea):
 
     def _enter(self) -> bool:
         """Hand the line over; the name of a command is completed before, an argument only where the person chose one."""
-        offer = self.completion.chosen
+        offer = self.completion.selected_offer
         if offer is not None and (self.completion.moved or " " not in self.text) and offer.line.rstrip() != self.text.rstrip():
             argument = " " in self.text
             self._take(offer.line)
@@ -141,7 +141,7 @@ class Prompt(TextArea):
             self.post_message(self.Asked(text))
 
     def _tab(self) -> bool:
-        offer = self.completion.chosen
+        offer = self.completion.selected_offer
         if offer is None:
             return False
         self._take(offer.line)
@@ -235,7 +235,7 @@ class Completion(OptionList):
         return bool(self.offers)
 
     @property
-    def chosen(self) -> CompletionOffer | None:
+    def selected_offer(self) -> CompletionOffer | None:
         """What the cursor is on."""
         return self.offers[self.highlighted or 0] if self.offers else None
 
@@ -245,7 +245,7 @@ class Completion(OptionList):
             return
         self.offers, self.moved = list(offers), False
         self.clear_options()
-        width = max((len(offer.shown) for offer in self.offers), default=0)
+        width = max((len(offer.label) for offer in self.offers), default=0)
         self.add_options([Option(_row(offer, min(width, 30))) for offer in self.offers])
         self.highlighted = 0 if self.offers else None
         self.set_class(bool(self.offers), "-open")
@@ -263,4 +263,4 @@ class Completion(OptionList):
 
 
 def _row(offer: CompletionOffer, width: int) -> Content:
-    return Content(f"{short(offer.shown, 30):<{width}}  ") + Content.styled(short(offer.about, 120), MUTED)
+    return Content(f"{short(offer.label, 30):<{width}}  ") + Content.styled(short(offer.about, 120), MUTED)

@@ -31,7 +31,7 @@ BUCKETS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class RankBar:
     """One row: a rank, or several that follow upon one another."""
 
     ranks: tuple[int, ...]
@@ -50,7 +50,7 @@ class Bar:
         return str(self.ranks[0]) if len(self.ranks) == 1 else f"{self.ranks[0]}-{self.ranks[-1]}"
 
 
-def bars_of(tallies: Sequence[RankTally], most: int = BUCKETS) -> list[Bar]:
+def bars_of(tallies: Sequence[RankTally], most: int = BUCKETS) -> list[RankBar]:
     """Return at most about `most` bars, by rank; lines without a rank have one of their own, the first."""
     ranks = sorted((tally for tally in tallies if tally.rank != NO_RANK), key=lambda tally: tally.rank)
     size = 1
@@ -63,9 +63,9 @@ def bars_of(tallies: Sequence[RankTally], most: int = BUCKETS) -> list[Bar]:
     return [_bar(group) for group in [*without_rank, *groups.values()]]
 
 
-def _bar(group: Sequence[RankTally]) -> Bar:
+def _bar(group: Sequence[RankTally]) -> RankBar:
     times = [tally.last_at for tally in group if tally.last_at is not None]
-    return Bar(
+    return RankBar(
         tuple(tally.rank for tally in group),
         max(tally.lines for tally in group),
         sum(tally.errors for tally in group),
@@ -85,7 +85,7 @@ class Columns(NamedTuple):
     """Lines that fill a bar; those without a rank may be more."""
 
 
-def _columns(bars: Sequence[Bar]) -> Columns:
+def _columns(bars: Sequence[RankBar]) -> Columns:
     wrong = [len(f"{bar.errors:,}") + 3 for bar in bars if bar.errors]
     return Columns(
         name=max((len(bar.name) for bar in bars), default=1),
@@ -121,8 +121,8 @@ class RankHistogram(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.cursor = 0
-        self.bars: list[Bar] = []
-        self.chosen: frozenset[int] = frozenset()
+        self.bars: list[RankBar] = []
+        self.selected_ranks: frozenset[int] = frozenset()
         self._counted = RanksCounted((), (), False)
         self._within: frozenset[int] = frozenset()
         self._columns = _columns([])
@@ -134,7 +134,7 @@ class RankHistogram(ScrollView, can_focus=True):
 
     def choose(self, ranks: frozenset[int]) -> None:
         """Mark the ranks whose lines are shown; none for all."""
-        self.chosen = ranks
+        self.selected_ranks = ranks
         self.refresh()
 
     def _arrange(self) -> None:
@@ -169,13 +169,13 @@ class RankHistogram(ScrollView, can_focus=True):
             strip = Strip([Segment(text, (own or Style()) + cursor) for text, own, _ in strip], strip.cell_length)
         return strip
 
-    def _draw(self, bar: Bar, width: int) -> Strip:
+    def _draw(self, bar: RankBar, width: int) -> Strip:
         style, columns = self.get_component_rich_style, self._columns
         timed = width >= TIMED and columns.timed
         room = max(width - columns.name - columns.lines - columns.errors - (11 if timed else 0) - 3, 0)
         silent = self._counted.silent
         marked = len(silent) > 1 and silent[0] in bar.ranks
-        name = "chosen" if self.chosen & set(bar.ranks) else "mark" if marked else "quiet"
+        name = "chosen" if self.selected_ranks & set(bar.ranks) else "mark" if marked else "quiet"
         kind = "bar" if bar.ranks[0] != NO_RANK else "quiet"
         errors = f"{bar.errors:,} ✗" if bar.errors else ""
         at = f"{bar.last_at:%H:%M:%S}" if bar.last_at is not None else ""
@@ -219,14 +219,14 @@ class RankHistogram(ScrollView, can_focus=True):
             self._within = ranks
             self._arrange()
             return
-        self.post_message(self.Chosen(frozenset() if ranks == self.chosen else ranks))
+        self.post_message(self.Chosen(frozenset() if ranks == self.selected_ranks else ranks))
 
     def action_out(self) -> None:
         """Leave a bucket; outside of one show all ranks."""
         if self._within:
             self._within = frozenset()
             self._arrange()
-        elif self.chosen:
+        elif self.selected_ranks:
             self.post_message(self.Chosen(frozenset()))
 
 

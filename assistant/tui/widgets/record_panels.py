@@ -233,13 +233,13 @@ def audit_row(row: AuditRow, now: datetime) -> Row:
         (
             Cell(clock(row.at, now), "text-muted"),
             str(row.incident or ""),
-            Cell(short(told(row), 120), _COLOURS.get(row.what, "")),
+            Cell(short(audit_text(row), 120), _COLOURS.get(row.what, "")),
             Cell(short(row.by.partition("@")[0], 16), "text-muted"),
         ),
     )
 
 
-def told(row: AuditRow) -> str:
+def audit_text(row: AuditRow) -> str:
     """Return what a row of the audit says, in words."""
     if row.what == "incident.state":
         return f"{row.outcome}: {row.why}" if row.why else row.outcome

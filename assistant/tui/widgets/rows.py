@@ -50,7 +50,7 @@ class Rows(DataTable[Text]):
     def __init__(self, columns: Sequence[str], *, id: str | None = None) -> None:
         super().__init__(cursor_type="row", zebra_stripes=False, id=id)
         self._titles = tuple(columns)
-        self._shown: dict[str, Row] = {}
+        self._rows_by_key: dict[str, Row] = {}
         self._drawn_in = ""
 
     def on_mount(self) -> None:
@@ -60,25 +60,27 @@ class Rows(DataTable[Text]):
             self.add_column(Text(line(f"{title} ")), key=str(place))
         # a header that is drawn between new rows and the measuring of their columns stays in Textual's cache with the old widths
         self.watch(self, "virtual_size", self.notify_style_update, init=False)
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._shown.values())))
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._rows_by_key.values())))
 
     def show(self, rows: Sequence[Row]) -> None:
         """Show these records in this order."""
         rows_by_key = {row.key: row for row in rows}
-        same_order = [key for key in self._shown if key in rows_by_key] == [row.key for row in rows if row.key in self._shown]
-        appended = list(rows_by_key)[: len(self._shown)] == list(self._shown)
-        if self._drawn_in == self.app.theme and (list(rows_by_key) == list(self._shown) or (same_order and appended)):
+        same_order = [key for key in self._rows_by_key if key in rows_by_key] == [
+            row.key for row in rows if row.key in self._rows_by_key
+        ]
+        appended = list(rows_by_key)[: len(self._rows_by_key)] == list(self._rows_by_key)
+        if self._drawn_in == self.app.theme and (list(rows_by_key) == list(self._rows_by_key) or (same_order and appended)):
             self._change(rows_by_key)
         else:
             self._draw_anew(rows)
-        self._shown, self._drawn_in = rows_by_key, self.app.theme
+        self._rows_by_key, self._drawn_in = rows_by_key, self.app.theme
 
     def _change(self, rows_by_key: dict[str, Row]) -> None:
         for key, row in rows_by_key.items():
-            if key not in self._shown:
+            if key not in self._rows_by_key:
                 self.add_row(*self._drawn(row), key=key)
-            elif row != self._shown[key]:
-                for place, (cell, old_cell) in enumerate(zip(row.cells, self._shown[key].cells, strict=True)):
+            elif row != self._rows_by_key[key]:
+                for place, (cell, old_cell) in enumerate(zip(row.cells, self._rows_by_key[key].cells, strict=True)):
                     if cell != old_cell:
                         self.update_cell(key, str(place), self._text(cell), update_width=True)
 
@@ -97,7 +99,7 @@ class Rows(DataTable[Text]):
     @property
     def cursor_key(self) -> str:
         """Key of the record that the cursor is on; empty in an empty table."""
-        keys = list(self._shown)
+        keys = list(self._rows_by_key)
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
 
     def _drawn(self, row: Row) -> list[Text]:
@@ -128,10 +130,10 @@ class CheckpointsTable(Vertical):
 
     def tell(self, snapshot: CheckpointsSeen, now: datetime) -> None:
         """Show them."""
-        nothing = "" if snapshot.found else "No checkpoints. "
+        nothing = "" if snapshot.checkpoints else "No checkpoints. "
         self.note.update(f"{nothing}{line(snapshot.note)}")
-        self.table.show([_row(checkpoint, now) for checkpoint in reversed(snapshot.found)])
-        self.table.set_class(not snapshot.found, "-hidden")
+        self.table.show([_row(checkpoint, now) for checkpoint in reversed(snapshot.checkpoints)])
+        self.table.set_class(not snapshot.checkpoints, "-hidden")
 
 
 def _row(checkpoint: SeenCheckpoint, now: datetime) -> Row:

@@ -61,9 +61,9 @@ class StatusBar(Static):
             return
         store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
         cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
-        parts = [Part(" Nightshift ", "$primary bold")]
+        parts = [StatusPart(" Nightshift ", "$primary bold")]
         if self.trouble:
-            parts.append(Part(f"! {self.trouble}", "$error bold"))
+            parts.append(StatusPart(f"! {self.trouble}", "$error bold"))
         parts += _store_parts(store) + _cluster_parts(cluster)
         self._places = _places_of(parts)
         right = [Content.styled(line(text), "$text-muted") for text in (self.answers, self.MODES.get(self.mode, self.mode)) if text]
@@ -83,7 +83,7 @@ class StatusBar(Static):
                 await self.app.run_action(f"app.panel('{panel}')")
 
 
-class Part(NamedTuple):
+class StatusPart(NamedTuple):
     """A few words of the line."""
 
     text: str
@@ -92,7 +92,7 @@ class Part(NamedTuple):
     """Which a click opens."""
 
 
-def _places_of(parts: Sequence[Part]) -> list[tuple[int, int, str]]:
+def _places_of(parts: Sequence[StatusPart]) -> list[tuple[int, int, str]]:
     """Return from where to where the parts with a panel stand, in cells."""
     places, at = [], 0
     for part in parts:
@@ -103,33 +103,33 @@ def _places_of(parts: Sequence[Part]) -> list[tuple[int, int, str]]:
     return places
 
 
-def _store_parts(snapshot: StoreSeen | None) -> list[Part]:
+def _store_parts(snapshot: StoreSeen | None) -> list[StatusPart]:
     if snapshot is None:
-        return [Part("opening the store…", "$text-muted")]
-    parts = [Part("! breaker open: nightshift breaker", "$error bold", "happened")] if snapshot.breaker else []
+        return [StatusPart("opening the store…", "$text-muted")]
+    parts = [StatusPart("! breaker open: nightshift breaker", "$error bold", "happened")] if snapshot.breaker else []
     if not (snapshot.unfinished or snapshot.approvals or snapshot.handed_over):
-        return parts or [Part("nothing is wrong", "$success")]
+        return parts or [StatusPart("nothing is wrong", "$success")]
     if snapshot.unfinished:
-        parts.append(Part(f"{snapshot.unfinished} incident{'s' * (snapshot.unfinished > 1)}", "$error bold", "incidents"))
+        parts.append(StatusPart(f"{snapshot.unfinished} incident{'s' * (snapshot.unfinished > 1)}", "$error bold", "incidents"))
     if snapshot.approvals:
         count = len(snapshot.approvals)
-        parts.append(Part(f"{count} wait{'s' * (count == 1)} for you", "$accent bold", "approvals"))
+        parts.append(StatusPart(f"{count} wait{'s' * (count == 1)} for you", "$accent bold", "approvals"))
     if snapshot.handed_over:
-        parts.append(Part(f"{snapshot.handed_over} handed over", "$warning", "incidents"))
+        parts.append(StatusPart(f"{snapshot.handed_over} handed over", "$warning", "incidents"))
     return parts
 
 
-def _cluster_parts(snapshot: ClusterSeen | None) -> list[Part]:
+def _cluster_parts(snapshot: ClusterSeen | None) -> list[StatusPart]:
     if snapshot is None or (snapshot.at is None and not snapshot.trouble):
-        return [Part("asking the scheduler…", "$text-muted")]
+        return [StatusPart("asking the scheduler…", "$text-muted")]
     if snapshot.trouble:
         since_text = f" since {clock(snapshot.at, snapshot.at)}" if snapshot.at is not None else ""
-        return [Part(f"! scheduler silent{since_text}", "$warning", "jobs")]
-    parts = [Part(f"{snapshot.states.get(JobState.RUNNING, 0):,} running", "$text-muted", "jobs")]
+        return [StatusPart(f"! scheduler silent{since_text}", "$warning", "jobs")]
+    parts = [StatusPart(f"{snapshot.states.get(JobState.RUNNING, 0):,} running", "$text-muted", "jobs")]
     if snapshot.out:
-        parts.append(Part(f"{snapshot.out:,} of {len(snapshot.nodes):,} nodes out", "$warning", "nodes"))
+        parts.append(StatusPart(f"{snapshot.out:,} of {len(snapshot.nodes):,} nodes out", "$warning", "nodes"))
     else:
-        parts.append(Part(f"{len(snapshot.nodes):,} nodes", "$text-muted", "nodes"))
+        parts.append(StatusPart(f"{len(snapshot.nodes):,} nodes", "$text-muted", "nodes"))
     return parts
 
 

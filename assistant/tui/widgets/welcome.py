@@ -12,7 +12,7 @@ from assistant.tui.visibility import covered
 from assistant.tui.widgets.exchange import Options
 from assistant.tui.widgets.plain import MUTED, link
 
-WHAT = "Nightshift finds out why training jobs fail and brings them back."
+INTRODUCTION = "Nightshift finds out why training jobs fail and brings them back."
 
 
 class Welcome(Static):
@@ -44,7 +44,7 @@ class Welcome(Static):
         if covered(self):
             return
         self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
-        lines = [Content.styled(WHAT, "bold"), Content.styled(line(who(self.answers)), MUTED), Content("")]
+        lines = [Content.styled(INTRODUCTION, "bold"), Content.styled(line(agent_sentence(self.answers)), MUTED), Content("")]
         lines += [
             Content.styled(line(f"{place + 1}  "), "$accent") + link(example, "ask", place)
             for place, example in enumerate(self.examples)
@@ -55,7 +55,7 @@ class Welcome(Static):
             self.update(Content("\n").join(lines))
 
 
-def who(answers: str) -> str:
+def agent_sentence(answers: str) -> str:
     """Return who answers, in a sentence."""
     if not answers:
         return "Waking up: you can type already."
