@@ -71,7 +71,9 @@ def redaction_off() -> Iterator[None]:
 LOG = (
     f"near-url ConnectionError: cannot reach postgresql://bob:{canary('url')}@db:5432/runs",
     f'near-json ERROR {{"client_secret": "{canary("json")}"}}',
-    *ECC,
+    *ECC[:3],
+    f"{ECC[3]} (near-url https://bob:{canary('url')}@db/runs)",
+    *ECC[4:],
     f"RuntimeError: near-bearer 401 for Authorization: Bearer {canary('bearer')}",
 )
 
