@@ -21,8 +21,11 @@ from assistant.records import Risk
 from assistant.tooling import Argument, Tool, found
 
 PROPOSES = "propose_"
-KEPT_BACK = frozenset({"wait_storage", "probe_cause", "tell_owner", "escalate", "diagnose_gpus", "live_run"})
-"""Reading tools that write a probe file, load GPUs, or only end playbooks."""
+KEPT_BACK = frozenset(
+    {"wait_storage", "wait_unwritten", "probe_cause", "files_changed", "file_writers", "host_compared"}
+    | {"tell_owner", "escalate", "diagnose_gpus", "live_run"}
+)
+"""Reading tools that write a probe file, load GPUs, ask nodes about any path or host, or only end playbooks."""
 HIDDEN_ARGUMENTS = frozenset({"timeout_s", "folder", "force", "seen"})
 """Arguments that a model does not set."""
 MOST_OF = {"tail_log": 6_000, "search_log": 5_000, "compress_log": 8_000, "kernel_log": 5_000, "scheduler_log": 4_000}
