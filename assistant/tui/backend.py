@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -321,7 +322,7 @@ class Desk:
         if end.owner not in (None, self._owner) and not end.state.ended:
             wait = self.again_s
         if wait is not None and not self._closed.is_set():
-            timer = threading.Timer(wait, self.go_on, (incident,), {"asked": by_person})
+            timer = threading.Timer(wait, partial(self.go_on, incident, by_person=by_person))
             timer.daemon = True
             timer.start()
 
