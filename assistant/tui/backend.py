@@ -10,8 +10,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from assistant.engine.left_open import outlives_incident

@@ -85,7 +85,12 @@ def planted(folder: Path) -> Scene:
     scene.cluster.partition = text("partition")
     checkpoints = folder / "checkpoints"
     run = SimulatedRun(
-        fails_at=50, lines=LOG, kernel={"node02": (f"{text('kernel')} {XID[0]}",)}, only_on="node02", checkpoints=checkpoints, cut=(40,)
+        fails_at=50,
+        lines=LOG,
+        kernel={"node02": (f"{text('kernel')} {XID[0]}",)},
+        only_on="node02",
+        checkpoints=checkpoints,
+        cut=(40,),
     )
     scene.cluster.plan(text("name"), run)
     script = (
