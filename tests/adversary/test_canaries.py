@@ -414,7 +414,7 @@ async def chatted(world: World, folder: Path, part: str) -> dict[str, str]:
         return ModelAgent(engine.gate, engine.clock, ScriptedChat(says=says), name="scripted")
 
     talks = Talks(folder)
-    async with opened(scene, size=(160, 40), thread="night", talks=talks, agent=agent) as (app, pilot):
+    async with opened(scene, size=(180, 44), thread="night", talks=talks, agent=agent) as (app, pilot):
         await until(pilot, lambda: "job_ended" in drawn(app) and "scontrol" in drawn(app), "the first look")
         for panel in PANELS if part == "panels" else ():
             app.action_panel(panel)
