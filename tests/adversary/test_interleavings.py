@@ -137,6 +137,7 @@ def test_a_mistake_made_on_purpose_is_noticed(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_two_in_every_order(tmp_path: Path) -> None:
     assert len(everything(tmp_path, "watch, person of a second store").states) > 200
 
@@ -159,6 +160,7 @@ def test_three_and_a_kill_at_every_point(tmp_path: Path, cast: str, mortal: int)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("cast", TRIOS)
 def test_three_in_every_order_with_one_preemption(tmp_path: Path, cast: str) -> None:
     assert len(everything(tmp_path, cast, preemptions=PREEMPTIONS).states) > 300
