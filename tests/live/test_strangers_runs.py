@@ -93,7 +93,7 @@ BY_ARGUMENT = """
 def load_checkpoint(path):
     with open(path, "rb") as file:
         return int(file.read(10)[1:])
-if link != "none":
+if link != "none" and os.path.isfile(link):
     step = load_checkpoint(link)
     print(f"resumed from {link} at step {step}", flush=True)
 """
