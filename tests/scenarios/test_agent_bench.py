@@ -33,6 +33,7 @@ def test_there_are_enough_cases_of_every_kind() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_with_words_alone_most_tasks_are_done() -> None:
     found = {share.name: share for share in shares(scored(WordChooser.load()))}
     assert found["all"].success >= 0.89
