@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assistant.engine.gather import ask
-from assistant.engine.held_ports import MOST_OTHERS, Holder, PortHolder, holder_of
+from assistant.engine.held_ports import Holder, PortHolder, holder_of, nodes_elsewhere
 from assistant.errors import Unavailable
-from assistant.records import Action, Category, Diagnosis, Incident, Job, NodeState, Whereabouts
+from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
 from assistant.recover.situation import AVOIDED, HELD
 from assistant.watch.outages import MOST_CHARACTERS
 from assistant.watch.troubles import Remark
@@ -100,15 +100,6 @@ def _is_named(row: Mapping[str, Any], in_error: Sequence[tuple[int, float]]) -> 
 
 def _free_elsewhere(engine: Engine, incident: Incident, job: Job, node: str) -> bool:
     """Tell whether another node of the partition has a GPU without any process: then it is no service of each node."""
-    try:
-        all_nodes = engine.scheduler.nodes()
-    except Unavailable:
-        return False
-    in_service = [
-        candidate.name
-        for candidate in all_nodes
-        if candidate.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in candidate.partitions
-    ]
-    elsewhere = [name for name in in_service if name != node][:MOST_OTHERS]
+    elsewhere = nodes_elsewhere(engine, job, node)
     answer = ask(engine.store, engine.gate, incident, "gpu_holders", {"nodes": elsewhere}) if elsewhere else None
     return bool(answer and answer.get("free"))

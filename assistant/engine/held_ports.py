@@ -149,18 +149,23 @@ def with_port_holder(engine: Engine, incident: Incident, diagnosis: Diagnosis, j
     return replace(diagnosis, advice=f"{diagnosis.advice} {sentence}")
 
 
-def _free_elsewhere(engine: Engine, incident: Incident, job: Job, node: str, port: int) -> bool:
-    """Tell whether the port is free on other nodes of the partition, all of those that are asked: then it is no service of each."""
+def nodes_elsewhere(engine: Engine, job: Job, node: str) -> list[str]:
+    """Return the first nodes in service of a job's partition without one node; none where the scheduler does not answer."""
     try:
         all_nodes = engine.scheduler.nodes()
     except Unavailable:
-        return False
-    in_service = [
+        return []
+    in_service = (
         candidate.name
         for candidate in all_nodes
         if candidate.state in (NodeState.IDLE, NodeState.ALLOCATED) and job.partition in candidate.partitions
-    ]
-    elsewhere = [name for name in in_service if name != node][:MOST_OTHERS]
+    )
+    return [name for name in in_service if name != node][:MOST_OTHERS]
+
+
+def _free_elsewhere(engine: Engine, incident: Incident, job: Job, node: str, port: int) -> bool:
+    """Tell whether the port is free on other nodes of the partition, all of those that are asked: then it is no service of each."""
+    elsewhere = nodes_elsewhere(engine, job, node)
     answer = ask(engine.store, engine.gate, incident, "port_holders", {"nodes": elsewhere, "port": port}) if elsewhere else None
     return bool(answer and answer.get("free") and not answer.get("holders"))
 
