@@ -110,7 +110,7 @@ $(TORCH_VENV)/.nightshift-installed:
 	@touch $@
 
 test-cluster: $(STAMP) ## run the tests on a real Slurm cluster, which is started and stopped; three at a time, CLUSTERS=N
-	$(BIN)/pytest tests/live -m live --timeout 300 -n $(CLUSTERS) --dist loadfile
+	$(BIN)/pytest tests/live -m live --timeout 300 -n $(CLUSTERS) --dist loadfile --no-loadscope-reorder
 
 # two seeds at a time, each on one core; a run that was broken off goes on with the seeds that are left
 model: $(MODEL_VENV)/.nightshift-installed ## train the embedded model anew (PyTorch, half an hour)
