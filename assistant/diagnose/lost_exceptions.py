@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.survival import SURVIVED_STEPS
 from assistant.diagnose.tracebacks import Episode, Frame
 from assistant.records import Citation, Diagnosis, EventKind, Whereabouts
@@ -20,7 +21,7 @@ __all__ = ["FIRST_EXIT", "LAST_FRAME", "LastFrame", "frame_of", "with_lost_excep
 FIRST_EXIT = "it exited first"
 """How a place of a diagnosis begins whose process exited before its launcher ended the others."""
 LAST_FRAME = "traceback cut off"
-"""Rule of the citation of the last frame that stands in the log."""
+"""Rule of the citations of the last frame that stands in the log, and of the last one outside of libraries."""
 MOST_FRAME = 2_000
 _WHOLE_FRAME = re.compile(r'.{0,200}?File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,7}), in (?P<function>[\w.<>]{1,200})')
 _ADVICE = (
@@ -82,9 +83,10 @@ def with_lost_exception(found: Diagnosis, facts: Facts) -> Diagnosis:
     if traceback is None:
         lost, citations = f"nothing in this log says why; what it printed last may have been lost when {ended}", (cited,)
     else:
-        number = traceback.open_frames[-1].at if traceback.open_frames else traceback.first
-        last = facts.line(number)
-        citations = (cited, *((Citation("job.log", number, last.text, LAST_FRAME),) if last is not None else ()))
+        numbers = _last_lines(traceback)
+        number = numbers[0]
+        shown_lines = [shown for at in numbers if (shown := facts.line(at)) is not None]
+        citations = (cited, *(Citation("job.log", shown.number, shown.text, LAST_FRAME) for shown in shown_lines))
         lost = f"the exception itself was lost when {ended}; its traceback breaks off at {_shown(traceback)} ({_place(number, facts)})"
     sentence = f"Unknown{after}: {first.who} exited first, {code} ({_place(first.line, facts)}), and {lost}."
     advice = (_ADVICE if first.launcher == "srun" else _OF_TORCHRUN).format(who=first.who)
@@ -121,6 +123,13 @@ def _traceback_of(first: FirstExit, facts: Facts) -> Episode | None:
         if _at_the_end(episode.last, facts) and _may_be_of(episode, first)
     ]
     return min(own, key=lambda episode: (not episode.open_frames, episode.first), default=None)
+
+
+def _last_lines(traceback: Episode) -> tuple[int, ...]:
+    """Return the lines of the last frame and of the last one outside of libraries; the first line where there is no frame."""
+    frames = traceback.open_frames
+    own = [frame.at for frame in frames if not LIBRARY.search(frame.file)]
+    return tuple(dict.fromkeys((frames[-1].at, *own[-1:]))) if frames else (traceback.first,)
 
 
 def _may_be_of(episode: Episode, first: FirstExit) -> bool:
