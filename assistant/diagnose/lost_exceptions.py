@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.lone_exits import exits_alone, first_task
 from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.survival import SURVIVED_STEPS
 from assistant.diagnose.tracebacks import Episode, Frame
@@ -103,9 +104,8 @@ def first_exit(facts: Facts) -> FirstExit | None:
         end = min(exits, key=lambda end: end.at) if all(end.at is not None for end in exits) else exits[0]
         node = facts.places.node_of(end.host) if end.host else facts.places.host_of(rank=end.rank, task=None)
         return FirstExit(end.line, node, end.rank, (), end.code or 0, "torchrun") if end.rank is not None else None
-    tasks = [task for task in facts.tasks if _at_the_end(task.line, facts)]
-    task = tasks[0] if tasks else None
-    if task is None or not task.by_itself or not task.code or not task.tasks:
+    task = first_task(facts)
+    if task is None or not task.code:
         return None
     return FirstExit(task.line, facts.places.node_of(task.host), None, task.tasks, task.code, "srun")
 
@@ -120,7 +120,7 @@ def _traceback_of(first: FirstExit, facts: Facts) -> Episode | None:
     own = [
         episode
         for episode in facts.cut_off
-        if _at_the_end(episode.last, facts) and _may_be_of(episode, first)
+        if (exits_alone(episode, facts) or _at_the_end(episode.last, facts)) and _may_be_of(episode, first)
     ]
     return min(own, key=lambda episode: (not episode.open_frames, episode.first), default=None)
 
