@@ -18,7 +18,9 @@ MOST_STEPS = 20
 
 def first_task(facts: Facts) -> TaskExit | None:
     """Return what srun says of the first task of the last run that ended, where it exited by itself with a code; None else."""
-    first = next((task for task in facts.tasks if not facts.before_leg(task.line) and facts.later_steps(task.line) <= MOST_STEPS), None)
+    first = next(
+        (task for task in facts.tasks if not facts.before_leg(task.line) and facts.later_steps(task.line) <= MOST_STEPS), None
+    )
     return first if first is not None and first.by_itself and first.code and first.tasks else None
 
 
@@ -31,5 +33,5 @@ def exits_alone(episode: Episode | None, facts: Facts) -> bool:
     own = episode.task is None or episode.task in first.tasks
     if not others_ended or not own or facts.before_leg(episode.first) or facts.later_steps(episode.last) > MOST_STEPS:
         return False
-    later = (other for other in (*facts.episodes, *facts.cut_off) if episode.last < other.first < first.line)
-    return not any(other.kind is Kind.MAIN and other.stream == episode.stream for other in later)
+    later = (traceback for traceback in (*facts.episodes, *facts.cut_off) if episode.last < traceback.first < first.line)
+    return not any(traceback.kind is Kind.MAIN and traceback.stream == episode.stream for traceback in later)

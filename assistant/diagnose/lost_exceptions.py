@@ -14,16 +14,18 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.lone_exits import exits_alone, first_task
 from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.survival import SURVIVED_STEPS
-from assistant.diagnose.tracebacks import Episode, Frame
+from assistant.diagnose.tracebacks import Episode, Frame, Kind
 from assistant.records import Citation, Diagnosis, EventKind, Whereabouts
 
-__all__ = ["FIRST_EXIT", "LAST_FRAME", "LastFrame", "frame_of", "with_lost_exception"]
+__all__ = ["FIRST_EXIT", "LAST_FRAME", "UNKNOWN", "LastFrame", "frame_of", "with_lost_exception"]
 
 FIRST_EXIT = "it exited first"
 """How a place of a diagnosis begins whose process exited before its launcher ended the others."""
 LAST_FRAME = "traceback cut off"
 """Rule of the citations of the last frame that stands in the log, and of the last one outside of libraries."""
-MOST_FRAME = 2_000
+UNKNOWN = "Unknown"
+"""How its summary begins."""
+MOST_FRAME, MOST_MESSAGE = 2_000, 160
 _WHOLE_FRAME = re.compile(r'.{0,200}?File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,7}), in (?P<function>[\w.<>]{1,200})')
 _ADVICE = (
     "Read what {who} wrote elsewhere: a log of its own, an error file of its rank. Before the next start let each task keep a "
@@ -47,7 +49,7 @@ class FirstExit(NamedTuple):
     """`srun` or `torchrun`."""
 
     @property
-    def who(self) -> str:
+    def process(self) -> str:
         """The process and its node, for people."""
         tasks = f"task {self.tasks[0]}" if len(self.tasks) == 1 else f"tasks {', '.join(map(str, self.tasks[:8]))}"
         name = f"rank {self.rank}" if self.rank is not None else tasks
@@ -68,40 +70,43 @@ def frame_of(text: str) -> LastFrame | None:
     return LastFrame(match["file"], int(match["line"]), match["function"]) if match is not None else None
 
 
-def with_lost_exception(found: Diagnosis, facts: Facts) -> Diagnosis:
+def with_lost_exception(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     """Return an `unknown` that says who exited first and what of its exception is left; any other diagnosis as it is."""
     event = facts.case.event
     hung = event is not None and event.kind is EventKind.HANG
-    first = first_exit(facts) if found.reason == "unknown" and not hung else None
+    first = first_exit(facts) if diagnosis.reason == "unknown" and not hung else None
     line = facts.line(first.line) if first is not None else None
     if first is None or line is None:
-        return found
+        return diagnosis
     cited = Citation("job.log", line.number, line.text, FIRST_EXIT)
     code = f"with exit code {first.code}" if first.code > 0 else f"by signal {-first.code}"
-    after = f" after step {found.step}" if found.step is not None else ""
+    after = f" after step {diagnosis.step}" if diagnosis.step is not None else ""
     traceback = _traceback_of(first, facts)
     ended = f"{first.launcher} ended {'the step' if first.launcher == 'srun' else 'the others'}"
+    citations: tuple[Citation, ...] = (cited,)
     if traceback is None:
-        lost, citations = f"nothing in this log says why; what it printed last may have been lost when {ended}", (cited,)
+        lost = f"nothing in this log surely says why; what it printed last may have been lost when {ended}"
+        lost += _outlived_words(first, facts)
     else:
         numbers = _last_lines(traceback)
-        number = numbers[0]
-        shown_lines = [shown for at in numbers if (shown := facts.line(at)) is not None]
-        citations = (cited, *(Citation("job.log", shown.number, shown.text, LAST_FRAME) for shown in shown_lines))
-        lost = f"the exception itself was lost when {ended}; its traceback breaks off at {_shown(traceback)} ({_place(number, facts)})"
-    sentence = f"Unknown{after}: {first.who} exited first, {code} ({_place(first.line, facts)}), and {lost}."
-    advice = (_ADVICE if first.launcher == "srun" else _OF_TORCHRUN).format(who=first.who)
+        frame_lines = [frame_line for at in numbers if (frame_line := facts.line(at)) is not None]
+        citations = (cited, *(Citation("job.log", frame_line.number, frame_line.text, LAST_FRAME) for frame_line in frame_lines))
+        place_words = f"{_frame_words(traceback)} ({_place(numbers[0], facts)})"
+        lost = f"the exception itself was lost when {ended}; its traceback breaks off at {place_words}"
+    sentence = f"{UNKNOWN}{after}: {first.process} exited first, {code} ({_place(first.line, facts)}), and {lost}."
+    advice = (_ADVICE if first.launcher == "srun" else _OF_TORCHRUN).format(who=first.process)
     place = Whereabouts(f"{FIRST_EXIT}, {code}", first.node, first.rank, first.tasks[0] if len(first.tasks) == 1 else None,
                         citations=(cited,))  # fmt: skip
-    others = [other for other in found.where if (other.node, other.rank) != (place.node, place.rank)]
-    return replace(found, root_cause=citations, summary=sentence, advice=advice, where=(place, *others)[:4])
+    more_places = [entry for entry in diagnosis.where if (entry.node, entry.rank) != (place.node, place.rank)]
+    return replace(diagnosis, root_cause=citations, summary=sentence, advice=advice, where=(place, *more_places)[:4])
 
 
 def first_exit(facts: Facts) -> FirstExit | None:
     """Return who a launcher saw exit first of the last run; None where nobody failed by itself, or a signal ended the first."""
     exits = [end for end in facts.exits if end.first and not end.victim and end.code and _at_the_end(end.line, facts)]
     if exits:
-        end = min(exits, key=lambda end: end.at) if all(end.at is not None for end in exits) else exits[0]
+        times = [(end.at, place) for place, end in enumerate(exits) if end.at is not None]
+        end = exits[min(times)[1]] if len(times) == len(exits) else exits[0]
         node = facts.places.node_of(end.host) if end.host else facts.places.host_of(rank=end.rank, task=None)
         return FirstExit(end.line, node, end.rank, (), end.code or 0, "torchrun") if end.rank is not None else None
     task = first_task(facts)
@@ -125,6 +130,16 @@ def _traceback_of(first: FirstExit, facts: Facts) -> Episode | None:
     return min(own, key=lambda episode: (not episode.open_frames, episode.first), default=None)
 
 
+def _outlived_words(first: FirstExit, facts: Facts) -> str:
+    """Return the last exception before the exit, which steps followed; empty where there is none."""
+    episodes = [e for e in facts.episodes if e.kind is Kind.MAIN and e.last < first.line and not facts.before_leg(e.first)]
+    if not episodes:
+        return ""
+    raised, steps = episodes[-1].raised[-1], facts.later_steps(episodes[-1].last)
+    text = facts.streams.body(raised.text).text.strip()[:MOST_MESSAGE]
+    return f"; behind the last exception before it ({_place(raised.line, facts)}: {text}) the job made {steps} more steps"
+
+
 def _last_lines(traceback: Episode) -> tuple[int, ...]:
     """Return the lines of the last frame and of the last one outside of libraries; the first line where there is no frame."""
     frames = traceback.open_frames
@@ -138,7 +153,7 @@ def _may_be_of(episode: Episode, first: FirstExit) -> bool:
     return episode.task is None or episode.task in first.tasks
 
 
-def _shown(traceback: Episode) -> str:
+def _frame_words(traceback: Episode) -> str:
     frame: Frame | None = traceback.open_frames[-1] if traceback.open_frames else None
     if frame is None:
         return "its first line"

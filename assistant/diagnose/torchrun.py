@@ -107,11 +107,7 @@ def ended_after_failure(line: LineOfCase, tasks: Iterable[TaskExit]) -> bool:
         line: Of any file of a case.
         tasks: From `read_tasks`, of the job's log.
     """
-    return (
-        line.file == "job.log"
-        and is_end_of_step(line.text)
-        and any(task.by_itself and task.line < line.line for task in tasks)
-    )
+    return line.file == "job.log" and is_end_of_step(line.text) and any(task.by_itself and task.line < line.line for task in tasks)
 
 
 def read_exits(lines: Iterable[NumberedLine], streams: Streams) -> list[Exit]:

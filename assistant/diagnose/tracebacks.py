@@ -293,7 +293,9 @@ def read_tracebacks(lines: Iterable[NumberedLine], streams: Streams) -> Tracebac
     cut_off = [
         episode
         for episode in episodes
-        if not episode.raised and episode.kind is Kind.MAIN and not _is_of_launcher(episode.open_frames)
+        if not episode.raised
+        and episode.kind is Kind.MAIN
+        and not _is_of_launcher(episode.open_frames)
         and not _is_of_teardown(episode.open_frames)
     ]
     return Tracebacks(ended, cut_off)

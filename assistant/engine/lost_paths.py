@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from assistant.accounts import account_of
-from assistant.diagnose.lost_exceptions import FIRST_EXIT, LAST_FRAME, LastFrame, frame_of
+from assistant.diagnose.lost_exceptions import FIRST_EXIT, LAST_FRAME, UNKNOWN, LastFrame, frame_of
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
 from assistant.engine.node_paths import NodeFault, PathFault, node_fault
@@ -24,7 +24,7 @@ from assistant.records import Action, Category, Diagnosis, Incident, Job
 from assistant.recover.containers import RUNTIMES, Container
 from assistant.recover.job_program import MOST_FILE_BYTES, FileReader, programs_of
 from assistant.recover.opened_paths import OpenedPath, opened_paths
-from assistant.recover.trainer_source import TrainerSource, parse_source
+from assistant.recover.trainer_source import parse_source
 from assistant.untrusted import LOOK_S, read_whole, reading_as, status_of, within
 from assistant.watch.outages import is_of_system
 
@@ -37,7 +37,7 @@ SOURCE = "source line"
 """Of the evidence that holds the line which was read."""
 CONFIDENCE = 0.75
 """The line and the node's state are seen; that the lost exception was about this path is concluded."""
-SHOWN = 160
+MOST_OF_LINE = 160
 _IN_CONTAINER = re.compile(rf"--container\b|\b(?:{'|'.join(map(re.escape, sorted(RUNTIMES)))})\b")
 _REASONS = {PathFault.SILENT: "os_error"}
 """Of what is wrong with a path; any other is a file that is not found."""
@@ -64,14 +64,16 @@ def with_lost_path(engine: Engine, incident: Incident, diagnosis: Diagnosis, job
     line = next((line for line in lines if line is not None and line.opened), None)
     if line is None or node is None:
         return diagnosis
-    shown = f"{line.path}:{line.number}: {line.text}"
-    engine.store.add_evidence(incident.id, SOURCE, shown, {"paths": [opened.path for opened in line.opened]})
+    numbered_line = f"{line.path}:{line.number}: {line.text}"
+    engine.store.add_evidence(incident.id, SOURCE, numbered_line, {"paths": [opened.pattern for opened in line.opened]})
     for opened in line.opened:
         fault = _fault(engine, incident, job, opened, node)
         if fault is not None and fault.node == node:
             return without_node(engine, incident, _caused(engine, diagnosis, fault, line), job, fault)
-    paths = ", ".join(opened.path for opened in line.opened)
-    words = f"Line {line.number} of {PurePosixPath(line.path).name} opens {paths}; nothing is proven to be wrong with that on {node}."
+    paths = ", ".join(opened.pattern for opened in line.opened)
+    words = (
+        f"Line {line.number} of {PurePosixPath(line.path).name} opens {paths}; nothing is proven to be wrong with that on {node}."
+    )
     return replace(diagnosis, summary=f"{diagnosis.summary} {words}")
 
 
@@ -88,7 +90,7 @@ def source_line(job: Job, frame: LastFrame) -> SourceLine | None:
         containers = [program.launch.container for program in programs]
         container = containers[0] if containers else None
         unread = container is None and _IN_CONTAINER.search(job.spec.script) is not None
-        if unread or any(other != container for other in containers):
+        if unread or any(entry != container for entry in containers):
             return None  # from where the frame's path is seen is not known
         path = _outside(frame.file, container, job)
         if path is None:
@@ -103,7 +105,7 @@ def source_line(job: Job, frame: LastFrame) -> SourceLine | None:
     own = [source for program in programs for source in program.sources if source.path == str(path) and source.text == text]
     source = own[0] if own else parse_source(text, path=str(path))
     paths = _on_host(opened_paths(source, frame.line, frame.function), container)
-    return SourceLine(str(path), frame.line, lines[frame.line - 1].strip()[:SHOWN], paths)
+    return SourceLine(str(path), frame.line, lines[frame.line - 1].strip()[:MOST_OF_LINE], paths)
 
 
 def _outside(file: str, container: Container | None, job: Job) -> Path | None:
@@ -145,15 +147,13 @@ def _rows(engine: Engine, incident: Incident, nodes: Sequence[str], path: str) -
     return [row for row in answer.get("states") or () if row["path"] == path]
 
 
-def _file_in(
-    engine: Engine, incident: Incident, job: Job, opened: OpenedPath, rows: Sequence[Mapping[str, Any]]
-) -> str:
+def _file_in(engine: Engine, incident: Incident, job: Job, opened: OpenedPath, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a file that may have been opened, as another node shows it; empty where none does, or its owner may not list it."""
-    shown = [row for row in rows if not row.get("silent") and row.get("stands") == row.get("real")]
-    shown = [row for row in shown if may_list(row.get("owners") or (), job)]
-    shown.sort(key=lambda row: -len(str(row["place"])))  # where more is mounted
-    request = {"nodes": [str(row["node"]) for row in shown], "paths": [opened.path], "since_s": 0}
-    answer = (ask(engine.store, engine.gate, incident, "files_changed", request) if shown else None) or {}
+    others_rows = [row for row in rows if not row.get("silent") and row.get("stands") == row.get("real")]
+    others_rows = [row for row in others_rows if may_list(row.get("owners") or (), job)]
+    others_rows.sort(key=lambda row: -len(str(row["place"])))  # where more is mounted
+    request = {"nodes": [str(row["node"]) for row in others_rows], "paths": [opened.path], "since_s": 0}
+    answer = (ask(engine.store, engine.gate, incident, "files_changed", request) if others_rows else None) or {}
     return min((str(row["path"]) for row in answer.get("files") or () if opened.names(str(row["path"]))), default="")
 
 
@@ -166,16 +166,16 @@ def may_list(owners: Sequence[str], job: Job) -> bool:
     """
     account = account_of(job.account)
     groups = {str(group) for group in (account.gid, *account.groups)} if account is not None else set()
-    wanted = 0o5
+    needed_rights = 0o5
     for owner in owners:
         words = owner.rsplit(":", 2)
         if len(words) != 3:
             return False
         mode = int(words[2], 8)
         shift = 6 if words[0] == job.user else 3 if words[1] in groups else 0
-        if (mode >> shift) & wanted != wanted:
+        if (mode >> shift) & needed_rights != needed_rights:
             return False
-        wanted = 0o1
+        needed_rights = 0o1
     return bool(owners)
 
 
@@ -184,8 +184,7 @@ def _caused(engine: Engine, diagnosis: Diagnosis, fault: NodeFault, line: Source
     name = _REASONS.get(fault.fault, "file_not_found_error")
     reason = engine.knowledge.reasons.get(name)
     title = reason.title if reason is not None else name
-    what = diagnosis.summary.partition(": ")[2]
-    where = f"Line {line.number} of {line.path} is `{line.text}`."
+    line_words = f"Line {line.number} of {line.path} is `{line.text}`."
     return replace(
         diagnosis,
         reason=name,
@@ -193,6 +192,6 @@ def _caused(engine: Engine, diagnosis: Diagnosis, fault: NodeFault, line: Source
         action=Action.FIX_AND_RESUBMIT,
         confidence=CONFIDENCE,
         rivals=(),
-        summary=f"{title}: {what} {where}",
+        summary=f"{title}{diagnosis.summary.removeprefix(UNKNOWN)} {line_words}",
         advice=f"{DEEDS[Action.FIX_AND_RESUBMIT]} {fault.sentence}",
     )

@@ -36,13 +36,30 @@ class OpenedPath(NamedTuple):
 
     path: str
     """Absolute: all of it, or the folder above its first part that is known in part only."""
-    name: str = ""
-    """Pattern of what lies in that folder, a regular expression; empty where `path` is all of it, or a folder is known in part."""
+    name: tuple[str, ...] = ()
+    """What is known of the entry of that folder: the texts before, between and behind what only a run knows. Empty where `path` is
+    all of it, or the entry is a folder."""
+
+    @property
+    def pattern(self) -> str:
+        """The path as people write it: `/data/shard-*.bin`."""
+        return f"{self.path}/{'*'.join(self.name)}" if self.name else self.path
 
     def names(self, path: str) -> bool:
         """Tell whether a file of the folder may be the one that was opened."""
         entry = PurePosixPath(path)
-        return bool(self.name) and str(entry.parent) == self.path and re.fullmatch(self.name, entry.name, re.DOTALL) is not None
+        if not self.name or str(entry.parent) != self.path:
+            return False
+        begin, *between, end = self.name
+        file_name = entry.name
+        if not file_name.startswith(begin) or not file_name.endswith(end) or len(file_name) < len(begin) + len(end):
+            return False
+        middle, at = file_name[len(begin) : len(file_name) - len(end)], 0
+        for text in between:
+            at = middle.find(text, at) + len(text)
+            if at < len(text):
+                return False
+        return True
 
 
 def opened_paths(source: TrainerSource, line: int, function: str) -> tuple[OpenedPath, ...]:
@@ -61,12 +78,12 @@ def opened_paths(source: TrainerSource, line: int, function: str) -> tuple[Opene
         return ()
     parameters = _parameters(enclosing) if enclosing is not None else set()
     unknown = {*parameters, *source.rebound}
-    known = replace(
+    narrowed = replace(
         source,
         names={name: values for name, values in source.names.items() if name not in unknown},
         options={name: value for name, value in source.options.items() if name not in unknown},
     )
-    texts = (text for call in _calls_at(tree, line) for node in _operands(call) if (text := _text_of(known, node)))
+    texts = (text for call in _calls_at(tree, line) for node in _operands(call) if (text := _text_of(narrowed, node)))
     paths = (opened for text in texts if (opened := _opened(text)) is not None)
     return tuple(dict.fromkeys(paths))[:MOST_PATHS]
 
@@ -109,7 +126,7 @@ def _text_of(source: TrainerSource, node: ast.expr, depth: int = 0) -> str:
     if depth > 2 or value is not UNKNOWN:
         return ""
     if isinstance(node, ast.Name):
-        texts = {_text_of(source, given, depth + 1) for given in source.names.get(node.id, [])}
+        texts = {_text_of(source, expression, depth + 1) for expression in source.names.get(node.id, [])}
         return texts.pop() if len(texts) == 1 else ""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
         text = _text_of(source, node.left, depth + 1)
@@ -124,12 +141,11 @@ def _opened(text: str) -> OpenedPath | None:
     """Return the path that a text is; None for one that is not absolute, or of which too little is known."""
     if not text.startswith("/") or text.startswith("//") or "\n" in text or "\0" in text:
         return None
-    known, mark, _ = text.partition(UNRESOLVED)
+    certain, mark, _ = text.partition(UNRESOLVED)
     if not mark:
         return OpenedPath(str(PurePosixPath(text))) if len(PurePosixPath(text).parts) >= FEWEST_PARTS else None
-    folder = known.rpartition("/")[0]
+    folder = certain.rpartition("/")[0]
     if len(PurePosixPath(folder).parts) < FEWEST_PARTS or ".." in PurePosixPath(folder).parts:
         return None
     name, deeper, _ = text[len(folder) + 1 :].partition("/")
-    pattern = "[^/]{0,200}".join(re.escape(part) for part in name.split(UNRESOLVED))
-    return OpenedPath(str(PurePosixPath(folder)), "" if deeper else pattern)
+    return OpenedPath(str(PurePosixPath(folder)), () if deeper else tuple(name.split(UNRESOLVED)))

@@ -1,4 +1,4 @@
-"""A rank whose exception srun lost: its job goes on where the path that its last line opens is proven to be at fault on its node."""
+"""A rank whose exception srun lost: its job goes on where the path that its last line opens is at fault on its node alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARDS = 'import os\nfor n in range(9):\n    data = open("/lustre/data/pile/%d.t
 WHOLE = 'import os\nif True:\n    data = open("/lustre/data/pile/3.tar", "rb").read()\n'
 SAVES = 'import os\nif True:\n    open("/lustre/data/pile/3.tar", "wb").write(b"")\n'
 COMPUTES = 'import os\nif True:\n    data = compute("/lustre/data/pile/3.tar")\n'
-FRAME = '  File "{folder}/train.py", line 3, in <module>'
+FRAME = '  File "{folder}/reader.py", line 3, in <module>'
 END = (
     "srun: error: {node}: task {task}: Exited with exit code 1",
     "srun: launch/slurm: _step_signal: Terminating StepId=1.0",
@@ -32,7 +32,8 @@ END = (
     "srun: error: node01: task 0: Terminated",
     "srun: Force Terminated StepId=1.0",
 )
-FINE_FOLDER, FINE = said(PILE, stands=PILE, mount=MOUNT), said(TAR, stands=TAR, mount=MOUNT)
+OPEN = ("owner 0 755 root",) * 4
+FINE_FOLDER, FINE = said(PILE, stands=PILE, mount=MOUNT, owners=OPEN), said(TAR, stands=TAR, mount=MOUNT)
 STOOD, LOST = said(PILE, stands=PILE), said(TAR, stands=PILE)
 HAS = f"file 10 1000.0 root {TAR}\0file 10 1000.0 root {PILE}/notes.txt\0now 5\0end\0"
 SILENT = FINE_FOLDER.replace("stands", "gone")
@@ -83,14 +84,14 @@ CASES = {
     ),
     "no other node answers": Case(folders={"node02": STOOD, "*": ""}, files={"node02": LOST, "*": ""}),
     "nobody may list that folder but its owner": Case(
-        folders={"node02": STOOD, "*": FINE_FOLDER.replace("owner 0 644 root", "owner 0 700 root")}
+        folders={"node02": STOOD, "*": said(PILE, stands=PILE, mount=MOUNT, owners=("owner 0 700 root",))}
     ),
     "the folder holds nothing of that name": Case(listing=f"file 10 1000.0 root {PILE}/notes.txt\0now 5\0end\0"),
     "the source has changed since": Case(touched=True),
     "the line opens nothing": Case(COMPUTES),
     "the frame is of another function": Case(frame=FRAME.replace("<module>", "load")),
     "the frame is not whole": Case(frame=FRAME.removesuffix(", in <module>")),
-    "the traceback is lost wholly": Case(frame="", says="nothing in this log says why"),
+    "the traceback is lost wholly": Case(frame="", says="nothing in this log surely says why"),
 }
 
 
@@ -108,12 +109,12 @@ def test_a_path_at_fault_on_the_node_of_who_exited_first_is_the_cause(name: str,
         assert "exception itself was lost" in found.summary
         assert "node02" not in scene.cluster.job("2").nodes
         (line,) = [evidence.text for evidence in scene.engine.store.evidence(1) if evidence.source == "source line"]
-        assert line.startswith(f"{tmp_path}/train.py:3: ")
+        assert line.startswith(f"{tmp_path}/reader.py:3: ")
 
 
 def played(case: Case, folder: Path) -> tuple[Scene, Diagnosis, IncidentState]:
     """Play a case to its end; return the scene, the diagnosis and the state of the incident."""
-    source = folder / "train.py"
+    source = folder / "reader.py"
     source.write_text(case.source)
     traceback = ("Traceback (most recent call last):", case.frame.format(folder=folder)) if case.frame else ()
     end = tuple(line.format(node=case.node, task=2) for line in END)
