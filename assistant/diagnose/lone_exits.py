@@ -30,8 +30,18 @@ def exits_alone(episode: Episode | None, facts: Facts) -> bool:
     if episode is None or episode.kind is not Kind.MAIN or first is None:
         return False
     others_ended = any(task.victim and task.line > first.line for task in facts.tasks)
-    own = episode.task is None or episode.task in first.tasks
+    # with srun a rank is a task, unless another launcher runs below it: then it is not known whose traceback it is
+    marks = {mark for mark in (episode.task, episode.rank) if mark is not None}
+    own = marks <= {*first.tasks} and not _steps_of(episode, facts)
     if not others_ended or not own or facts.before_leg(episode.first) or facts.later_steps(episode.last) > MOST_STEPS:
         return False
     later = (traceback for traceback in (*facts.episodes, *facts.cut_off) if episode.last < traceback.first < first.line)
     return not any(traceback.kind is Kind.MAIN and traceback.stream == episode.stream for traceback in later)
+
+
+def _steps_of(episode: Episode, facts: Facts) -> bool:
+    """Tell whether the stream of a traceback has made steps behind it; nobody can tell where lines have no marks."""
+    if not episode.stream:
+        return False
+    lines = (facts.line(number) for number in facts.progress.lines if number > episode.last)
+    return any(line is not None and facts.streams.body(line.text).stream == episode.stream for line in lines)

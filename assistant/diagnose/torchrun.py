@@ -25,6 +25,11 @@ _EXIT_CODE = re.compile(r"Exited with exit code (\d{1,3})\b")
 _SIGNALLED = re.compile(r"exit code (?:15|130|143)\b")
 """How a program or its shell ends over SIGTERM or SIGINT."""
 _STEP_ENDED = re.compile(r"\*\*\* STEP \S+ ON \S+ CANCELLED AT|Force Terminated")
+_FOLLOWS = re.compile(
+    r"_step_signal: Terminating|srun: Terminating (?:StepId|job step)|Job step aborted"
+    r"|: tasks? [\d,-]{1,200}: (?:Terminated|Killed)\b"
+)
+"""What srun says of the other tasks of a step that it ends."""
 _HYDRA = re.compile(r"\bRANK (\d{1,18}) PID \d+ RUNNING AT ([\w.-]+)")
 _MPIRUN = re.compile(r"process rank (\d{1,18}) with PID \d+ on node ([\w.-]+) exited on signal (\d{1,18})")
 
@@ -101,13 +106,14 @@ def is_end_of_step(text: str) -> bool:
 
 
 def ended_after_failure(line: LineOfCase, tasks: Iterable[TaskExit]) -> bool:
-    """Tell whether a line says that Slurm ended a step, and a task had failed by itself before, whatever that one died of.
+    """Tell whether a line says that Slurm ended a step or tasks of it behind a task that had failed by itself, of whatever.
 
     Args:
         line: Of any file of a case.
         tasks: From `read_tasks`, of the job's log.
     """
-    return line.file == "job.log" and is_end_of_step(line.text) and any(task.by_itself and task.line < line.line for task in tasks)
+    ends = is_end_of_step(line.text) or _FOLLOWS.search(line.text) is not None
+    return ends and line.file == "job.log" and any(task.by_itself and task.line < line.line for task in tasks)
 
 
 def read_exits(lines: Iterable[NumberedLine], streams: Streams) -> list[Exit]:

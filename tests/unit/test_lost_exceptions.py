@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 
 from assistant.diagnose.case import Case
+from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.lost_exceptions import LastFrame, frame_of
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.diagnose.verdict import diagnose
 from assistant.engine.lost_paths import may_list, source_line
-from assistant.records import Job, JobSpec, JobState
+from assistant.records import Citation, DecidedBy, Diagnosis, Job, JobSpec, JobState
 from assistant.recover.opened_paths import opened_paths
 from assistant.recover.trainer_source import parse_source
 
@@ -45,6 +47,41 @@ def test_what_is_left_of_a_lost_exception_is_said_and_nothing_else(
         assert found.where[0].sentence.startswith(case["place"]), found.where[0].sentence
     if found.reason == "unknown":
         assert not found.faulty_nodes
+
+
+class Guess:
+    """An opinion that takes one line of a log for a person's stop."""
+
+    name = "guess"
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
+        line = next(line for line in facts.lines if self.words in line.text)
+        cited = (Citation("job.log", line.number, line.text, self.name),)
+        return replace(found, reason="cancelled", confidence=0.9, by=DecidedBy.MODEL, root_cause=cited)
+
+    def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
+        del facts
+        return found
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("CANCELLED AT", "unknown"),
+        ("task 0: Terminated", "unknown"),
+        ("_step_signal: Terminating", "unknown"),
+        ("Force Terminated", "unknown"),
+        ("stop file", "cancelled"),  # nothing speaks against that
+    ],
+)
+def test_whoever_guesses_that_srun_stopped_it_is_held_to_the_task_that_failed_first(
+    words: str, reason: str, tmp_path: Path, knowledge: Knowledge
+) -> None:
+    (tmp_path / "job.log").write_text("".join(STEPS) + "found a stop file of ann\n" + LOGS[0]["log"].lstrip())
+    assert diagnose(Case.from_path(tmp_path), knowledge, [Guess(words)]).reason == reason
 
 
 @pytest.mark.parametrize(
