@@ -156,9 +156,7 @@ def _compared(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job
             if owner_words and diagnosis.action not in RETRIED
             else diagnosis
         )
-    if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
-        return diagnosis  # what it needs to go on lies there and nowhere else
-    return _without_node(engine, incident, diagnosis, job, fault, same_kind=_of_same_kind(all_nodes, fault))
+    return without_node(engine, incident, diagnosis, job, fault)
 
 
 def suspicious(state: Mapping[str, Any], error: str) -> bool:
@@ -194,14 +192,14 @@ def _of_same_kind(all_nodes: Sequence[Node], fault: NodeFault) -> bool:
     return fault.node in features and all(features.get(node) == features[fault.node] for node in fault.fine)
 
 
-def _without_node(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, fault: NodeFault, *, same_kind: bool
-) -> Diagnosis:
-    """Return a diagnosis by which the job goes on without a node.
+def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, fault: NodeFault) -> Diagnosis:
+    """Return a diagnosis by which the job goes on without a node; as it is where what it needs lies there and nowhere else.
 
     A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained
     on it, else its fstab has to be the second. Any other is only left out. People hear of both.
     """
+    if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
+        return diagnosis
     victim = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     text = f"{fault.subject} {fault.fault} on {fault.node}, and {victim} failed by that: see to it there, other jobs will meet it"
     engine.good_runs.remarks.append(Remark(f"{fault.subject} of {fault.node}", text))
@@ -209,7 +207,7 @@ def _without_node(
     advice += "Somebody has to see to it there."
     diagnosis = replace(diagnosis, category=Category.INFRASTRUCTURE, summary=f"{diagnosis.summary} {fault.sentence}", advice=advice)
     places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {fault.subject} {fault.fault} there", fault.node))
-    if not fault.lost_mount or not same_kind:
+    if not fault.lost_mount or not _of_same_kind(nodes_of_cluster(engine), fault):
         return replace(diagnosis, action=Action.RESTART_SAME_NODES, where=places)
     lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
     probe_lines = (_probe_line(engine, incident, fault.sentence),) if diagnosis.step is not None else ()
