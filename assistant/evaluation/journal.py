@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assistant.evaluation import files
-from assistant.evaluation.files import read_json
-from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.files import RunFolder, read_json
 from assistant.evaluation.records import Dataset, Piece, Took
 
 STAGE, TRIAL, METRIC, CLEAN = "stage", "trial", "metric", "clean"

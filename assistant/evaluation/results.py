@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assistant import display
-from assistant.evaluation.files import read_json
+from assistant.evaluation.files import RunFolder, read_json
 from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal, JournalState
-from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.lower_bound import lower_bound
+from assistant.evaluation.planning import lower_bound
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
 from assistant.evaluation.remaining_work import seconds_of
-from assistant.evaluation.run_spec import RunSpec, load_asked
+from assistant.evaluation.suite import RunSpec, load_asked
 
 if TYPE_CHECKING:
     from assistant.evaluation.coordinator import Coordinator
@@ -269,9 +268,9 @@ def _place(note: JobNote, status: Mapping[str, Any]) -> str:
 
 def duration(seconds: float) -> str:
     """Return a time as people say it."""
-    whole = int(seconds + 0.5)
-    if whole < 90:
-        return f"{whole} s"
-    if whole < 5400:
-        return f"{(whole + 30) // 60} min"
-    return f"{whole / 3600:.1f} h"
+    rounded_s = int(seconds + 0.5)
+    if rounded_s < 90:
+        return f"{rounded_s} s"
+    if rounded_s < 5400:
+        return f"{(rounded_s + 30) // 60} min"
+    return f"{rounded_s / 3600:.1f} h"

@@ -24,8 +24,7 @@ from assistant import processes
 from assistant.evaluation.files import claim, write_json
 from assistant.evaluation.records import Piece
 from assistant.evaluation.sandbox import ProgramLimits, run
-from assistant.evaluation.staging import StagingError, argv, staged_for
-from assistant.evaluation.work import FAILED, NOT_OURS, JobContext
+from assistant.evaluation.stage import FAILED, NOT_OURS, JobContext, StagingError, argv, staged_for
 from assistant.private_files import private_folder
 
 WITHDRAWN = "taken away"

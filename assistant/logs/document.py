@@ -280,7 +280,7 @@ class Document:
             cut = piece.find(b"\n") + 1
             pieces.append(piece[:cut] if cut else piece)
             if cut:
-                return (whole := b"".join(pieces)), len(whole)
+                return (text := b"".join(pieces)), len(text)
             spent += len(piece)
             offset += len(piece)
         return b"".join(pieces), 0

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import MalformedContent
-from assistant.logs.epochs import counts_of
 from assistant.logs.lines import Line, clean
 from assistant.logs.metrics import metric_points
-from assistant.logs.phases import LogPhase
+from assistant.logs.phases import LogPhase, counts_of
 from assistant.records import Event, EventKind, Job
 from assistant.untrusted import parse_json, read_end_from, read_start, status_of, whole_number
 

@@ -23,12 +23,11 @@ from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.engine import Engine
 from assistant.errors import InputError, MalformedContent, ToolError, Unavailable, UnreadableFile, UsageError
-from assistant.logs.backward import last_lines
 from assistant.logs.document import Document
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.logs.reading import blocks, open_log
-from assistant.logs.tail import LogFollower
+from assistant.logs.tail import LogFollower, last_lines
 from assistant.nodeset import expand
 from assistant.records import IncidentState, JobState
 from assistant.recover.checkpoints.cost import save_cost

@@ -60,7 +60,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("rules/redos.py", "kind"): "of a dict of literals, on one character",
     ("schedulers/slurm_spec.py", "letter"): "a literal of the caller",
     ("schedulers/slurm_spec.py", "long"): "a literal of the caller",
-    ("transports/ssh_config.py", "translate(pattern.replace('[', '[[]'))"): "a Host line of the account's own ssh_config",
+    ("transports/ssh_hosts.py", "translate(pattern.replace('[', '[[]'))"): "a Host line of the account's own ssh_config",
     ("tools/_stacks.py", "pattern"): "of the constant PLACES",
     ("tools/processes.py", "form"): "of the constant DAEMONS",
 }

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.errors import ContentError
-from assistant.evaluation.files import write_json
+from assistant.evaluation.files import RunFolder, write_json
 from assistant.evaluation.journal import took
-from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.priors import Measured, Priors
 from assistant.evaluation.records import Dataset, Piece, Took
 from assistant.ports import JumpingClock
