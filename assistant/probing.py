@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from assistant.counting import Past
 
 if TYPE_CHECKING:
-    from assistant.content.limits import HardwareLimits
+    from assistant.content.devices import HardwareLimits
 
 
 class Health(StrEnum):

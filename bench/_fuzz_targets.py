@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from assistant import display
-from assistant.content.limits import limits
+from assistant.content.devices import limits
 from assistant.diagnose.case import Case, numbered
 from assistant.diagnose.kernel import read_kernel
 from assistant.diagnose.knowledge import Knowledge

@@ -31,8 +31,8 @@ from assistant.recover.runs import SaveFolders
 from assistant.recover.saved_into import saved_into
 from assistant.recover.situation import AVOIDED, AWAY
 from assistant.untrusted import reading_as
+from assistant.watch.attempts import Remark
 from assistant.watch.outages import paths_of
-from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

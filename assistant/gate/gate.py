@@ -14,11 +14,10 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from assistant.errors import ChangesStopped, Denied, Parked, RestartPending, StoreBusy, ToolError, Unavailable, UsageError
-from assistant.gate.asking import Preview, request_of, shared_arguments, shown, undo_text
-from assistant.gate.breaker import open_if_due
-from assistant.gate.exclusion import must_be_alone
+from assistant.gate.approvers import Preview, request_of, shared_arguments, shown, undo_text
 from assistant.gate.running import CallRunner, LastLook
-from assistant.gate.targets import Reach, reach_of
+from assistant.gate.stops import open_if_due
+from assistant.gate.targets import Reach, must_be_alone, reach_of
 from assistant.policy import Policy, PolicyInForce
 from assistant.ports import Approver
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict

@@ -10,12 +10,10 @@ from assistant.store.audit import AuditHead, AuditRow
 from assistant.store.calls import PastCall
 from assistant.store.deliveries import Count, Telling, TellingRows
 from assistant.store.incidents import WENT_ON, IncidentRows
-from assistant.store.ledger import Attempt, BudgetRows, LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
-from assistant.store.past_runs import EvaluationRows, EvaluationRun, TemplateRows, TrialRows
-from assistant.store.policies import PolicyRows
+from assistant.store.past_runs import Attempt, BudgetRows, EvaluationRows, EvaluationRun, LedgerRows, TemplateRows, TrialRows
 from assistant.store.processes import ProcessRows
-from assistant.store.rules import RuleRows
+from assistant.store.rules import PolicyRows, RuleRows
 from assistant.store.verification import Broken
 from assistant.store.watches import LeaderRows, Leadership, PassingWatch, Said, SightRows, Unseen, WatchRows
 

@@ -1,7 +1,7 @@
 """The audit: who did what, when, why, by which rule, with which exact command, with what outcome, and how to take it back.
 
 Rows are only added, in the transaction of the change that they tell about. Each carries the SHA-256 of the one before and of
-itself, the digests of the rows that the transaction wrote (`seals`), and a mac by the store's key (`keys`).
+itself, the digests of the rows that the transaction wrote (`seals`), and a mac by the store's key.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from typing import Any, NamedTuple
 from assistant.errors import StoreError, UsageError
 from assistant.store import verification
 from assistant.store.connection import Database
-from assistant.store.keys import StoreKey, key_path, make_key, read_key
 from assistant.store.rows import clean, packed, time_text, unpacked
 from assistant.store.seals import (
     SealedTable,
+    StoreKey,
     chain_hash,
     chain_mac,
     clear_touched,
     install_triggers,
+    key_path,
+    make_key,
+    read_key,
     sealed_tables,
     seals_text,
     touch_all,

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.store import migrations
-from assistant.store.keys import StoreKey
 from assistant.store.seals import (
     SealedTable,
+    StoreKey,
     chain_hash,
     chain_mac,
     row_content,

@@ -8,15 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from assistant.records import Event, EventKind, Job, JobState
-from assistant.watch.hang import Still, Suspicion
-from assistant.watch.moved import READ_UP_TO
+from assistant.watch.attempts import Remark, about
+from assistant.watch.hang import WAITS, OutsideWait, Still, Suspicion
 from assistant.watch.pace import Slow
-from assistant.watch.queue import about
 from assistant.watch.saves import SaveLimits
-from assistant.watch.troubles import Remark
 from assistant.watch.view import View
-from assistant.watch.waiting import WAITS, OutsideWait
-from assistant.watch.witness import Witness, proofs_of_hang, unseen
+from assistant.watch.witness import READ_UP_TO, Witness, proofs_of_hang, unseen
 
 __all__ = ["failed_steps", "hang_of", "late_saves_of", "remark_on", "slowness_of", "spike_of", "wait_of"]
 

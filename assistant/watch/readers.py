@@ -16,7 +16,7 @@ from zlib import crc32
 
 from assistant.records import Job
 from assistant.untrusted import reading_as
-from assistant.watch.troubles import Extent, Trouble
+from assistant.watch.attempts import Extent, Trouble
 
 logger = logging.getLogger(__name__)
 

@@ -50,10 +50,10 @@ from assistant.untrusted import (
 )
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
-from assistant.watch.moved import last_beat
 from assistant.watch.pace import PaceLimits
 from assistant.watch.readers import Readers
 from assistant.watch.view import ViewLimits, view_of
+from assistant.watch.witness import last_beat
 from tests.adversary.shown import NOON, Shown, job, made_engine
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from assistant.errors import TargetBusy, ToolError
 from assistant.evaluation.files import RunFolder, write_json
 from assistant.evaluation.jobs import by_number
 from assistant.evaluation.jobs import tag_of as evaluation_tag
-from assistant.gate.exclusion import must_be_alone
-from assistant.gate.targets import Reach
+from assistant.gate.targets import Reach, must_be_alone
 from assistant.policy import Targets
 from assistant.ports import JumpingClock
 from assistant.records import (

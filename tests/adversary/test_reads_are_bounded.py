@@ -42,7 +42,7 @@ ALLOWED = {
     "daemon/audit_anchors.py": OURS,
     "engine/backtest/": OPERATOR,
     "engine/lease.py": SYSTEM,
-    "gate/kill_switch.py": OURS,
+    "gate/stops.py": OURS,
     "policy/loading.py": SHIPPED,
     "private_files.py": OURS,
     "schedulers/slurm_submit.py": "writes only: the job's variables, to sbatch",

@@ -35,7 +35,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("logs/masks.py", "'|'.join((f'(?P<{mask.name}>{form})' for mask, form in FORMS.items()))"): "of a constant",
     ("logs/metrics.py", "words"): "literals, at the callers in that file",
     ("logs/prefix.py", "pattern"): "of a tuple of literals",
-    ("redact/mask.py", "names"): "names behind re.escape, joined above",
+    ("redact/text.py", "names"): "names behind re.escape, joined above",
     ("redact/tokens.py", "_any_of((name for maker in secret_forms().maker for name in maker.names))"): SHIPPED,
     ("redact/tokens.py", "_any_of(by_prefix)"): SHIPPED,
     ("redact/tokens.py", "_any_of(options)"): SHIPPED,

@@ -15,16 +15,13 @@ from hypothesis import strategies as st
 from assistant.logs.phases import LogPhase, phase_begun, phase_over
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState, Node, NodeState
 from assistant.training.heartbeat import Heartbeat
-from assistant.watch.attempt_state import KnownIncidents
-from assistant.watch.cadence import Cadence, HangLimits, certain_after_s, rarest, suspect_after_s
-from assistant.watch.hang import Signs, Still, suspicion_of
+from assistant.watch.attempts import Extent, KnownIncidents, ended_badly
+from assistant.watch.hang import Cadence, HangLimits, Signs, Still, certain_after_s, rarest, suspect_after_s, suspicion_of
 from assistant.watch.loss import SpikeLimits
-from assistant.watch.moved import heartbeat_path, last_beat
 from assistant.watch.outages import JobFailure, outages, service_of
-from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readers
-from assistant.watch.troubles import Extent
 from assistant.watch.watcher import FOR_SURE, NodeTrack
+from assistant.watch.witness import heartbeat_path, last_beat
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
 LIMITS = HangLimits(silent_s=1800, factor=5)
