@@ -14,12 +14,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from assistant.training.checkpoints.checksums import best
 from assistant.training.checkpoints.errors import CheckpointError
 from assistant.training.checkpoints.loading import Loaded, load_newest
 from assistant.training.checkpoints.protocol import Setup
 from assistant.training.checkpoints.ranks import ranks_of
-from assistant.training.checkpoints.saving import Saver, Saves
+from assistant.training.checkpoints.saving import SaveCounters, Saver
+from assistant.training.checkpoints.segments import best
 from assistant.training.checkpoints.writers import Hand, ProcessHand, ThreadHand
 from assistant.training.heartbeat import Heartbeat
 
@@ -95,7 +95,7 @@ class AsyncCheckpointer:
         return self._saver.blocked_s
 
     @property
-    def saves(self) -> Saves:
+    def saves(self) -> SaveCounters:
         """Counters: how many saves, how long they blocked training, how often and how long one waited for the one before."""
         return self._saver.saves
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from assistant import processes
-from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import CheckpointError, FolderInUse
 from assistant.training.checkpoints.persist import Persister
-from assistant.training.checkpoints.protocol import Layout, Order, SaveSummary, Setup, receive, send
+from assistant.training.checkpoints.protocol import HostBuffer, Layout, Order, SaveSummary, Setup, receive, send
 
 PACKAGE = Path(__file__).resolve().parents[3]
 START_S = 60.0
