@@ -339,7 +339,7 @@ def read_playbook(path: Path, *, shipped: bool = False) -> Playbook:
     Raises:
         ContentError: It is malformed; the message names file, line and key.
     """
-    table = _named(_with_renamed(read_toml(path), path), path)
+    table = _with_step_names(_with_renamed(read_toml(path), path), path)
     for key in ("name", "path", "digest", "shipped"):
         if key in table:
             raise wrong(path, key, "is not written down: it comes from the file itself")
@@ -365,7 +365,7 @@ def _with_renamed(table: dict[str, Any], path: Path) -> dict[str, Any]:
     return table
 
 
-def _named(table: dict[str, Any], path: Path) -> dict[str, Any]:
+def _with_step_names(table: dict[str, Any], path: Path) -> dict[str, Any]:
     """Give each step its tool's name where it has none."""
     for area in ("step", "verify"):
         entries = table.get(area, [])

@@ -10,7 +10,7 @@ from assistant.evaluation.files import RunFolder
 from assistant.evaluation.journal import STAGE, TRIAL, JobNote, JournalState
 from assistant.evaluation.planning import RunningTrial, replan
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Took, Trial, TrialPlan
+from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, PieceTime, Trial, TrialPlan
 from assistant.evaluation.strategies import Holding
 from assistant.evaluation.suite import RunSpec
 from assistant.records import Node, NodeState
@@ -175,7 +175,7 @@ class Planner(Protocol):
         ...
 
 
-Estimator = Callable[[Sequence[Took]], Mapping[str, Estimate]]
+Estimator = Callable[[Sequence[PieceTime]], Mapping[str, Estimate]]
 """Returns estimates after pieces of this run took so many seconds."""
 
 
@@ -196,7 +196,7 @@ def planner(
 def estimator(priors: Priors, datasets: Sequence[Dataset], past: Sequence[Measured], *, run: str, model_bytes: int) -> Estimator:
     """Return what estimates datasets after what past evaluations and this one measured."""
 
-    def estimates(measured: Sequence[Took]) -> Mapping[str, Estimate]:
+    def estimates(measured: Sequence[PieceTime]) -> Mapping[str, Estimate]:
         own = [
             Measured(
                 run,

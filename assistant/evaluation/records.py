@@ -64,7 +64,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class PieceTime:
     """How long a piece took that is done."""
 
     piece: Piece

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from assistant.evaluation.records import Dataset, Estimate, Piece, Took
+from assistant.evaluation.records import Dataset, Estimate, Piece, PieceTime
 
 __all__ = ["CLOSE_FACTOR", "FEW", "Work", "corrected", "gaps", "is_complete", "is_far", "open_work", "seconds_of", "work_of"]
 
@@ -42,7 +42,9 @@ def is_complete(dataset: Dataset, finished: Iterable[Piece]) -> bool:
     return not gaps(dataset, finished)
 
 
-def corrected(estimates: Mapping[str, Estimate], measurements: Sequence[Took], items: Mapping[str, int]) -> dict[str, Estimate]:
+def corrected(
+    estimates: Mapping[str, Estimate], measurements: Sequence[PieceTime], items: Mapping[str, int]
+) -> dict[str, Estimate]:
     """Return estimates after what was measured: a dataset's own seconds count most, for others what all have in common.
 
     Args:

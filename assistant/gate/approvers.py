@@ -16,7 +16,7 @@ from assistant.tooling import Context, Tool
 if TYPE_CHECKING:
     from assistant.store import Store
 
-__all__ = ["AnswersFrom", "Park", "Preview", "request_of", "shared_arguments", "shown", "undo_text"]
+__all__ = ["AnswersFrom", "Park", "Preview", "rendered_change", "request_of", "shared_arguments", "undo_text"]
 
 
 class Park:
@@ -53,7 +53,7 @@ class AnswersFrom:
     def __init__(self, verdicts: Sequence[Verdict], *, by: str = "rehearsal") -> None:
         self._verdicts = list(verdicts)
         self._by = by
-        self.asked: list[tuple[Call, Decision]] = []
+        self.questions: list[tuple[Call, Decision]] = []
         """What was asked so far."""
 
     def ask(self, call: Call, decision: Decision) -> Decision:
@@ -62,7 +62,7 @@ class AnswersFrom:
         Raises:
             UsageError: The list is used up.
         """
-        self.asked.append((call, decision))
+        self.questions.append((call, decision))
         if not self._verdicts:
             raise UsageError(f"no answer is left for {call.preview or call.tool} ({decision.rule})")
         return Decision(self._verdicts.pop(0), "answered", self._by, decision.at, "from the list")
@@ -91,7 +91,7 @@ def request_of(tool: Tool, by: str, reach: Reach | None, approved_by: str | None
     return Request(tool.risk, tool.kind, by, reach.targets, approved_by, shared_cause)
 
 
-def shown(tool: Tool, context: Context, checked: Mapping[str, Any]) -> RenderedChange:
+def rendered_change(tool: Tool, context: Context, checked: Mapping[str, Any]) -> RenderedChange:
     """Return the exact commands of a call, as its tool states them; a tool that states none may give none."""
     if tool.show is not None:
         return tool.show(context, **checked)
@@ -112,7 +112,7 @@ def undo_text(undo: Tool, context: Context, arguments: Mapping[str, Any], value:
     try:
         if value is None and undo.kind == "cancel":
             return "; ".join(context.scheduler.command_lines("cancel", NEW_JOB))
-        return shown(undo, context, undo.checked(shared_arguments(undo, arguments, value))).text
+        return rendered_change(undo, context, undo.checked(shared_arguments(undo, arguments, value))).text
     except NightshiftError:
         return ""
 

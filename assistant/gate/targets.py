@@ -27,7 +27,7 @@ JOB_ARGUMENTS = ("job", "jobs")
 """Names that an argument of a changing tool must have for the policy to see what it changes."""
 _RACK = re.compile(r"(?i)(?:rack|cabinet|row)[-_]?\w+")
 """What a site's features of a node call its rack."""
-_WHOLE = re.compile(r"[^_+]*")
+_JOB_ID_WITHOUT_TASK = re.compile(r"[^_+]*")
 """Of the id of an array's task or a heterogeneous job's part: the id of the whole, `12` of `12_3` and of `12+1`."""
 
 
@@ -61,7 +61,7 @@ def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
     partitions = [name for node in fleet if node.name in nodes for name in node.partitions]
     partitions += [name for job in jobs for name in partition_names(job.partition)]
     targets = Targets(
-        jobs=tuple(dict.fromkeys(name for job in jobs for name in (job.id, _WHOLE.match(job.id)[0], job.name))),  # type: ignore[index]
+        jobs=tuple(dict.fromkeys(name for job in jobs for name in (job.id, _JOB_ID_WITHOUT_TASK.match(job.id)[0], job.name))),  # type: ignore[index]
         nodes=nodes,
         users=tuple(dict.fromkeys(job.user for job in jobs if job.user)),
         partitions=tuple(dict.fromkeys(partitions)),

@@ -223,7 +223,7 @@ def block_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
         following = bisect_left(starts, begin.end())
         closing = ends[following] if following < len(ends) else None
         paired = closing is not None and closing[0] - begin.end() <= _LONGEST
-        last = closing[1] if closing and paired else _behind(text, begin.end())
+        last = closing[1] if closing and paired else _end_of_headless_key(text, begin.end())
         yield begin.start(), last
     yield from ((_before(text, start), end) for start, end in ends if start >= last or _tail_alone(text, start))
     yield from _putty_spans(text)
@@ -233,7 +233,7 @@ def _tail_alone(text: str, end: int) -> bool:
     return "-----BEGIN" not in text[max(end - _LONGEST, 0) : end]
 
 
-def _behind(text: str, position: int) -> int:
+def _end_of_headless_key(text: str, position: int) -> int:
     """Return where a key ends that has no last line: behind what looks like base64."""
     escaped = _ESCAPED.match(text, position)
     end = escaped.end() if escaped else position
@@ -266,7 +266,7 @@ def _is_escape_or_base64(sign: str) -> bool:
 def _putty_spans(text: str) -> Iterator[tuple[int, int]]:
     for match in _PUTTY.finditer(text):
         if match.group().startswith("Private-Lines"):
-            yield match.start(), _behind(text, match.end())
+            yield match.start(), _end_of_headless_key(text, match.end())
         else:
             yield match.span()
 

@@ -68,7 +68,7 @@ MARKS = r"(?:\[?(?:rank|default)?\d{1,6}\]?(?:<std(?:out|err)>)?: ?|[a-zA-Z][\w.
 """What may stand before the line of a program."""
 
 
-class EntryKind(IntEnum):
+class MatchKind(IntEnum):
     """What a pattern number stands for."""
 
     SIGNATURE = 0
@@ -92,13 +92,13 @@ class Patterns:
         self._entries = tuple(sorted(entries, key=lambda entry: isinstance(entry, Filter)))
         self._first_filter = sum(not isinstance(entry, Filter) for entry in self._entries)
         self._first_alarm = len(self._entries)
-        self.kinds = bytes([_kind(entry) for entry in self._entries] + [EntryKind.ALARM] * len(alarms))
+        self.kinds = bytes([_kind(entry) for entry in self._entries] + [MatchKind.ALARM] * len(alarms))
         """Kind of each pattern number."""
         numbered = list(enumerate([_expression(entry) for entry in self._entries]))
         words = [(self._first_alarm + n, Expression(f"alarm {word}", re.escape(word), False)) for n, word in enumerate(alarms)]
         self._telling = _Engine([*numbered[: self._first_filter], *words], cache_folder)
         self._routine = _Engine(numbered[self._first_filter :], cache_folder)
-        self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == EntryKind.SIGNATURE]
+        self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == MatchKind.SIGNATURE]
         self.folder = cache_folder
         """Where compiled forms are kept; None for the user's cache."""
 
@@ -140,7 +140,7 @@ class Patterns:
         Returns:
             (start, end) of every such place; None when a signature or an alarm word matches the line as it is.
         """
-        if any(self.kinds[number] != EntryKind.HERRING for number in self._telling.scan(line)[0::2]):
+        if any(self.kinds[number] != MatchKind.HERRING for number in self._telling.scan(line)[0::2]):
             return None
         places: list[tuple[int, int]] = []
         for number in set(self._digit_blind.scan(line)[0::2]):
@@ -164,9 +164,9 @@ class Patterns:
         """Tell whether compression would fold this line away."""
         block = text.encode("utf-8", "replace")
         kinds = {self.kinds[number] for number in [*self.telling(block)[0::2], *self.routine(block)[0::2]]}
-        if EntryKind.SIGNATURE in kinds:
+        if MatchKind.SIGNATURE in kinds:
             return False
-        return EntryKind.WHOLE_LINE in kinds or (EntryKind.FILTER in kinds and EntryKind.ALARM not in kinds)
+        return MatchKind.WHOLE_LINE in kinds or (MatchKind.FILTER in kinds and MatchKind.ALARM not in kinds)
 
 
 class _More(Patterns):
@@ -298,12 +298,12 @@ def _places(pattern: str, caseless: bool, line: bytes) -> list[tuple[int, int]]:
     return spans
 
 
-def _kind(entry: Entry) -> EntryKind:
+def _kind(entry: Entry) -> MatchKind:
     if isinstance(entry, Signature) and entry.role is not Role.BENIGN:
-        return EntryKind.SIGNATURE
+        return MatchKind.SIGNATURE
     if not isinstance(entry, Filter):
-        return EntryKind.HERRING
-    return EntryKind.WHOLE_LINE if describes_whole_lines(entry) else EntryKind.FILTER
+        return MatchKind.HERRING
+    return MatchKind.WHOLE_LINE if describes_whole_lines(entry) else MatchKind.FILTER
 
 
 def _expression(entry: Entry) -> Expression:

@@ -32,7 +32,7 @@ from assistant.store.seals import (
     touch_all,
     touched_seals,
 )
-from assistant.store.verification import FIRST, SEAL, SIGNED, Broken
+from assistant.store.verification import FIRST, SEAL, SIGNED, BrokenRow
 
 __all__ = ["AuditHead", "AuditRow", "AuditRows", "row_of"]
 
@@ -219,11 +219,11 @@ class AuditRows(Database):
         )
         return self.row(sql, [row]) is not None
 
-    def verify(self, *, since: Sequence[AuditHead] = ()) -> Broken | None:
+    def verify(self, *, since: Sequence[AuditHead] = ()) -> BrokenRow | None:
         """Return the first thing that is not as Nightshift wrote it, None when all of it holds; see `broken_rows`."""
         return next(iter(self.broken_rows(since=since, most=1)), None)
 
-    def broken_rows(self, *, since: Sequence[AuditHead] = (), most: int = 20) -> list[Broken]:
+    def broken_rows(self, *, since: Sequence[AuditHead] = (), most: int = 20) -> list[BrokenRow]:
         """Return what is not as Nightshift wrote it: in the audit, in any sealed row of any table, in the schema.
 
         Args:

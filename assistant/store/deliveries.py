@@ -123,7 +123,7 @@ _RETENTION = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class DeliveryRecord:
     """The last time a thing was told to a place."""
 
     at: datetime
@@ -131,15 +131,15 @@ class Telling:
     """How often it came again since, and was not told."""
 
 
-class TellingRows(TallyRows):
+class DeliveryRows(TallyRows):
     """The tellings' part of the store."""
 
-    def tellings(self, sink: str, fingerprints: Iterable[str]) -> dict[str, Telling]:
+    def tellings(self, sink: str, fingerprints: Iterable[str]) -> dict[str, DeliveryRecord]:
         """Return when things were last told to a place, by fingerprint; those that never were are left out."""
         sql = "SELECT at, held FROM tellings WHERE sink = ? AND fingerprint = ?"
         rows = {fingerprint: self.row(sql, [sink, fingerprint]) for fingerprint in set(fingerprints)}
         return {
-            fingerprint: Telling(datetime.fromisoformat(row["at"]), row["held"])
+            fingerprint: DeliveryRecord(datetime.fromisoformat(row["at"]), row["held"])
             for fingerprint, row in rows.items()
             if row is not None
         }

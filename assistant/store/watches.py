@@ -152,7 +152,7 @@ class Said:
     text: str
 
 
-class SightRows(AuditRows):
+class CoverageRows(AuditRows):
     """The sight's part of the store; it is the cluster's, whoever leads."""
 
     def unseen(self) -> list[Unseen]:

@@ -172,11 +172,11 @@ def ended_badly(jobs: Sequence[Job], *, known: KnownIncidents, since: datetime, 
     for job in jobs:
         if job.state not in _NOTICED or (job.ended is not None and job.ended < since):
             continue
-        whole = (job.id.partition("+")[0], job.attempt)
-        if "+" in job.id and whole in spoken:
+        attempt_key = (job.id.partition("+")[0], job.attempt)
+        if "+" in job.id and attempt_key in spoken:
             continue
-        spoken.add(whole)
-        if known.covers(job, EventKind.JOB_ENDED) or ("+" in job.id and any(map(known_end, parts.get(whole, ())))):
+        spoken.add(attempt_key)
+        if known.covers(job, EventKind.JOB_ENDED) or ("+" in job.id and any(map(known_end, parts.get(attempt_key, ())))):
             continue
         detail = {
             "state": job.state.value,

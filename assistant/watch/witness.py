@@ -294,7 +294,7 @@ def proofs_of_hang(suspicion: Suspicion, witness: Witness | None) -> tuple[str, 
     return tuple(text for text, holds in proofs.items() if holds)
 
 
-def unseen(witness: Witness | None) -> str:
+def unobserved(witness: Witness | None) -> str:
     """Return what could not be looked at and why, for people; empty where all was seen."""
     parts = []
     for name, label in (("gpus", "GPUs"), ("stacks", "stacks")):

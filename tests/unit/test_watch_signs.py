@@ -251,7 +251,7 @@ def test_nodes_that_go_down_together_under_jobs_are_one_event_and_come_back() ->
     assert [(event.kind, event.node, event.detail["nodes"], event.detail["jobs"]) for event in events] == [
         (EventKind.NODE_DOWN, "b", ["b", "c"], ["7"])
     ]
-    track.told.update(events[0].detail["nodes"])
+    track.reported.update(events[0].detail["nodes"])
     assert track.look(nodes(a=up, b=down, c=down, d=down), running, after(400))[0] == []
     _, remarks = track.look(nodes(a=up, b=up, c=NodeState.UNKNOWN, d=down), running, after(500))
     assert [one.text for one in remarks] == ["node b: down -> allocated, job 7 runs there"]
