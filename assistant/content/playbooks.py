@@ -103,7 +103,7 @@ class Happening:
 
     @property
     def word(self) -> str:
-        """What happens."""
+        """The first word of the change: `cordon`, `submit` and the like."""
         return self.what.partition(" ")[0]
 
     @property

@@ -279,7 +279,7 @@ def filters(site: Path | None = None) -> tuple[Filter, ...]:
 
 @dataclass(frozen=True)
 class Rename:
-    """A name that is gone."""
+    """A name that a library no longer has, and what replaced it."""
 
     old: str
     """Attribute, argument, module or function."""

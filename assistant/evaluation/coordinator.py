@@ -37,7 +37,7 @@ class Stuck(NightshiftError):
 
 
 class Coordinator:
-    """Runs one evaluation."""
+    """The coordinator of one evaluation run."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Coordinator:
 
     @property
     def state(self) -> JournalState:
-        """What is known of the run."""
+        """The state of the run as its journal tells it."""
         return self.journal.state
 
     def run(self, *, poll_s: float = 2.0, look: Callable[[Coordinator], None] | None = None) -> None:
@@ -160,7 +160,7 @@ class Coordinator:
         return dataset.name in self.state.sunk or self.outputs.has_score(dataset.name)
 
     def pending_pieces(self) -> list[Piece]:
-        """Return ranges that have no output and are in nobody's hands."""
+        """Return the pieces that have no output and that no job works on."""
         covered = [
             *self.outputs.times_by_piece,
             *(piece for note in self.state.live(TRIAL) for piece in note.own_pieces),

@@ -28,7 +28,7 @@ class Fleet:
         self._nodes: dict[str, Node] = {}
 
     def look(self, nodes: Sequence[Node]) -> None:
-        """See how the cluster stands."""
+        """Take the state of the cluster's nodes."""
         partition = self._spec.partition
         self._nodes = {node.name: node for node in nodes if not partition or partition in node.partition.split(",")}
 
@@ -49,7 +49,7 @@ class Fleet:
 
     @property
     def size(self) -> int:
-        """How many nodes work or are about to."""
+        """How many nodes work for the run, those that get the model now included."""
         return len(set(self.ready()) | {note.node for note in self._state.live(STAGE)})
 
     def free_slots(self) -> Iterator[tuple[str, int]]:

@@ -179,22 +179,22 @@ class RunFolder:
 
     @property
     def spec_file(self) -> Path:
-        """What was asked."""
+        """The file with the run spec."""
         return self.path / "run.json"
 
     @property
     def journal(self) -> Path:
-        """What the coordinator did."""
+        """The journal of the coordinator."""
         return self.path / "journal.jsonl"
 
     @property
     def lock(self) -> Path:
-        """Held by the coordinator."""
+        """The lock that the coordinator holds."""
         return self.path / "coordinator.lock"
 
     @property
     def digests(self) -> Path:
-        """What the first node read of the model."""
+        """The file of digests that the first node read of the model."""
         return self.path / "digests.json"
 
     def job(self, number: int) -> Path:

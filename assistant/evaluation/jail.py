@@ -42,7 +42,7 @@ _stopped: list[bool] = []
 
 
 def main() -> None:
-    """Run what standard input says."""
+    """Run the program that standard input names."""
     signal.signal(signal.SIGTERM, _stop)
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if len(sys.argv) > 1 and os.getppid() != int(sys.argv[1]):

@@ -24,7 +24,7 @@ STAGE, TRIAL, METRIC, CLEAN = "stage", "trial", "metric", "clean"
 
 @dataclass
 class JobNote:
-    """A job of ours."""
+    """One job of the run, as the journal knows it."""
 
     number: int
     kind: str
@@ -182,7 +182,7 @@ class Outputs:
     """The outputs and scores in a run's folder, as of the last look."""
 
     def __init__(self, folder: RunFolder, datasets: Sequence[Dataset]) -> None:
-        """Know nothing yet."""
+        """Name the run's folder; nothing is read yet."""
         self._folder = folder
         self._names = frozenset(dataset.name for dataset in datasets)
         self._times_by_piece: dict[Piece, PieceTime | None] = {}
@@ -196,7 +196,7 @@ class Outputs:
 
     @property
     def known_times(self) -> list[PieceTime]:
-        """What is known of how long pieces took."""
+        """Seconds that pieces took, as far as they are known."""
         return [piece_time for piece_time in self._times_by_piece.values() if piece_time is not None]
 
     def has_score(self, dataset: str) -> bool:

@@ -36,7 +36,7 @@ SUMS = "SHA256SUMS"
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file."""
+    """One file of a model."""
 
     size: int
     digest: str = ""
@@ -44,7 +44,7 @@ class FileEntry:
 
 
 class WrongContent(Exception):
-    """A copy is not what the source has, or is said to have."""
+    """A copy of a model differs from its source, or from the sums that the source lists."""
 
 
 def listing(source: Path) -> dict[str, FileEntry]:
@@ -132,7 +132,7 @@ RESERVE_BYTES = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One thing that limits what a node's memory takes."""
+    """One limit of a node's memory."""
 
     name: str
     free_bytes: int

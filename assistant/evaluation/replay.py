@@ -62,7 +62,7 @@ class PhaseSpan:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How trials work."""
+    """Rules of a simulated evaluation: where the model is read from and who computes metrics."""
 
     staged: bool
     """Each node reads the model once into its memory; else each trial reads it from remote storage."""
@@ -72,7 +72,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
-    """A node goes or comes."""
+    """A node that goes or comes at a time."""
 
     at_s: float
     node: int
@@ -95,7 +95,7 @@ class BegunTrial:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a planner wants."""
+    """A planner's answer: trials to wait in place of others, and pieces to take from trials."""
 
     trials: Sequence[Trial]
     """Instead of those that wait."""
@@ -127,7 +127,7 @@ Planner = Callable[[ReplaySituation], Orders | None]
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """What came of it."""
+    """The result of a simulated evaluation."""
 
     makespan_s: float
     """Until the last output and score; infinite where no node was left to make them."""

@@ -25,7 +25,7 @@ COLUMNS = ("dataset", "score", "items", "state", "infer_s", "metric_s", "why")
 
 @dataclass(frozen=True, slots=True)
 class DatasetResult:
-    """What came of one dataset."""
+    """The result of one dataset."""
 
     dataset: str
     state: str
@@ -45,7 +45,7 @@ class DatasetResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """What came of a run."""
+    """The results of a run."""
 
     run: str
     title: str
@@ -188,7 +188,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationProgress:
-    """How a run stands."""
+    """The progress of a run."""
 
     scored: int
     given_up: int
@@ -204,7 +204,7 @@ class EvaluationProgress:
 
     @property
     def line(self) -> str:
-        """The whole in one line."""
+        """The progress of the run in one line."""
         share = f"{self.items_done / self.items:.0%}" if self.items else "-"
         remaining = f", about {duration(self.left_s)} left" if self.left_s else ""
         given_up = f", {self.given_up} given up" if self.given_up else ""

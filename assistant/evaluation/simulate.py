@@ -61,7 +61,7 @@ def simulate(
     changes: Sequence[FleetChange] = (),
     planner: Planner | None = None,
 ) -> ReplayOutcome:
-    """Return what happens.
+    """Simulate an evaluation and return its result.
 
     Args:
         datasets: Of the suite.
@@ -365,7 +365,7 @@ class Reads:
     """Reads under way. Those of a node progress alike, so each is known by the progress at which it ends."""
 
     def __init__(self, storage: Storage) -> None:
-        """Nobody reads."""
+        """Begin without a reader."""
         self.storage = storage
         self.now = 0.0
         self.rates: dict[int, float] = {}

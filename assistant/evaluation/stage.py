@@ -303,7 +303,7 @@ class JobContext:
     """A job's folder and what stands in it."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what is to be done.
+        """Read the job's folder.
 
         Raises:
             SystemExit: The folder holds nothing of the kind.
@@ -324,7 +324,7 @@ class JobContext:
         return claim(self.folder / "owner", self.job_id) == self.job_id
 
     def tell(self, phase: str, **more: object) -> None:
-        """Write how it stands."""
+        """Write the job's status for the coordinator."""
         status = {"phase": phase, "node": self.node, "job": self.job_id, "begun": self.began_at, "at": time.time(), **more}
         write_json(self.folder / "status.json", status, durable=False)
 

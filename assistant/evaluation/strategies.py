@@ -59,7 +59,7 @@ NAMES = tuple(strategy.name for strategy in STRATEGIES)
 
 @dataclass(frozen=True, slots=True)
 class StrategyComparison:
-    """What each strategy came to, by its name."""
+    """Results of the compared strategies, by name."""
 
     outcomes: Mapping[str, ReplayOutcome]
     bound_s: float
@@ -187,7 +187,7 @@ class Elastic:
     """The planner of a simulated evaluation: learns from each piece, plans again where that changes something."""
 
     def __init__(self, datasets: Sequence[Dataset], priors: Priors, rules: Rules, machines: Machines) -> None:
-        """Begin with what is expected."""
+        """Begin with the estimates from before the run."""
         self.datasets, self.before, self.rules, self.machines = datasets, priors, rules, machines
         self.items = {dataset.name: dataset.items for dataset in datasets}
         self.expected = priors.estimates(datasets)

@@ -274,7 +274,7 @@ class RunSpec:
 
 
 def load_asked(folder: RunFolder) -> RunSpec:
-    """Return what was asked of a run.
+    """Return the run spec of a run.
 
     Raises:
         UsageError: There is no such run.

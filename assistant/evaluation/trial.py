@@ -182,11 +182,11 @@ def end_with_parent() -> None:
 
 
 class ServerError(Exception):
-    """It ended, or did not answer in time."""
+    """An inference program ended, or did not answer in time."""
 
 
 class Server:
-    """One such program; `close` ends it with everything it started."""
+    """An inference program that loads the model once and answers for each piece; `close` ends it with everything it started."""
 
     def __init__(self, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str]) -> None:
         """Start it and wait until the model is loaded.

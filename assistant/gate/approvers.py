@@ -23,7 +23,7 @@ class Park:
     """Puts the call into the inbox and goes on: for the watchdog and for commands without a terminal."""
 
     def __init__(self, store: Store, *, expires_after_s: float) -> None:
-        """Keep the inbox.
+        """Name the inbox that calls are put into.
 
         Args:
             store: Holds it.
@@ -33,7 +33,7 @@ class Park:
         self._expires_after = timedelta(seconds=expires_after_s)
 
     def ask(self, call: Call, decision: Decision) -> Decision:
-        """Never return.
+        """Put the call into the inbox and raise `Parked`: a person answers later.
 
         Raises:
             Parked: Always, with the id to answer to.

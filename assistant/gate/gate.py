@@ -419,7 +419,7 @@ class Gate(CallRunner):
         return ends
 
     def _moot(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Outcome | None:
-        """End a call that would change nothing any more: nobody is asked about it, and no limit counts it."""
+        """End a call that would change nothing any more: no person is asked about it, and no limit counts it."""
         if tool.standing is None or call.status is not CallStatus.PENDING:
             return None
         try:

@@ -282,7 +282,7 @@ class FrozenCommands:
     """The commands of one call, each of which may be given once."""
 
     def __init__(self, digests: Sequence[str], rendered: str) -> None:
-        """Keep what was frozen.
+        """Begin with the digests of the frozen commands.
 
         Args:
             digests: Of the commands, as `store.calls.command_digest` makes them.

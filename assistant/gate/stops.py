@@ -40,7 +40,7 @@ NOTE_BYTES = 4096
 
 
 class SwitchesLifted(NamedTuple):
-    """What lifting came to."""
+    """Which kill switches were lifted, and which could not be."""
 
     lifted: tuple[Path, ...]
     """Files that were removed."""
@@ -66,7 +66,7 @@ def stopped_by(kill_switch: Iterable[Path]) -> str | None:
 
 
 def missing_folders(kill_switch: Sequence[Path]) -> list[Path]:
-    """Return the switches that nobody can set by `touch`, since their folder does not exist; a vanished mount looks like that."""
+    """Return the switches that `touch` cannot set, since their folder does not exist; a vanished mount looks like that."""
     return [path for path in kill_switch if stopped_by((path,)) is None and not path.parent.is_dir()]
 
 

@@ -67,12 +67,12 @@ class Merged:
 
     @property
     def count(self) -> int:
-        """Lines in order."""
+        """How many lines are in order."""
         return len(self._sources)
 
     @property
     def share(self) -> float:
-        """How much is done, 0..1."""
+        """How much of the files was ordered, 0..1."""
         return 1.0 if self.complete else self._at / max(2 * len(self.documents), 1)
 
     @property

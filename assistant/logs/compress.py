@@ -206,7 +206,7 @@ class Fold:
 
     @property
     def size(self) -> int:
-        """Lines in it."""
+        """How many lines the fold hides or heads."""
         return self.last - self.first + 1
 
 
@@ -375,7 +375,7 @@ class Sheet:
 
     @property
     def hidden(self) -> int:
-        """Lines that are out of sight."""
+        """How many lines are folded away."""
         return self._hidden[-1]
 
     def at(self, row: int) -> tuple[int, Fold | None]:

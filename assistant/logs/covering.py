@@ -74,7 +74,7 @@ class Block(NamedTuple):
 
 
 class Covering:
-    """State of a pass."""
+    """What covers each line of one log, fed block after block."""
 
     def __init__(self, matcher: Matcher) -> None:
         """Begin at line 1."""

@@ -13,7 +13,7 @@ from operator import eq
 
 
 class WordMask(StrEnum):
-    """What stood in a place."""
+    """The kind of value that a mask stands for."""
 
     NUMBER = "\x01"
     HEX = "\x02"

@@ -30,7 +30,7 @@ LOOKED_BACK = 12
 
 @dataclass(slots=True)
 class RankTally:
-    """What one rank wrote."""
+    """How many lines and errors one rank wrote, and when it wrote last."""
 
     rank: int
     """`NO_RANK` for lines that name none."""
@@ -49,7 +49,7 @@ class RankCounts:
     """Tallies of all ranks, fed block after block."""
 
     def __init__(self) -> None:
-        """Begin with nobody."""
+        """Begin without a rank."""
         self._tallies: dict[int, RankTally] = {}
 
     def take(self, block: Block, *, source: int = 0, rank: int | None = None) -> Any:
@@ -159,7 +159,7 @@ class SearchHits:
     """Numbers of lines, per document."""
 
     def __init__(self, sources: int) -> None:
-        """Begin with none of them."""
+        """Begin without hits."""
         self.numbers = [array("I") for _ in range(sources)]
         self.count = 0
 
@@ -206,7 +206,7 @@ class OfRanks(SearchHits):
         self._file_ranks = file_ranks
 
     def take(self, source: int, number: int, block: bytes) -> None:
-        """Find them in a block."""
+        """Note the lines of the wanted ranks in a block."""
         import numpy as np
 
         ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == 10)
@@ -223,7 +223,7 @@ class Cover:
     """What covers the lines of each document, what the others say, and the tallies of the ranks."""
 
     def __init__(self, matcher: Matcher, file_ranks: Sequence[int | None]) -> None:
-        """Begin with nothing."""
+        """Begin before the first line of each document."""
         self.counts = RankCounts()
         self.runs: list[list[FoldRun]] = [[] for _ in file_ranks]
         """Positions are line numbers."""
@@ -282,7 +282,7 @@ class LineSequence(Protocol):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """How many lines the sequence has."""
         ...
 
     def place(self, position: int) -> LinePlace:
@@ -315,7 +315,7 @@ class Single:
 
     @property
     def count(self) -> int:
-        """How many have numbers."""
+        """How many lines have numbers."""
         return self.document.count
 
     def place(self, position: int) -> LinePlace:
@@ -350,7 +350,7 @@ class Interleaved:
 
     @property
     def count(self) -> int:
-        """How many are in order."""
+        """How many lines are in order."""
         return self.merged.count
 
     def place(self, position: int) -> LinePlace:
@@ -411,7 +411,7 @@ class Picked:
 
     @property
     def count(self) -> int:
-        """How many were picked."""
+        """How many lines were picked."""
         return len(self._picked)
 
     def place(self, position: int) -> LinePlace:

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class LogPhase(StrEnum):
-    """What a job is at."""
+    """The phase that a job is in."""
 
     START = "start"
     """From its launch to the first step that is logged."""
@@ -170,7 +170,7 @@ _HEAD = re.compile(r"^\s{0,8}Epoch (\d{1,7})(?:/(\d{1,7}))?:?\s{0,8}$")
 
 
 class Counts(NamedTuple):
-    """What a log counts in the place of steps."""
+    """Progress that a log counts in the place of steps."""
 
     unit: str
     """`epochs`, `samples of an epoch`, or the word of the log: samples, tokens, examples."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Prefix(NamedTuple):
-    """The marks of one line."""
+    """Rank, host and time that stand before a line, and the line without them."""
 
     rank: int | None
     """Global or local rank, as the launcher counts; None where the line names none."""
@@ -128,7 +128,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 class RankMark(NamedTuple):
-    """What launchers put before a line."""
+    """The rank that launchers put before a line."""
 
     rank: int | None
     size: int

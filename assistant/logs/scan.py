@@ -186,7 +186,7 @@ class LogPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass over a log found."""
+    """The result of one pass over a log."""
 
     path: str
     lines_total: int
@@ -262,7 +262,7 @@ def scan_rotated(path: Path, matcher: Matcher, *, keep_bytes: int = KEEP_BYTES) 
 
 
 def scan_stream(stream: BinaryIO, matcher: Matcher, *, name: str = "job.log", keep_bytes: int = KEEP_BYTES) -> Scan:
-    """Scan what was opened already."""
+    """Scan an open stream."""
     scanner = _Scanner(matcher, keep_bytes)
     scanner.read(stream)
     return scanner.result(name, False)

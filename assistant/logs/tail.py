@@ -116,7 +116,7 @@ class TailPosition:
 
 
 class News(NamedTuple):
-    """What was new."""
+    """Lines that were appended since the last look, and what happened to the file."""
 
     lines: list[Line]
     """Complete lines, numbered within their own file."""

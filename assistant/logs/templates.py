@@ -204,7 +204,7 @@ def _alike(words: Words, other_words: Words) -> bool:
 
 
 class _Kind(IntEnum):
-    """What a token is."""
+    """The kind of a token: a mask, a name or a plain word."""
 
     SIGN = 0
     """A blank or a sign."""

@@ -284,7 +284,7 @@ class Mask:
     """
 
     def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = (), *, key: bytes = b"") -> None:
-        """Begin with what is known.
+        """Begin with names of hosts and users.
 
         Args:
             hosts: Names of nodes and login hosts.

@@ -162,7 +162,7 @@ TIMES = 5
 
 
 class PatternVote(NamedTuple):
-    """What came of the proposals."""
+    """The pattern that most proposals mean, and the proposals that were refused."""
 
     pattern: str
     """The shortest of the largest group; empty when no group has the majority."""
@@ -183,7 +183,7 @@ class ScriptedWriter:
         self._proposals = tuple(proposals)
 
     def propose(self, lines: Sequence[str]) -> str:
-        """Return the next proposal."""
+        """Return the next scripted proposal."""
         self.questions.append(tuple(lines))
         return self._proposals[(len(self.questions) - 1) % len(self._proposals)]
 
@@ -239,7 +239,7 @@ _DULL = ("", " ", "ok", "...", "hello world", "0", "12 34", "a=b", "loss nan", "
 
 @dataclass(frozen=True)
 class Ground:
-    """What a filter is held against."""
+    """Patterns and lines that a learned filter is checked against."""
 
     patterns: Patterns
     """Everything that is known, learned rules as well."""

@@ -90,7 +90,7 @@ class AuditRow:
 
 
 class AuditRows(Database):
-    """The audit's part of the store."""
+    """Rows of the audit: written with every change, read and verified."""
 
     _kept_key: tuple[tuple[int, int], StoreKey] | None = None
 
@@ -220,7 +220,7 @@ class AuditRows(Database):
         return self.row(sql, [row]) is not None
 
     def verify(self, *, since: Sequence[AuditHead] = ()) -> BrokenRow | None:
-        """Return the first thing that is not as Nightshift wrote it, None when all of it holds; see `broken_rows`."""
+        """Return the first row that is not as Nightshift wrote it, None when all rows hold; see `broken_rows`."""
         return next(iter(self.broken_rows(since=since, most=1)), None)
 
     def broken_rows(self, *, since: Sequence[AuditHead] = (), most: int = 20) -> list[BrokenRow]:

@@ -21,14 +21,14 @@ _MANY = 500
 
 
 class Count(NamedTuple):
-    """What is counted."""
+    """One count, with its labels."""
 
     name: str
     labels: Labels = ()
 
 
 class TallyRows(AuditRows):
-    """The counts' part of the store."""
+    """Rows of counts and cursors over the audit."""
 
     def audit_after(self, row: int, limit: int) -> list[AuditRow]:
         """Return rows of the audit behind one, the oldest first, at most so many."""
@@ -124,7 +124,7 @@ _RETENTION = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRecord:
-    """The last time a thing was told to a place."""
+    """When a place was last notified of something, and how many notifications were held back."""
 
     at: datetime
     suppressed: int
@@ -132,10 +132,10 @@ class DeliveryRecord:
 
 
 class DeliveryRows(TallyRows):
-    """The tellings' part of the store."""
+    """Rows of deliveries: which place was notified of what and when."""
 
     def tellings(self, sink: str, fingerprints: Iterable[str]) -> dict[str, DeliveryRecord]:
-        """Return when things were last told to a place, by fingerprint; those that never were are left out."""
+        """Return when a place was last notified of each fingerprint; those that it never was notified of are left out."""
         sql = "SELECT at, held FROM tellings WHERE sink = ? AND fingerprint = ?"
         rows = {fingerprint: self.row(sql, [sink, fingerprint]) for fingerprint in set(fingerprints)}
         return {

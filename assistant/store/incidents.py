@@ -33,7 +33,7 @@ _OPEN_SQL = f"state NOT IN ({', '.join(repr(state) for state in _ENDED)})"
 
 
 class Acknowledgement(NamedTuple):
-    """That a person knows of an incident that was handed over."""
+    """A person's word that they know of an escalated incident."""
 
     by: str
     """The door and the person: `cli:alice`, `chat:bob`."""
@@ -42,7 +42,7 @@ class Acknowledgement(NamedTuple):
 
 
 class IncidentRows(AuditRows):
-    """The incidents' part of the store."""
+    """Rows of incidents: state, lease, timeline, evidence and diagnoses."""
 
     def open_incident(self, event: Event, *, parent: int | None = None, by: str = "watch") -> tuple[Incident, bool]:
         """Return the incident of an event, and whether it was opened for it (True) or joined (False).

@@ -17,7 +17,7 @@ from assistant.store.rows import packed, time_text
 
 
 class LedgerRows(AuditRows):
-    """The ledger's part of the store."""
+    """Rows of the ledger: nodes by the failed jobs that they were in."""
 
     def keep_sightings(self, incident: int, sightings: Iterable[Sighting]) -> None:
         """Write what an incident says of its nodes, in place of what it said before; nothing takes it out of the ledger."""

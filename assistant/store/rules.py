@@ -20,7 +20,7 @@ _NAME = "site_policy"
 
 
 class PolicyRows(AuditRows):
-    """The policy's part of the store."""
+    """Rows that say whether a site has a policy of its own."""
 
     def site_policy(self) -> str | None:
         """Return the file of the site's policy that was in force last, None where there never was one or it was given up."""

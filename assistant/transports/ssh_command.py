@@ -194,11 +194,11 @@ class Proxy:
         return ""
 
     def shutdown(self, how: int) -> None:
-        """Cut the line."""
+        """Close the connection to the program that speaks to the host."""
         self.socket.shutdown(how)
 
     def close_files(self) -> None:
-        """Close this side."""
+        """Close the files of this side."""
         self.socket.close()
         self._words.close()
 
@@ -243,7 +243,7 @@ _STARTED = re.compile(rb"^--([0-9a-f]{16})-- (\d+)\n", re.MULTILINE)
 
 
 class Finished(NamedTuple):
-    """What a command left."""
+    """The end of a command: its exit status and output."""
 
     status: int
     out: bytes

@@ -264,7 +264,7 @@ class Host:
 
 
 class _Hop(NamedTuple):
-    """One host of a ProxyJump."""
+    """One jump host of a ProxyJump."""
 
     alias: str
     user: str

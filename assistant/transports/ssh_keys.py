@@ -324,7 +324,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What a private key file held."""
+    """The content of a private key file: the key, or why it is passed over."""
 
     key: PKey | None
     problem: str

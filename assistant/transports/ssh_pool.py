@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Place:
-    """Where the connection to one host is kept."""
+    """The slot of the pool for one host."""
 
     lock: Lock = field(default_factory=Lock)
     """Held while it is being opened, so that two do not open two."""

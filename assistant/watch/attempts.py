@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Extent(StrEnum):
-    """How much is not seen."""
+    """How much of the cluster a pass does not see."""
 
     ALL = "all"
     """The scheduler or the store: nothing can be concluded from such a pass."""

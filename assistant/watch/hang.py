@@ -280,7 +280,7 @@ LATE_S = 2.0
 
 
 class Still(StrEnum):
-    """How a job stands still."""
+    """The way in which a job stands still."""
 
     SILENT = "silent"
     """Neither log nor heartbeat moves."""
@@ -292,7 +292,7 @@ class Still(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What was seen of one attempt."""
+    """Signs of life that one attempt has shown."""
 
     phase: LogPhase
     output_at: datetime

@@ -29,7 +29,7 @@ ROOT_PARTS = 3
 
 
 class ReadableLog(Protocol):
-    """What reads on."""
+    """A log that a thread of `Readers` reads on."""
 
     job: Job
 

@@ -63,7 +63,7 @@ class _Source:
 
 @dataclass
 class View:
-    """One attempt."""
+    """All that the watch remembers of one attempt."""
 
     job: Job
     limits: ViewLimits
@@ -123,7 +123,7 @@ class View:
         self.heart = heartbeat_path(self.job)
 
     def read(self, now: datetime) -> None:
-        """Read what is new.
+        """Read the lines that were appended since the last look.
 
         Raises:
             OSError: It cannot be read now: unknown, not silent.

@@ -54,7 +54,7 @@ Task = tuple[str, str, int]
 
 @dataclass
 class _Runs:
-    """What runs of each task took for a step."""
+    """Seconds of a step that runs of each task took."""
 
     usual: dict[Task, list[float]] = field(default_factory=dict)
 
@@ -123,7 +123,7 @@ class Watcher:
         """What the last look found worth saying that the one before had not said."""
 
     def look(self, *, known: KnownIncidents | Collection[Attempt] = ()) -> list[Event]:
-        """Return what is new; see `found`."""
+        """Return all new events at once; see `found`."""
         return list(self.found(known=known))
 
     def found(self, *, known: KnownIncidents | Collection[Attempt] = ()) -> Iterator[Event]:

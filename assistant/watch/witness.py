@@ -31,7 +31,7 @@ MOST_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """What a job did since it was seen to stand still."""
+    """How far a job has moved since it was seen to stand still."""
 
     goes_on: bool = False
     """Whether it makes steps again."""
@@ -122,7 +122,7 @@ _IN_LOG = re.compile(r"(?:^|\s)heartbeat: (/\S+)\s*$")
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReading:
-    """What a heartbeat says."""
+    """The content of a heartbeat file."""
 
     step: int
     phase: LogPhase | None
@@ -178,7 +178,7 @@ def last_beat(path: Path | None, job: Job) -> HeartbeatReading | None:
 
 
 class WitnessVote(StrEnum):
-    """What a witness says."""
+    """A witness's vote on a job that stands still."""
 
     HUNG = "hung"
     WORKING = "working"
@@ -187,7 +187,7 @@ class WitnessVote(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What was seen beside the log."""
+    """The votes of GPU counters and stacks on a job that stands still."""
 
     vote: WitnessVote
     text: str

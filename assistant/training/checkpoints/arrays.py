@@ -44,7 +44,7 @@ class ArraySketch:
     kind = KIND
 
     def __init__(self, rank: int) -> None:
-        """Know whose state it is."""
+        """Name the rank whose state it is."""
         self._rank = rank
         self._tree: object = None
         self._arrays: dict[str, Array] = {}
@@ -99,7 +99,7 @@ class ArraySketch:
         return fresh
 
     def release(self) -> None:
-        """Let go of the buffer."""
+        """Drop the views of the buffer."""
         self._views = []
 
     def _described(self, value: object, place: str) -> object:

@@ -74,7 +74,7 @@ class FolderLock:
         threading.Thread(target=self._beat, name="lock", daemon=True).start()
 
     def check(self) -> None:
-        """Make sure that it is still ours.
+        """Make sure that this process still holds the lock.
 
         Raises:
             FileNotFoundError: The file is gone or another one lies there: the file system vanished, or was replaced.
@@ -90,7 +90,7 @@ class FolderLock:
         return self.request_path.exists()
 
     def release(self) -> None:
-        """Give it back."""
+        """Give the lock back."""
         if self._descriptor < 0:
             return
         self._over.set()
@@ -179,7 +179,7 @@ class Persister:
     """Writes the snapshots of one rank."""
 
     def __init__(self, setup: Setup, orphaned: Callable[[], bool] = lambda: False) -> None:
-        """Know the run.
+        """Name the run; nothing is written yet.
 
         Args:
             setup: Of this rank.

@@ -46,11 +46,11 @@ class Alone:
     rank, world, agrees = 0, 1, True
 
     def run(self, error: str, patience_s: float) -> str:
-        """Return a new name."""
+        """Return a new name for this run."""
         return secrets.token_hex(5)
 
     def highest(self, number: int) -> int:
-        """Return the number."""
+        """Return the number: there are no other ranks."""
         return number
 
 
@@ -58,7 +58,7 @@ class ByFiles:
     """Ranks that share nothing but the checkpoint folder; they meet there once."""
 
     def __init__(self, root: Path, rank: int, world: int, agree: Callable[[int], int] | None) -> None:
-        """Know the place.
+        """Name the folder where the ranks meet.
 
         Args:
             root: The checkpoint folder.

@@ -257,7 +257,7 @@ class Sketch(Protocol):
         """Copy the last state into the buffer and return what is saved beside it."""
 
     def release(self) -> None:
-        """Let go of the buffer."""
+        """Drop the views of the buffer."""
 
 
 def sketch_for(state: Any, before: Sketch | None, ranks: Ranks, *, overlap: bool) -> Sketch:

@@ -39,7 +39,7 @@ class Crc32:
     """CRC-32 as zlib, zip and Ethernet compute it."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Begin with no bytes."""
         self._value = 0
 
     def update(self, block: bytes | memoryview, /) -> None:

@@ -147,7 +147,7 @@ class TensorSketch:
         return self._optimizers
 
     def release(self) -> None:
-        """Let go of the buffer."""
+        """Drop the views of the buffer."""
         self._views, self.later = [], []
 
     def _planned(self) -> tuple[list[SavePlan], Metadata | None]:

@@ -42,7 +42,7 @@ def structure_text(state: dict[str, Any]) -> str:
 
 
 def restore(loaded: dict[str, Any], text: str) -> None:
-    """Put back what was forgotten.
+    """Put back into a loaded state what DCP forgot of it.
 
     DCP keeps some lists and tuples whole, as one value; of these nothing was forgotten.
     """
@@ -245,7 +245,7 @@ class Wrapping(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all of it."""
+        """Bytes of the tensor with what is around it."""
         return len(self.before) + self.length + len(self.after)
 
 

@@ -139,7 +139,7 @@ class ThreadHand:
         self._thread.start()
 
     def lay_out(self, layout: Layout, buffer: HostBuffer) -> None:
-        """Say what lies where."""
+        """Tell the thread where each file lies in the buffer."""
         self._persister.layout, self._persister.buffer = layout, buffer.view
 
     def submit(self, order: Order) -> None:
