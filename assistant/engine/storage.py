@@ -31,8 +31,8 @@ from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.situation import AVOIDED, AWAY
 from assistant.untrusted import reading_as
+from assistant.watch.attempts import Remark
 from assistant.watch.outages import NOT_THERE, paths_of
-from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
