@@ -14,20 +14,21 @@ from assistant.accounts import Account, account_of, as_account
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import IncidentState, Job, JobState, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
-from assistant.recover.checkpoints.search import SaveState
+from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
 from assistant.recover.compared import compared
 from assistant.recover.counted import Comparison
 from assistant.recover.job_program import programs_of
-from assistant.recover.joblog import log_lines, log_points, marks_before
+from assistant.recover.joblog import log_lines, log_parts, log_points, marks_before
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import live_double
+from assistant.recover.saved_end import aborted_at_exit, saved_end
 from assistant.recover.stages import behind_training
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
 from assistant.tools._meant import is_of_run, must_be_the_same_job
 from assistant.tools.checkpoints import choose_checkpoint, search_of
-from assistant.untrusted import list_folder, read_start, reading_as, status_of, within
+from assistant.untrusted import LOOK_S, list_folder, read_start, reading_as, status_of, within
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
@@ -99,7 +100,8 @@ def _by_count(context: Context, shown: Job, before_job: str, chosen_step: int) -
 def training_finished(context: Context, job: str) -> dict[str, Any]:
     """Tell whether the training of a job that ended is over: its log says so, and its last step was saved.
 
-    `finished` is true only where both hold; `note` names the line.
+    `finished` is true only where both hold; `note` names the line. `at_exit` is the line by which its program was aborted at its
+    exit, where nothing else failed behind the training.
 
     Args:
         job: Scheduler job id of the attempt that ended.
@@ -117,9 +119,23 @@ def training_finished(context: Context, job: str) -> dict[str, Any]:
         note = f"the log of job {job} says that a training is over ({end.line}){then}{stage}"
         return {"finished": False, "note": note, "job": job}
     last = max((point.step for point in log_points(shown)), default=0)
-    saved = end.saved_after or _saved_step(context, job) >= last > 0
-    words = "its last step is saved" if saved else "no checkpoint of its last step is known, so its end may be lost"
-    return {"finished": saved, "note": f"the log of job {job} says that its training is over ({end.line}); {words}", "job": job}
+    saved = "its last step is saved" if end.saved_after or _saved_step(context, job) >= last > 0 else _saved_end(shown, search)
+    words = saved or "no checkpoint of its last step is known, so its end may be lost"
+    note = f"the log of job {job} says that its training is over ({end.line}); {words}"
+    logs = [[line.text for line in lines] for _, lines in log_parts(shown)] if saved else []
+    return {"finished": bool(saved), "note": note, "job": job, "at_exit": aborted_at_exit(shown, logs, end.line)}
+
+
+def _saved_end(job: Job, search: CheckpointSearch) -> str:
+    """Return what lies there that is proven to be the end of a training; empty where nothing is, or it cannot be read."""
+    found = search.inventory
+    if found is None:
+        return ""
+    try:
+        with reading_as(job.account):
+            return within(LOOK_S, partial(saved_end, job, found), f"{found.folder}")
+    except (Unavailable, OSError):
+        return ""
 
 
 def _saved_step(context: Context, job: str) -> int:
