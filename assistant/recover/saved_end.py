@@ -91,8 +91,8 @@ ABORTED = re.compile(
 )
 """How a program says that it was ended by an abort or a fault of memory."""
 _OF_EXIT = re.compile(
-    r"^\s{0,200}$|what\(\):|Exception raised from |\bframe #\d|Process received signal|Signal(?: code)?:|Failing at address"
-    r"|^\s{0,8}\[ ?\d{1,3}\] |^\*{3,} |Fatal Python error|^(?:Current )?[Tt]hread 0x|^\s{1,8}File \".{1,400}\", line \d{1,9} in "
+    r"^\s{0,200}$|what\(\):|Exception raised from |\bframe #\d|Process received signal|End of error message|Signal(?: code)?:|Failing at address"
+    r"|^\s{0,8}\[ ?\d{1,3}\] |^\*{3,} train metrics \*|Fatal Python error|^(?:Current )?[Tt]hread 0x|^\s{1,8}File \".{1,400}\", line \d{1,9} in "
     r"|Extension modules:|<no Python frame>|driver shutting down|^\s{0,8}\S{1,40} \w{0,8}\(?0x[0-9a-f]{6,}"
     r"|srun: (?:error|Terminating|launch)|slurmstepd: |destroy_process_group|resource_tracker|leaked \w{1,20} objects|^wandb:"
     r"|train_(?:runtime|loss|samples|steps)|total_flos|^\s{0,8}epoch\s{0,20}[:=]"
