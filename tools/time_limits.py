@@ -59,10 +59,12 @@ def _no_progress(context: Context, job: Job, step: int, saved: datetime) -> str:
     if job.started is None or saved < job.started:
         return f"it saved no whole checkpoint of its own: the newest is of step {step}, from before it began"
     try:
-        found = search_of(context, job).inventory
+        saves = search_of(context, job).inventory
     except (Unavailable, UnreadableFile, OSError):
         return "its checkpoints cannot be read"
-    earlier = [one.step for one in (found.checkpoints if found is not None else ()) if one.saved_at < job.started]
+    earlier = [
+        checkpoint.step for checkpoint in (saves.checkpoints if saves is not None else ()) if checkpoint.saved_at < job.started
+    ]
     if earlier and step <= max(earlier):
         return f"its newest checkpoint is of step {step}, and an attempt before it had saved step {max(earlier)}"
     return "" if step > 0 else "its checkpoint is of step 0"

@@ -128,12 +128,12 @@ def training_finished(context: Context, job: str) -> dict[str, Any]:
 
 def _saved_end(job: Job, search: CheckpointSearch) -> str:
     """Return what lies there that is proven to be the end of a training; empty where nothing is, or it cannot be read."""
-    found = search.inventory
-    if found is None:
+    saves = search.inventory
+    if saves is None:
         return ""
     try:
         with reading_as(job.account):
-            return within(LOOK_S, partial(saved_end, job, found), f"{found.folder}")
+            return within(LOOK_S, partial(saved_end, job, saves), f"{saves.folder}")
     except (Unavailable, OSError):
         return ""
 

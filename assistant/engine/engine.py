@@ -409,8 +409,8 @@ class Engine:
             return False
         again.credit_progress(self.store, incident, diagnosis, job)
         if (training := finished_training(self, incident, job, diagnosis)).note:
-            if job is not None and training.needs_owner:
-                self._escalate(incident, f"{training.note}. {job.user or 'Its owner'} must see what failed behind it: {diagnosis.summary}")
+            if training.needs_owner:
+                self._escalate(incident, training.note)
             else:
                 self.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled: {training.note}")
             return False

@@ -96,7 +96,11 @@ def requeues_itself(job: Job, before: Job) -> str:
     for _, lines in log_parts(then):
         for line in reversed(list(lines)[-LAST_LINES:]):
             match = _REQUEUED.search(line.text)
-            if match is not None and not _END.search(line.text) and any(_names(match[0], one) for one in (job.id, job.raw_id)):
+            if (
+                match is not None
+                and not _END.search(line.text)
+                and any(_names(match[0], job_id) for job_id in (job.id, job.raw_id))
+            ):
                 return line.text.strip()[:200]
     return ""
 

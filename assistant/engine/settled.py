@@ -292,15 +292,15 @@ def _saved_by(engine: Engine, job: Job, *, past: int) -> int | None:
         return None
     try:
         texts = (line.text for line in log_lines(job))
-        found = search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now()).inventory
+        saves = search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now()).inventory
     except (NightshiftError, OSError):
         return None
     own = [
-        one
-        for one in (found.checkpoints if found is not None else ())
-        if one.healthy and one.saved_at >= job.started and one.step > past and counts_steps(one.format, one.path.name)
+        save.step
+        for save in (saves.checkpoints if saves is not None else ())
+        if save.healthy and save.saved_at >= job.started and save.step > past and counts_steps(save.format, save.path.name)
     ]
-    return max((one.step for one in own), default=None)
+    return max(own, default=None)
 
 
 def _keeps_no_state(engine: Engine, job: Job) -> bool:
@@ -335,9 +335,7 @@ def _beside(engine: Engine, incident: Incident, restarted: _Restarted, job: Job)
         return save_beside(job, folder, before=failed, now=now)
 
 
-def _by_count(
-    engine: Engine, incident: Incident, restarted: _Restarted, job: Job, marks: Sequence[LogMark]
-) -> Comparison | None:
+def _by_count(engine: Engine, incident: Incident, restarted: _Restarted, job: Job, marks: Sequence[LogMark]) -> Comparison | None:
     """Return what a job and the failed one count alike in forms of their own, where neither numbers a step in a known one."""
     if incident.job is None or incident.job == restarted.job:
         return None

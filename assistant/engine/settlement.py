@@ -122,8 +122,11 @@ def finished_training(engine: Engine, incident: Incident, job: Job | None, diagn
     if not value.get("finished"):
         return FinishedTraining("")
     note, abort = f"{value.get('note')}; nothing is left to be restarted", str(value.get("at_exit") or "")
-    if not job.ended_badly or not abort:
-        return FinishedTraining(note, job.ended_badly)
+    if not job.ended_badly:
+        return FinishedTraining(note)
+    if not abort:
+        owner = f"{job.user or 'Its owner'} must see what failed behind it: {diagnosis.summary}"
+        return FinishedTraining(f"{note}. {owner}", needs_owner=True)
     remark = f"job {job.id} finished its training and saved it; its program was aborted only at its exit: {abort}"
     engine.good_runs.remarks.append(Remark(f"job {job.id} aborted at its exit", remark))
     return FinishedTraining(f"{note}; its program was aborted only at its exit: {abort}")

@@ -268,9 +268,7 @@ def _streams(job: Job, marks: Sequence[LogMark]) -> Iterator[LogFile]:
         yield LogFile(Path(os.devnull), origin, stream, LogFileState.DISCARDED, "the scheduler was told to throw it away")
 
 
-def _of_pattern(
-    job: Job, pattern: LogPattern, marks: Sequence[LogMark], listings: dict[str, tuple[int, ...]]
-) -> list[LogFile]:
+def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[LogMark], listings: dict[str, tuple[int, ...]]) -> list[LogFile]:
     """Return the files that a pattern names and that were written in this attempt; the pattern itself where there is none.
 
     What a pattern of appended files names is added to `listings`.
@@ -449,9 +447,9 @@ def _each_once(files: Iterable[LogFile]) -> Iterator[LogFile]:
     inodes: set[tuple[int, int]] = set()
     every_file = list(files)
     proven = {file.path: file.begin for file in reversed(every_file) if file.readable and file.sure}
-    for file in every_file:
-        if file.readable and not file.sure and (begin := proven.get(file.path)) is not None:
-            file = replace(file, sure=True, begin=begin, note="")
+    for listed_file in every_file:
+        begin = proven.get(listed_file.path) if listed_file.readable and not listed_file.sure else None
+        file = replace(listed_file, sure=True, begin=begin, note="") if begin is not None else listed_file
         key = (str(file.path), file.how if file.state is LogFileState.DISCARDED else "")
         identity = (file.inode, file.size_bytes)
         if key in paths or (file.inode and identity in inodes):

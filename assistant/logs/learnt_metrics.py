@@ -1,8 +1,8 @@
-"""Learn from a log itself which of its lines carry a step and a loss, where they are of no known form: `[100] loss=0.0628`, `tick 40`.
+"""Learn from a log which of its lines carry a step and a loss, where they are of no known form: `[100] loss=0.0628`, `tick 40`.
 
 Lines that differ in their numbers alone are rows of one form. The step is a column of whole numbers that rises from row to row and
-is called like one (step, iteration, tick, batch, epoch), or stands without a name beside a loss. The loss is a column that is called
-so, or, where no words stand before any of its numbers, one that fell while the other rose. What an attempt has taught is looked for
+is called like one (step, iteration, tick, batch, epoch), or stands without a name beside a loss. The loss is a column of that name,
+or, where no words stand before any of its numbers, one that fell while the other rose. What an attempt has taught is looked for
 in the next one by the same form, from its first row on. Pure.
 """
 
@@ -36,7 +36,9 @@ _NUMBER = re.compile(rf"(?<![\w.])[-+]?(?:\d{{1,15}}(?:\.\d{{0,20}})?(?:[eE][-+]
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
 _STAMP = re.compile(rf"\d{{1,4}}[-/]\d{{1,2}}[-/]\d{{1,4}}(?:[T ]+{_CLOCK})?Z?|{_CLOCK}")
 _DIGITS = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_STEPS = re.compile(r"\b(?:global|train|training|opt\w*)?[ _]?(?:steps?|it|iters?|iterations?|updates?|batch(?:es)?)$", re.IGNORECASE)
+_STEPS = re.compile(
+    r"\b(?:global|train|training|opt\w*)?[ _]?(?:steps?|it|iters?|iterations?|updates?|batch(?:es)?)$", re.IGNORECASE
+)
 _ROUNDS = re.compile(r"\b(?:ticks?|rounds?|frames?|generations?|gen|sweeps?|cycles?)$", re.IGNORECASE)
 _EPOCHS = re.compile(r"\bepochs?$", re.IGNORECASE)
 _LOSS = re.compile(
@@ -91,14 +93,11 @@ def learn_series(lines: Iterable[Line]) -> LearntSeries | None:
     forms: dict[str, list[_Row]] = {}
     for key, row in _rows(lines):
         forms.setdefault(key, []).append(row)
-    learnt = [
-        (series, rank)
-        for key, rows in forms.items()
-        if len(rows) >= FEWEST_ROWS and (found := _learn(key, rows)) is not None
-        for series, rank in [found]
+    candidates = [
+        candidate for key, rows in forms.items() if len(rows) >= FEWEST_ROWS and (candidate := _learn(key, rows)) is not None
     ]
-    best = min(learnt, key=lambda one: (one[0].form.loss_at is None, one[1], -len(one[0].points)), default=None)
-    return best[0] if best is not None else None
+    best = min(candidates, key=_preference, default=None)
+    return best.series if best is not None else None
 
 
 def read_series(lines: Iterable[Line], form: LearntForm) -> LearntSeries | None:
@@ -125,7 +124,18 @@ def _key(text: str, numbers: Sequence[re.Match[str]]) -> str:
     return " ".join(_DIGITS.sub("#", "".join([*parts, text[end:]])).split())
 
 
-def _learn(key: str, rows: Sequence[_Row]) -> tuple[LearntSeries, int] | None:
+class _Candidate(NamedTuple):
+    series: LearntSeries
+    rank: int
+    """How much its name is that of a step, from `_rank`."""
+
+
+def _preference(candidate: _Candidate) -> tuple[bool, int, int]:
+    series = candidate.series
+    return series.form.loss_at is None, candidate.rank, -len(series.points)
+
+
+def _learn(key: str, rows: Sequence[_Row]) -> _Candidate | None:
     width = len(rows[0].numbers)
     rows = [row for row in rows if len(row.numbers) == width]
     names = [_name(rows[0], column) for column in range(width)]
@@ -145,7 +155,7 @@ def _learn(key: str, rows: Sequence[_Row]) -> tuple[LearntSeries, int] | None:
         return None  # a number that rises and nothing that says of what
     unit = (names[step_at].split() or ["step"])[-1].lower()
     series = _series(LearntForm(key, step_at, loss_at, unit), rows)
-    return (series, rank) if series is not None and len(series.points) >= FEWEST_ROWS else None
+    return _Candidate(series, rank) if series is not None and len(series.points) >= FEWEST_ROWS else None
 
 
 def _rank(name: str) -> int | None:
@@ -170,8 +180,8 @@ def _rises(rows: Sequence[_Row], column: int) -> bool:
     if not all(text.isdecimal() for text in texts):
         return False
     values = [int(text) for text in texts]
-    kept = sum(later >= earlier for earlier, later in pairwise(values))
-    return len(set(values)) >= FEWEST_ROWS and values[0] < LARGEST and kept >= RISING * (len(values) - 1)
+    rising_pairs = sum(later >= earlier for earlier, later in pairwise(values))
+    return len(set(values)) >= FEWEST_ROWS and values[0] < LARGEST and rising_pairs >= RISING * (len(values) - 1)
 
 
 def _fallen(rows: Sequence[_Row], column: int) -> int | None:

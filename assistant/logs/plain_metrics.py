@@ -165,9 +165,7 @@ class LineCount:
             return False
         if BEGIN.search(text):
             return True
-        if match := START.search(text):
-            self.start = int(match[1])
-        elif not self.epochs and (match := LOAD.search(text)):
+        if (match := START.search(text)) or (not self.epochs and (match := LOAD.search(text))):
             self.start = int(match[1])
         elif match := SAVE.search(text):
             self.saves.append((len(self.epochs), int(match[1])))

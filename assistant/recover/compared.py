@@ -1,4 +1,4 @@
-"""Compare two attempts of a run whose logs are of no known form: by epochs, samples or tokens, else by what the first one has taught.
+"""Compare two attempts of a run whose logs are of no known form: by epochs, samples or tokens, else by what the first one taught.
 
 A job may run several programs side by side, each with a log of its own: those of the first attempt that had come to their end need
 not appear again; of the others the one that is furthest behind counts.
@@ -20,14 +20,14 @@ from assistant.records import Job
 from assistant.recover.counted import Comparison, compared_by_count
 from assistant.recover.joblog import MOST_READ, log_lines, log_parts, whole_lines
 
-__all__ = ["LogPart", "compared", "compared_by_form"]
+__all__ = ["AttemptLog", "compared", "compared_by_form"]
 
 MOST_PLACES = 4
 """Places in a name where the number of a job may stand."""
 
 
 @dataclass(frozen=True, slots=True)
-class LogPart:
+class AttemptLog:
     """One log of an attempt."""
 
     path: Path
@@ -51,14 +51,14 @@ def compared(failed: Job, job: Job, marks: Sequence[LogMark], *, chosen_step: in
     lines = whole_lines(job, marks)
     if lines is not None and (count := compared_by_count(log_lines(failed), lines, resumed=chosen_step > 0)) is not None:
         return count
-    after = [LogPart(path, own) for path, own in log_parts(job, marks=marks, sure=True)]
+    after = [AttemptLog(path, own) for path, own in log_parts(job, marks=marks, sure=True)]
     paths = {part.path for part in after}
-    before = [LogPart(path, own) for path, own in log_parts(failed) if path not in paths]
+    before = [AttemptLog(path, own) for path, own in log_parts(failed) if path not in paths]
     return compared_by_form(before, after, failed=failed, job=job, chosen_step=chosen_step)
 
 
 def compared_by_form(
-    before: Sequence[LogPart], after: Sequence[LogPart], *, failed: Job, job: Job, chosen_step: int
+    before: Sequence[AttemptLog], after: Sequence[AttemptLog], *, failed: Job, job: Job, chosen_step: int
 ) -> Comparison | None:
     """Return how far two attempts came by the rows of one form, which the first one has taught; None where it taught none.
 
@@ -70,11 +70,11 @@ def compared_by_form(
         chosen_step: Of the checkpoint that was chosen.
     """
     taught = {part.path: series for part in before if (series := learn_series(part.lines)) is not None}
-    best = max(taught.values(), key=lambda one: (one.form.loss_at is not None, len(one.points)), default=None)
+    best = max(taught.values(), key=lambda series: (series.form.loss_at is not None, len(series.points)), default=None)
     if best is None:
         return None
-    taught = {path: one for path, one in taught.items() if one.form.key == best.form.key}
-    unfinished = {path: one for path, one in taught.items() if not one.is_over} or taught
+    taught = {path: series for path, series in taught.items() if series.form.key == best.form.key}
+    unfinished = {path: series for path, series in taught.items() if not series.is_over} or taught
     partners = _partners(list(taught), [part.path for part in after], failed, job)
     lines = {part.path: part.lines for part in after}
     pairs = [
@@ -112,13 +112,13 @@ def _partners(before: Sequence[Path], after: Sequence[Path], failed: Job, job: J
     names = {_named(path.name, job): path for path in after}
     partners: dict[Path, Path] = {}
     for path in before:
-        known = next((names[name] for name in _renamed(_named(path.name, failed), failed, job) if name in names), None)
-        if known is None:
-            like = [other for other in after if _shape(other, job) == _shape(path, failed)]
-            alike = [other for other in before if _shape(other, failed) == _shape(path, failed)]
-            known = like[0] if len(like) == len(alike) == 1 else None
-        if known is not None:
-            partners[path] = known
+        partner = next((names[name] for name in _renamed(_named(path.name, failed), failed, job) if name in names), None)
+        if partner is None:
+            like = [later for later in after if _shape(later, job) == _shape(path, failed)]
+            alike = [sibling for sibling in before if _shape(sibling, failed) == _shape(path, failed)]
+            partner = like[0] if len(like) == len(alike) == 1 else None
+        if partner is not None:
+            partners[path] = partner
     return partners
 
 
@@ -134,9 +134,9 @@ def _renamed(name: str, failed: Job, job: Job) -> Iterator[str]:
     for old, new in {(failed.raw_id or failed.id, job.raw_id or job.id), (failed.id, job.id)}:
         places = [match.span() for match in re.finditer(rf"(?<!\d)0*{re.escape(old)}(?!\d)", name)][:MOST_PLACES]
         for count in range(len(places), 0, -1):
-            for chosen in combinations(places, count):
+            for replaced in combinations(places, count):
                 text = name
-                for begin, end in reversed(chosen):
+                for begin, end in reversed(replaced):
                     text = f"{text[:begin]}{new}{text[end:]}"
                 yield text
 

@@ -7,7 +7,6 @@ after the newest of them, is the end of the training whose log says that it is o
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ from pathlib import Path
 from assistant.errors import InputError
 from assistant.records import Checkpoint, Job, JobState
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.untrusted import list_folder, read_start, status_of
+from assistant.untrusted import list_folder, read_json, status_of
 
 __all__ = ["aborted_at_exit", "saved_end"]
 
@@ -32,31 +31,31 @@ LATE = timedelta(minutes=2)
 """After the end of a job what it wrote may still be on its way; what is written later is another job's."""
 
 
-def saved_end(job: Job, found: Inventory) -> str:
+def saved_end(job: Job, saves: Inventory) -> str:
     """Return what proves that the last step of a job is saved, in words; empty where nothing does.
 
     Call it inside `reading_as(job.account)`.
 
     Args:
         job: That has ended, and whose log says that its training is over.
-        found: Its checkpoints.
+        saves: Its checkpoints.
     """
     if job.started is None:
         return ""
     began = job.started
-    own = [one for one in found.checkpoints if one.healthy and one.saved_at >= began]
+    own = [checkpoint for checkpoint in saves.checkpoints if checkpoint.healthy and checkpoint.saved_at >= began]
     for checkpoint in reversed(own[-3:]):
         if (steps := _last_of(checkpoint)) is not None:
             return f"{checkpoint.path.name} is of its last step ({STATE_FILE}: step {steps[0]} of {steps[1]})"
-    newest = max((one.saved_at for one in found.checkpoints), default=None)
-    return _final_model(job, found.folder, newest) if newest is not None else ""
+    newest = max((checkpoint.saved_at for checkpoint in saves.checkpoints), default=None)
+    return _final_model(job, saves.folder, newest) if newest is not None else ""
 
 
 def _last_of(checkpoint: Checkpoint) -> tuple[int, int] | None:
     """Return the step of a checkpoint and the last of all, where they are one by its own state; None where they are not."""
     try:
-        state = json.loads(read_start(checkpoint.path / STATE_FILE, STATE_BYTES))
-    except (OSError, InputError, ValueError, RecursionError):
+        state = read_json(checkpoint.path / STATE_FILE, STATE_BYTES)
+    except (OSError, InputError, ValueError):
         return None
     step, last = (state.get(name) if isinstance(state, dict) else None for name in ("global_step", "max_steps"))
     if isinstance(step, int) and isinstance(last, int) and step >= last > 0 and step == checkpoint.step:
@@ -91,8 +90,10 @@ ABORTED = re.compile(
 )
 """How a program says that it was ended by an abort or a fault of memory."""
 _OF_EXIT = re.compile(
-    r"^\s{0,200}$|what\(\):|Exception raised from |\bframe #\d|Process received signal|End of error message|Signal(?: code)?:|Failing at address"
-    r"|^\s{0,8}\[ ?\d{1,3}\] |^\*{3,} train metrics \*|Fatal Python error|^(?:Current )?[Tt]hread 0x|^\s{1,8}File \".{1,400}\", line \d{1,9} in "
+    r"^\s{0,200}$|what\(\):|Exception raised from |\bframe #\d|Process received signal|End of error message"
+    r"|Signal(?: code)?:|Failing at address"
+    r"|^\s{0,8}\[ ?\d{1,3}\] |^\*{3,} train metrics \*|Fatal Python error"
+    r"|^(?:Current )?[Tt]hread 0x|^\s{1,8}File \".{1,400}\", line \d{1,9} in "
     r"|Extension modules:|<no Python frame>|driver shutting down|^\s{0,8}\S{1,40} \w{0,8}\(?0x[0-9a-f]{6,}"
     r"|srun: (?:error|Terminating|launch)|slurmstepd: |destroy_process_group|resource_tracker|leaked \w{1,20} objects|^wandb:"
     r"|train_(?:runtime|loss|samples|steps)|total_flos|^\s{0,8}epoch\s{0,20}[:=]"

@@ -104,7 +104,9 @@ def training_goal(options: Iterable[tuple[str, str]], texts: Iterable[str]) -> i
         for name, value in options
         if (name in GOALS or name.rpartition(".")[2] in GOALS) and re.fullmatch(r"\d[\d_]{0,15}", value)
     ]
-    goals += [int(match[1].replace("_", "")) for name, value in options if _is_duration(name) and (match := _BATCHES.fullmatch(value))]
+    goals += [
+        int(match[1].replace("_", "")) for name, value in options if _is_duration(name) and (match := _BATCHES.fullmatch(value))
+    ]
     goals += [int(match[1] or match[2]) for text in texts for match in _OF_BATCHES.finditer(text[:2000])]
     announced = [match for text in texts for match in _ANNOUNCED.finditer(text[:2000])]
     goals += [int(match[1].replace(",", "").replace("_", "")) for match in announced]

@@ -237,7 +237,9 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
         return Verdict(Standing.RECOVERED, f"job {job.id} completed; its log names no step, as that of the attempt before", step)
     if step is None and not restart.has_lines:
         missing = "none of its lines can be read, so neither a step nor a loss is seen, and no newer checkpoint is known"
-        return Verdict(Standing.COMPLETED_UNPROVEN, f"job {job.id} completed with exit code 0; that it trained is not proven: {missing}")
+        return Verdict(
+            Standing.COMPLETED_UNPROVEN, f"job {job.id} completed with exit code 0; that it trained is not proven: {missing}"
+        )
     awaited = f"{restart.unit} {goal}, where the attempt before ended, is not among its lines ({_at(step, restart.unit)})"
     return Verdict(Standing.ENDED_AGAIN, f"job {job.id} completed, and {awaited}", step)
 

@@ -19,7 +19,7 @@ from assistant.logs.log_marks import LogMark
 from assistant.logs.metrics import metric_points
 from assistant.records import Job, JobState
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.recover.compared import LogPart, compared_by_form
+from assistant.recover.compared import AttemptLog, compared_by_form
 from assistant.recover.joblog import _marks, noted
 from assistant.recover.saved_end import aborted_at_exit, saved_end
 from assistant.recover.verify import Look, Restart, Standing, judge_restart, loss_seen
@@ -58,15 +58,17 @@ def test_one_row_of_the_next_attempt_is_read_by_the_form_that_the_first_one_taug
 
 
 def flax(first: int, last: int) -> str:
-    return "".join(f"I1127 04:13:27.1 155 t.py:77] [{step}] loss={3 / step:.5f}, uptime={step}\n" for step in range(first, last + 1, 10))
+    return "".join(
+        f"I1127 04:13:27.1 155 t.py:77] [{step}] loss={3 / step:.5f}, uptime={step}\n" for step in range(first, last + 1, 10)
+    )
 
 
 def probe(layer: int, last: int) -> str:
     return "".join(f"probe layer{layer}: epoch {epoch}/100 top1 43.{epoch}\n" for epoch in range(10, last + 1, 10))
 
 
-def parts(job: Job, texts: dict[str, str]) -> list[LogPart]:
-    return [LogPart(Path("/w/logs") / name, lines_of(text)) for name, text in texts.items()]
+def parts(job: Job, texts: dict[str, str]) -> list[AttemptLog]:
+    return [AttemptLog(Path("/w/logs") / name, lines_of(text)) for name, text in texts.items()]
 
 
 FAILED, AGAIN = job_in(Path("/w"), id="2", raw_id="2"), job_in(Path("/w"), id="3", raw_id="3", nodes=("gpu004",))
@@ -104,7 +106,10 @@ def test_two_attempts_are_compared_by_what_the_first_one_teaches(
 
 def test_logs_that_count_nothing_are_not_compared() -> None:
     words = {"u.2.out": "reading\nwriting\n"}
-    assert compared_by_form(parts(FAILED, words), parts(AGAIN, {"u.3.out": flax(1, 90)}), failed=FAILED, job=AGAIN, chosen_step=0) is None
+    assert (
+        compared_by_form(parts(FAILED, words), parts(AGAIN, {"u.3.out": flax(1, 90)}), failed=FAILED, job=AGAIN, chosen_step=0)
+        is None
+    )
 
 
 def test_a_loss_in_a_form_of_its_own_goes_on_or_jumps() -> None:
@@ -120,7 +125,7 @@ def test_a_loss_in_a_form_of_its_own_goes_on_or_jumps() -> None:
 # Whose lines
 
 
-TEE = 'srun -l x 2>&1 | tee -a logs/g_$(date +%s).log'
+TEE = "srun -l x 2>&1 | tee -a logs/g_$(date +%s).log"
 
 
 def test_an_appended_log_that_was_not_there_before_the_attempt_is_all_its_own(tmp_path: Path) -> None:
@@ -175,7 +180,7 @@ def test_the_steps_of_a_resumed_trainer_follow_from_what_it_loads_and_saves() ->
 )
 def test_a_completed_job_is_proven_by_what_it_saved_or_not_at_all(saved: int | None, has_lines: bool, standing: Standing) -> None:
     job = job_in(Path("/w"), state=JobState.COMPLETED, exit_code=0, ended=LATER)
-    before = [point for point in (learn_series(lines_of(flax(1, 50))) or pytest.fail("no series")).points]
+    before = list((learn_series(lines_of(flax(1, 50))) or pytest.fail("no series")).points)
     verdict = judge_restart(Restart(job, (), before, 40, 50, now=LATER, saved_step=saved, has_lines=has_lines))
     assert verdict.standing is standing, verdict.note
 

@@ -1,4 +1,4 @@
-"""Jobs that queue themselves again: by which words that is seen, and how far the attempts came in a log that all of them append to."""
+"""Jobs that queue themselves again: by which words that is seen, and how far attempts came in a log that they append to."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,7 +121,9 @@ def test_the_words_of_a_goal_that_was_reached_are_an_end(text: str, over: bool) 
 
 
 def flax(first: int, last: int, loss: float = 3.0) -> str:
-    return "".join(f"I1127 04:13:27.1 155 t.py:77] [{step}] loss={loss / step:.5f}, up={step}\n" for step in range(first, last + 1, 10))
+    return "".join(
+        f"I1127 04:13:27.1 155 t.py:77] [{step}] loss={loss / step:.5f}, up={step}\n" for step in range(first, last + 1, 10)
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,7 @@ def flax(first: int, last: int, loss: float = 3.0) -> str:
     ],
 )
 def test_a_restart_is_verified_by_what_both_logs_count_in_a_form_of_their_own(
-    after: str, progress: str, loss: str, tmp_path: Path
+    after: str, progress: str, loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path).passes(60)
     old = world.cluster.job(world.job).log
@@ -143,7 +146,8 @@ def test_a_restart_is_verified_by_what_both_logs_count_in_a_form_of_their_own(
     assert new is not None
     old.write_text(flax(10, 50))
     new.write_text(after)
-    world.context.history.incidents = lambda **_: [type("Incident", (), {"id": 3, "job": world.job})]  # type: ignore[attr-defined]
+    incidents = [SimpleNamespace(id=3, job=world.job)]
+    monkeypatch.setattr(world.context.history, "incidents", lambda **_: incidents)
     assert job_progress(world.context, made["job"], restart_step=40, timeout_s=0)["status"] == progress
     seen = loss_continues(world.context, made["job"], world.job, restart_step=40, timeout_s=0)
     assert seen["status"] == loss, seen["note"]
