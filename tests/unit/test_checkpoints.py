@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import ToolError
-from assistant.recover.checkpoints.files import file_problem
+from assistant.recover.checkpoints.forms import file_problem
 from assistant.recover.checkpoints.inventory import Inventory, before_step, inventory, last, last_healthy
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assistant.recover.checkpoints.arrays import zstd_problem
+from assistant.recover.checkpoints.streams import zstd_problem
 from assistant.recover.checkpoints.files import crc32c
 from assistant.recover.checkpoints.inventory import examined, inventory, last_healthy
 
