@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.recover.checkpoints.streams import zstd_problem
 from assistant.recover.checkpoints.digests import digest_line, enclosed_digest, line_agrees, sidecar_problem
 from assistant.recover.checkpoints.files import (
     HDF5_HEAD,
@@ -24,7 +23,15 @@ from assistant.recover.checkpoints.files import (
     zip_problem,
 )
 from assistant.recover.checkpoints.names import SUFFIXES
-from assistant.recover.checkpoints.streams import LZ4_MAGIC, ZSTD_MAGIC, StreamVerdict, lz4_problem, stream_name, stream_verdict
+from assistant.recover.checkpoints.streams import (
+    LZ4_MAGIC,
+    ZSTD_MAGIC,
+    StreamVerdict,
+    lz4_problem,
+    stream_name,
+    stream_verdict,
+    zstd_problem,
+)
 from assistant.recover.checkpoints.structures import (
     JSON_BYTES,
     NPY_MAGIC,
@@ -63,7 +70,7 @@ class FileVerdict(NamedTuple):
     is_doubtful: bool = False
     """Whether the problem is that a first line is no digest of what follows, which it may never have been."""
     is_partial: bool = False
-    """Whether only its beginning and its last byte were judged."""
+    """Whether nothing is wrong with its parts, and some of them may be missing."""
 
 
 def file_problem(path: Path, *, read_bytes: int = 0) -> str | None:

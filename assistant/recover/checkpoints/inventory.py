@@ -137,6 +137,8 @@ def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: b
 
 def with_save_ends(found: Inventory, save_ends: Mapping[Path, str], *, now: datetime, live: bool = False) -> Inventory:
     """Return an inventory that knows of some saves, by the path of the checkpoint, what shows that they had ended."""
+    if not save_ends:
+        return found
     found = replace(found, save_ends=save_ends)
     judged = [
         _judge(entry, _compared(found.entries, place), found.tracker, now=now, live=live, read=0, save_end=save_ends[entry.path])
@@ -311,7 +313,8 @@ def _content(entry: Entry, neighbours: Sequence[Entry], read: int) -> _Content:
     """Return what the contents of a checkpoint tell, and what its series says of those that were not judged."""
     problems: list[str] = []
     unread: dict[str, str] = {}
-    lacking, grounds, budget = "", (), read
+    grounds: tuple[str, ...] = ()
+    lacking, budget = "", read
     for name, about in entry.files.items():
         verdict = _file_verdict(entry, name, neighbours, budget) if about.size else FileVerdict()
         budget = max(0, budget - (0 if name.endswith(".distcp") else about.size))
@@ -332,7 +335,7 @@ def _content(entry: Entry, neighbours: Sequence[Entry], read: int) -> _Content:
 
 
 def _file_verdict(entry: Entry, name: str, neighbours: Sequence[Entry], read: int) -> FileVerdict:
-    """Return what is known of one file, where a check that all of its series fail is none, and zeros at its end alone are damage."""
+    """Return what is known of one file: what all of its series fail is no check, and zeros at the end of it alone are damage."""
     verdict = file_verdict(entry.file(name), read_bytes=read)
     if verdict.is_doubtful and entry.format in OWN_FORMS and not fails_alone(entry, name, neighbours, read_bytes=read):
         return FileVerdict(unread="begins with a line of digits that are no digest of what follows, as in all of its series")

@@ -81,9 +81,13 @@ def storage_widths(raw: bytes) -> dict[str, int]:
                 memo[int(argument or 0)] = row[-1] if row else None
                 continue
             value = memo.get(int(argument or 0)) if opcode.name in ("BINGET", "LONG_BINGET") else argument
-            is_text = isinstance(value, str)
-            row = [*row[-2:], value if is_text else None]
-            if is_text and row[0] == "storage" and len(row) == 3 and (width := STORAGE_BYTES.get(str(row[1]).rpartition(" ")[2])):
+            row = [*row[-2:], value if isinstance(value, str) else None]
+            if (
+                isinstance(value, str)
+                and row[0] == "storage"
+                and len(row) == 3
+                and (width := STORAGE_BYTES.get(str(row[1]).rpartition(" ")[2]))
+            ):
                 widths[value] = width
     except (ValueError, IndexError, OverflowError, UnicodeError):
         pass

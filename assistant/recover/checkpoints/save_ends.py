@@ -46,7 +46,7 @@ def save_ends(found: Inventory, job: Job, texts: Sequence[str], programs: Sequen
     if last_sign is None:
         return {}
     points = list(metric_points(Line(number, text) for number, text in enumerate(texts, 1)))
-    renames = any(_puts_in_place(source) for program in programs for source in program.sources)
+    renames = any(_puts_in_place(program.sources) for program in programs)
     shown = {checkpoint.path: _end(checkpoint, texts, points, last_sign=last_sign, renames=renames) for checkpoint in undecided}
     return {path: words for path, words in shown.items() if words}
 
@@ -62,30 +62,38 @@ def _last_sign(job: Job) -> datetime | None:
         return None
 
 
-def _end(
-    checkpoint: Checkpoint, texts: Sequence[str], points: Sequence[MetricPoint], *, last_sign: datetime, renames: bool
-) -> str:
+def _end(checkpoint: Checkpoint, texts: Sequence[str], points: Sequence[MetricPoint], *, last_sign: datetime, renames: bool) -> str:
     quiet_s = (last_sign - checkpoint.saved_at).total_seconds()
     if quiet_s < QUIET_S:
         return ""
     name = re.compile(rf"(?<![\w.]){re.escape(checkpoint.path.name)}(?!\w)")
     if any(name.search(text) and SAVED.search(text) and not NO_SAVE.search(text) for text in texts):
         return f"the job's log says that it was saved, and went on for {quiet_s:.0f} s"
-    later = next((point for point in reversed(points) if not point.counted and is_before(checkpoint, point.step, point.epoch)), None)
+    later = next(
+        (point for point in reversed(points) if not point.counted and is_before(checkpoint, point.step, point.epoch)), None
+    )
     if later is not None:
         return f"the job went on behind it to step {later.step}, for {quiet_s:.0f} s"
-    return f"its program puts each file in place by a rename, {quiet_s:.0f} s before the log ended" if renames and quiet_s >= FLUSHED_S else ""
+    return (
+        f"its program puts each file in place by a rename, {quiet_s:.0f} s before the log ended"
+        if renames and quiet_s >= FLUSHED_S
+        else ""
+    )
 
 
-def _puts_in_place(source: TrainerSource) -> bool:
+def _puts_in_place(sources: Sequence[TrainerSource]) -> bool:
     """Tell whether all that a program writes as bytes is written under another name and put in place by a rename."""
-    if not source.parsed:
-        return False
-    functions = [function for same_name in source.functions.values() for function in same_name]
-    bodies = [[call for call in source.calls if _lies_in(call, function)] for function in functions]
-    bodies.append([call for call in source.calls if not any(_lies_in(call, function) for function in functions)])
-    writing = [calls for calls in bodies if any(map(_writes, calls))]
-    return bool(writing) and all(any(map(_renames, calls)) for calls in writing)
+    own = {
+        f"{owner}{name}" for source in sources for name in source.functions for owner in ("", "self.", f"{Path(source.path).stem}.")
+    }
+    writing: list[list[SourceCall]] = []
+    for source in sources:
+        functions = [function for same_name in source.functions.values() for function in same_name]
+        bodies = [[call for call in source.calls if _lies_in(call, function)] for function in functions]
+        bodies.append([call for call in source.calls if not any(_lies_in(call, function) for function in functions)])
+        writing += [calls for calls in bodies if any(_writes(call) for call in calls if call.name not in own)]
+    read = bool(sources) and all(source.parsed for source in sources)
+    return read and bool(writing) and all(any(map(_renames, calls)) for calls in writing)
 
 
 def _lies_in(call: SourceCall, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -95,7 +103,9 @@ def _lies_in(call: SourceCall, function: ast.FunctionDef | ast.AsyncFunctionDef)
 def _writes(call: SourceCall) -> bool:
     if call.method == "open":
         modes = [*call.positional[:2], *(value for name, value in call.keywords.items() if name == "mode")]
-        return any(isinstance(mode, ast.Constant) and isinstance(mode.value, str) and BINARY.fullmatch(mode.value) for mode in modes)
+        return any(
+            isinstance(mode, ast.Constant) and isinstance(mode.value, str) and BINARY.fullmatch(mode.value) for mode in modes
+        )
     return WRITES.fullmatch(call.method) is not None and call.name not in ("json.dump", "yaml.dump")
 
 

@@ -33,8 +33,8 @@ END_BYTES = 16
 SHARED_END = 2
 ROUGH_SHARE = 0.1
 """Sizes of a series that differ by more than this share, and do not only grow, do not show whether one was cut short."""
-FEWEST_GROWN = 4
-"""Sizes that differ little and rise from one to the next: of fewer that is chance."""
+FEWEST_GROWN, FEWEST_RISEN = 4, 3
+"""Sizes that rise from one to the next by little, or by much: of fewer that is chance."""
 SLACK_BYTES = 256
 """By so much a small file may fall below all before it without being called cut short."""
 ZERO_BLOCK = 4096
@@ -111,16 +111,19 @@ def series_verdict(entry: Entry, name: str, others: Sequence[Entry], *, read_byt
     alike = [look for look in looks if _are_alike(own, look)]
     if not alike:
         return _of_other_form(own, looks)
-    if len(alike) < len(looks):
-        return SeriesVerdict(lacking=f"only {len(alike)} of {len(looks)} others of its series begin as it does")
+    unlike = [look for look in looks if look.step < own.step and look not in alike]  # one behind it may be what was torn
+    if unlike:
+        return SeriesVerdict(lacking=f"{len(unlike)} of {len(looks)} others of its series, before it, do not begin as it does")
     begins = f"{len(alike)} other{'s' if len(alike) > 1 else ''} of its series begin{'' if len(alike) > 1 else 's'} as it does"
-    for judge in (_size_verdict, _header_verdict, _end_verdict):
-        verdict = judge(own, alike)
-        if verdict.damage or verdict.lacking:
-            return verdict
-    grounds = (begins, *(ground for judge in (_size_verdict, _header_verdict) for ground in judge(own, alike).grounds))
-    verdict = _content_verdict(own, alike[0], read_bytes) if read_bytes >= own.size else SeriesVerdict()
-    return verdict if verdict.damage or verdict.lacking else SeriesVerdict(grounds=grounds)
+    header = _header_verdict(own, alike)
+    size = SeriesVerdict() if header.grounds else _size_verdict(own, alike)
+    verdicts = [header, size, _end_verdict(own, alike)]
+    if read_bytes >= own.size:
+        verdicts.append(_content_verdict(own, alike[0], read_bytes))
+    against = next((verdict for verdict in verdicts if verdict.damage), None) or next(
+        (one for one in verdicts if one.lacking), None
+    )
+    return against or SeriesVerdict(grounds=(begins, *header.grounds, *size.grounds))
 
 
 def ends_in_zeros(entry: Entry, name: str, others: Sequence[Entry]) -> bool:
@@ -180,8 +183,8 @@ def _are_alike(one: _Look, other: _Look) -> bool:
     """Tell whether two files begin in one form: the same signature, or the same first bytes."""
     if one.form or other.form:
         return one.form == other.form
-    first = os.path.commonprefix([one.head, other.head])
-    return len(first) >= SHARED_BYTES and len(set(first[:SHARED_BYTES])) > 1
+    first = one.head[:SHARED_BYTES]
+    return first == other.head[:SHARED_BYTES] and len(set(first)) > 1
 
 
 def _of_other_form(own: _Look, looks: Sequence[_Look]) -> SeriesVerdict:
@@ -198,34 +201,35 @@ def _size_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
     """Compare a size with those before it, else with those behind it."""
     before = [look.size for look in sorted(alike, key=lambda look: look.step) if look.step < own.step]
     sizes = before or [look.size for look in alike]
-    low, high, counted = min(sizes), max(sizes), "before it" if before else "behind it"
-    is_rough = high - low > ROUGH_SHARE * high
-    only_grow = (is_rough or len(before) >= FEWEST_GROWN) and all(first <= second for first, second in pairwise(before))
-    if before and only_grow and own.size >= before[-1]:
-        return SeriesVerdict(grounds=("its size agrees with theirs",))
-    if is_rough and not only_grow:
+    low, spread = min(sizes), max(sizes) - min(sizes)
+    is_rough = spread > ROUGH_SHARE * max(sizes)
+    rises = [after - first for first, after in pairwise(before)]
+    if rises and min(rises) >= 0 and len(before) >= (FEWEST_RISEN if is_rough else FEWEST_GROWN):
+        # what grows goes on growing; by so much as it rose at once it may fall, where that is little
+        low = before[-1] + int(SHRUNK_SHARE * min(rises)) if is_rough else before[-1]
+        spread = 0 if is_rough else min(SLACK_BYTES, max(rises))
+    elif is_rough and not (rises and min(rises) >= 0 and own.size >= before[-1]):
         return SeriesVerdict(lacking="the sizes of its series differ too much to show whether it was cut short")
-    spread = high - low
-    if only_grow:  # by so much as it rose at once it may fall, where that is little
-        spread = min(SLACK_BYTES, max((second - first for first, second in pairwise(before)), default=0))
-    low = before[-1] if only_grow and before else low
-    if own.size >= low - spread and (len(sizes) > 1 or own.size >= low):
+    elif len(before) == 1 < len(alike):
+        spread = low // 50  # of one that was saved behind it little can be missing
+    if own.size >= low - spread:
         return SeriesVerdict(grounds=("its size agrees with theirs",))
-    words = f"has {own.size:,} bytes, {'all' if len(sizes) > 1 else 'the one'} {counted} at least {low:,}"
-    if not before:
-        grown = own.size >= low * SHRUNK_SHARE or low - own.size <= IGNORED_BYTES
-        return SeriesVerdict(lacking=f"it {words}", differs=True) if not grown else SeriesVerdict(grounds=("its size is close to theirs",))
-    is_clear = len(sizes) > 1 and own.size < low - max(2 * spread, SLACK_BYTES)
-    return SeriesVerdict(damage=words) if is_clear else SeriesVerdict(lacking=f"it {words}", differs=True)
+    others = f"{'all' if len(sizes) > 1 else 'the one'} {'before' if before else 'behind'} it"
+    words = f"has {own.size:,} bytes, {others} at least {low:,}"
+    if not before and (own.size >= low * SHRUNK_SHARE or low - own.size <= IGNORED_BYTES):
+        return SeriesVerdict(grounds=("its size is close to theirs",))
+    if before and len(sizes) > 1 and not is_rough and own.size < low - max(2 * spread, SLACK_BYTES):
+        return SeriesVerdict(damage=words)
+    return SeriesVerdict(lacking=f"it {words}", differs=True)
 
 
 def _header_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
     """Compare the length that the headers of a series tell with what follows this one's."""
-    if len(alike) < 2:
-        return SeriesVerdict()
+    if any(own.lengths() & look.lengths() for look in alike if look.size != own.size):
+        return SeriesVerdict(grounds=("its header tells its length",))
     shared = frozenset.intersection(*(look.lengths() for look in alike))
-    if not shared or own.lengths() & shared:
-        return SeriesVerdict(grounds=("its header tells its length",) if shared else ())
+    if len(alike) < 2 or not shared or own.lengths() & shared:
+        return SeriesVerdict()
     needed = min(own.number(field) + field.header for field in shared)
     if own.size < needed < own.size * 1000:
         return SeriesVerdict(damage=f"was cut short: its header needs {needed:,} bytes, the file has {own.size:,}")
@@ -236,10 +240,11 @@ def _end_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
     """Compare the last bytes, where those of all others are the same."""
     if len(alike) < 2:
         return SeriesVerdict()
-    shared = os.path.commonprefix([look.end[::-1] for look in alike])[::-1]
-    if len(shared) < SHARED_END or len(set(shared)) == 1 or own.end.endswith(shared[-SHARED_END:]):
+    shared = {look.end[-SHARED_END:] for look in alike}
+    end = next(iter(shared))
+    if len(shared) > 1 or len(set(end)) == 1 or own.end.endswith(end):
         return SeriesVerdict()
-    return SeriesVerdict(lacking=f"it does not end with {shared[-SHARED_END:]!r}, as all of its series do", differs=True)
+    return SeriesVerdict(lacking=f"it does not end with {end!r}, as all of its series do", differs=True)
 
 
 def _content_verdict(own: _Look, nearest: _Look, read_bytes: int) -> SeriesVerdict:

@@ -1,4 +1,4 @@
-"""Whether a compressed stream is whole: gzip, zlib, bzip2 and xz by their own checksums, Zstandard and LZ4 by the lengths of blocks.
+"""Whether a compressed stream is whole: gzip, zlib, bzip2 and xz by their checksums, Zstandard and LZ4 by the lengths of blocks.
 
 Nothing that comes out is kept, and no more comes out than the caller allows.
 
@@ -38,7 +38,7 @@ class StreamVerdict(NamedTuple):
     unread: str = ""
     """What of the file was not judged; empty where all was."""
     is_partial: bool = False
-    """Whether nothing is wrong with its beginning and its last byte, and what lies between was not followed."""
+    """Whether nothing is wrong with its parts, and some of them may be missing."""
 
 
 class Decompressor(Protocol):
@@ -122,7 +122,7 @@ def stream_verdict(file: io.FileIO, name: str, most_bytes: int) -> StreamVerdict
         name: As `stream_name` has it.
         most_bytes: How many bytes may go in and come out, of gzip; of the slower ones fewer.
     """
-    budget, begin = most_bytes // COSTS[name], 0
+    budget, begin, count = most_bytes // COSTS[name], 0, 0
     try:
         while True:
             file.seek(begin)
@@ -131,12 +131,12 @@ def stream_verdict(file: io.FileIO, name: str, most_bytes: int) -> StreamVerdict
                 return StreamVerdict(f"was cut short: its {name} stream does not end")
             if used.bytes > budget:
                 return StreamVerdict(unread=f"is a {name} stream that is too long to be read to its end")
-            budget -= used.bytes
+            budget, count = budget - used.bytes, count + 1
             begin = _behind_padding(file, used.end)
             file.seek(begin)
             head = file.read(16)
             if not head:
-                return StreamVerdict()
+                return StreamVerdict(is_partial=count > 1)
             if stream_name(head) != name:
                 return StreamVerdict(unread=f"holds other bytes behind a whole {name} stream")
     except (zlib.error, lzma.LZMAError, EOFError, ValueError) as error:

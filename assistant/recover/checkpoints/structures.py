@@ -112,7 +112,7 @@ def pickle_verdict(file: io.FileIO, size: int) -> StreamVerdict:
                 return _joblib_verdict(file, size)
             places.append(walker.at)
             if walker.is_at_end:
-                return StreamVerdict()
+                return StreamVerdict(is_partial=len(places) > 2)  # between two of them it may have been cut
             if size - walker.at < 2 or walker.take(2) not in [b"\x80" + bytes([protocol]) for protocol in PICKLE_PROTOCOLS]:
                 break
             walker.at = places[-1]
@@ -131,7 +131,11 @@ def pickle_verdict(file: io.FileIO, size: int) -> StreamVerdict:
 def _joblib_verdict(file: io.FileIO, size: int) -> StreamVerdict:
     """Return what is known of a pickle that has bytes of arrays among its opcodes: its last byte is an opcode again."""
     file.seek(size - 1)
-    return StreamVerdict(is_partial=True) if file.read(1) == b"." else StreamVerdict(unread="is a pickle of joblib that does not end like one")
+    return (
+        StreamVerdict(is_partial=True)
+        if file.read(1) == b"."
+        else StreamVerdict(unread="is a pickle of joblib that does not end like one")
+    )
 
 
 def _legacy_verdict(file: io.FileIO, size: int, places: list[int]) -> StreamVerdict:
@@ -153,7 +157,11 @@ def _legacy_verdict(file: io.FileIO, size: int, places: list[int]) -> StreamVerd
         at += 8 + count * widths[key]
         if at > size:
             return StreamVerdict(f"was cut short: a tensor behind its pickles needs {at:,} bytes, the file has {size:,}")
-    return StreamVerdict(unread=f"is an old file of PyTorch with {size - at:,} other bytes behind it") if at < size else StreamVerdict()
+    return (
+        StreamVerdict(unread=f"is an old file of PyTorch with {size - at:,} other bytes behind it")
+        if at < size
+        else StreamVerdict()
+    )
 
 
 def _pass_pickle(walker: _Walker) -> bool:
@@ -251,12 +259,16 @@ def _pass_item(walker: _Walker) -> int:
 
 def npy_verdict(file: io.FileIO, size: int) -> StreamVerdict:
     """Compare the arrays of NumPy in a file with the shapes in their heads."""
-    at = 0
+    at = count = 0
     while at < size:
         file.seek(at)
-        head = file.read(12)
+        head, count = file.read(12), count + 1
         if head[:6] != NPY_MAGIC:
-            return StreamVerdict(unread="holds other bytes behind a whole array of NumPy") if at else StreamVerdict("is no array of NumPy")
+            return (
+                StreamVerdict(unread="holds other bytes behind a whole array of NumPy")
+                if at
+                else StreamVerdict("is no array of NumPy")
+            )
         width = 2 if head[6:7] == b"\x01" else 4
         length = int.from_bytes(head[8 : 8 + width], "little")
         if len(head) < 12 or at + 8 + width + length > size:
@@ -270,7 +282,7 @@ def npy_verdict(file: io.FileIO, size: int) -> StreamVerdict:
         at += 8 + width + length + math.prod(shape) * int(item[2]) * (4 if item[1] == "U" else 1)
         if at > size:
             return StreamVerdict(f"was cut short: its array of NumPy needs {at:,} bytes, the file has {size:,}")
-    return StreamVerdict()
+    return StreamVerdict(is_partial=count > 1)
 
 
 def is_tar(head: bytes) -> bool:
@@ -335,8 +347,10 @@ def json_verdict(raw: bytes) -> StreamVerdict:
         at += len(text[at : at + 4096]) - len(text[at : at + 4096].lstrip())
     if values == 1 and isinstance(last, dict) and last and {str(key).lower() for key in last} <= ERROR_KEYS:
         return StreamVerdict("is no checkpoint but the message of an error")
-    return StreamVerdict()
+    return StreamVerdict(is_partial=values > 1)
 
 
-ERROR_KEYS = frozenset("error errors message messages detail details code status success reason request_id requestid title type".split())
+ERROR_KEYS = frozenset(
+    "error errors message messages detail details code status success reason request_id requestid title type".split()
+)
 """Keys of what a server answers in the place of a file."""
