@@ -185,7 +185,8 @@ def _health(checkpoint: Checkpoint) -> str:
         return f"NOT JUDGED: {checkpoint.unread}; for it speaks that {', '.join(checkpoint.grounds)}"
     if checkpoint.healthy:
         return "healthy"
-    return ("NOT JUDGED: " if checkpoint.undecided else "REFUSED: ") + "; ".join(checkpoint.problems)
+    problems = "; ".join(checkpoint.problems)
+    return f"NOT JUDGED: {problems.removeprefix('cannot be judged: ')}" if checkpoint.undecided else f"REFUSED: {problems}"
 
 
 def _size(size_bytes: int) -> str:
