@@ -18,6 +18,8 @@ from assistant.tui.widgets.rank_histogram import RankHistogram, bars_of
 from tests.tui.log_world import LogApp, ready
 from tests.tui.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SIZE = (80, 24)
 ROUTINE = (
     " [2026-02-11 07:00:00] iteration {n:8}/ 5000000 | consumed samples: {n:12} | elapsed time per iteration (ms): 2300.1 | "
