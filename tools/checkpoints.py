@@ -217,14 +217,14 @@ def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
 
 
 def _note(choice: Choice) -> str:
-    chosen = f"checkpoint of step {choice.checkpoint.step}" if choice.checkpoint is not None else "no checkpoint"
+    words = f"checkpoint of step {choice.checkpoint.step}" if choice.checkpoint is not None else "no checkpoint"
     if choice.checkpoint is not None and choice.checkpoint.unread:
-        chosen += f", which was not judged: {choice.checkpoint.unread}; for it speaks that {', '.join(choice.checkpoint.grounds)}"
+        words += f", which was not judged: {choice.checkpoint.unread}; for it speaks that {', '.join(choice.checkpoint.grounds)}"
     refused = "; ".join(
         f"{checkpoint.path.name}{'' if checkpoint.undecided else ' refused:'} {checkpoint.problems[0]}"
         for checkpoint in choice.refused
     )
-    return f"{chosen}; {refused}" if refused else chosen
+    return f"{words}; {refused}" if refused else words
 
 
 def _unusable(choice: Choice) -> str:
@@ -232,10 +232,10 @@ def _unusable(choice: Choice) -> str:
     undecided = sum(checkpoint.undecided for checkpoint in choice.refused)
     if not undecided:
         return "may be loaded"
-    who = "; a person who knows the program says which of them is whole"
+    person = "; a person who knows the program says which of them is whole"
     if undecided == len(choice.refused):
-        return f"can be judged{who}"
-    return f"is known to be whole: {undecided} cannot be judged, {len(choice.refused) - undecided} are refused{who}"
+        return f"can be judged{person}"
+    return f"is known to be whole: {undecided} cannot be judged, {len(choice.refused) - undecided} are refused{person}"
 
 
 def _none(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) -> dict[str, Any]:
@@ -288,7 +288,7 @@ def saved_state(context: Context, job: Job) -> str:
     newer = [save for save in judged.checkpoints if not save.healthy and (whole is None or save.step > whole.step)]
     torn = _named_problems([checkpoint for checkpoint in newer if not checkpoint.undecided])
     open_ones = _named_problems([checkpoint for checkpoint in newer if checkpoint.undecided])
-    unusable = "; ".join(one for one in (f"not to be loaded: {torn}" if torn else "", open_ones) if one)
+    unusable = "; ".join(filter(None, (f"not to be loaded: {torn}" if torn else "", open_ones)))
     if whole is None:
         none = "Whether a checkpoint of it is whole is not known" if open_ones else "No checkpoint of it is whole"
         return " ".join([f"{none}; {unusable}.", *_writer(context, job)]) if unusable else ""

@@ -18,9 +18,9 @@ from assistant.untrusted import open_regular, read_start, status_of
 
 ALGORITHMS = {"md5": 32, "sha1": 40, "sha224": 56, "sha256": 64, "sha384": 96, "sha512": 128, "blake2b": 128, "blake2s": 64}
 """With the hexadecimal digits that each has."""
-_NAMED = "|".join(ALGORITHMS)
-DIGEST_LINE = re.compile(rb"(?:(" + _NAMED.encode() + rb")[:= ]\s?)?([0-9a-fA-F]{32,128})[ \t]*\r?\n")
-SIDECAR_LINE = re.compile(r"(?:(" + _NAMED + r")[:= ]\s?)?([0-9a-fA-F]{32,128})(?:\s+\*?(.{1,255}))?\s*", re.IGNORECASE)
+_ALGORITHM_NAMES = "|".join(ALGORITHMS)
+DIGEST_LINE = re.compile(rb"(?:(" + _ALGORITHM_NAMES.encode() + rb")[:= ]\s?)?([0-9a-fA-F]{32,128})[ \t]*\r?\n")
+SIDECAR_LINE = re.compile(r"(?:(" + _ALGORITHM_NAMES + r")[:= ]\s?)?([0-9a-fA-F]{32,128})(?:\s+\*?(.{1,255}))?\s*", re.IGNORECASE)
 SIDECARS = (".sha256", ".md5", ".sha1", ".sha512", ".sha256sum", ".md5sum", ".sha1sum", ".sha512sum")
 SIDECAR_BYTES = 1 << 16
 LINE_BYTES = 256
@@ -103,21 +103,21 @@ def sidecar_problem(path: Path, size: int, read_bytes: int) -> str | None:
     if not size or size > read_bytes:
         return None
     for suffix in SIDECARS:
-        for beside in (path.with_name(path.name + suffix), path.with_suffix(suffix)):
-            line = _sidecar(beside, path.name, suffix)
+        for sidecar in (path.with_name(path.name + suffix), path.with_suffix(suffix)):
+            line = _sidecar(sidecar, path.name, suffix)
             if line is None:
                 continue
             with open_regular(path) as file:
                 if not _has_digest(file, 0, line.algorithms, line.value):
-                    return f"is damaged, or was written again since: {beside.name} says another digest"
+                    return f"is damaged, or was written again since: {sidecar.name} says another digest"
     return None
 
 
-def _sidecar(beside: Path, name: str, suffix: str) -> DigestLine | None:
+def _sidecar(sidecar: Path, name: str, suffix: str) -> DigestLine | None:
     try:
-        if not 32 <= status_of(beside).st_size <= SIDECAR_BYTES:
+        if not 32 <= status_of(sidecar).st_size <= SIDECAR_BYTES:
             return None
-        lines = read_start(beside, SIDECAR_BYTES).decode("utf-8", "replace").splitlines()
+        lines = read_start(sidecar, SIDECAR_BYTES).decode("utf-8", "replace").splitlines()
     except (OSError, UnreadableFile, InputError):
         return None
     matches = [match for match in map(SIDECAR_LINE.fullmatch, lines) if match is not None]

@@ -135,18 +135,20 @@ def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: b
     return _judge(entry, neighbours, found.tracker, now=now, live=live, read=READ_BYTES, save_end=end)
 
 
-def with_save_ends(found: Inventory, save_ends: Mapping[Path, str], *, now: datetime, live: bool = False) -> Inventory:
+def with_save_ends(listing: Inventory, save_ends: Mapping[Path, str], *, now: datetime, live: bool = False) -> Inventory:
     """Return an inventory that knows of some saves, by the path of the checkpoint, what shows that they had ended."""
     if not save_ends:
-        return found
-    found = replace(found, save_ends=save_ends)
+        return listing
+    listing = replace(listing, save_ends=save_ends)
     judged = [
-        _judge(entry, _compared(found.entries, place), found.tracker, now=now, live=live, read=0, save_end=save_ends[entry.path])
+        _judge(
+            entry, _compared(listing.entries, place), listing.tracker, now=now, live=live, read=0, save_end=save_ends[entry.path]
+        )
         if checkpoint.undecided and entry.path in save_ends
         else checkpoint
-        for place, (entry, checkpoint) in enumerate(zip(found.entries, found.checkpoints, strict=True))
+        for place, (entry, checkpoint) in enumerate(zip(listing.entries, listing.checkpoints, strict=True))
     ]
-    return replace(found, checkpoints=tuple(judged))
+    return replace(listing, checkpoints=tuple(judged))
 
 
 def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
@@ -216,25 +218,25 @@ def _trap_notes(names: Tracker | None, judged: Sequence[Checkpoint]) -> list[str
 
 
 def _judge(
-    entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: datetime, live: bool, read: int, save_end: str = ""
+    entry: Entry, neighbours: Sequence[Entry], names: Tracker | None, *, now: datetime, live: bool, read: int, save_end: str = ""
 ) -> Checkpoint:
     """Return the record of one checkpoint with all that speaks against it, and of what was not judged all that speaks for it."""
     content = _Content()
     try:
-        problems = missing_problems(entry, read_bytes=read) + size_problems(entry, found)
+        problems = missing_problems(entry, read_bytes=read) + size_problems(entry, neighbours)
         if entry.format is not Format.NIGHTSHIFT:
-            problems += shard_count_problem(entry, found) if entry.format not in INDEXED else []
-            content = _content(entry, found, read)
+            problems += shard_count_problem(entry, neighbours) if entry.format not in INDEXED else []
+            content = _content(entry, neighbours, read)
             problems += content.problems
             problems.sort(key=lambda problem: problem.endswith(UNTOLD))  # of a damaged file that follows from its damage
     except OSError as error:
         problems = [f"cannot be read: {error.strerror or error}"]
-    if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, found, names):
+    if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, neighbours, names):
         problems.append(f"tracker {names.path.name} still names step {names.step}: this save was not finished")
     newest = max((stat.mtime for stat in entry.files.values()), default=None)
     saved_at = _moment(newest if newest is not None else _changed(entry.path))
     recent = live and entry.format not in MARKED and 0 <= (now - saved_at).total_seconds() < SETTLE_S
-    is_followed = _is_followed(entry, found, names)
+    is_followed = _is_followed(entry, neighbours, names)
     if recent and not is_followed:
         problems.append("changed within the last seconds: it may still be written")
     size = sum(stat.size for stat in entry.files.values())

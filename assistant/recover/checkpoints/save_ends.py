@@ -32,23 +32,23 @@ BINARY = re.compile(r"[wx]b\+?|[wx]\+?b")
 WRITES = re.compile(r"save|dump|write_bytes|savez|savez_compressed")
 
 
-def save_ends(found: Inventory, job: Job, texts: Sequence[str], programs: Sequence[JobProgram]) -> Mapping[Path, str]:
+def save_ends(listing: Inventory, job: Job, texts: Sequence[str], programs: Sequence[JobProgram]) -> Mapping[Path, str]:
     """Return of the checkpoints of an inventory that nobody can judge what shows that their saves had ended, in plain words.
 
     Args:
-        found: The job's own checkpoints.
+        listing: The job's own checkpoints.
         job: The job.
         texts: Lines of the log of its last attempt, in order.
         programs: Those of its script.
     """
-    undecided = [checkpoint for checkpoint in found.checkpoints if checkpoint.undecided]
+    undecided = [checkpoint for checkpoint in listing.checkpoints if checkpoint.undecided]
     last_sign = _last_sign(job) if undecided and job.dated_logs else None
     if last_sign is None:
         return {}
     points = list(metric_points(Line(number, text) for number, text in enumerate(texts, 1)))
     renames = any(_puts_in_place(program.sources) for program in programs)
-    shown = {checkpoint.path: _end(checkpoint, texts, points, last_sign=last_sign, renames=renames) for checkpoint in undecided}
-    return {path: words for path, words in shown.items() if words}
+    proofs = {checkpoint.path: _end(checkpoint, texts, points, last_sign=last_sign, renames=renames) for checkpoint in undecided}
+    return {path: words for path, words in proofs.items() if words}
 
 
 def _last_sign(job: Job) -> datetime | None:

@@ -95,17 +95,19 @@ class _Look:
         return frozenset(fields)
 
 
-def series_verdict(entry: Entry, name: str, others: Sequence[Entry], *, read_bytes: int) -> SeriesVerdict:
+def series_verdict(entry: Entry, name: str, neighbours: Sequence[Entry], *, read_bytes: int) -> SeriesVerdict:
     """Return what the series of a checkpoint says of one of its files that was not judged.
 
     Args:
         entry: The checkpoint.
         name: Of the file in it.
-        others: The checkpoints of its folder, oldest first; it may be among them.
+        neighbours: The checkpoints of its folder, oldest first; it may be among them.
         read_bytes: How much may be read to look for digests and for blocks of zeros.
     """
     own = _look(entry, name)
-    looks = [look for other, inner in _sisters(entry, name, others) if (look := _look(other, inner)) is not None and any(look.head)]
+    looks = [
+        look for sister, inner in _sisters(entry, name, neighbours) if (look := _look(sister, inner)) is not None and any(look.head)
+    ]
     if own is None or not looks:
         return SeriesVerdict(lacking="no other checkpoint of its series is there to compare it with")
     alike = [look for look in looks if _are_alike(own, look)]
@@ -121,16 +123,16 @@ def series_verdict(entry: Entry, name: str, others: Sequence[Entry], *, read_byt
     if read_bytes >= own.size:
         verdicts.append(_content_verdict(own, alike[0], read_bytes))
     against = next((verdict for verdict in verdicts if verdict.damage), None) or next(
-        (one for one in verdicts if one.lacking), None
+        (verdict for verdict in verdicts if verdict.lacking), None
     )
     return against or SeriesVerdict(grounds=(begins, *header.grounds, *size.grounds))
 
 
-def ends_in_zeros(entry: Entry, name: str, others: Sequence[Entry]) -> bool:
+def ends_in_zeros(entry: Entry, name: str, neighbours: Sequence[Entry]) -> bool:
     """Tell whether the end of a file is zeros, and that of the nearest others of its series is not: it was never written."""
     if not _has_zero_end(entry.file(name)):
         return False
-    ends = [_has_zero_end(other.file(inner)) for other, inner in _sisters(entry, name, others)[:2]]
+    ends = [_has_zero_end(sister.file(inner)) for sister, inner in _sisters(entry, name, neighbours)[:2]]
     return bool(ends) and not any(ends)
 
 
@@ -144,28 +146,30 @@ def _has_zero_end(path: Path) -> bool:
         return False
 
 
-def fails_alone(entry: Entry, name: str, others: Sequence[Entry], *, read_bytes: int) -> bool:
+def fails_alone(entry: Entry, name: str, neighbours: Sequence[Entry], *, read_bytes: int) -> bool:
     """Tell whether a file fails a check that the nearest others of its series pass, or that no other is there to be asked."""
-    sisters = _sisters(entry, name, others)[:2]
-    verdicts = [file_verdict(other.file(inner), read_bytes=read_bytes) for other, inner in sisters]
+    sisters = _sisters(entry, name, neighbours)[:2]
+    verdicts = [file_verdict(sister.file(inner), read_bytes=read_bytes) for sister, inner in sisters]
     return not verdicts or any(not verdict.problem and not verdict.unread for verdict in verdicts)
 
 
-def _sisters(entry: Entry, name: str, others: Sequence[Entry]) -> list[tuple[Entry, str]]:
+def _sisters(entry: Entry, name: str, neighbours: Sequence[Entry]) -> list[tuple[Entry, str]]:
     """Return the nearest other checkpoints of a series with the file of the same role in each; those before come first."""
-    form, run, wanted = name_form(entry.path.name), run_prefix(entry.path.name), role(entry, name)
+    form, run, file_role = name_form(entry.path.name), run_prefix(entry.path.name), role(entry, name)
     series = []
-    for other in others:
-        if other.path == entry.path or other.format is not entry.format or other.temporary:
+    for neighbour in neighbours:
+        if neighbour.path == entry.path or neighbour.format is not entry.format or neighbour.temporary:
             continue
-        if name_form(other.path.name) != form or run_prefix(other.path.name) != run:
+        if name_form(neighbour.path.name) != form or run_prefix(neighbour.path.name) != run:
             continue
-        single = len(other.files) == 1 == len(entry.files)
-        inner = next((one for one, stat in other.files.items() if stat.size and (single or role(other, one) == wanted)), None)
-        series += [(other, inner)] if inner is not None else []
-    before = [pair for pair in reversed(series) if pair[0].step < entry.step]
-    behind = [pair for pair in series if pair[0].step > entry.step]
-    return [*before[:NEAREST_BEFORE], *behind[:NEAREST_BEHIND]]
+        single = len(neighbour.files) == 1 == len(entry.files)
+        inner = next(
+            (path for path, stat in neighbour.files.items() if stat.size and (single or role(neighbour, path) == file_role)), None
+        )
+        series += [(neighbour, inner)] if inner is not None else []
+    earlier = [pair for pair in reversed(series) if pair[0].step < entry.step]
+    later = [pair for pair in series if pair[0].step > entry.step]
+    return [*earlier[:NEAREST_BEFORE], *later[:NEAREST_BEHIND]]
 
 
 def _look(entry: Entry, name: str) -> _Look | None:
@@ -179,12 +183,12 @@ def _look(entry: Entry, name: str) -> _Look | None:
         return None
 
 
-def _are_alike(one: _Look, other: _Look) -> bool:
+def _are_alike(first: _Look, second: _Look) -> bool:
     """Tell whether two files begin in one form: the same signature, or the same first bytes."""
-    if one.form or other.form:
-        return one.form == other.form
-    first = one.head[:SHARED_BYTES]
-    return first == other.head[:SHARED_BYTES] and len(set(first)) > 1
+    if first.form or second.form:
+        return first.form == second.form
+    begin = first.head[:SHARED_BYTES]
+    return begin == second.head[:SHARED_BYTES] and len(set(begin)) > 1
 
 
 def _of_other_form(own: _Look, looks: Sequence[_Look]) -> SeriesVerdict:
@@ -193,8 +197,8 @@ def _of_other_form(own: _Look, looks: Sequence[_Look]) -> SeriesVerdict:
     if not agree:
         return SeriesVerdict(lacking="the files of its series have no beginning in common")
     form = f"are {looks[0].form}" if looks[0].form else f"begin with {looks[0].head[:8]!r}"
-    others = f"the {len(looks)} others of its series" if len(looks) > 1 else "the other one of its series"
-    return SeriesVerdict(f"begins with {own.head[:8]!r}, where {others} {form if len(looks) > 1 else form.replace('are', 'is')}")
+    sisters = f"the {len(looks)} others of its series" if len(looks) > 1 else "the other one of its series"
+    return SeriesVerdict(f"begins with {own.head[:8]!r}, where {sisters} {form if len(looks) > 1 else form.replace('are', 'is')}")
 
 
 def _size_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
@@ -214,8 +218,8 @@ def _size_verdict(own: _Look, alike: Sequence[_Look]) -> SeriesVerdict:
         spread = low // 50  # of one that was saved behind it little can be missing
     if own.size >= low - spread:
         return SeriesVerdict(grounds=("its size agrees with theirs",))
-    others = f"{'all' if len(sizes) > 1 else 'the one'} {'before' if before else 'behind'} it"
-    words = f"has {own.size:,} bytes, {others} at least {low:,}"
+    sisters = f"{'all' if len(sizes) > 1 else 'the one'} {'before' if before else 'behind'} it"
+    words = f"has {own.size:,} bytes, {sisters} at least {low:,}"
     if not before and (own.size >= low * SHRUNK_SHARE or low - own.size <= IGNORED_BYTES):
         return SeriesVerdict(grounds=("its size is close to theirs",))
     if before and len(sizes) > 1 and not is_rough and own.size < low - max(2 * spread, SLACK_BYTES):

@@ -159,14 +159,14 @@ class _StreamRead(NamedTuple):
 
 def _read_stream(file: io.FileIO, stream: Decompressor, most_bytes: int) -> _StreamRead | None:
     """Read one stream from where a file stands; None where the file ends before the stream does."""
-    taken = 0
-    while not stream.eof and taken <= most_bytes:
+    used_bytes = 0
+    while not stream.eof and used_bytes <= most_bytes:
         block = file.read(CHUNK_BYTES) if stream.needs_input else b""
         out = stream.decompress(block, CHUNK_BYTES)
-        taken += len(block) + len(out)
+        used_bytes += len(block) + len(out)
         if not block and not out and not stream.eof:
             return None
-    return _StreamRead(file.tell() - len(stream.unused_data), taken)
+    return _StreamRead(file.tell() - len(stream.unused_data), used_bytes)
 
 
 def _behind_padding(file: io.FileIO, begin: int) -> int:

@@ -314,12 +314,12 @@ def tar_verdict(file: io.FileIO, size: int) -> StreamVerdict:
 def _tar_length(head: bytes) -> int | None:
     """Return the length of a member of tar by its head; None where that is none, or its checksum differs."""
     try:
-        wanted = int(head[148:156].strip(b" \0") or b"0", 8)
+        checksum = int(head[148:156].strip(b" \0") or b"0", 8)
         raw = head[124:136]
         length = int.from_bytes(raw[1:], "big") if raw[0] & 0x80 else int(raw.strip(b" \0") or b"0", 8)
     except (ValueError, IndexError):
         return None
-    return length if sum(head) - sum(head[148:156]) + 8 * 0x20 == wanted else None
+    return length if sum(head) - sum(head[148:156]) + 8 * 0x20 == checksum else None
 
 
 def json_verdict(raw: bytes) -> StreamVerdict:

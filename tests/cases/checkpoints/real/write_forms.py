@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """Write forms.tar.gz: one small state in each form that a program may write under any suffix, by the libraries themselves.
 
 python -m venv v; v/bin/pip install lz4 msgpack h5py joblib cloudpickle zstandard safetensors flax numpy torch
