@@ -31,7 +31,7 @@ from assistant.recover.checkpoints.aside import (
     write_tracker,
 )
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.recover.checkpoints.layout import rank_of, with_rank
+from assistant.recover.checkpoints.layout import Entry, rank_of, with_rank
 from assistant.recover.checkpoints.trackers import TRACKER_NAMES
 from assistant.recover.resume_plan import MOST_LINKS
 from assistant.redact import MASK, redact
@@ -316,13 +316,20 @@ def _aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]:
         path = resolved(given, job.account)
         files = [path]
         if lies_at(path, job.account) or prefix_files(path, job.account):
+            entry = _entry_at(context, job, path, ()) or _entry_at(context, job, path, known_forms(context, job))
             with reading_as(job.account):
-                entry = next((one for one in inventory(path.parent, now=context.clock.now()).entries if one.path == path), None)
                 if entry is None:
                     raise ToolError(f"{path} is no checkpoint of a known form; nothing else is moved")
                 files = entry.loose_files or files
         changes += moves_aside(files, job.account)
     return changes
+
+
+def _entry_at(context: Context, job: Job, path: Path, forms: Collection[str]) -> Entry | None:
+    """Return the checkpoint at a path; None where it is none of a known layout, nor of one of these forms of names."""
+    with reading_as(job.account):
+        held = inventory(path.parent, now=context.clock.now(), forms=forms)
+    return next((entry for entry in held.entries if entry.path == path), None)
 
 
 def _make(context: Context, changes: Sequence[Move], job: Job) -> None:

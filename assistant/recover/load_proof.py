@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from assistant.recover.checkpoints.pickles import EPOCH_KEYS, STEP_KEYS
+from assistant.recover.file_uses import file_uses
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import enclosing_functions
 from assistant.recover.trainer_options import file_name, imports
@@ -20,6 +21,8 @@ from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, 
 WHOLE = {"fit": "ckpt_path", "train": "resume_from_checkpoint"}
 """Calls that restore a training as a whole, with their argument."""
 WHOLE_METHODS = (*WHOLE, "load_state")
+HAS_WEIGHTS = frozenset(("state_dict", "parameters", "backward", "zero_grad", "load_state_dict"))
+"""Calls of a program that has weights, which a load has to give back as well."""
 MOST_PASSES = 4
 PASSED_ON = frozenset(("Path", "str", "abspath", "expanduser", "realpath", "to_absolute_path", "resolve", "expandvars", "fspath"))
 TESTED = frozenset("os path exists isfile isdir is_file is_dir Path len str lower strip not None".split())
@@ -49,6 +52,7 @@ def proof_of_load(
         folders: Whether files of a folder that it names count as well.
     """
     settings = settings or {}
+    has_no_weights = HAS_WEIGHTS.isdisjoint(call.method for call in program.calls)
     if any(is_set_again(source, key) for source in program.sources):
         return None
     for source in program.sources:
@@ -64,7 +68,7 @@ def proof_of_load(
             place = f"{call.method}() in {file_name(source)}, line {call.line}"
             if call.method in WHOLE_METHODS:
                 return ArgumentProof(place, files=False)
-            if gives_back_a_count(source, call) or (folder is not None and _counts_by_name(program, key)):
+            if gives_back_a_count(source, call, alone=has_no_weights) or (folder is not None and _counts_by_name(program, key)):
                 return ArgumentProof(place, files=folder is None, folders=folder is not None)
     return None
 
@@ -79,7 +83,8 @@ def checkpoint_argument(program: JobProgram, source: TrainerSource, call: Source
         return call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
     if call.name in ("torch.load", "paddle.load", "joblib.load"):
         return call.positional[0] if call.positional else call.keywords.get("f")
-    return None
+    own = (load for load in file_uses(program).loads() if load.source is source and load.call is call)
+    return next((load.node for load in own), None)
 
 
 def _folder_of(source: TrainerSource, node: ast.expr) -> ast.expr | None:
@@ -94,6 +99,10 @@ def _folder_of(source: TrainerSource, node: ast.expr) -> ast.expr | None:
         first, tail = node.args[0], node.args[1:]
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         first, tail = node.left, (node.right,)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        right = node.right.left if isinstance(node.right, ast.BinOp) else node.right  # `X + "/part_%d.bin" % rank`
+        if isinstance(right, ast.Constant) and str(right.value).startswith("/"):
+            return node.left
     elif isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.FormattedValue):
         first, tail = node.values[0].value, node.values[1:]
         if not tail or not (isinstance(tail[0], ast.Constant) and str(tail[0].value).startswith("/")):

@@ -19,6 +19,7 @@ from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.directives import read_directives
+from assistant.recover.file_uses import file_uses
 from assistant.recover.handed_on import OWN_VARIABLES, is_handed_on
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
@@ -38,11 +39,11 @@ from assistant.recover.load_calls import (
     only_file,
     only_if_there,
     reads_settings,
-    removed_by,
     training_functions,
 )
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.newest_choice import newest_choice
+from assistant.recover.removals import listed_patterns, removed_by, removes_only
 from assistant.recover.resume_argument import argued_way
 from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text
 from assistant.recover.resume_variable import way_by_variable
@@ -353,14 +354,16 @@ def _by_source(program: JobProgram) -> ResumeWay:
     def before_training(calls: Iterable[Found]) -> list[Found]:
         return [(source, call) for source, call in calls if not is_after_training(program, source, call.line, training)]
 
-    loads = before_training((source, call) for source in program.sources for call in source.called(*LOADS))
+    uses = file_uses(program)
+    loads = before_training(uses.starting_loads())
     picks = before_training(newest_picks(program))
     looks = before_training((source, call) for source in program.sources for call in source.called(*LISTS))
-    looks = [(source, call) for source, call in looks if not (is_repeated(source, call) or from_elsewhere(program, source, call))]
+    looks = [(source, call) for source, call in looks if _looks_for_its_own(program, source, call)]
     lists = [
         (source, call)
         for source, call in looks
-        if about_saves(source, call) and (source is program.source or is_for_beginning(source, call))
+        if (about_saves(source, call) or _lists_saves(program, source, call))
+        and (source is program.source or is_for_beginning(source, call))
     ] + picks
     asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
     if asked is not None:
@@ -384,10 +387,14 @@ def _by_source(program: JobProgram) -> ResumeWay:
         by = f"{call.method}() in {file_name(source)}, line {call.line}"
         return ResumeWay(ResumeMeans.NEWEST, by, takes_unfinished=METADATA not in source.text)
     present = next(
-        ((source, call) for source, call in loads if about_saves(source, call) and only_if_there(source, call)),
+        (
+            (source, call)
+            for source, call in loads
+            if (about_saves(source, call) or uses.loads_own_file(source, call)) and only_if_there(source, call)
+        ),
         None,
     )
-    if present is not None and not any(call.method in TRAINS | SAVES for call in program.calls):
+    if present is not None and not uses.saves and not any(call.method in TRAINS | SAVES for call in program.calls):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads a checkpoint, and nothing of it that can be read trains")
     if present is not None:
         by = f"{file_name(present[0])} loads a checkpoint that is there"
@@ -401,6 +408,18 @@ def _by_source(program: JobProgram) -> ResumeWay:
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing")
+
+
+def _looks_for_its_own(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a listing may look for where to begin: not while the training runs, elsewhere, or for what it removes."""
+    return not (is_repeated(source, call) or from_elsewhere(program, source, call) or removes_only(source, call))
+
+
+def _lists_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a listing finds what the program itself saves, whatever that is called."""
+    uses = file_uses(program)
+    caller = uses.caller_of(source, call)
+    return caller is not None and uses.lists_own(caller, listed_patterns(uses, caller))
 
 
 SWITCH = re.compile(

@@ -16,9 +16,10 @@ from typing import NamedTuple
 from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.installed_trainers import installed_trainer
-from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, removed_by_command
-from assistant.recover.load_calls import LOADS, removed_by
+from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of, removed_by_command
+from assistant.recover.load_calls import LOADS
 from assistant.recover.load_proof import proof_of_load
+from assistant.recover.removals import removed_by
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_argument import argued_way, saves
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
@@ -66,7 +67,7 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     if spec is not None and (way.removed or way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN)):
         way = replace(way, usage=usage_line(spec.script))
     if way.removed:
-        way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job, programs)))
+        way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job)))
     may_change = way.means not in (ResumeMeans.ARGUMENT, ResumeMeans.NEWEST) and not way.repeats
     trainers = [program for program in programs if saves(program)]
     if spec is None or spec.doubt or spec.environment_lost or not may_change or len(trainers) != 1 or trainers[0].unread_behind:
@@ -81,7 +82,7 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         if proven is not None:
             _, _, value = proven.variable.partition("=")
             environment = {**spec.environment, name: imagined_goal(value, "folder").value}
-            return replace(proven, removed=_removed_by_start(replace(job, spec=replace(spec, environment=environment)), programs))
+            return replace(proven, removed=_removed_by_start(replace(job, spec=replace(spec, environment=environment))))
     argued = argued_way(job, way, programs, way_of)
     if argued.argument or way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) or not refusals:
         return argued
@@ -93,7 +94,7 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     return replace(argued, by=by, hint=f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})")
 
 
-def _removed_by_start(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ...]:
+def _removed_by_start(job: Job) -> tuple[str, ...]:
     """Return what a script and its programs remove when they start; the tests of files before it count both ways.
 
     Raises:
@@ -101,7 +102,7 @@ def _removed_by_start(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ..
     """
     launches = job_launches(job, FileReader(job.account), exists=lambda letter, path: None)
     by_script = [path for launch in launches for path in removed_by_command(launch)]
-    return tuple(dict.fromkeys((*by_script, *(path for program in programs for path in removed_by(program)))))
+    return tuple(dict.fromkeys((*by_script, *(path for program in programs_of(job) for path in removed_by(program)))))
 
 
 def _is_told(text: str, folder: str) -> bool:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
@@ -105,6 +106,8 @@ DIRECTORY_STEPS = {
     Format.TORCHTITAN: re.compile(r"step-(\d{1,18})"),
     Format.INTERNEVO: re.compile(r"(\d{1,18})"),
 }
+MODEL_NAME = re.compile(r"(?:^|[-_.])(?:vit|gpt|llama|bert|resnet|t|k|p)[-_.]?$", re.IGNORECASE)
+"""Kinds of models, whose numbers are mostly sizes; behind one in a name that its own program gives stands the step."""
 LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
 KERAS_WEIGHTS = "latest.weights.h5"
@@ -179,9 +182,27 @@ def with_rank(name: str, rank: int) -> str:
     return RANK_WORD.sub(lambda match: match[0].removesuffix(match[1]) + str(rank).zfill(len(match[1])), name, count=1)
 
 
-def could_be_checkpoint(name: str, *, folder: bool) -> bool:
-    """Tell whether a name alone lets an entry of a folder be a checkpoint; nothing is read."""
+def step_of_form(name: str, forms: Collection[str]) -> int | None:
+    """Return the step in a name that a program is known to give its checkpoints; None where it is of none of these forms.
+
+    Args:
+        name: Of an entry of a folder.
+        forms: Patterns in which each number is a 0: `model-0.mdl`, `*_0.pt`.
+    """
     stem = TEMPORARY.sub("", name)
+    form = name_form(stem)
+    if not forms or not any(fnmatchcase(form, pattern) for pattern in forms):
+        return None
+    numbered = step_in_name(stem)
+    last = LAST_NUMBER.search(without_suffix(stem))
+    return numbered if numbered is not None or last is None or not MODEL_NAME.search(stem[: last.start()]) else int(last[1])
+
+
+def could_be_checkpoint(name: str, *, folder: bool, forms: Collection[str] = ()) -> bool:
+    """Tell whether a name alone lets an entry of a folder be a checkpoint, one of these forms as well; nothing is read."""
+    stem = TEMPORARY.sub("", name)
+    if step_of_form(name, forms) is not None:
+        return True
     if name == KERAS_WEIGHTS or (not folder and bundle_prefix(name)):
         return not folder
     if folder:
@@ -201,24 +222,25 @@ def _replaced(name: str) -> bool:
     return UNNUMBERED.fullmatch(stem) is not None or is_rolling(stem)
 
 
-def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
+def entries(folder: Path, *, depth: int = 3, forms: Collection[str] = ()) -> list[Entry]:
     """Return every checkpoint in a folder, oldest step first; looks into `checkpoints/` and the like when it holds none itself.
 
     Args:
         folder: Where to look.
         depth: Folders named `checkpoints` and the like inside one another that are looked into.
+        forms: Names that the program is known to give its checkpoints, as `step_of_form` takes them.
 
     Raises:
         OSError: The folder cannot be read.
     """
     children = [child for child in list_folder(folder) if child.name != SET_ASIDE]
-    found = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child)) is not None]
+    found = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child, forms)) is not None]
     found = [*map(_without_slot_number, found, [found] * len(found)), *_torn_slots(children, found)]
     found = [*_joined_ranks(found), *_bundles(folder, children)]
     found += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
     if not found:
         nested = [folder / name for name in NESTED if depth and is_folder(folder / name)]
-        found = [entry for inner in nested for entry in entries(inner, depth=depth - 1)]
+        found = [entry for inner in nested for entry in entries(inner, depth=depth - 1, forms=forms)]
     if any(entry.format is Format.NIGHTSHIFT for entry in found):
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
@@ -300,10 +322,10 @@ def _slot_form(name: str) -> tuple[str, ...]:
     return tuple("*" if SLOT.fullmatch(part) else part for part in parts) if name.endswith(SUFFIXES) else (name, "")
 
 
-def _reachable_entry(path: Path) -> Entry | None:
+def _reachable_entry(path: Path, forms: Collection[str] = ()) -> Entry | None:
     """Return the checkpoint at a path, None also for a link that leads in a circle: it costs the others nothing."""
     try:
-        return entry_of(path)
+        return entry_of(path) or _of_form(path, forms)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
             return None
@@ -356,6 +378,18 @@ def entry_of(path: Path) -> Entry | None:
         return None
     marked = recognised[0] is Format.NEMO and _marked(path)
     return Entry(path, recognised[1], recognised[0], files, name != path.name, unreadable, marked)
+
+
+def _of_form(path: Path, forms: Collection[str]) -> Entry | None:
+    """Return what lies at a path as a checkpoint where its name is one that the program is known to give; else None."""
+    step = step_of_form(path.name, forms)
+    if step is None:
+        return None
+    is_temporary = TEMPORARY.sub("", path.name) != path.name
+    if not is_folder(path):
+        return Entry(path, step, Format.PLAIN, {path.name: file_stat(path)}, temporary=is_temporary) if is_regular(path) else None
+    files = stat_files(path)
+    return Entry(path, step, Format.PLAIN, files, temporary=is_temporary) if files else None
 
 
 def _keras_entry(path: Path) -> Entry:

@@ -65,6 +65,8 @@ class Place:
     """Of the witness, else of the folder, as a node saw it: what has another one here lies on a disk of that node; 0: not known."""
     witness: Path | None = None
     """The file that was seen open in the folder or below it; None for a folder that was seen itself."""
+    forms: frozenset[str] = frozenset()
+    """How its checkpoints are named, as `SaveFolder.forms`; empty where only known layouts count."""
 
 
 def checkpoint_place(
@@ -106,7 +108,7 @@ def checkpoint_places(
         places.append(Place(_absolute(exported, job), f"{ENVIRONMENT} in the script", stated=True))
     if places:
         return places
-    places += [Place(one.folder, one.how, sure=one.sure) for one in save_folders(programs)]
+    places += [Place(one.folder, one.how, sure=one.sure, forms=one.forms) for one in save_folders(programs)]
     logged = last_saved(log_lines)
     if logged:
         boxed = (one.launch for one in programs if one.launch.container is not None)

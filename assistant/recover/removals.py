@@ -1,0 +1,139 @@
+"""What a training program itself removes when it starts, and which of its listings look only for what they remove. Pure.
+
+Retention is none of it: what is listed while the training runs, a part of a listing, what a test in the loop picks.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from assistant.recover.file_uses import FileUses, file_uses
+from assistant.recover.job_program import JobProgram
+from assistant.recover.listings import DELETES, LISTS, is_repeated
+from assistant.recover.load_calls import PRESENT, is_after_training, training_functions
+from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.source_paths import COUNTED, Caller
+from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
+
+ORDERS = frozenset("sorted list tuple set reversed".split())
+"""Functions that give all of a listing back."""
+SHOWS = frozenset("len print log info debug warning truth sorted list enumerate bool any".split())
+"""Calls that count, order or show what was listed, and take nothing in."""
+
+
+def removed_by(program: JobProgram) -> Iterator[str]:
+    """Yield the folders and patterns that a program itself removes when it starts, absolute, as far as its source tells them."""
+    for source in program.sources:
+        for call in source.called("rmtree"):
+            node = call.keywords.get("path") or (call.positional[0] if call.positional else None)
+            value = source.value(node)
+            yield from _outside(program, value if isinstance(value, str) else "")
+    uses = file_uses(program)
+    training = training_functions(program)
+    for caller in uses.calls:
+        name = dotted(caller.node.func).rpartition(".")[2]
+        call = next((item for item in caller.source.calls if item.line == caller.node.lineno and item.method == name), None)
+        if name not in LISTS or call is None or is_repeated(caller.source, call) or uses.is_repeated(caller):
+            continue
+        if is_after_training(program, caller.source, call.line, training) or not _is_all_removed(caller.source, caller.node):
+            continue
+        for pattern in listed_patterns(uses, caller):
+            yield from _outside(program, pattern)
+
+
+def _outside(program: JobProgram, path: str) -> Iterator[str]:
+    whole = program.launch.outside(path) if path and UNRESOLVED not in path and COUNTED not in path else None
+    if whole is not None and UNRESOLVED not in str(whole):
+        yield str(whole)
+
+
+def listed_patterns(uses: FileUses, caller: Caller) -> Iterator[str]:
+    """Yield what a call lists, as patterns: `out/step_*.pt` of a glob, `out/*` of a folder; nothing where that is not known."""
+    node, method = caller.node, dotted(caller.node.func).rpartition(".")[2]
+    of_path = isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in ("glob", "os", "")
+    above = uses.reader.texts(caller.source, node.func.value, caller.scope) if of_path and isinstance(node.func, ast.Attribute) else ("",)
+    first = node.args[0] if node.args else None
+    inner = uses.reader.texts(caller.source, first, caller.scope) if first is not None else ("",)
+    for folder in above:
+        for name in inner:
+            path = "/".join(part.rstrip("/") or "/" for part in (folder, name) if part)
+            path = path if method in ("glob", "iglob", "rglob") else f"{path or '.'}/*"
+            if path and UNRESOLVED not in path:
+                yield path
+
+
+def removes_only(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether all that becomes of a listing is that it is removed, counted and shown: it is no look for a checkpoint."""
+    node = _node_of(source, call)
+    if node is None or not _removals(source, node):
+        return False
+    tree = syntax_tree(source.text)
+    names = _names_of(tree, node)
+    entries = {item.id for loop in _loops(tree, node, names) for item in ast.walk(loop.target) if isinstance(item, ast.Name)}
+    harmless: set[int] = set()
+    for holder in ast.walk(tree):
+        name = dotted(holder.func).rpartition(".")[2] if isinstance(holder, ast.Call) else ""
+        if isinstance(holder, ast.Call) and (name in DELETES or name in SHOWS or PRESENT.fullmatch(name)):
+            harmless |= {id(inner) for inner in ast.walk(holder)}
+        elif isinstance(holder, ast.If | ast.IfExp | ast.While):
+            harmless |= {id(inner) for inner in ast.walk(holder.test)}
+        elif isinstance(holder, ast.For):
+            harmless |= {id(inner) for inner in ast.walk(holder.iter)}
+    loops = {id(inner) for loop in _loops(tree, node, names) for inner in ast.walk(loop)}
+    for inner in ast.walk(tree):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load) and id(inner) not in harmless:
+            if inner.id in names or (inner.id in entries and id(inner) in loops):
+                return False
+    return True
+
+
+def _node_of(source: TrainerSource, call: SourceCall) -> ast.Call | None:
+    nodes = (node for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.Call)) if source.parsed else iter(())
+    return next((node for node in nodes if node.lineno == call.line and dotted(node.func) == call.name), None)
+
+
+def _is_all_removed(source: TrainerSource, listing: ast.Call) -> bool:
+    """Tell whether a loop over a whole listing removes each of its elements, whatever it is."""
+    return any(_is_of_each(loop, removal) for loop, removal in _removals(source, listing))
+
+
+def _removals(source: TrainerSource, listing: ast.Call) -> list[tuple[ast.For, ast.Call]]:
+    """Return the calls that remove an element of a listing, each with the loop."""
+    tree = syntax_tree(source.text)
+    removals = []
+    for loop in _loops(tree, listing, _names_of(tree, listing)):
+        entries = {item.id for item in ast.walk(loop.target) if isinstance(item, ast.Name)}
+        for node in (inner for statement in loop.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)):
+            used = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
+            if dotted(node.func).rpartition(".")[2] in DELETES and used & entries:
+                removals.append((loop, node))
+    return removals
+
+
+def _is_of_each(loop: ast.For, removal: ast.Call) -> bool:
+    for test in (node for statement in loop.body for node in ast.walk(statement) if isinstance(node, ast.If)):
+        if any(inner is removal for inner in ast.walk(test)) and not PRESENT.search(ast.unparse(test.test)):
+            return False
+    return not any(isinstance(node, ast.Continue | ast.Break) for statement in loop.body for node in ast.walk(statement))
+
+
+def _names_of(tree: ast.Module, listing: ast.Call) -> set[str]:
+    """Return the names that hold all of a listing."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.NamedExpr) and _is_whole(node.value, listing, names):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _loops(tree: ast.Module, listing: ast.Call, names: set[str]) -> list[ast.For]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.For) and _is_whole(node.iter, listing, names)]
+
+
+def _is_whole(node: ast.expr, listing: ast.Call, names: set[str]) -> bool:
+    """Tell whether an expression is a listing with all its elements."""
+    while isinstance(node, ast.Call) and dotted(node.func) in ORDERS and node.args and node is not listing:
+        node = node.args[0]
+    return node is listing or (isinstance(node, ast.Name) and node.id in names)
