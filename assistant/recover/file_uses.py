@@ -1,7 +1,7 @@
 """Which files a training program writes and loads, also through functions of its own and of the modules beside it. Pure.
 
-A writer of its own (`open(part, "wb")`, then `os.replace(part, path)`) counts as a call of a library does. What is opened as text, or
-to append, is a log or a result and no state.
+A writer of its own (`open(part, "wb")`, then `os.replace(part, path)`) counts as a call of a library does. What is opened as text,
+or to append, is a log or a result and no state.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from assistant.recover.checkpoints.layout import TEMPORARY
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import LOADS, in_loop
+from assistant.recover.scoped_names import Scope
 from assistant.recover.shell_words import UNRESOLVED
-from assistant.recover.source_paths import COUNTED, Caller, PathReader, Scope, Texts, source_call
-from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
+from assistant.recover.source_paths import COUNTED, Caller, PathReader, Texts, source_call
+from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
 
 OPENS = frozenset(
     "open io.open gzip.open bz2.open lzma.open xz.open codecs.open fsspec.open zstandard.open smart_open.open".split()
@@ -67,10 +68,13 @@ LOADERS = {
 }
 MOVES = frozenset("os.replace os.rename os.renames shutil.move shutil.copy shutil.copy2 shutil.copyfile shutil.copytree".split())
 PATH_MOVES = frozenset(("rename", "replace"))
+LOGS = frozenset((".log", ".out", ".err"))
+"""Suffixes of files that hold lines for people."""
 MOST_ABOVE = 3
 """Functions through which a call is followed to where a run begins."""
 MOST_USES = 200
 """Calls of one program that are looked at."""
+MODE = re.compile(r"[rwxa][bt+U|:gzx2]{0,4}")
 IN_TEXT = re.compile(r"[^\W\d_]")
 
 
@@ -112,6 +116,35 @@ class FileUses:
         self.reader = PathReader(program)
         self.calls = list(self.reader.calls())[: MOST_USES * 50]
         self.saves = list(self._saves())[:MOST_USES]
+
+    @property
+    def log_lines(self) -> list[SourceCall]:
+        """The calls that write to a file which is a log by its name: `os.write(fd, …)`, `out.write(…)` of `with open(…) as out`."""
+        opened = [caller for caller in self.calls if self._opens_log(caller)]
+        logs = {(id(caller.source), id(caller.scope), name) for caller in opened for name in self._given(caller)}
+        found = []
+        for caller in self.calls:
+            holder = [caller.node.func.value] if isinstance(caller.node.func, ast.Attribute) else []
+            of = caller.node.args[:1] if dotted(caller.node.func) == "os.write" else holder
+            is_log = any(isinstance(item, ast.Name) and (id(caller.source), id(caller.scope), item.id) in logs for item in of)
+            call = source_call(caller.source, caller.node) if is_log else None
+            found += [call] if call is not None else []
+        return found
+
+    def _opens_log(self, caller: Caller) -> bool:
+        if dotted(caller.node.func) not in (*OPENS, "os.open") or not caller.node.args:
+            return False
+        texts = self.reader.texts(caller.source, caller.node.args[0], caller.scope)
+        return bool(texts) and all(PurePosixPath(text).suffix in LOGS for text in texts)
+
+    def _given(self, caller: Caller) -> Iterator[str]:
+        """Yield the names that hold what a call gives back."""
+        for (scope, name), values in self.reader.names_of(caller.source).given.items():
+            if scope == id(caller.scope) and len(values) == 1 and values[0] is caller.node:
+                yield name
+        for node in ast.walk(caller.scope or syntax_tree(caller.source.text)):
+            if isinstance(node, ast.withitem) and node.context_expr is caller.node and isinstance(node.optional_vars, ast.Name):
+                yield node.optional_vars.id
 
     def places(self) -> Iterator[SavePlace]:
         """Yield the folders that the program writes states into, as far as it tells them."""
@@ -177,13 +210,15 @@ class FileUses:
                     if isinstance(inner, ast.Attribute):
                         yield inner.attr
 
-    def lists_own(self, caller: Caller, patterns: Iterable[str]) -> bool:
+    def lists_own(self, patterns: Iterable[str]) -> bool:
         """Tell whether one of some patterns finds what the program writes."""
         written = {text for save in self.saves for text in save.texts if _is_told(text)}
         examples = [text.replace(COUNTED, "0").replace(UNRESOLVED, "0").removeprefix("./") for text in written]
         above = {str(parent) for text in examples for parent in PurePosixPath(text).parents}
         paths = [*examples, *above]
-        return any(fnmatchcase(path, pattern.removeprefix("./")) for pattern in patterns for path in paths if path not in (".", "/"))
+        return any(
+            fnmatchcase(path, pattern.removeprefix("./")) for pattern in patterns for path in paths if path not in (".", "/")
+        )
 
     def loads_own(self, load: StateLoad) -> bool:
         """Tell whether what is loaded is a file that the program itself writes, or one of those."""
@@ -218,6 +253,9 @@ class FileUses:
         if name in OPENS:
             is_bytes = "b" in mode or (name in PACKED and "t" not in mode)
             return _argument(call, "file", 0) if is_bytes and set(mode) & set("wx") else None
+        if name == "os.open" and len(call.args) > 1:
+            flags = ast.unparse(call.args[1])
+            return call.args[0] if re.search(r"O_(?:WRONLY|RDWR)", flags) and "O_APPEND" not in flags else None
         if name in ARCHIVES:
             return _argument(call, "file", 0) if set(mode[:1]) & set("wx") else None
         if name in WRITERS:
@@ -237,7 +275,8 @@ class FileUses:
         if node is None:
             return ""
         texts = self.reader.texts(caller.source, node, caller.scope)
-        return next(iter(texts)) if len(texts) == 1 and UNRESOLVED not in next(iter(texts)) else ""
+        mode = next(iter(texts)) if len(texts) == 1 else ""
+        return mode if MODE.fullmatch(mode) else ""
 
     def _loaded(self, caller: Caller) -> ast.expr | None:
         """Return the argument by which a call names the state that it loads; None of a call that loads none."""

@@ -46,7 +46,8 @@ class _Part:
         self.module, self.name, self.is_open = module, name, is_open
         """`is_open`: whether it is run by the import itself, or by a library that the text does not show."""
         self.names = frozenset(_mentioned(node))
-        self.lines = (getattr(node, "lineno", 0), getattr(node, "end_lineno", None) or getattr(node, "lineno", 0))
+        first: int = getattr(node, "lineno", 0)
+        self.lines: tuple[int, int] = (first, getattr(node, "end_lineno", None) or first)
 
 
 def _reached(source: TrainerSource, modules: Sequence[TrainerSource]) -> list[TrainerSource]:

@@ -75,7 +75,7 @@ STARTS = re.compile(
 
 
 ASKS = frozenset(
-    "nvidia-smi rocm-smi hostname uname df du free uptime lscpu lspci id whoami date nproc which squeue scontrol sinfo sacct".split()
+    "nvidia-smi rocm-smi hostname uname df du free uptime lscpu lspci id whoami date nproc squeue scontrol sinfo sacct".split()
 )
 """Commands that tell about a machine or a job, and load and save nothing."""
 

@@ -13,7 +13,8 @@ from assistant.recover.job_program import JobProgram
 from assistant.recover.listings import DELETES, LISTS, is_repeated
 from assistant.recover.load_calls import PRESENT, is_after_training, training_functions
 from assistant.recover.shell_words import UNRESOLVED
-from assistant.recover.source_paths import COUNTED, Caller
+from assistant.recover.source_paths import COUNTED, Caller, source_call
+from assistant.recover.tracker_reads import from_elsewhere
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
 
 ORDERS = frozenset("sorted list tuple set reversed".split())
@@ -25,18 +26,20 @@ SHOWS = frozenset("len print log info debug warning truth sorted list enumerate 
 def removed_by(program: JobProgram) -> Iterator[str]:
     """Yield the folders and patterns that a program itself removes when it starts, absolute, as far as its source tells them."""
     for source in program.sources:
-        for call in source.called("rmtree"):
-            node = call.keywords.get("path") or (call.positional[0] if call.positional else None)
+        for removal in source.called("rmtree"):
+            node = removal.keywords.get("path") or (removal.positional[0] if removal.positional else None)
             value = source.value(node)
             yield from _outside(program, value if isinstance(value, str) else "")
     uses = file_uses(program)
     training = training_functions(program)
     for caller in uses.calls:
         name = dotted(caller.node.func).rpartition(".")[2]
-        call = next((item for item in caller.source.calls if item.line == caller.node.lineno and item.method == name), None)
-        if name not in LISTS or call is None or is_repeated(caller.source, call) or uses.is_repeated(caller):
+        call = source_call(caller.source, caller.node) if name in LISTS else None
+        if call is None or is_repeated(caller.source, call) or uses.is_repeated(caller):
             continue
-        if is_after_training(program, caller.source, call.line, training) or not _is_all_removed(caller.source, caller.node):
+        if is_after_training(program, caller.source, caller.node.lineno, training) or not _is_all_removed(
+            caller.source, caller.node
+        ):
             continue
         for pattern in listed_patterns(uses, caller):
             yield from _outside(program, pattern)
@@ -52,7 +55,11 @@ def listed_patterns(uses: FileUses, caller: Caller) -> Iterator[str]:
     """Yield what a call lists, as patterns: `out/step_*.pt` of a glob, `out/*` of a folder; nothing where that is not known."""
     node, method = caller.node, dotted(caller.node.func).rpartition(".")[2]
     of_path = isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in ("glob", "os", "")
-    above = uses.reader.texts(caller.source, node.func.value, caller.scope) if of_path and isinstance(node.func, ast.Attribute) else ("",)
+    above = (
+        uses.reader.texts(caller.source, node.func.value, caller.scope)
+        if of_path and isinstance(node.func, ast.Attribute)
+        else ("",)
+    )
     first = node.args[0] if node.args else None
     inner = uses.reader.texts(caller.source, first, caller.scope) if first is not None else ("",)
     for folder in above:
@@ -82,9 +89,10 @@ def removes_only(source: TrainerSource, call: SourceCall) -> bool:
             harmless |= {id(inner) for inner in ast.walk(holder.iter)}
     loops = {id(inner) for loop in _loops(tree, node, names) for inner in ast.walk(loop)}
     for inner in ast.walk(tree):
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load) and id(inner) not in harmless:
-            if inner.id in names or (inner.id in entries and id(inner) in loops):
-                return False
+        if not isinstance(inner, ast.Name) or not isinstance(inner.ctx, ast.Load) or id(inner) in harmless:
+            continue
+        if inner.id in names or (inner.id in entries and id(inner) in loops):
+            return False
     return True
 
 
@@ -95,7 +103,9 @@ def _node_of(source: TrainerSource, call: SourceCall) -> ast.Call | None:
 
 def _is_all_removed(source: TrainerSource, listing: ast.Call) -> bool:
     """Tell whether a loop over a whole listing removes each of its elements, whatever it is."""
-    return any(_is_of_each(loop, removal) for loop, removal in _removals(source, listing))
+    reached = {(call.line, call.name) for call in source.calls}
+    removals = [pair for pair in _removals(source, listing) if (pair[1].lineno, dotted(pair[1].func)) in reached]
+    return any(_is_of_each(loop, removal) for loop, removal in removals)
 
 
 def _removals(source: TrainerSource, listing: ast.Call) -> list[tuple[ast.For, ast.Call]]:
@@ -137,3 +147,15 @@ def _is_whole(node: ast.expr, listing: ast.Call, names: set[str]) -> bool:
     while isinstance(node, ast.Call) and dotted(node.func) in ORDERS and node.args and node is not listing:
         node = node.args[0]
     return node is listing or (isinstance(node, ast.Name) and node.id in names)
+
+
+def looks_for_its_own(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a listing may look for where to begin: not while the training runs, elsewhere, or for what it removes."""
+    return not (is_repeated(source, call) or from_elsewhere(program, source, call) or removes_only(source, call))
+
+
+def lists_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a listing finds what the program itself saves, whatever that is called."""
+    uses = file_uses(program)
+    caller = uses.caller_of(source, call)
+    return caller is not None and uses.lists_own(listed_patterns(uses, caller))

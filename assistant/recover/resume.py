@@ -23,7 +23,7 @@ from assistant.recover.file_uses import file_uses
 from assistant.recover.handed_on import OWN_VARIABLES, is_handed_on
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
-from assistant.recover.listings import LISTS, is_repeated, newest_picks
+from assistant.recover.listings import LISTS, newest_picks
 from assistant.recover.load_calls import (
     LOADS,
     PRESENT,
@@ -43,14 +43,14 @@ from assistant.recover.load_calls import (
 )
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.newest_choice import newest_choice
-from assistant.recover.removals import listed_patterns, removed_by, removes_only
+from assistant.recover.removals import lists_saves, looks_for_its_own, removed_by
 from assistant.recover.resume_argument import argued_way
-from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text
+from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text, shell_looks_for_newest
 from assistant.recover.resume_variable import way_by_variable
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
-from assistant.recover.tracker_reads import from_elsewhere, reads_tracker, restores_latest
+from assistant.recover.tracker_reads import reads_tracker, restores_latest
 from assistant.recover.trainer_options import (
     file_name,
     foreign_library,
@@ -190,7 +190,7 @@ def _unaided(code: str, programs: Sequence[JobProgram], load: LoadLine | None, *
         return ResumeWay(ResumeMeans.NEWEST, f"its last attempt did: {load.text!r}")
     if ways and len(known) == len(ways):
         return known[0]
-    if not programs and _shell_looks_for_newest(code):
+    if not programs and shell_looks_for_newest(code):
         return ResumeWay(ResumeMeans.NEWEST, "its script looks for the newest")
     unknown = next((way for way in ways if way.means is ResumeMeans.UNKNOWN), None)
     return unknown or ResumeWay(ResumeMeans.UNKNOWN, "it starts no program that can be read")
@@ -209,13 +209,6 @@ def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> R
         if any(True for source in program.sources for _ in source.called(*SAVES)) or (unread and save_folders([program])):
             return ResumeWay(ResumeMeans.UNKNOWN, f"its script also starts {program.name}, which saves and begins at the start")
     return None
-
-
-def _shell_looks_for_newest(code: str) -> bool:
-    return (
-        re.search(r"\bls\b[^\n|]*\|[^\n]*\b(?:tail|head|sort)\b|latest_checkpointed_iteration|\bcat\b[^\n]*/latest\b", code)
-        is not None
-    )
 
 
 def program_way(program: JobProgram) -> ResumeWay:
@@ -358,11 +351,11 @@ def _by_source(program: JobProgram) -> ResumeWay:
     loads = before_training(uses.starting_loads())
     picks = before_training(newest_picks(program))
     looks = before_training((source, call) for source in program.sources for call in source.called(*LISTS))
-    looks = [(source, call) for source, call in looks if _looks_for_its_own(program, source, call)]
+    looks = [(source, call) for source, call in looks if looks_for_its_own(program, source, call)]
     lists = [
         (source, call)
         for source, call in looks
-        if (about_saves(source, call) or _lists_saves(program, source, call))
+        if (about_saves(source, call) or lists_saves(program, source, call))
         and (source is program.source or is_for_beginning(source, call))
     ] + picks
     asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
@@ -408,18 +401,6 @@ def _by_source(program: JobProgram) -> ResumeWay:
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
     return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing")
-
-
-def _looks_for_its_own(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
-    """Tell whether a listing may look for where to begin: not while the training runs, elsewhere, or for what it removes."""
-    return not (is_repeated(source, call) or from_elsewhere(program, source, call) or removes_only(source, call))
-
-
-def _lists_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
-    """Tell whether a listing finds what the program itself saves, whatever that is called."""
-    uses = file_uses(program)
-    caller = uses.caller_of(source, call)
-    return caller is not None and uses.lists_own(caller, listed_patterns(uses, caller))
 
 
 SWITCH = re.compile(

@@ -67,7 +67,7 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     if spec is not None and (way.removed or way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN)):
         way = replace(way, usage=usage_line(spec.script))
     if way.removed:
-        way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job)))
+        way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job, programs)))
     may_change = way.means not in (ResumeMeans.ARGUMENT, ResumeMeans.NEWEST) and not way.repeats
     trainers = [program for program in programs if saves(program)]
     if spec is None or spec.doubt or spec.environment_lost or not may_change or len(trainers) != 1 or trainers[0].unread_behind:
@@ -82,7 +82,8 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         if proven is not None:
             _, _, value = proven.variable.partition("=")
             environment = {**spec.environment, name: imagined_goal(value, "folder").value}
-            return replace(proven, removed=_removed_by_start(replace(job, spec=replace(spec, environment=environment))))
+            started = replace(job, spec=replace(spec, environment=environment))
+            return replace(proven, removed=_removed_by_start(started, programs_of(started, script.read)))
     argued = argued_way(job, way, programs, way_of)
     if argued.argument or way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) or not refusals:
         return argued
@@ -94,7 +95,7 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     return replace(argued, by=by, hint=f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})")
 
 
-def _removed_by_start(job: Job) -> tuple[str, ...]:
+def _removed_by_start(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ...]:
     """Return what a script and its programs remove when they start; the tests of files before it count both ways.
 
     Raises:
@@ -102,7 +103,7 @@ def _removed_by_start(job: Job) -> tuple[str, ...]:
     """
     launches = job_launches(job, FileReader(job.account), exists=lambda letter, path: None)
     by_script = [path for launch in launches for path in removed_by_command(launch)]
-    return tuple(dict.fromkeys((*by_script, *(path for program in programs_of(job) for path in removed_by(program)))))
+    return tuple(dict.fromkeys((*by_script, *(path for program in programs for path in removed_by(program)))))
 
 
 def _is_told(text: str, folder: str) -> bool:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.recover.job_program import JobProgram, normalised
+from assistant.recover.scoped_names import Scope, ScopedNames
 from assistant.recover.shell_words import UNRESOLVED
-from assistant.recover.trainer_source import UNPARSED, SourceCall, TrainerSource, dotted, syntax_tree, truth
+from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, truth
 
 MOST_TEXTS = 8
 """Values of one expression that are followed; where there are more it is not known."""
@@ -35,7 +36,6 @@ FIELD = re.compile(r"\{([^{}!:]*)(?:![rsa])?(?::[^{}]*)?\}")
 COUNTED = "\ufffb"
 """Stands in a text for a number that the program counts up: a step, an epoch."""
 SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
-Scope = ast.FunctionDef | ast.AsyncFunctionDef | None
 Texts = frozenset[str]
 UNTOLD: Texts = frozenset((UNRESOLVED,))
 COUNT: Texts = frozenset((COUNTED,))
@@ -49,102 +49,18 @@ class Caller(NamedTuple):
     scope: Scope
 
 
-class _Names:
-    """What the names of one file are given, scope by scope."""
-
-    def __init__(self, source: TrainerSource) -> None:
-        self.given: dict[tuple[int, str], list[ast.expr]] = {}
-        self.changed: set[tuple[int, str]] = set()
-        """Names that a `with`, or an assignment that cannot be taken apart, gives a value in a scope."""
-        self.counted: set[tuple[int, str]] = set()
-        """Names that a loop or `+=` changes in a scope."""
-        self.counted_attributes: set[str] = set()
-        self.attributes: dict[str, list[tuple[ast.expr, Scope]]] = {}
-        """What attributes of objects are given, by name."""
-        self.scopes: dict[int, Scope] = {}
-        self.parents: dict[int, Scope] = {}
-        self.classes: dict[int, str] = {}
-        """The class that a function is a method of, by the function's identity."""
-        self.calls: list[tuple[ast.Call, Scope]] = []
-        self.aliases: dict[str, str] = {}
-        """Names that stand for modules, with the dotted module."""
-        self.imported: dict[str, tuple[str, str]] = {}
-        """Names that come out of a module, with the module and their name there."""
-        try:
-            self._walk(syntax_tree(source.text).body, None, "")
-        except (*UNPARSED,):
-            return
-
-    def _walk(self, nodes: Iterable[ast.AST], scope: Scope, holder: str) -> None:
-        for node in nodes:
-            self.scopes[id(node)] = scope
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                self.parents[id(node)] = scope
-                if holder:
-                    self.classes[id(node)] = holder
-                self._walk(node.decorator_list, scope, "")
-                self._walk([*node.args.defaults, *(item for item in node.args.kw_defaults if item is not None)], scope, "")
-                self._walk(node.body, node, "")
-                continue
-            if isinstance(node, ast.ClassDef):
-                self._walk([*node.bases, *node.decorator_list], scope, "")
-                self._walk(node.body, scope, node.name)
-                continue
-            self._note(node, scope)
-            self._walk(ast.iter_child_nodes(node), scope, holder if isinstance(node, ast.stmt) else "")
-
-    def _note(self, node: ast.AST, scope: Scope) -> None:
-        if isinstance(node, ast.Import):
-            self.aliases |= {item.asname or item.name.partition(".")[0]: item.name for item in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            self.imported |= {item.asname or item.name: (node.module or "", item.name) for item in node.names}
-        elif isinstance(node, ast.Call):
-            self.calls.append((node, scope))
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._give(target, node.value, scope)
-        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-            self._give(node.target, node.value, scope)
-        elif isinstance(node, ast.For | ast.AsyncFor | ast.AugAssign | ast.comprehension):
-            names = [item for item in ast.walk(node.target) if isinstance(item, ast.Name)]
-            if isinstance(node.target, ast.Attribute):
-                self.counted_attributes.add(node.target.attr)
-            else:
-                self.counted |= {(id(scope), item.id) for item in names}
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            self._change(node.optional_vars, scope)
-
-    def _give(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
-        if isinstance(target, ast.Name):
-            self.given.setdefault((id(scope), target.id), []).append(value)
-        elif isinstance(target, ast.Attribute):
-            self.attributes.setdefault(target.attr, []).append((value, scope))
-        elif (
-            isinstance(target, ast.Tuple | ast.List)
-            and isinstance(value, ast.Tuple | ast.List)
-            and len(target.elts) == len(value.elts)
-        ):
-            for inner, item in zip(target.elts, value.elts, strict=True):
-                self._give(inner, item, scope)
-        else:
-            self._change(target, scope)
-
-    def _change(self, target: ast.expr, scope: Scope) -> None:
-        self.changed |= {(id(scope), item.id) for item in ast.walk(target) if isinstance(item, ast.Name)}
-
-
 class PathReader:
     """Reads the paths that the expressions of one program may name."""
 
     def __init__(self, program: JobProgram) -> None:
         self.program = program
         self.sources = tuple(source for source in program.sources if source.parsed)
-        self._names = {id(source): _Names(source) for source in self.sources}
+        self._names = {id(source): ScopedNames(source) for source in self.sources}
         self._stems = {PurePosixPath(source.path).stem: source for source in reversed(self.sources)}
         self._settings = {option.last: option.value for option in reversed(program.settings)}
         self._open: list[tuple[int, str]] = []
 
-    def names_of(self, source: TrainerSource) -> _Names:
+    def names_of(self, source: TrainerSource) -> ScopedNames:
         """Return what the names of one file are given."""
         return self._names[id(source)]
 
@@ -157,7 +73,7 @@ class PathReader:
                     yield Caller(source, node, scope)
 
     def function_of(self, caller: Caller) -> tuple[TrainerSource, ast.FunctionDef | ast.AsyncFunctionDef] | None:
-        """Return the function of the program or a module beside it that a call calls; None for any other, and where several may be."""
+        """Return the function of the program or a module beside it that a call calls; None for others, and where several may be."""
         name = dotted(caller.node.func)
         first, _, last = name.rpartition(".")
         names = self.names_of(caller.source)
@@ -330,8 +246,9 @@ class PathReader:
                     yield caller
             elif name == function.name and (callee := self.function_of(caller)) is not None and callee[1] is function:
                 yield caller
-            elif name != function.name and (alias := self.names_of(caller.source).imported.get(name)) is not None:
-                if alias[1] == function.name and self._module(alias[0]) is source:
+            elif name != function.name:
+                module, inner = self.names_of(caller.source).imported.get(name, ("", ""))
+                if inner == function.name and self._module(module) is source:
                     yield caller
 
     def _attribute(self, source: TrainerSource, node: ast.Attribute, scope: Scope, depth: int) -> Texts:

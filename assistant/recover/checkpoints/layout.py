@@ -8,12 +8,20 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.bundles import BUNDLE_FILE, SAVED_MODEL, bundle_prefix, bundle_saves
-from assistant.recover.checkpoints.names import SUFFIXES, Unit, is_rolling, name_form, number_in, says_epoch, without_suffix
+from assistant.recover.checkpoints.names import (
+    SUFFIXES,
+    Unit,
+    is_rolling,
+    name_form,
+    number_in,
+    number_of_form,
+    says_epoch,
+    without_suffix,
+)
 from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
 from assistant.untrusted import is_folder, is_regular, list_folder, read_json, status_of, walk_files
 
@@ -106,8 +114,6 @@ DIRECTORY_STEPS = {
     Format.TORCHTITAN: re.compile(r"step-(\d{1,18})"),
     Format.INTERNEVO: re.compile(r"(\d{1,18})"),
 }
-MODEL_NAME = re.compile(r"(?:^|[-_.])(?:vit|gpt|llama|bert|resnet|t|k|p)[-_.]?$", re.IGNORECASE)
-"""Kinds of models, whose numbers are mostly sizes; behind one in a name that its own program gives stands the step."""
 LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
 DISTCP = re.compile(r"(?:^|/)__\d+_\d+\.distcp$")
 KERAS_WEIGHTS = "latest.weights.h5"
@@ -177,25 +183,9 @@ def rank_of(name: str) -> int | None:
     return int(match[1]) if match is not None else None
 
 
-def with_rank(name: str, rank: int) -> str:
-    """Return a name of one rank as that of another rank would be called, with as many digits at least."""
-    return RANK_WORD.sub(lambda match: match[0].removesuffix(match[1]) + str(rank).zfill(len(match[1])), name, count=1)
-
-
 def step_of_form(name: str, forms: Collection[str]) -> int | None:
-    """Return the step in a name that a program is known to give its checkpoints; None where it is of none of these forms.
-
-    Args:
-        name: Of an entry of a folder.
-        forms: Patterns in which each number is a 0: `model-0.mdl`, `*_0.pt`.
-    """
-    stem = TEMPORARY.sub("", name)
-    form = name_form(stem)
-    if not forms or not any(fnmatchcase(form, pattern) for pattern in forms):
-        return None
-    numbered = step_in_name(stem)
-    last = LAST_NUMBER.search(without_suffix(stem))
-    return numbered if numbered is not None or last is None or not MODEL_NAME.search(stem[: last.start()]) else int(last[1])
+    """Return the step in a name, finished or not, that a program is known to give its checkpoints: `names.number_of_form`."""
+    return number_of_form(RANK_WORD.sub("", TEMPORARY.sub("", name)), forms) if forms else None
 
 
 def could_be_checkpoint(name: str, *, folder: bool, forms: Collection[str] = ()) -> bool:
@@ -383,13 +373,9 @@ def entry_of(path: Path) -> Entry | None:
 def _of_form(path: Path, forms: Collection[str]) -> Entry | None:
     """Return what lies at a path as a checkpoint where its name is one that the program is known to give; else None."""
     step = step_of_form(path.name, forms)
-    if step is None:
-        return None
-    is_temporary = TEMPORARY.sub("", path.name) != path.name
-    if not is_folder(path):
-        return Entry(path, step, Format.PLAIN, {path.name: file_stat(path)}, temporary=is_temporary) if is_regular(path) else None
-    files = stat_files(path)
-    return Entry(path, step, Format.PLAIN, files, temporary=is_temporary) if files else None
+    folder = step is not None and is_folder(path)
+    files = stat_files(path) if folder else {path.name: file_stat(path)} if step is not None and is_regular(path) else {}
+    return Entry(path, step, Format.PLAIN, files, TEMPORARY.sub("", path.name) != path.name) if files and step is not None else None
 
 
 def _keras_entry(path: Path) -> Entry:

@@ -312,7 +312,10 @@ def _is_read_whole(program: JobProgram) -> bool:
         return False
     if any(SAVE_CALLS.fullmatch(call.method) and not _NO_STATE.fullmatch(call.name) for call in program.calls):
         return False
-    if any(call.method in _WRITES and not _NO_FILE.fullmatch(call.name) for call in program.calls):
+    logged = file_uses(program).log_lines
+    if any(call.method in _WRITES and not _NO_FILE.fullmatch(call.name) and call not in logged for call in program.calls):
+        return False
+    if file_uses(program).saves:
         return False
     beside_names = {PurePosixPath(module.path).stem for module in program.modules} | {
         PurePosixPath(module.path).parent.name for module in program.modules

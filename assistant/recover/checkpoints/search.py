@@ -23,8 +23,9 @@ from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, could_be_chec
 from assistant.recover.checkpoints.lineage import histories_of
 from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.ownership import own_checkpoints
-from assistant.recover.checkpoints.place import Place, checkpoint_places, process_places, says_saved
+from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
 from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
+from assistant.recover.checkpoints.traces import logged_places, new_series
 from assistant.recover.checkpoints.walks import WALK_ENTRIES, Walk, changed_at, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.owner_looks import CLOCKS_APART
@@ -168,6 +169,8 @@ def _search(
             if folder is not None:
                 place = Place(folder, "new files under the work folder since the job began")
                 finds.insert(0, (place, inventory(folder, now=now, live=not job.state.ended)))
+            elif not unreadable:
+                finds[:0] = _named_by_log(job, texts, now=now, looked=looked)
     if doubt and not any(_saved_by(job, one) for _, one in finds):
         note = f"which checkpoints job {job.id} saved is not known: {doubt}"
         return CheckpointSearch(SaveState.SAVED_ELSEWHERE, None, None, note, _settling(job), programs, tuple(looked))
@@ -181,6 +184,15 @@ def _search(
         return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(looked))
     state, note = _without(job, texts, programs, places, walk, unreadable)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
+    if state is SaveState.NEVER_SAVED and len(silent_programs(programs)) == len(programs):
+        return CheckpointSearch(state, None, None, note, settle, programs, tuple(looked))
+    with reading_as(job.account):
+        series = new_series(job.work_dir, job.started, clock) if not stated else None
+    if series is not None:
+        state = SaveState.UNKNOWN if state is SaveState.NEVER_SAVED else state
+        unsure = f"whether job {job.id} saved is not known" if state is SaveState.UNKNOWN else note
+        note = f"{unsure}; likely its checkpoints are {series.sentence}"
+        settle = _settling(job, str(series.folder))
     return CheckpointSearch(state, None, None, note, settle, programs, tuple(looked))
 
 
@@ -198,7 +210,7 @@ def _of_pipeline(
     held: list[tuple[Place, Inventory] | None] = []
     known: list[Stage] = []
     for stage in running_now(pipeline, programs_now(job, programs)):
-        place = Place(*save_folders(stage.programs)[0])
+        place = place_of(save_folders(stage.programs)[0])
         found, problem = None, ""
         try:
             with reading_as(job.account):
@@ -222,7 +234,7 @@ def _of_pipeline(
     if resumed is None:
         settle = "a person says which stage is to go on; a test of a file before each stage that is finished settles it for good"
         return CheckpointSearch(SaveState.UNKNOWN, None, None, f"job {job.id}: {stages.sentence}", settle, *rest)
-    own, place = known[resumed], Place(*save_folders(known[resumed].programs)[0])
+    own, place = known[resumed], place_of(save_folders(known[resumed].programs)[0])
     there = held[resumed]
     if there is not None:
         return CheckpointSearch(SaveState.FOUND, there[1], there[0], f"{there[0].folder} ({there[0].how})", "", *rest)
@@ -255,8 +267,18 @@ def _trains(texts: Sequence[str]) -> bool:
     return bool(metric_points(Line(number, text) for number, text in enumerate(texts, 1)))
 
 
-def _settling(job: Job) -> str:
-    return f"write `#NIGHTSHIFT checkpoints=FOLDER` into the script of job {job.id}, or [checkpoints] of the settings"
+def _named_by_log(job: Job, texts: Sequence[str], *, now: datetime, looked: list[str]) -> list[tuple[Place, Inventory]]:
+    """Return what lies in the folders of paths that a log names and that were written while the job ran."""
+    finds = []
+    for place in logged_places(job, texts):
+        held = inventory(place.folder, now=now, live=not job.state.ended, forms=place.forms)
+        looked.append(f"{place.folder} ({place.how}): {len(held.checkpoints) or 'no'} checkpoints")
+        finds += [(place, held)] if held.checkpoints else []
+    return finds
+
+
+def _settling(job: Job, folder: str = "FOLDER") -> str:
+    return f"write `#NIGHTSHIFT checkpoints={folder}` into the script of job {job.id}, or [checkpoints] of the settings"
 
 
 def _saved_by(job: Job, found: Inventory) -> bool:

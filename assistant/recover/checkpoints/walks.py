@@ -1,4 +1,4 @@
-"""Walks through folders for checkpoints that changed since a job began: bounded in seconds, entries and depth; no link is followed."""
+"""Walks through folders for checkpoints that changed since a job began: bounded in seconds, entries and depth, past all links."""
 
 from __future__ import annotations
 
@@ -88,6 +88,7 @@ def new_checkpoints(
 
 
 def changed_at(path: Path, folder: bool) -> float:
+    """Return when a file, or what lies in a folder, was last changed, in seconds of its server's clock; 0 where nobody knows."""
     try:
         times = [status_of(path).st_mtime]
         if folder:
