@@ -115,6 +115,7 @@ class FileUses:
         self.program = program
         self.reader = PathReader(program)
         self.calls = list(self.reader.calls())[: MOST_USES * 50]
+        self._moved_away: Texts = frozenset()
         self.saves = list(self._saves())[:MOST_USES]
 
     @property
@@ -150,7 +151,7 @@ class FileUses:
         """Yield the folders that the program writes states into, as far as it tells them."""
         for save in self.saves:
             name = PurePosixPath(save.source.path).name
-            for text in sorted(save.texts):
+            for text in sorted(save.texts - self._moved_away):
                 folder, forms = folder_and_forms(text)
                 if folder:
                     yield SavePlace(folder, f"what it writes by {save.method}() in {name}, line {save.line}", forms)
@@ -209,6 +210,8 @@ class FileUses:
                 for inner in ast.walk(path) if path is not None else ():
                     if isinstance(inner, ast.Attribute):
                         yield inner.attr
+                    elif isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant):
+                        yield str(inner.slice.value)
 
     def lists_own(self, patterns: Iterable[str]) -> bool:
         """Tell whether one of some patterns finds what the program writes."""
@@ -238,7 +241,9 @@ class FileUses:
         texts = {text for file in written for text in file.texts if _is_told(text)}
         for caller in self.calls:
             moved = _moved(caller.node)
-            if moved is not None and self.reader.texts(caller.source, moved[0], caller.scope) & texts:
+            first = self.reader.texts(caller.source, moved[0], caller.scope) & texts if moved is not None else frozenset()
+            if moved is not None and first:
+                self._moved_away |= first if "copy" not in dotted(caller.node.func) else frozenset()
                 yield self._file(caller, moved[1])
 
     def _file(self, caller: Caller, node: ast.expr) -> StateFile:

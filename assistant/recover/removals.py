@@ -6,12 +6,12 @@ Retention is none of it: what is listed while the training runs, a part of a lis
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from assistant.recover.file_uses import FileUses, file_uses
 from assistant.recover.job_program import JobProgram
 from assistant.recover.listings import DELETES, LISTS, is_repeated
-from assistant.recover.load_calls import PRESENT, is_after_training, training_functions
+from assistant.recover.load_calls import PRESENT, about_saves, is_after_training, is_for_beginning, training_functions
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.source_paths import COUNTED, Caller, source_call
 from assistant.recover.tracker_reads import from_elsewhere
@@ -32,6 +32,7 @@ def removed_by(program: JobProgram) -> Iterator[str]:
             yield from _outside(program, value if isinstance(value, str) else "")
     uses = file_uses(program)
     training = training_functions(program)
+    yield from _removed_by_name(program, uses, training)
     for caller in uses.calls:
         name = dotted(caller.node.func).rpartition(".")[2]
         call = source_call(caller.source, caller.node) if name in LISTS else None
@@ -43,6 +44,21 @@ def removed_by(program: JobProgram) -> Iterator[str]:
             continue
         for pattern in listed_patterns(uses, caller):
             yield from _outside(program, pattern)
+
+
+def _removed_by_name(program: JobProgram, uses: FileUses, training: Collection[str]) -> Iterator[str]:
+    """Yield what is removed by its path before the training, also by a function that is handed it."""
+    for caller in uses.calls:
+        if dotted(caller.node.func).rpartition(".")[2] not in DELETES or uses.is_repeated(caller):
+            continue
+        if is_after_training(program, caller.source, caller.node.lineno, training):
+            continue
+        of_path = isinstance(caller.node.func, ast.Attribute) and not caller.node.args
+        node = (
+            caller.node.func.value if of_path and isinstance(caller.node.func, ast.Attribute) else (caller.node.args or [None])[0]
+        )
+        for text in sorted(uses.reader.texts(caller.source, node, caller.scope)):
+            yield from _outside(program, text)
 
 
 def _outside(program: JobProgram, path: str) -> Iterator[str]:
@@ -149,13 +165,30 @@ def _is_whole(node: ast.expr, listing: ast.Call, names: set[str]) -> bool:
     return node is listing or (isinstance(node, ast.Name) and node.id in names)
 
 
-def looks_for_its_own(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
-    """Tell whether a listing may look for where to begin: not while the training runs, elsewhere, or for what it removes."""
-    return not (is_repeated(source, call) or from_elsewhere(program, source, call) or removes_only(source, call))
+def looks_for_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a listing may look for the checkpoint to begin at.
+
+    Not one that is made while the training runs, of another folder, or for what is removed. Beside the program itself it has to
+    stand in a function that is called so, or that is called once and gives back what it finds of the program's own saves.
+    """
+    if is_repeated(source, call) or from_elsewhere(program, source, call) or removes_only(source, call):
+        return False
+    finds_own = _finds_saves(program, source, call)
+    if not finds_own and not about_saves(source, call):
+        return False
+    return source is program.source or is_for_beginning(source, call) or (finds_own and _gives_back_once(program, source, call))
 
 
-def lists_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+def _finds_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
     """Tell whether a listing finds what the program itself saves, whatever that is called."""
     uses = file_uses(program)
     caller = uses.caller_of(source, call)
     return caller is not None and uses.lists_own(listed_patterns(uses, caller))
+
+
+def _gives_back_once(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    uses = file_uses(program)
+    caller = uses.caller_of(source, call)
+    if caller is None or caller.scope is None or uses.is_repeated(caller):
+        return False
+    return any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(caller.scope))

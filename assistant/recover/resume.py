@@ -34,7 +34,6 @@ from assistant.recover.load_calls import (
     free_words,
     has_another_source,
     is_after_training,
-    is_for_beginning,
     known_at_run_only,
     only_file,
     only_if_there,
@@ -43,8 +42,8 @@ from assistant.recover.load_calls import (
 )
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.newest_choice import newest_choice
-from assistant.recover.removals import lists_saves, looks_for_its_own, removed_by
-from assistant.recover.resume_argument import argued_way
+from assistant.recover.removals import looks_for_saves, removed_by
+from assistant.recover.resume_argument import argued_way, by_setting
 from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text, shell_looks_for_newest
 from assistant.recover.resume_variable import way_by_variable
 from assistant.recover.shell_folders import normal
@@ -228,10 +227,9 @@ def program_way(program: JobProgram) -> ResumeWay:
 
 
 def _on_host(program: JobProgram, path: str) -> str:
-    launch = program.launch
-    if launch.container is not None:
+    if program.launch.container is not None:
         return path  # `_seen_on_host` has followed it
-    return str(launch.outside(path) or path)
+    return str(program.launch.outside(path) or path)
 
 
 def _seen_on_host(program: JobProgram, way: ResumeWay) -> ResumeWay:
@@ -351,13 +349,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
     loads = before_training(uses.starting_loads())
     picks = before_training(newest_picks(program))
     looks = before_training((source, call) for source in program.sources for call in source.called(*LISTS))
-    looks = [(source, call) for source, call in looks if looks_for_its_own(program, source, call)]
-    lists = [
-        (source, call)
-        for source, call in looks
-        if (about_saves(source, call) or lists_saves(program, source, call))
-        and (source is program.source or is_for_beginning(source, call))
-    ] + picks
+    lists = [(source, call) for source, call in looks if looks_for_saves(program, source, call)] + picks
     asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
     if asked is not None:
         return asked
@@ -393,8 +385,11 @@ def _by_source(program: JobProgram) -> ResumeWay:
         by = f"{file_name(present[0])} loads a checkpoint that is there"
         unsafe = METADATA not in present[0].text
         return ResumeWay(ResumeMeans.NEWEST, by, prefix=only_file(*present), takes_unfinished=unsafe)
-    if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
-        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
+    if any(not reads_settings(*load) for load in loads) or any(
+        re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources
+    ):
+        by = f"{program.name} loads something, and what is known only when it runs"
+        return by_setting(program) or ResumeWay(ResumeMeans.UNKNOWN, by)
     if program.starts_others:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} starts other programs, which cannot be read")
     foreign = foreign_library(program)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from assistant.records import Job
 from assistant.recover.file_uses import file_uses
 from assistant.recover.handed_on import may_save
-from assistant.recover.job_program import FileReader, JobProgram, configured_keys, programs_of
+from assistant.recover.job_program import FileReader, JobProgram, configured_keys, normalised, programs_of
 from assistant.recover.load_proof import WHOLE, ArgumentProof, proof_of_load
 from assistant.recover.removals import removed_by
 from assistant.recover.restart import with_words
@@ -117,6 +117,19 @@ def _numbered_way(
         by = f"{example}, which Nightshift puts behind the command line of {program.name}: {proof.call}"
         return replace(way, means=ResumeMeans.ARGUMENT, by=by, argument=argument, path=proof.path)
     return None
+
+
+def by_setting(program: JobProgram) -> ResumeWay | None:
+    """Return that a program loads what a key of its configuration names, which names nothing now; None where no load does so.
+
+    It is for people: a restart hands no other configuration to a script.
+    """
+    keys = {normalised(key) for key in file_uses(program).named_in_loads()}
+    option = next((item for item in program.settings if item.last in keys and item.value.lower() in NO), None)
+    if option is None:
+        return None
+    by = f"{program.name} loads what {option.where} names, and that is {option.value or 'empty'}"
+    return ResumeWay(ResumeMeans.UNKNOWN, by, hint=f"{option.name}: {{checkpoint}} in a copy of {option.where.rpartition(' ')[2]}")
 
 
 def _is_loaded_somewhere(program: JobProgram, key: str) -> bool:

@@ -162,6 +162,7 @@ def _search(
             finds[:0] = written
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable and not doubt:
             walk = new_checkpoints(job.work_dir, job.started, clock)
+            walk = replace(walk, folders=tuple(folder for folder in walk.folders if not _is_of_sibling(job, programs, folder)))
             try:
                 folder = _own_folder(walk, job, texts)
             except _SeveralRuns as error:
@@ -265,6 +266,18 @@ def _of_unknown_layout(folder: Path, since: datetime | None) -> str:
 
 def _trains(texts: Sequence[str]) -> bool:
     return bool(metric_points(Line(number, text) for number, text in enumerate(texts, 1)))
+
+
+def _is_of_sibling(job: Job, programs: Sequence[JobProgram], folder: Path) -> bool:
+    """Tell whether a folder is the one of another task of an array: the script names each task's own by its index."""
+    task = re.fullmatch(r"(\d+)_(\d+)", job.id)
+    own = {save.folder for save in save_folders(programs)}
+    if task is None or any(place == folder or place in folder.parents for place in own):
+        return False
+    number = re.compile(rf"(?<!\d)0*{task[2]}(?!\d)")
+    forms = {number.sub("\0", str(place)) for place in own if number.search(str(place))}
+    shapes = [re.compile(re.escape(form).replace("\0", r"\d+")) for form in forms]
+    return any(shape.fullmatch(str(path)) for shape in shapes for path in (folder, *folder.parents))
 
 
 def _named_by_log(job: Job, texts: Sequence[str], *, now: datetime, looked: list[str]) -> list[tuple[Place, Inventory]]:
@@ -414,10 +427,9 @@ def _without(
     if programs and len(silent) == len(programs):
         names = ", ".join(one.name for one in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
-    return (
-        SaveState.UNKNOWN,
-        f"whether job {job.id} saved a checkpoint is not known: neither script nor log tells where it would save",
-    )
+    likely = ", ".join(f"{place.folder} ({place.how})" for place in places[:2])
+    why = f"nothing of it lies where it seems to save: {likely}" if likely else "neither script nor log tells where it would save"
+    return SaveState.UNKNOWN, f"whether job {job.id} saved a checkpoint is not known: {why}"
 
 
 def folder_moves(job: Job, search: CheckpointSearch) -> bool:

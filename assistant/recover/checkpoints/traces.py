@@ -18,7 +18,7 @@ from assistant.records import Job
 from assistant.recover.checkpoints.layout import LAST_NUMBER, step_of_form
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.checkpoints.place import FAILED, Place
-from assistant.recover.checkpoints.walks import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS, WALK_S, changed_at
+from assistant.recover.checkpoints.walks import PASSED_OVER, WALK_ENTRIES, WALK_FOLDERS, WALK_S
 from assistant.recover.owner_looks import CLOCKS_APART
 from assistant.recover.shell_folders import normal
 from assistant.untrusted import is_folder, is_regular, list_folder, status_of
@@ -95,19 +95,21 @@ def _is_numbered(name: str) -> bool:
 def _is_written(path: Path, job: Job) -> bool:
     """Tell whether a file or folder that may hold a state was written while a job ran."""
     try:
-        folder = is_folder(path)
-        if not _holds_state(path, folder=folder):
-            return False
-        changed = changed_at(path, folder)
+        changed = _state_changed(path, folder=is_folder(path))
     except (OSError, InputError, UnreadableFile, OwnerDenied):
+        return False
+    if changed is None:
         return False
     end = (job.ended + CLOCKS_APART).timestamp() if job.ended is not None and job.state.ended else float("inf")
     return job.started is not None and (job.started - CLOCKS_APART).timestamp() <= changed <= end
 
 
-def _holds_state(path: Path, *, folder: bool) -> bool:
+def _state_changed(path: Path, *, folder: bool) -> float | None:
+    """Return when the newest file of a state was written; None where nothing there may be one."""
     files = [child for child in list_folder(path, 200) if not child.is_symlink() and is_regular(child)] if folder else [path]
-    return any(not file.name.endswith(NO_STATE) and status_of(file).st_size >= FEWEST_BYTES for file in files)
+    stats = [status_of(file) for file in files if not file.name.endswith(NO_STATE)]
+    large = any(stat.st_size >= FEWEST_BYTES for stat in stats)
+    return max(stat.st_mtime for stat in stats) if large else None
 
 
 def new_series(top: Path | None, since: datetime | None, clock: Callable[[], float]) -> Series | None:
@@ -147,8 +149,8 @@ def _series(folder: Path, members: dict[int, Path], oldest: float) -> Series | N
     new = {}
     for number, path in sorted(members.items())[-50:]:
         try:
-            inner = is_folder(path)
-            if changed_at(path, inner) >= oldest and _holds_state(path, folder=inner):
+            changed = _state_changed(path, folder=is_folder(path))
+            if changed is not None and changed >= oldest:
                 new[number] = path
         except (OSError, InputError, UnreadableFile, OwnerDenied):
             continue
