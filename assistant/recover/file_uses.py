@@ -10,13 +10,14 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.recover.checkpoints.layout import TEMPORARY
 from assistant.recover.checkpoints.names import name_form
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import LOADS, in_loop
+from assistant.recover.load_calls import LOADS
 from assistant.recover.scoped_names import Scope
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.source_paths import COUNTED, Caller, PathReader, Texts, source_call
@@ -118,7 +119,7 @@ class FileUses:
         self._moved_away: Texts = frozenset()
         self.saves = list(self._saves())[:MOST_USES]
 
-    @property
+    @cached_property
     def log_lines(self) -> list[SourceCall]:
         """The calls that write to a file which is a log by its name: `os.write(fd, …)`, `out.write(…)` of `with open(…) as out`."""
         opened = [caller for caller in self.calls if self._opens_log(caller)]
@@ -156,18 +157,23 @@ class FileUses:
                 if folder:
                     yield SavePlace(folder, f"what it writes by {save.method}() in {name}, line {save.line}", forms)
 
-    def loads(self) -> Iterator[StateLoad]:
-        """Yield the calls that load a state, of libraries and of functions of the program itself."""
+    @cached_property
+    def loads(self) -> tuple[StateLoad, ...]:
+        """The calls that load a state, of libraries and of functions of the program itself."""
+        return tuple(self._loads())
+
+    def _loads(self) -> Iterator[StateLoad]:
         for caller in self.calls:
             node = self._loaded(caller)
             call = source_call(caller.source, caller.node) if node is not None else None
             if node is not None and call is not None:
                 yield StateLoad(caller.source, call, node, self.reader.texts(caller.source, node, caller.scope))
 
+    @cached_property
     def starting_loads(self) -> list[tuple[TrainerSource, SourceCall]]:
-        """Return the calls that load something, without those that are made at each save, to look at what is written over."""
+        """The calls that load something, without those that are made at each save, to look at what is written over."""
         calls = [(source, call) for source in self.program.sources for call in source.called(*LOADS)]
-        calls += [(load.source, load.call) for load in self.loads()]
+        calls += [(load.source, load.call) for load in self.loads]
         starting: list[tuple[TrainerSource, SourceCall]] = []
         for source, call in calls:
             if all(call is not known for _, known in starting) and self._may_begin(source, call, ()):
@@ -195,7 +201,11 @@ class FileUses:
 
     def is_repeated(self, caller: Caller, depth: int = 0) -> bool:
         """Tell whether a call is made in the rounds of a loop, also where all calls of its function are."""
-        if in_loop(caller.source, caller.node.lineno):
+        loops = (
+            node for node in ast.walk(caller.scope or syntax_tree(caller.source.text)) if isinstance(node, ast.For | ast.While)
+        )
+        inside = (node for loop in loops for part in (*loop.body, *loop.orelse) for node in ast.walk(part))
+        if any(node is caller.node for node in inside):
             return True
         if caller.scope is None or depth > MOST_ABOVE:
             return False
@@ -230,7 +240,7 @@ class FileUses:
 
     def loads_own_file(self, source: TrainerSource, call: SourceCall) -> bool:
         """Tell whether a call loads a file that the program itself writes."""
-        return any(load.source is source and load.call is call and self.loads_own(load) for load in self.loads())
+        return any(load.source is source and load.call is call and self.loads_own(load) for load in self.loads)
 
     def _saves(self) -> Iterator[StateFile]:
         written: list[StateFile] = []

@@ -93,7 +93,7 @@ def checkpoint_argument(program: JobProgram, source: TrainerSource, call: Source
         return call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
     if call.name in ("torch.load", "paddle.load", "joblib.load"):
         return call.positional[0] if call.positional else call.keywords.get("f")
-    own = (load for load in file_uses(program).loads() if load.source is source and load.call is call)
+    own = (load for load in file_uses(program).loads if load.source is source and load.call is call)
     return next((load.node for load in own), None)
 
 

@@ -6,7 +6,8 @@ Retention is none of it: what is listed while the training runs, a part of a lis
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from assistant.recover.file_uses import FileUses, file_uses
 from assistant.recover.job_program import JobProgram
@@ -49,14 +50,14 @@ def removed_by(program: JobProgram) -> Iterator[str]:
 def _removed_by_name(program: JobProgram, uses: FileUses, training: Collection[str]) -> Iterator[str]:
     """Yield what is removed by its path before the training, also by a function that is handed it."""
     for caller in uses.calls:
-        if dotted(caller.node.func).rpartition(".")[2] not in DELETES or uses.is_repeated(caller):
+        name = dotted(caller.node.func)
+        of_list = bool(caller.node.args) and name.partition(".")[0] not in ("os", "shutil") and "." in name  # `names.remove(one)`
+        if name.rpartition(".")[2] not in DELETES or of_list or uses.is_repeated(caller):
             continue
         if is_after_training(program, caller.source, caller.node.lineno, training):
             continue
-        of_path = isinstance(caller.node.func, ast.Attribute) and not caller.node.args
-        node = (
-            caller.node.func.value if of_path and isinstance(caller.node.func, ast.Attribute) else (caller.node.args or [None])[0]
-        )
+        first = caller.node.args[0] if caller.node.args else None
+        node = caller.node.func.value if first is None and isinstance(caller.node.func, ast.Attribute) else first
         for text in sorted(uses.reader.texts(caller.source, node, caller.scope)):
             yield from _outside(program, text)
 
@@ -93,7 +94,8 @@ def removes_only(source: TrainerSource, call: SourceCall) -> bool:
         return False
     tree = syntax_tree(source.text)
     names = _names_of(tree, node)
-    entries = {item.id for loop in _loops(tree, node, names) for item in ast.walk(loop.target) if isinstance(item, ast.Name)}
+    rounds = _rounds(tree, node, names)
+    entries = {item.id for one in rounds for item in ast.walk(one.target) if isinstance(item, ast.Name)}
     harmless: set[int] = set()
     for holder in ast.walk(tree):
         name = dotted(holder.func).rpartition(".")[2] if isinstance(holder, ast.Call) else ""
@@ -101,13 +103,13 @@ def removes_only(source: TrainerSource, call: SourceCall) -> bool:
             harmless |= {id(inner) for inner in ast.walk(holder)}
         elif isinstance(holder, ast.If | ast.IfExp | ast.While):
             harmless |= {id(inner) for inner in ast.walk(holder.test)}
-        elif isinstance(holder, ast.For):
+        elif isinstance(holder, ast.For | ast.comprehension):
             harmless |= {id(inner) for inner in ast.walk(holder.iter)}
-    loops = {id(inner) for loop in _loops(tree, node, names) for inner in ast.walk(loop)}
+    inside = {id(inner) for one in rounds for inner in ast.walk(one.node)}
     for inner in ast.walk(tree):
         if not isinstance(inner, ast.Name) or not isinstance(inner.ctx, ast.Load) or id(inner) in harmless:
             continue
-        if inner.id in names or (inner.id in entries and id(inner) in loops):
+        if inner.id in names or (inner.id in entries and id(inner) in inside):
             return False
     return True
 
@@ -117,31 +119,41 @@ def _node_of(source: TrainerSource, call: SourceCall) -> ast.Call | None:
     return next((node for node in nodes if node.lineno == call.line and dotted(node.func) == call.name), None)
 
 
+class _Round(NamedTuple):
+    """What is done with each element of a listing: the body of a loop, or the element of a comprehension."""
+
+    target: ast.expr
+    body: Sequence[ast.AST]
+    node: ast.AST
+
+
 def _is_all_removed(source: TrainerSource, listing: ast.Call) -> bool:
     """Tell whether a loop over a whole listing removes each of its elements, whatever it is."""
     reached = {(call.line, call.name) for call in source.calls}
     removals = [pair for pair in _removals(source, listing) if (pair[1].lineno, dotted(pair[1].func)) in reached]
-    return any(_is_of_each(loop, removal) for loop, removal in removals)
+    return any(_is_of_each(round_of, removal) for round_of, removal in removals)
 
 
-def _removals(source: TrainerSource, listing: ast.Call) -> list[tuple[ast.For, ast.Call]]:
+def _removals(source: TrainerSource, listing: ast.Call) -> list[tuple[_Round, ast.Call]]:
     """Return the calls that remove an element of a listing, each with the loop."""
     tree = syntax_tree(source.text)
     removals = []
-    for loop in _loops(tree, listing, _names_of(tree, listing)):
-        entries = {item.id for item in ast.walk(loop.target) if isinstance(item, ast.Name)}
-        for node in (inner for statement in loop.body for inner in ast.walk(statement) if isinstance(inner, ast.Call)):
+    for round_of in _rounds(tree, listing, _names_of(tree, listing)):
+        entries = {item.id for item in ast.walk(round_of.target) if isinstance(item, ast.Name)}
+        for node in (inner for part in round_of.body for inner in ast.walk(part) if isinstance(inner, ast.Call)):
             used = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
             if dotted(node.func).rpartition(".")[2] in DELETES and used & entries:
-                removals.append((loop, node))
+                removals.append((round_of, node))
     return removals
 
 
-def _is_of_each(loop: ast.For, removal: ast.Call) -> bool:
-    for test in (node for statement in loop.body for node in ast.walk(statement) if isinstance(node, ast.If)):
+def _is_of_each(round_of: _Round, removal: ast.Call) -> bool:
+    for test in (node for part in round_of.body for node in ast.walk(part) if isinstance(node, ast.If | ast.IfExp)):
         if any(inner is removal for inner in ast.walk(test)) and not PRESENT.search(ast.unparse(test.test)):
             return False
-    return not any(isinstance(node, ast.Continue | ast.Break) for statement in loop.body for node in ast.walk(statement))
+    if any(isinstance(node, ast.comprehension) and node.ifs for node in ast.walk(round_of.node)):
+        return False
+    return not any(isinstance(node, ast.Continue | ast.Break) for part in round_of.body for node in ast.walk(part))
 
 
 def _names_of(tree: ast.Module, listing: ast.Call) -> set[str]:
@@ -154,8 +166,15 @@ def _names_of(tree: ast.Module, listing: ast.Call) -> set[str]:
     return names
 
 
-def _loops(tree: ast.Module, listing: ast.Call, names: set[str]) -> list[ast.For]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.For) and _is_whole(node.iter, listing, names)]
+def _rounds(tree: ast.Module, listing: ast.Call, names: set[str]) -> list[_Round]:
+    """Return the loops and comprehensions over all of a listing."""
+    rounds = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For) and _is_whole(node.iter, listing, names):
+            rounds.append(_Round(node.target, node.body, node))
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp) and _is_whole(node.generators[0].iter, listing, names):
+            rounds.append(_Round(node.generators[0].target, [node.elt], node))
+    return rounds
 
 
 def _is_whole(node: ast.expr, listing: ast.Call, names: set[str]) -> bool:

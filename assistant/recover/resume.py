@@ -346,7 +346,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
         return [(source, call) for source, call in calls if not is_after_training(program, source, call.line, training)]
 
     uses = file_uses(program)
-    loads = before_training(uses.starting_loads())
+    loads = before_training(uses.starting_loads)
     picks = before_training(newest_picks(program))
     looks = before_training((source, call) for source in program.sources for call in source.called(*LISTS))
     lists = [(source, call) for source, call in looks if looks_for_saves(program, source, call)] + picks

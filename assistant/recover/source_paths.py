@@ -59,6 +59,13 @@ class PathReader:
         self._stems = {PurePosixPath(source.path).stem: source for source in reversed(self.sources)}
         self._settings = {option.last: option.value for option in reversed(program.settings)}
         self._open: list[tuple[int, str]] = []
+        self._by_name: dict[str, list[Caller]] = {}
+        """The calls that a run may come to, by the last part of their names."""
+        for caller in self.calls():
+            self._by_name.setdefault(dotted(caller.node.func).rpartition(".")[2], []).append(caller)
+        self._renamed = {
+            alias: inner for names in self._names.values() for alias, (_, inner) in names.imported.items() if alias != inner
+        }
 
     def names_of(self, source: TrainerSource) -> ScopedNames:
         """Return what the names of one file are given."""
@@ -161,7 +168,8 @@ class PathReader:
             values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
             return frozenset().union(*(self._filled(source, form, values, scope, depth) for form in left))
         right = self.texts(source, node.right, scope, depth)
-        if isinstance(node.op, SIGNS) and COUNT in (left, right):
+        numbers = all(text == COUNTED or text.isdecimal() for text in left | right)
+        if isinstance(node.op, SIGNS) and COUNT in (left, right) and (numbers or not isinstance(node.op, ast.Add)):
             return COUNT
         if not isinstance(node.op, ast.Add | ast.Div):
             return UNTOLD
@@ -239,16 +247,13 @@ class PathReader:
     def callers(self, source: TrainerSource, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Caller]:
         """Yield the calls of a function that a run may come to."""
         holder = self.names_of(source).classes.get(id(function), "")
-        for caller in self.calls():
-            name = dotted(caller.node.func).rpartition(".")[2]
-            if function.name == "__init__":
-                if holder and name == holder:
-                    yield caller
-            elif name == function.name and (callee := self.function_of(caller)) is not None and callee[1] is function:
-                yield caller
-            elif name != function.name:
-                module, inner = self.names_of(caller.source).imported.get(name, ("", ""))
-                if inner == function.name and self._module(module) is source:
+        if function.name == "__init__":
+            yield from self._by_name.get(holder, ()) if holder else ()
+            return
+        for name in (function.name, *(alias for alias, inner in self._renamed.items() if inner == function.name)):
+            for caller in self._by_name.get(name, ()):
+                callee = self.function_of(caller)
+                if callee is not None and callee[1] is function:
                     yield caller
 
     def _attribute(self, source: TrainerSource, node: ast.Attribute, scope: Scope, depth: int) -> Texts:

@@ -150,3 +150,26 @@ def test_a_key_that_names_nothing_is_told_to_people(tmp_path: Path) -> None:
     assert way.means is ResumeMeans.UNKNOWN
     assert way.by == "t.py loads what weiter_von in e.yaml names, and that is null"
     assert way.hint == "weiter_von: {checkpoint} in a copy of e.yaml"
+
+
+KEEPS = "import pickle\ndef put(p, d):\n    with open(p, 'wb') as f:\n        pickle.dump(d, f)\n"
+NOTES = "import os, subprocess\ndef note(t):\n    fd = os.open('serve.log', os.O_WRONLY | os.O_APPEND)\n    os.write(fd, t)\n"
+ASKS = "def gpus():\n    return subprocess.run(['nvidia-smi', '-L'], capture_output=True)\n"
+SERVES = "import http.server, beside\nhttp.server.HTTPServer(('', 8000), Handler).serve_forever()\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "beside", "stateless"),
+    [
+        (f"{SERVES}beside.note(b'up')\nbeside.gpus()\n", KEEPS + NOTES + ASKS, True),  # of a library that can save it takes none
+        (f"{SERVES}beside.put('sessions.bin', 1)\n", KEEPS + NOTES, False),
+        (f"{SERVES}import sys\ngetattr(beside, sys.argv[1])('x', 1)\n", KEEPS, False),  # by a name that only a run knows
+        (f"{SERVES}beside.gpus()\n", f"{ASKS}import subprocess\nsubprocess.run(['python', 'train.py'])\n", False),
+        (f"{SERVES}open('requests.jsonl', 'a').write('x')\n", KEEPS, False),
+        (f"{SERVES}beside.put('state.log', 1)\n", KEEPS, False),  # bytes, whatever it is called
+    ],
+)
+def test_functions_beside_a_server_count_where_it_comes_to_them(program: str, beside: str, stateless: bool, tmp_path: Path) -> None:
+    (tmp_path / "serve.py").write_text(program)
+    (tmp_path / "beside.py").write_text(beside)
+    assert search_of(tmp_path, ["INFO serving"], "python serve.py").stateless is stateless
