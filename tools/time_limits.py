@@ -16,7 +16,7 @@ from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import MOST_READ_AHEAD, choose_checkpoint, search_of
 
 STILL_SHARE, STILL_LEAST = 0.25, timedelta(minutes=10)
-"""Of its time, and at the least: for so long a run that came forward may have shown nothing at its end."""
+"""Of its time, and at the least: for so long a run that came forward may have ended_job nothing at its end."""
 
 
 @tool(risk=Risk.READ)
@@ -31,23 +31,23 @@ def time_limit_outlook(context: Context, job: str, auto: str = "") -> dict[str, 
         job: Scheduler job id of the attempt that ended.
         auto: Not empty where its owner has said `act=auto`.
     """
-    shown = context.scheduler.job(job)
+    ended_job = context.scheduler.job(job)
     if auto:
         return {"goes_on": "yes", "note": "its script says act=auto: its runs follow one another", "job": job}
-    if directives_of(shown).act == "ask":
+    if directives_of(ended_job).act == "ask":
         return _stays(job, "its script says act=ask")
     choice = choose_checkpoint(context, job)
     if not choice["path"] or not choice["restart_from"]:
         return _stays(job, f"it is not known to go on by itself: {choice['note']}")
     saved = datetime.fromisoformat(choice["saved_at"])
-    if problem := _no_progress(context, shown, int(choice["step"]), saved) or _stood_still(shown, saved):
+    if problem := _no_progress(context, ended_job, int(choice["step"]), saved) or _stood_still(ended_job, saved):
         return _stays(job, problem)
-    goal = _goal(shown, str(choice["format"]), str(choice["path"]))
-    reached = max([int(choice["step"]), *(point.step for point in log_points(shown))])
+    goal = _goal(ended_job, str(choice["format"]), str(choice["path"]))
+    reached = max([int(choice["step"]), *(point.step for point in log_points(ended_job))])
     if goal is not None and reached >= goal:
         return _stays(job, f"it had come to step {reached} of {goal}: nothing is left to train")
-    left = f"; {reached} of {goal} steps are made" if goal is not None else ""
-    return {"goes_on": "yes", "note": f"it made progress until its limit and {choice['resumes']}{left}", "job": job}
+    steps_made = f"; {reached} of {goal} steps are made" if goal is not None else ""
+    return {"goes_on": "yes", "note": f"it made progress until its limit and {choice['resumes']}{steps_made}", "job": job}
 
 
 def _stays(job: str, why: str) -> dict[str, Any]:
