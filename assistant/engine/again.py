@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
@@ -11,6 +12,7 @@ from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentSta
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
+from assistant.recover.situation import situation
 from assistant.store import WENT_ON, Store
 from assistant.watch.attempt_state import STANDING, KnownIncidents
 
@@ -22,8 +24,10 @@ __all__ = [
     "cause_key",
     "credit_progress",
     "known_incidents",
+    "proofs_of_hang",
     "proven_since",
     "refutation",
+    "situation_of",
     "unproven_hang",
 ]
 
@@ -54,7 +58,7 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     if diagnosis.reason != "hang" or not living or incident.kind is EventKind.REQUESTED:
         return ""
     details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
-    if any(detail.get("proofs") for detail in details):
+    if proofs_of_hang(store, incident):
         return ""
     store.mark_stage(incident.id, UNPROVEN)
     detail = details[0] if details else {}
@@ -67,6 +71,19 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
         f"job {incident.job} is silent{phase}, and that it hangs is not proven; {why}. It was left running: "
         f"if it does hang, end it with `nightshift recover {incident.job}`"
     )
+
+
+def proofs_of_hang(store: Store, incident: Incident) -> list[str]:
+    """Return what spoke for the hang of an incident beside the silence of its job, at any look; nothing for another kind."""
+    details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
+    return list(dict.fromkeys(str(proof) for detail in details for proof in detail.get("proofs") or ()))
+
+
+def situation_of(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> dict[str, Any]:
+    """Return what the paths of a playbook find for an incident, with what the store knows of its restarts and its hang."""
+    refuted_before = bool(refutation(store, incident, diagnosis))
+    proofs = proofs_of_hang(store, incident)
+    return situation(incident, diagnosis, job, now=incident.opened, refuted=refuted_before, proofs=proofs)
 
 
 def known_incidents(store: Store) -> KnownIncidents:

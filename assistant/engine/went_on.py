@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assistant.engine.again import UNPROVEN
+from assistant.engine.outlived import look_at_living
 from assistant.errors import NightshiftError, ToolError
 from assistant.records import (
     Action,
@@ -47,7 +48,11 @@ MOST_NAMED = 2
 
 
 def close_what_went_on(engine: Engine) -> list[Incident]:
-    """Close the incidents that were handed to a person and whose jobs go on by themselves; return them."""
+    """Close the incidents that were handed to a person and whose jobs go on by themselves; return them.
+
+    Those whose program outlived its job are looked at again, too: one that has died is to be started again.
+    """
+    look_at_living(engine)
     closed = []
     for incident in engine.store.incidents(limit=MOST, state=IncidentState.ESCALATED):
         if close_if_it_goes_on(engine, incident):
