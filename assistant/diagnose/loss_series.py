@@ -56,7 +56,7 @@ _PLAIN_LOSS = re.compile(
     re.IGNORECASE,
 )
 _RATE = re.compile(r"\b(?:lr|rate)\b|learning", re.IGNORECASE)
-_STEP, _EPOCH = re.compile(r"(?:^|[^a-z])(?:step|iter(?:ation)?|update)s?$", re.IGNORECASE), re.compile(r"epoch", re.IGNORECASE)
+_STEP, _EPOCH = re.compile(r"(?:^|[^a-z])(?:step|iter(?:ation)?|it|update)s?$", re.IGNORECASE), re.compile(r"epoch", re.IGNORECASE)
 _HELD_OUT = re.compile(r"val|eval|test|dev\b|held|best|min\b|lowest|previous|last", re.IGNORECASE)
 _MAY_RISE = re.compile(
     r"reward|return|episode|policy|critic|actor|discrim|generator|\b[dg]_?(?:loss|fake|real)|adversar|\bgan\b|elbo|entropy|likelihood",

@@ -1,4 +1,4 @@
-"""A program that outlives its job, since only the daemon of its node died: nothing is started beside it, and it is looked at again."""
+"""A program that outlives its job, since only the daemon of its node died: nothing is started beside it, it is looked at again."""
 
 from __future__ import annotations
 

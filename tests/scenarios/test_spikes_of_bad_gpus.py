@@ -1,4 +1,4 @@
-"""A loss that goes off on a node whose GPU has errors: the restart stays away from the node; without a finding nothing is blamed."""
+"""A loss that goes off on a node whose GPU has errors: the restart stays away from it; without a finding nothing is blamed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from assistant.engine.repeated_spikes import with_repeated_spike
 from assistant.ports import Reply
-from assistant.records import IncidentState, NodeState
+from assistant.records import Action, Event, EventKind, IncidentState, NodeState
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.probes import gpu_memory, reachable
 from tests.scenarios.scene import Scene
@@ -25,18 +26,17 @@ GPU = """<?xml version="1.0" ?>
 """
 
 
-def spiking(folder: Path, counts: dict[str, int], *, again: bool = False) -> Scene:
+def spiking(folder: Path, counts: dict[str, int]) -> Scene:
     """Return a scene whose loss jumps at step 67, with the memory errors that a GPU of node02 shows.
 
     Args:
         folder: Of the scene.
         counts: `volatile`, `life` or `corrected` errors.
-        again: Whether the restart's loss is off from its first steps on, wherever it runs.
     """
     first = SimulatedRun(steps=200, spikes_at=67)
     scene = Scene(folder, run=first)
     checkpoints = folder / "checkpoints"
-    second = SimulatedRun(steps=200, spikes_at=61, spikes_anyway=True) if again else SimulatedRun(steps=200)
+    second = SimulatedRun(steps=200)
     scene.cluster.plan("llm", *(dataclasses.replace(run, checkpoints=checkpoints) for run in (first, second)))
 
     def gpus(node: str) -> Reply:
@@ -73,3 +73,35 @@ def test_without_such_an_error_no_node_is_left_out(counts: dict[str, int], tmp_p
     assert again.spec.exclude == ()
     assert "NIGHTSHIFT_SKIP_FROM" in again.spec.environment
     assert all(node.state is not NodeState.DRAINED for node in scene.cluster.nodes())
+
+
+@pytest.mark.parametrize(
+    ("after_s", "counts", "words"),
+    [
+        (20, {}, "as likely as a setting"),
+        (20, {"volatile": 2}, "--exclude=node02"),
+        (60, {}, ""),
+    ],
+    ids=["at once, and nothing is found", "at once, and a GPU has errors since", "after steps of its own"],
+)
+def test_of_a_second_spike_at_once_on_the_same_nodes_the_machine_is_named_beside_the_settings(
+    after_s: float, counts: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    shown: dict[str, int] = {}
+    scene = spiking(tmp_path, shown)
+    for _ in range(60):
+        scene.watch(10)
+        if "submit 2" in scene.cluster.changes:
+            break
+    scene.clock.sleep(after_s)
+    shown.update(counts)
+    store, job = scene.engine.store, scene.engine.scheduler.job("2")
+    spike = scene.engine.open(Event(EventKind.LOSS_SPIKE, "2", None, scene.clock.now(), {"step": 62 if after_s < 30 else 90}))
+    before = store.diagnosis(1)
+    assert before is not None
+    assert spike.parent == 1
+    found = dataclasses.replace(before, spike_step=62 if after_s < 30 else 90, advice="Lower the learning rate.")
+    said = with_repeated_spike(scene.engine, spike, found, job)
+    assert (words in said.advice) if words else (said == found)
+    assert said.advice.endswith("Lower the learning rate.")
+    assert (said.action is Action.FIX_AND_RESUBMIT) is ("setting" in words)
