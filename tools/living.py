@@ -48,8 +48,9 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
 
     `lives` is "yes" where a process that is provably the job's was seen, or where a node cannot be asked and its log or checkpoint
     folder is still written long after its end. `gone` is "yes" where each node answered and has none; else it is not known.
-    `living` lists the processes, `unknown` says why a node shows nothing. `over` is "yes" where nothing lives and the log ends with
-    the end of the training behind the save of its last step. Daemons of a framework and dead processes count as none.
+    `says_over` is "yes" where the log ends with words that it is through, `over` where also nothing lives and its last step was
+    saved. `living` lists the processes, `unknown` says why a node shows nothing. Daemons of a framework and dead processes count
+    as none.
 
     Args:
         job: Scheduler job id of the attempt that ended.
@@ -81,6 +82,7 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
         "lives": "yes" if lives else "",
         "gone": "yes" if not living and not unknown else "",
         "over": "yes" if not living and not unknown and _is_over(traces) else "",
+        "says_over": "yes" if said_over(traces.last_line) else "",
         "living": living,
         "unknown": unknown,
         "step": traces.step,

@@ -24,7 +24,6 @@ __all__ = [
     "cause_key",
     "credit_progress",
     "known_incidents",
-    "proofs_of_hang",
     "proven_since",
     "refutation",
     "situation_of",
@@ -58,7 +57,7 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     if diagnosis.reason != "hang" or not living or incident.kind is EventKind.REQUESTED:
         return ""
     details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
-    if proofs_of_hang(store, incident):
+    if any(detail.get("proofs") for detail in details):
         return ""
     store.mark_stage(incident.id, UNPROVEN)
     detail = details[0] if details else {}
@@ -73,17 +72,9 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
     )
 
 
-def proofs_of_hang(store: Store, incident: Incident) -> list[str]:
-    """Return what spoke for the hang of an incident beside the silence of its job, at any look; nothing for another kind."""
-    details = [event.detail for event in store.events(incident.id) if event.kind is EventKind.HANG]
-    return list(dict.fromkeys(str(proof) for detail in details for proof in detail.get("proofs") or ()))
-
-
 def situation_of(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> dict[str, Any]:
-    """Return what the paths of a playbook find for an incident, with what the store knows of its restarts and its hang."""
-    refuted_before = bool(refutation(store, incident, diagnosis))
-    proofs = proofs_of_hang(store, incident)
-    return situation(incident, diagnosis, job, now=incident.opened, refuted=refuted_before, proofs=proofs)
+    """Return what the paths of a playbook find for an incident, with what the store knows of the restart before it."""
+    return situation(incident, diagnosis, job, now=incident.opened, refuted=bool(refutation(store, incident, diagnosis)))
 
 
 def known_incidents(store: Store) -> KnownIncidents:

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 OUTLIVED = "outlived"
 """Stage of an incident whose job's program was seen alive after the scheduler had called the job ended."""
+OVER = "outlived_over"
+"""Stage of such an incident whose program says that it is through, and whose last save nobody knows: a person is asked."""
 MOST_NODES = 16
 OFTEN, OFTEN_FOR, SELDOM = timedelta(seconds=30), timedelta(minutes=10), timedelta(minutes=5)
 """Between two looks at first, for how long, and between two later ones."""
@@ -58,41 +60,54 @@ def still_runs(engine: Engine, incident: Incident, job: Job | None, diagnosis: D
 
 
 def look_at_living(engine: Engine) -> None:
-    """Look again at the programs that outlived their jobs: close what finished, take up again what died."""
+    """Look again at a program that outlived its job, one a pass: close what finished, take up again what died."""
     waiting = engine.store.unacknowledged() if not engine.replays else frozenset()
     for incident in engine.store.incidents(limit=MOST, state=IncidentState.ESCALATED) if waiting else ():
-        if incident.id in waiting and incident.job is not None and OUTLIVED in engine.store.stages(incident.id):
+        stages = engine.store.stages(incident.id) if incident.id in waiting else {}
+        if incident.job is not None and OUTLIVED in stages and OVER not in stages:
             try:
-                _look_again(engine, incident, incident.job)
+                if _look_again(engine, incident, incident.job):
+                    return  # a node that does not answer takes its time, and the others come in turn
             except NightshiftError as error:
                 logger.info("incident=%s is not looked at again now: %s", incident.id, error)
 
 
-def _look_again(engine: Engine, incident: Incident, job_id: str) -> None:
+def _look_again(engine: Engine, incident: Incident, job_id: str) -> bool:
+    """Look again where it is due, and write down what came of it; tell whether it was due."""
     calls = [call for call in engine.store.calls(incident.id) if call.tool == "living_program"]
     last = engine.store.outcome(calls[-1].id) if calls else None
     now = engine.clock.now()
     if last is not None and now - last.at < (OFTEN if now - incident.opened < OFTEN_FOR else SELDOM):
-        return
+        return False
     job = engine.scheduler.job(job_id)
     if job.attempt != incident.attempt or not job.state.ended:
-        return
+        return False
     nodes = [str(node) for node in calls[-1].arguments.get("nodes") or job.nodes] if calls else list(job.nodes)
     found = _looked(engine, incident, job, nodes)
     if not found.get("gone"):
-        return
+        return True
     _keep(engine, job, found)  # what it wrote since the look before is its own
     outcome = engine.gate.call("training_finished", {"job": job.id}, why="did it finish?", by="watch", incident=incident.id)
     end = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
+    if incident.id not in engine.store.unacknowledged():
+        return True  # somebody has taken it meanwhile
     where, asked = f"on {', '.join(nodes)} in spite of {job.state}", f"asked before: {incident.note}"
     if end.get("finished") or found.get("over"):
         said = end["note"] if end.get("finished") else found["note"]
         note = f"settled: the program of job {job.id} finished by itself {where}: {said}; {asked}"
         engine.store.set_state(incident.id, IncidentState.CLOSED, note=note)
+    elif found.get("says_over"):
+        engine.store.mark_stage(incident.id, OVER)
+        note = (
+            f"the program of job {job.id} that lived on {where} has ended since, and its log says that it is through; whether its "
+            f"last step was saved is not known, so it is not started again: {found['note']}"
+        )
+        engine.store.set_state(incident.id, IncidentState.ESCALATED, note=note)
     else:
         note = f"the program of job {job.id} that lived on {where} has ended since: {found['note']}"
         engine.store.set_state(incident.id, IncidentState.DIAGNOSED, note=note)
     logger.warning("incident=%s %s", incident.id, note)
+    return True
 
 
 def _looked(engine: Engine, incident: Incident, job: Job, nodes: list[str]) -> Mapping[str, Any]:

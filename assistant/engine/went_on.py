@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assistant.engine.again import UNPROVEN
-from assistant.engine.outlived import look_at_living
 from assistant.errors import NightshiftError, ToolError
 from assistant.records import (
     Action,
@@ -48,11 +47,7 @@ MOST_NAMED = 2
 
 
 def close_what_went_on(engine: Engine) -> list[Incident]:
-    """Close the incidents that were handed to a person and whose jobs go on by themselves; return them.
-
-    Those whose program outlived its job are looked at again, too: one that has died is to be started again.
-    """
-    look_at_living(engine)
+    """Close the incidents that were handed to a person and whose jobs go on by themselves; return them."""
     closed = []
     for incident in engine.store.incidents(limit=MOST, state=IncidentState.ESCALATED):
         if close_if_it_goes_on(engine, incident):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -36,7 +36,6 @@ def situation(
     *,
     now: datetime,
     refuted: bool = False,
-    proofs: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the values that every playbook may refer to, as plain JSON values.
 
@@ -46,12 +45,10 @@ def situation(
         job: As the scheduler shows it; None for an incident about a node.
         now: The time, for the length of a run that has not ended.
         refuted: Whether the restart before rested on the same theory and did not hold.
-        proofs: What speaks for a hang beside the silence of the job, as the watch saw it.
     """
     directives, about_job = directives_of(job), _job(incident, job)
     hangs = incident.kind is EventKind.HANG
-    proven_to_stand = hangs and (bool(proofs) or _stands_on_a_fault(diagnosis, job))
-    may_work = "" if proven_to_stand else about_job["running"]
+    may_work = "" if hangs and _stands_on_a_fault(diagnosis, job) else about_job["running"]
     return {
         "incident": {
             "id": incident.id,

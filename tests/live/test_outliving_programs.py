@@ -1,4 +1,4 @@
-"""A real slurmd dies and the program of its job lives on: nothing is started beside it, and it is followed to its end or its death."""
+"""A real slurmd dies and the program of its job lives on: nothing is started beside it, it is followed to its end or its death."""
 
 from __future__ import annotations
 

@@ -74,28 +74,20 @@ def test_a_hang_with_a_port_that_is_down_is_ended_and_goes_on_without_the_node(w
     assert "node02" not in scene.cluster.job("2").nodes
 
 
-def test_a_proven_hang_whose_node_nothing_else_speaks_against_goes_on_elsewhere_and_leaves_it_in_service(tmp_path: Path) -> None:
-    scene = standing_still(tmp_path)
-    (incident,) = scene.watch(7200)
-    assert incident.state is IncidentState.RECOVERED, incident.note
-    assert scene.cluster.changes == ["submit 1", "cancel 1", "submit 2"]
-    assert "node02" not in scene.cluster.job("2").nodes
-    assert next(node for node in scene.cluster.nodes() if node.name == "node02").state is not NodeState.DRAINED
-
-
-def test_a_proven_hang_that_names_no_node_is_ended_and_started_again(tmp_path: Path) -> None:
-    scene = standing_still(tmp_path, lines=NO_NODE)
-    (incident,) = scene.watch(7200)
-    assert incident.state is IncidentState.RECOVERED, incident.note
-    assert scene.cluster.changes == ["submit 1", "cancel 1", "submit 2"]
-
-
-def test_of_a_hang_by_its_silence_alone_a_person_is_told_the_checkpoint_and_the_command(tmp_path: Path) -> None:
-    scene = standing_still(tmp_path, works=True)
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [(PORT_ERROR, "network_error"), (NO_NODE, "nccl_timeout_error")],
+    ids=["a node is named", "no node is named"],
+)
+def test_of_a_hang_of_which_its_own_log_alone_tells_a_person_is_told_checkpoint_and_command(
+    lines: tuple[str, ...], reason: str, tmp_path: Path
+) -> None:
+    scene = standing_still(tmp_path, lines=lines)
     (incident,) = scene.watch(7200)
     assert (incident.state, scene.cluster.changes) == (IncidentState.ESCALATED, ["submit 1"])
     assert scene.cluster.job("1").state is JobState.RUNNING
-    for words in ("job 1 stands still (network_error)", "scancel 1", "step 40"):
+    assert next(node for node in scene.cluster.nodes() if node.name == "node02").state is not NodeState.DRAINED
+    for words in (f"job 1 stands still ({reason})", "scancel 1", "step 40"):
         assert words in incident.note
     assert "failed" not in incident.note
 

@@ -85,6 +85,20 @@ def test_once_it_has_finished_by_itself_the_incident_is_settled(tmp_path: Path) 
     assert "finished by itself" in incident.note
 
 
+def test_one_that_says_it_is_through_without_a_known_save_is_not_started_again(tmp_path: Path) -> None:
+    job = Outliving(tmp_path)
+    job.scene.watch(300)
+    with (tmp_path / "job-1.log").open("a", encoding="utf-8") as log:
+        log.write(" iteration       90/     100 | elapsed time per iteration (ms): 1000.0 | lm loss: 2.0E+00 |\nfinished\n")
+    job.said = none(_processes.NONE_THERE)
+    for _ in range(20):
+        job.scene.watch(60)
+    (incident,) = job.scene.engine.store.incidents()
+    assert (incident.state, job.changes) == (IncidentState.ESCALATED, ["submit 1"])
+    assert "its log says that it is through" in incident.note
+    assert "'finished'" in incident.note
+
+
 def test_once_it_has_died_the_restart_goes_on_from_its_newest_save(tmp_path: Path) -> None:
     job = Outliving(tmp_path)
     job.scene.watch(300)

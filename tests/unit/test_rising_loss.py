@@ -48,7 +48,7 @@ def losses(onset: int, lost: int) -> list[float]:
 
 
 def diagnosed(folder: Path, knowledge: Knowledge, form: Callable[[int, float, float], str], onset: int, rate: float) -> Diagnosis:
-    """Diagnose a log whose rate grows by so much each step (a negative one is constant), with a loss that is NaN from step 84 on."""
+    """Diagnose a log whose rate grows by so much each step (a negative one stands), with a loss that is NaN from step 84 on."""
     path = folder / "job.log"
     lines = [form(2 * at, loss, rate * 2 * at if rate > 0 else -rate) for at, loss in enumerate(losses(onset, 84), 1)]
     path.write_text("\n".join([*lines, "FloatingPointError: recon_loss was nan for 5 steps in a row (step 100)"]) + "\n")
