@@ -21,7 +21,7 @@ from assistant.recover.load_calls import LOADS
 from assistant.recover.scoped_names import Scope
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.source_paths import COUNTED, Caller, PathReader, Texts, source_call
-from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
+from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
 
 OPENS = frozenset(
     "open io.open gzip.open bz2.open lzma.open xz.open codecs.open fsspec.open zstandard.open smart_open.open".split()
@@ -117,6 +117,8 @@ class FileUses:
         self.reader = PathReader(program)
         self.calls = list(self.reader.calls())[: MOST_USES * 50]
         self._moved_away: Texts = frozenset()
+        self._parameters: dict[int, str] = {}
+        """The parameters by which functions name what they read, by the identity of the function."""
         self.saves = list(self._saves())[:MOST_USES]
 
     @cached_property
@@ -144,7 +146,7 @@ class FileUses:
         for (scope, name), values in self.reader.names_of(caller.source).given.items():
             if scope == id(caller.scope) and len(values) == 1 and values[0] is caller.node:
                 yield name
-        for node in ast.walk(caller.scope or syntax_tree(caller.source.text)):
+        for node in ast.walk(caller.scope or self.reader.names_of(caller.source).tree):
             if isinstance(node, ast.withitem) and node.context_expr is caller.node and isinstance(node.optional_vars, ast.Name):
                 yield node.optional_vars.id
 
@@ -201,11 +203,7 @@ class FileUses:
 
     def is_repeated(self, caller: Caller, depth: int = 0) -> bool:
         """Tell whether a call is made in the rounds of a loop, also where all calls of its function are."""
-        loops = (
-            node for node in ast.walk(caller.scope or syntax_tree(caller.source.text)) if isinstance(node, ast.For | ast.While)
-        )
-        inside = (node for loop in loops for part in (*loop.body, *loop.orelse) for node in ast.walk(part))
-        if any(node is caller.node for node in inside):
+        if id(caller.node) in self.reader.names_of(caller.source).looped:
             return True
         if caller.scope is None or depth > MOST_ABOVE:
             return False
@@ -264,7 +262,7 @@ class FileUses:
         """Return the path of a file that a call writes as bytes, and not to append; None of any other call."""
         call, name = caller.node, dotted(caller.node.func)
         method = name.rpartition(".")[2]
-        mode = self._mode(caller)
+        mode = self._mode(caller) if name in OPENS | ARCHIVES or method == "open" else ""
         if name in OPENS:
             is_bytes = "b" in mode or (name in PACKED and "t" not in mode)
             return _argument(call, "file", 0) if is_bytes and set(mode) & set("wx") else None
@@ -303,7 +301,7 @@ class FileUses:
             return None
         source, function = callee
         parameter = self._read_parameter(source, function, ())
-        if not parameter or not any(isinstance(item, ast.Return) and item.value is not None for item in ast.walk(function)):
+        if not parameter or not self.reader.names_of(source).returned.get(id(function)):
             return None
         bound = id(function) in self.reader.names_of(source).classes
         positional = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
@@ -314,8 +312,15 @@ class FileUses:
         self, source: TrainerSource, function: ast.FunctionDef | ast.AsyncFunctionDef, above: tuple[int, ...]
     ) -> str:
         """Return the parameter of a function that names a file which it reads as a state; empty for none."""
-        if id(function) in above or len(above) > 3:
+        if id(function) in above or len(above) > MOST_ABOVE:
             return ""
+        if id(function) not in self._parameters:
+            self._parameters[id(function)] = self._parameter_that_is_read(source, function, above)
+        return self._parameters[id(function)]
+
+    def _parameter_that_is_read(
+        self, source: TrainerSource, function: ast.FunctionDef | ast.AsyncFunctionDef, above: tuple[int, ...]
+    ) -> str:
         parameters = {item.arg for item in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
         for node in ast.walk(function):
             if not isinstance(node, ast.Call):
@@ -335,7 +340,7 @@ class FileUses:
         call, name = caller.node, dotted(caller.node.func)
         if name in LOADERS:
             return _argument(call, *LOADERS[name])
-        mode = self._mode(caller)
+        mode = self._mode(caller) if name in OPENS | ARCHIVES or name.endswith(".open") else ""
         if name in OPENS:
             is_bytes = "b" in mode or (name in PACKED and "t" not in mode)
             return _argument(call, "file", 0) if is_bytes and not set(mode) & set("wxa") else None

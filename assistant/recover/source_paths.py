@@ -22,6 +22,8 @@ MOST_TEXTS = 8
 """Values of one expression that are followed; where there are more it is not known."""
 MOST_DEPTH = 14
 MOST_CALLERS = 8
+MOST_READ = 100_000
+"""Expressions of one program that are read; what is asked for behind that is not known."""
 JOINS = frozenset("os.path.join path.join osp.join Path pathlib.Path PurePath join joinpath".split())
 SAME = frozenset("str int os.fspath fspath os.path.abspath abspath os.path.expanduser expanduser os.path.realpath realpath".split())
 """Functions of a path that name the same place."""
@@ -59,6 +61,8 @@ class PathReader:
         self._stems = {PurePosixPath(source.path).stem: source for source in reversed(self.sources)}
         self._settings = {option.last: option.value for option in reversed(program.settings)}
         self._open: list[tuple[int, str]] = []
+        self._known: dict[tuple[int, int], Texts] = {}
+        self._left = MOST_READ
         self._by_name: dict[str, list[Caller]] = {}
         """The calls that a run may come to, by the last part of their names."""
         for caller in self.calls():
@@ -96,7 +100,7 @@ class PathReader:
         methods = [
             (source, node)
             for source in self.sources
-            for node in source.functions.get(last, ())
+            for node in self.names_of(source).functions.get(last, ())
             if id(node) in self.names_of(source).classes
         ]
         return methods[0] if len(methods) == 1 else None
@@ -105,7 +109,7 @@ class PathReader:
         return self._stems.get(name.lstrip(".").rpartition(".")[2]) if name else None
 
     def _single(self, source: TrainerSource, name: str) -> tuple[TrainerSource, ast.FunctionDef | ast.AsyncFunctionDef] | None:
-        nodes = source.functions.get(name, ())
+        nodes = self.names_of(source).functions.get(name, ())
         return (source, nodes[0]) if len(nodes) == 1 else None
 
     def texts(self, source: TrainerSource, node: ast.expr | None, scope: Scope, depth: int = 0) -> Texts:
@@ -113,10 +117,17 @@ class PathReader:
 
         Empty where it is None or an empty text.
         """
-        if node is None or depth > MOST_DEPTH:
+        self._left -= 1
+        if node is None or depth > MOST_DEPTH or self._left < 0:
             return UNTOLD
+        known = self._known.get((id(node), id(scope)))
+        if known is not None:
+            return known
         found = self._read(source, node, scope, depth + 1)
-        return found if len(found) <= MOST_TEXTS else UNTOLD
+        found = found if len(found) <= MOST_TEXTS else UNTOLD
+        if not self._open and depth == 0:
+            self._known[id(node), id(scope)] = found
+        return found
 
     def _read(self, source: TrainerSource, node: ast.expr, scope: Scope, depth: int) -> Texts:
         if isinstance(node, ast.Constant):
@@ -391,7 +402,7 @@ class PathReader:
             return UNTOLD
         source, function = callee
         self._open.append((id(function), "()"))
-        values = [item.value for item in ast.walk(function) if isinstance(item, ast.Return) and item.value is not None]
+        values = self.names_of(source).returned.get(id(function), [])
         found = frozenset().union(*(self.texts(source, value, function, depth) for value in values[:MOST_TEXTS]))
         self._open.pop()
         return found if values else UNTOLD
