@@ -76,7 +76,7 @@ def _settings(door: Door) -> Iterator[DoctorFinding]:
 
 
 def _policy(door: Door) -> Iterator[DoctorFinding]:
-    from assistant.gate.kill_switch import kill_switch_note, missing_folders, stopped_by
+    from assistant.gate.stops import kill_switch_note, missing_folders, stopped_by
     from assistant.policy import load_policy, short_digest
 
     standing = door.in_force.look()
@@ -106,7 +106,7 @@ def _policy(door: Door) -> Iterator[DoctorFinding]:
 
 
 def _content(door: Door) -> Iterator[DoctorFinding]:
-    from assistant.content.device_codes import xids
+    from assistant.content.devices import xids
     from assistant.content.playbooks import playbooks
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons

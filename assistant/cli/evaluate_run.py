@@ -14,12 +14,11 @@ from assistant.cli.context import Door, user
 from assistant.errors import StoreBusy
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.coordinator_plan import estimator, planner
-from assistant.evaluation.files import is_held, locked, read_json
+from assistant.evaluation.files import RunFolder, is_held, locked, read_json
 from assistant.evaluation.journal import Journal, took
-from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.results import EvaluationReport, markdown, report_of
-from assistant.evaluation.run_spec import load_asked
+from assistant.evaluation.suite import load_asked
 from assistant.private_files import create_private
 from assistant.store.past_runs import EvaluationRun
 
@@ -42,11 +41,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assistant.errors import InputError, UsageError
-from assistant.evaluation.content import listing, total
+from assistant.evaluation.model_cache import listing, total
 from assistant.evaluation.priors import Measured
-from assistant.evaluation.run_spec import RunSpec
-from assistant.evaluation.staging import Model, mark_of
-from assistant.evaluation.suite import load_suite
+from assistant.evaluation.stage import Model, mark_of
+from assistant.evaluation.suite import RunSpec, load_suite
 
 if TYPE_CHECKING:
     from assistant.config import Settings
@@ -94,7 +92,7 @@ def resume(door: Door, run: str, *, live: bool) -> EvaluationReport:
 
 def demo(door: Door, *, nodes: int, live: bool) -> EvaluationReport:
     """Train a tiny model, evaluate it on a scheduler of its own, and return what came of it; nothing of it is kept."""
-    from assistant.evaluation.demo.suite import write_demo
+    from assistant.evaluation.demo.model import write_demo
     from assistant.ports import SystemClock
     from assistant.schedulers.local import LocalScheduler
     from assistant.wiring import build, local_folder

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assistant.config import Settings, WatchSettings
-from assistant.content.cluster_fixtures import ClusterFixture, Happening
-from assistant.content.playbooks import Fixture, Playbook, choose_playbook, playbooks
+from assistant.content.playbooks import ClusterFixture, Fixture, Happening, Playbook, choose_playbook, playbooks
 from assistant.engine.untold import untold
 from assistant.errors import Unavailable
 from assistant.policy import Mode, load_policy

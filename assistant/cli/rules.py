@@ -152,7 +152,7 @@ def _entry(door: Door, rule: str) -> Entry:
 
 def _filter_of(pattern: str) -> Entry:
     from assistant.content.reading import Filter
-    from assistant.rules.voting import ended
+    from assistant.rules.learned import ended
 
     return Filter(TRIED, ended(pattern), (), "lines of the pattern")
 
@@ -160,7 +160,7 @@ def _filter_of(pattern: str) -> Entry:
 def _proof(door: Door, entry: Entry) -> list[str]:
     """Return what the proof of a filter finds; only filters that were not shipped need one."""
     from assistant.content.reading import Filter, filters
-    from assistant.rules.admission import flaws, ground_of
+    from assistant.rules.learned import flaws, ground_of
 
     if not isinstance(entry, Filter) or entry in filters(None):
         return []

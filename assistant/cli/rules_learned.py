@@ -46,7 +46,7 @@ def activate_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_jso
         if candidate.kind is not RuleKind.FILTER:
             raise UsageError(f"{rule} is a signature and {candidate.state}; teach it again with `nightshift incident correct`")
         from assistant.diagnose.knowledge import Knowledge
-        from assistant.rules.admission import flaws, ground_of
+        from assistant.rules.learned import flaws, ground_of
 
         counting = [existing for existing in door.store.rules(counting=True) if existing.id != rule]
         knowledge = Knowledge.load(door.site).with_learned(counting)
@@ -70,7 +70,7 @@ def export_rules(
     What lies in the site's folder loads like what was shipped.
     """
     from assistant.records import RuleState
-    from assistant.rules.export import exported
+    from assistant.rules.learned import exported
 
     door = door_of(context)
     rules = [rule for rule in door.store.rules(counting=True) if include_all or rule.state is RuleState.ACTIVE]

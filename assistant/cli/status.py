@@ -80,7 +80,7 @@ def _status_of(door: Door, url: str | None) -> Status:
         return of_url(url)
     if not door.settings.store.exists():
         raise Unavailable(f"{door.settings.store}: there is no store, so no watch ever ran here; another one's: --url")
-    from assistant.gate.kill_switch import stopped_by
+    from assistant.gate.stops import stopped_by
 
     standing = door.in_force.look()
     return of_store(door.store, standing, stopped_by(standing.policy.kill_switch), now())

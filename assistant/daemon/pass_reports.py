@@ -16,7 +16,7 @@ from assistant.daemon.pass_records import PassRecorder
 from assistant.daemon.pass_result import PassListener
 from assistant.engine.lease import owner_name
 from assistant.errors import ConfigError
-from assistant.gate.kill_switch import stopped_by
+from assistant.gate.stops import stopped_by
 from assistant.policy import PolicyInForce
 from assistant.store import Store
 

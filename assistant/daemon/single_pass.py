@@ -14,7 +14,7 @@ from assistant.engine import Engine
 from assistant.errors import NightshiftError, StoreError
 from assistant.records import Incident
 from assistant.store import Store
-from assistant.watch.troubles import Extent, Remark, Trouble
+from assistant.watch.attempts import Extent, Remark, Trouble
 
 __all__ = ["pass_once"]
 

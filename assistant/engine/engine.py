@@ -56,8 +56,8 @@ from assistant.errors import (
     UsageError,
 )
 from assistant.gate import Gate
-from assistant.gate.breaker import BY as BREAKER
-from assistant.gate.breaker import open_if_due
+from assistant.gate.stops import BY as BREAKER
+from assistant.gate.stops import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
@@ -71,8 +71,7 @@ from assistant.store import Store
 from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
 from assistant.untrusted import reading_as
-from assistant.watch.attempt_state import KnownIncidents
-from assistant.watch.troubles import Trouble
+from assistant.watch.attempts import KnownIncidents, Trouble
 from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)
@@ -409,11 +408,11 @@ class Engine:
             self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
             return False
         again.credit_progress(self.store, incident, diagnosis, job)
-        if over := finished_training(self, incident, job, diagnosis):
-            if job is not None and job.ended_badly:
-                self._escalate(incident, f"{over}. {job.user or 'Its owner'} must see what failed behind it: {diagnosis.summary}")
+        if (training := finished_training(self, incident, job, diagnosis)).note:
+            if training.needs_owner:
+                self._escalate(incident, training.note)
             else:
-                self.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled: {over}")
+                self.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled: {training.note}")
             return False
         shared, outages = turn.incident, self.outages
         chosen, why = (

@@ -18,8 +18,7 @@ from assistant.agent.semantic import keep
 from assistant.cli import termination
 from assistant.cli.main import main
 from assistant.errors import ConfigError, StoreError
-from assistant.evaluation.files import append, claim, locked, write_json
-from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.files import RunFolder, append, claim, locked, write_json
 from assistant.evaluation.metric import scored
 from assistant.evaluation.model_cache import Shelf
 from assistant.evaluation.records import Piece

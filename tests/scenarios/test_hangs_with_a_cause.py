@@ -13,7 +13,7 @@ from assistant.records import IncidentState, JobState, NodeState
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools import _stacks
 from assistant.tools.probes import reachable
-from assistant.tools.probes._infiniband import INFINIBAND
+from assistant.tools.probes._shell import INFINIBAND
 from tests.scenarios.scene import Scene
 
 PORT_ERROR = ("node02:117:157 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : port error",)
