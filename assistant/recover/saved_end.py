@@ -77,7 +77,7 @@ def _final_model(job: Job, folder: Path, newest: datetime) -> str:
         except (OSError, InputError):
             continue
         written = datetime.fromtimestamp(status.st_mtime, UTC)
-        if not status.st_size or (job.ended is not None and written > job.ended + LATE):
+        if not status.st_size or (job.over is not None and written > job.over + LATE):
             continue
         if written >= newest and job.started is not None and written >= job.started:
             return f"{entry.name} was written after its last checkpoint"

@@ -14,12 +14,14 @@ from tests.live.conftest import DevCluster, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
 PROGRAM = """
-import json, os, sys, time
-folder, most = "FOLDER/checkpoints", STEPS
+import glob, os, time
+import torch
+folder, most, step = "FOLDER/checkpoints", STEPS, 0
 os.makedirs(folder, exist_ok=True)
-saved = sorted(int(name.removeprefix("step_").removesuffix(".json")) for name in os.listdir(folder) if name.endswith(".json"))
-step = saved[-1] if saved else 0
-print(f"resumed from {folder}/step_{step}.json" if step else "begins at step 0", flush=True)
+saved = sorted(glob.glob(folder + "/step_*.pt"), key=os.path.getmtime)
+if saved:
+    step = torch.load(saved[-1])["step"]
+    print(f"resumed from {saved[-1]}", flush=True)
 while step < most:
     time.sleep(0.3)
     step += 1
@@ -27,9 +29,8 @@ while step < most:
     with open("FOLDER/writers.txt", "a") as writers:
         writers.write(f"{os.environ['SLURM_JOB_ID']} {step}\\n")
     if step % 10 == 0:
-        with open(f"{folder}/step_{step}.tmp", "w") as file:
-            json.dump({"step": step}, file)
-        os.rename(f"{folder}/step_{step}.tmp", f"{folder}/step_{step}.json")
+        torch.save({"step": step, "weights": torch.zeros(8)}, f"{folder}/saving.tmp")
+        os.rename(f"{folder}/saving.tmp", f"{folder}/step_{step}.pt")
 print("training finished", flush=True)
 """
 
@@ -47,7 +48,7 @@ class Orphan:
             f"#!/bin/bash\n#SBATCH --no-requeue\n#NIGHTSHIFT checkpoints={self.folder}/checkpoints\nexec python3 -u {program}\n"
         )
         self.job = engine.scheduler.submit(JobSpec(name, script, nodes=1, work_dir=self.folder, options=("--no-requeue",)))
-        until(lambda: (self.folder / "checkpoints" / "step_10.json").exists(), 40)
+        until(lambda: (self.folder / "checkpoints" / "step_10.pt").exists(), 40)
         self.node = engine.scheduler.job(self.job).nodes[0]
         cluster.fault(self.node, "slurmd")
         until(lambda: engine.scheduler.job(self.job).state is JobState.NODE_FAIL, 90)
@@ -79,13 +80,14 @@ class Orphan:
 def test_a_program_that_outlives_its_job_is_left_alone_and_its_incident_settled_once_it_has_finished(
     engine: Engine, devcluster: DevCluster
 ) -> None:
-    orphan = Orphan(engine, devcluster, "orphan", 260)
+    orphan = Orphan(engine, devcluster, "orphan", 200)
     asked = orphan.reaches(IncidentState.ESCALATED, within_s=60)
     assert asked.note.startswith(f"the program of job {orphan.job} still runs on {orphan.node} (python3")
     assert "second writer" in asked.note
+    assert "it saved step " in asked.note
     settled = orphan.reaches(IncidentState.CLOSED, within_s=150)
     assert "finished by itself" in settled.note
-    assert (orphan.folder / "checkpoints" / "step_260.json").exists()
+    assert (orphan.folder / "checkpoints" / "step_200.pt").exists()
     assert (orphan.jobs(), orphan.writers) == ([orphan.job], {orphan.job})
 
 
