@@ -25,7 +25,7 @@ DEAD = frozenset("ZX")
 
 
 @dataclass(frozen=True, slots=True)
-class Traces:
+class JobTraces:
     """What a job has written last, as far as that is known."""
 
     step: int | None = None
@@ -103,7 +103,7 @@ def _living(answers: Mapping[str, _processes.NodeProcesses]) -> list[dict[str, A
     ]
 
 
-def _traces(context: Context, job: Job) -> Traces:
+def _traces(context: Context, job: Job) -> JobTraces:
     """Return what a job has written last; nothing of what cannot be read now."""
     step, logged_at, saved, last_line = None, None, None, ""
     try:
@@ -115,22 +115,22 @@ def _traces(context: Context, job: Job) -> Traces:
         saved = max(found.checkpoints, key=lambda one: (one.saved_at, one.step), default=None) if found is not None else None
     except (NightshiftError, OSError):
         pass  # what is known until then counts
-    return Traces(step, logged_at if job.dated_logs else None, saved, last_line)
+    return JobTraces(step, logged_at if job.dated_logs else None, saved, last_line)
 
 
-def _is_late(job: Job, traces: Traces, now: datetime) -> bool:
+def _is_late(job: Job, traces: JobTraces, now: datetime) -> bool:
     """Tell whether a job is written for longer than what processes that are being ended may write."""
     written_at = traces.written_at
     return job.dated_logs and job.ended is not None and written_at is not None and job.ended + TEAR_DOWN < written_at < now + AHEAD
 
 
-def _is_over(traces: Traces) -> bool:
+def _is_over(traces: JobTraces) -> bool:
     """Tell whether a log ends with the end of the training, and its last step was saved."""
     saved = traces.saved
     return said_over(traces.last_line) and saved is not None and traces.step is not None and saved.step >= traces.step
 
 
-def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, str], traces: Traces) -> str:
+def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, str], traces: JobTraces) -> str:
     """Return that a program lives, where, and what it wrote last, for people."""
     state = f"though the scheduler calls the job {job.state} since {_clock(job.ended)}"
     if living:
@@ -148,7 +148,7 @@ def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, s
     return "; ".join(parts)
 
 
-def _ended_note(traces: Traces) -> str:
+def _ended_note(traces: JobTraces) -> str:
     step = f"its last logged step is {traces.step}" if traces.step is not None else "its log shows no step"
     saved = f", its last save {traces.saved.path}" if traces.saved is not None else ""
     return f"{step}{saved}; the last line of its log: {traces.last_line!r}" if traces.last_line else f"{step}{saved}"

@@ -15,7 +15,7 @@ class ScopedNames:
     """What the names of one file are given, scope by scope."""
 
     def __init__(self, source: TrainerSource) -> None:
-        self.given: dict[tuple[int, str], list[ast.expr]] = {}
+        self.assigned: dict[tuple[int, str], list[ast.expr]] = {}
         self.changed: set[tuple[int, str]] = set()
         """Names that a `with`, or an assignment that cannot be taken apart, gives a value in a scope."""
         self.counted: set[tuple[int, str]] = set()
@@ -95,7 +95,7 @@ class ScopedNames:
 
     def _give(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
         if isinstance(target, ast.Name):
-            self.given.setdefault((id(scope), target.id), []).append(value)
+            self.assigned.setdefault((id(scope), target.id), []).append(value)
         elif isinstance(target, ast.Attribute):
             self.attributes.setdefault(target.attr, []).append((value, scope))
         elif (
