@@ -329,8 +329,8 @@ def _aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]:
 def _entry_at(context: Context, job: Job, path: Path, forms: Collection[str]) -> Entry | None:
     """Return the checkpoint at a path; None where it is none of a known layout, nor of one of these forms of names."""
     with reading_as(job.account):
-        held = inventory(path.parent, now=context.clock.now(), forms=forms)
-    return next((entry for entry in held.entries if entry.path == path), None)
+        holdings = inventory(path.parent, now=context.clock.now(), forms=forms)
+    return next((entry for entry in holdings.entries if entry.path == path), None)
 
 
 def _make(context: Context, changes: Sequence[Move], job: Job) -> None:

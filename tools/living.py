@@ -56,15 +56,17 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
         job: Scheduler job id of the attempt that ended.
         nodes: Those of its nodes on which to look, 16 at most; all when not given.
     """
-    shown = context.scheduler.job(job)
-    if not shown.state.ended or shown.ended is None:
-        raise ToolError(f"job {job} is {shown.state}: job_processes looks at the processes of a running job")
-    if shown.account and not ACCOUNT.fullmatch(shown.account):
-        raise ToolError(f"job {job}: {shown.account[:64]!r} is no name of an account, so its processes cannot be told from others")
-    chosen = [node for node in shown.nodes if nodes is None or node in nodes][:MOST_NODES]
-    if not chosen:
+    ended_job = context.scheduler.job(job)
+    if not ended_job.state.ended or ended_job.ended is None:
+        raise ToolError(f"job {job} is {ended_job.state}: job_processes looks at the processes of a running job")
+    if ended_job.account and not ACCOUNT.fullmatch(ended_job.account):
+        raise ToolError(
+            f"job {job}: {ended_job.account[:64]!r} is no name of an account, so its processes cannot be told from others"
+        )
+    asked_nodes = [node for node in ended_job.nodes if nodes is None or node in nodes][:MOST_NODES]
+    if not asked_nodes:
         raise ToolError(f"job {job} ran on none of these nodes")
-    replies = context.transport.run(chosen, _processes.command(job_numbers(shown), shown.account), timeout_s=LOOK_S)
+    replies = context.transport.run(asked_nodes, _processes.command(job_numbers(ended_job), ended_job.account), timeout_s=LOOK_S)
     at = context.clock.now()
     answers: dict[str, _processes.NodeProcesses] = {}
     for node, reply in replies.items():
@@ -74,8 +76,8 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
             answers[node] = _processes.NodeProcesses(why=reply.err.strip()[:200] or f"ended with status {reply.status}")
     living = _living(answers)
     unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
-    traces = _traces(context, shown)
-    late = bool(unknown) and _is_late(shown, traces, at)
+    traces = _traces(context, ended_job)
+    late = bool(unknown) and _is_late(ended_job, traces, at)
     lives = bool(living) or late
     return {
         **to_json(report_of_nodes(answers, at)),
@@ -87,7 +89,7 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
         "unknown": unknown,
         "step": traces.step,
         "last_line": traces.last_line,
-        "note": _note(shown, living, unknown, traces) if lives else _ended_note(traces),
+        "note": _note(ended_job, living, unknown, traces) if lives else _ended_note(traces),
     }
 
 
@@ -111,8 +113,12 @@ def _traces(context: Context, job: Job) -> JobTraces:
         step = points[-1].step if points else None
         logged_at = max((file.written for file in logs_of(job).readable if file.written is not None), default=None)
         last_line = next((line.text.strip() for line in reversed(list(log_lines(job))) if line.text.strip()), "")[:200]
-        found = search_of(context, job).inventory
-        saved = max(found.checkpoints, key=lambda one: (one.saved_at, one.step), default=None) if found is not None else None
+        inventory = search_of(context, job).inventory
+        saved = (
+            max(inventory.checkpoints, key=lambda checkpoint: (checkpoint.saved_at, checkpoint.step), default=None)
+            if inventory is not None
+            else None
+        )
     except (NightshiftError, OSError):
         pass  # what is known until then counts
     return JobTraces(step, logged_at if job.dated_logs else None, saved, last_line)
@@ -134,13 +140,15 @@ def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, s
     """Return that a program lives, where, and what it wrote last, for people."""
     state = f"though the scheduler calls the job {job.state} since {_clock(job.ended)}"
     if living:
-        named = [f"{one['node']} ({one['program'] or 'a process'}, pid {one['pid']})" for one in living]
-        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-        who = f"the program of job {job.id} still runs on {', '.join(named[:MOST_NAMED])}{more}, {state}"
+        programs = [f"{process['node']} ({process['program'] or 'a process'}, pid {process['pid']})" for process in living]
+        more = f" and {len(programs) - MOST_NAMED} more" if len(programs) > MOST_NAMED else ""
+        subject = f"the program of job {job.id} still runs on {', '.join(programs[:MOST_NAMED])}{more}, {state}"
     else:
         nodes = ", ".join(unknown)
-        who = f"the program of job {job.id} may still run on {nodes}, which cannot be asked, {state}: its files are still written"
-    parts = [who]
+        subject = (
+            f"the program of job {job.id} may still run on {nodes}, which cannot be asked, {state}: its files are still written"
+        )
+    parts = [subject]
     if traces.saved is not None:
         parts.append(f"it saved step {traces.saved.step} at {_clock(traces.saved.saved_at)} ({traces.saved.path})")
     if traces.step is not None:

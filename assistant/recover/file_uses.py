@@ -208,7 +208,7 @@ class FileUses:
         if caller.scope is None or depth > MOST_ABOVE:
             return False
         callers = list(self.reader.callers(caller.source, caller.scope))
-        return bool(callers) and all(self.is_repeated(other, depth + 1) for other in callers)
+        return bool(callers) and all(self.is_repeated(part, depth + 1) for part in callers)
 
     def named_in_loads(self) -> Iterator[str]:
         """Yield the options and keys by whose value a load of the program names what it loads, whether a run comes to it or not."""

@@ -96,7 +96,7 @@ def removes_only(source: TrainerSource, call: SourceCall) -> bool:
         return False
     names = _names_of(tree, node)
     rounds = _rounds(tree, node, names)
-    entries = {item.id for one in rounds for item in ast.walk(one.target) if isinstance(item, ast.Name)}
+    entries = {item.id for loop in rounds for item in ast.walk(loop.target) if isinstance(item, ast.Name)}
     harmless: set[int] = set()
     for holder in ast.walk(tree):
         name = dotted(holder.func).rpartition(".")[2] if isinstance(holder, ast.Call) else ""
@@ -106,7 +106,7 @@ def removes_only(source: TrainerSource, call: SourceCall) -> bool:
             harmless |= {id(inner) for inner in ast.walk(holder.test)}
         elif isinstance(holder, ast.For | ast.comprehension):
             harmless |= {id(inner) for inner in ast.walk(holder.iter)}
-    inside = {id(inner) for one in rounds for inner in ast.walk(one.node)}
+    inside = {id(inner) for loop in rounds for inner in ast.walk(loop.node)}
     for inner in ast.walk(tree):
         if not isinstance(inner, ast.Name) or not isinstance(inner.ctx, ast.Load) or id(inner) in harmless:
             continue

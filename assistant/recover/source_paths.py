@@ -61,8 +61,8 @@ class PathReader:
         self._stems = {PurePosixPath(source.path).stem: source for source in reversed(self.sources)}
         self._settings = {option.last: option.value for option in reversed(program.settings)}
         self._open: list[tuple[int, str]] = []
-        self._known: dict[tuple[int, int], Texts] = {}
-        self._left = MOST_READ
+        self._values: dict[tuple[int, int], Texts] = {}
+        self._readings_allowed = MOST_READ
         self._by_name: dict[str, list[Caller]] = {}
         """The calls that a run may come to, by the last part of their names."""
         for caller in self.calls():
@@ -117,16 +117,16 @@ class PathReader:
 
         Empty where it is None or an empty text.
         """
-        self._left -= 1
-        if node is None or depth > MOST_DEPTH or self._left < 0:
+        self._readings_allowed -= 1
+        if node is None or depth > MOST_DEPTH or self._readings_allowed < 0:
             return UNKNOWN_TEXT
-        known = self._known.get((id(node), id(scope)))
-        if known is not None:
-            return known
+        earlier = self._values.get((id(node), id(scope)))
+        if earlier is not None:
+            return earlier
         result_texts = self._read(source, node, scope, depth + 1)
         result_texts = result_texts if len(result_texts) <= MOST_TEXTS else UNKNOWN_TEXT
         if not self._open and depth == 0:
-            self._known[id(node), id(scope)] = result_texts
+            self._values[id(node), id(scope)] = result_texts
         return result_texts
 
     def _read(self, source: TrainerSource, node: ast.expr, scope: Scope, depth: int) -> Texts:

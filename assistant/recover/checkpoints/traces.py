@@ -138,8 +138,8 @@ def new_series(top: Path | None, since: datetime | None, clock: Callable[[], flo
                 forms.setdefault(name_form(child.name), {})[int(number[1])] = child
             elif not PASSED_OVER.fullmatch(child.name) and level + 1 < WALK_FOLDERS and is_folder(child):
                 waiting.append((child, level + 1))
-        series += [found for members in forms.values() if (found := _series(folder, members, oldest)) is not None]
-    return max(series, key=lambda one: one.count, default=None)
+        series += [numbered for members in forms.values() if (numbered := _series(folder, members, oldest)) is not None]
+    return max(series, key=lambda numbered: numbered.count, default=None)
 
 
 def _series(folder: Path, members: dict[int, Path], oldest: float) -> Series | None:

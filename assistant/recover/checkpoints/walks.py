@@ -83,8 +83,8 @@ def new_checkpoints(
                 waiting.append((child, level + 1))
             elif inner:
                 complete = False
-    held = [folder for folder in sorted(newest, key=lambda one: -newest[one]) if _holds(folder, forms)]
-    return Walk(tuple(held), complete, newest)
+    holders = [folder for folder in sorted(newest, key=lambda folder: -newest[folder]) if _holds(folder, forms)]
+    return Walk(tuple(holders), complete, newest)
 
 
 def changed_at(path: Path, folder: bool) -> float:
