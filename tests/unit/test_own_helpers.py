@@ -15,6 +15,7 @@ from assistant.records import Job
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
+from assistant.recover.job_reading import job_of_script, read_job
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans
 from tests.unit.test_strangers_runs import BEGAN, ENDED, job
@@ -173,3 +174,13 @@ def test_functions_beside_a_server_count_where_it_comes_to_them(program: str, be
     (tmp_path / "serve.py").write_text(program)
     (tmp_path / "beside.py").write_text(beside)
     assert search_of(tmp_path, ["INFO serving"], "python serve.py").stateless is stateless
+
+
+def test_a_check_of_a_server_asks_for_no_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "serve.py").write_text(SERVES)
+    (tmp_path / "beside.py").write_text(KEEPS)
+    shown = job_of_script("#!/bin/bash\n#SBATCH --output=%j.log\npython serve.py\n", name="serve", work_dir=tmp_path)
+    search = search_checkpoints(shown, {}, (), now=ENDED)
+    reading = read_job(shown, search.programs, resume_way(shown, search.programs), place=None, search=search)
+    assert reading.stateless
+    assert not any("checkpoint" in gap.text or "resume" in gap.text for gap in reading.gaps), reading.gaps

@@ -128,7 +128,7 @@ def _search(
     places = places[:1] if stated else places
     if not places and not process_places(job) and keeps_no_state(programs) and not says_saved(texts) and not _trains(texts):
         names = ", ".join(one.name for one in programs[:3])
-        note = f"job {job.id} saves nothing: {names} holds no call that saves, and its log shows no step"
+        note = f"{f'job {job.id}' if job.id else 'it'} saves nothing: {names} holds no call that saves, and its log shows no step"
         return CheckpointSearch(SaveState.NEVER_SAVED, None, None, note, "", programs, stateless=True)
     pipeline = stages_of(programs)
     if len(pipeline) > 1 and not stated:
