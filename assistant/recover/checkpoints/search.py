@@ -185,8 +185,6 @@ def _search(
         return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(looked))
     state, note = _without(job, texts, programs, places, walk, unreadable)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
-    if state is SaveState.NEVER_SAVED and len(silent_programs(programs)) == len(programs):
-        return CheckpointSearch(state, None, None, note, settle, programs, tuple(looked))
     with reading_as(job.account):
         series = new_series(job.work_dir, job.started, clock) if not stated else None
     if series is not None:
