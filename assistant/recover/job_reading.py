@@ -109,6 +109,8 @@ class JobReading:
     """Why the script is not read to its end; empty where it is."""
     gaps: tuple[Gap, ...] = ()
     """The costliest first."""
+    stateless: bool = False
+    """Whether its programs are read to keep no state, so that a restart loses nothing: a server."""
 
     @property
     def ready(self) -> bool:
@@ -233,6 +235,7 @@ def read_job(
         spec.doubt,
         next((one.unread_behind for one in programs if one.unread_behind), ""),
     )
+    reading = replace(reading, stateless=search is not None and search.stateless)
     return replace(reading, gaps=(*_stage_gaps(reading, stages), *gaps_of(reading)))
 
 
@@ -431,11 +434,11 @@ def _resume_gaps(reading: JobReading) -> list[Gap]:
     way, line = reading.resume, _HOW_TO_RESUME.get(reading.framework, _ANY_RESUME)
     if reading.doubt:
         line = _BY_ITSELF  # a job that is queued again under its own id is given no arguments
-    if reading.never_saves:
+    if reading.never_saves and not reading.stateless:
         gaps.append(Gap(Weight.BLOCKS, reading.never_saves, ""))
-    elif not reading.checkpoint_folder:
+    elif not reading.checkpoint_folder and not reading.stateless:
         gaps.append(Gap(Weight.BLOCKS, "where it saves checkpoints is not known", "#NIGHTSHIFT checkpoints=FOLDER"))
-    if way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN, ResumeMeans.FIXED):
+    if way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN, ResumeMeans.FIXED) and not reading.stateless:
         gaps.append(Gap(Weight.BLOCKS, way.sentence, line))
     elif way.means in BY_ITSELF and not reading.doubt:
         text = "where an older checkpoint is chosen, newer ones are moved aside or the tracker is set first, as the policy allows"

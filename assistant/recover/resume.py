@@ -385,9 +385,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
         by = f"{file_name(present[0])} loads a checkpoint that is there"
         unsafe = METADATA not in present[0].text
         return ResumeWay(ResumeMeans.NEWEST, by, prefix=only_file(*present), takes_unfinished=unsafe)
-    if any(not reads_settings(*load) for load in loads) or any(
-        re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources
-    ):
+    if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
         by = f"{program.name} loads something, and what is known only when it runs"
         return by_setting(program) or ResumeWay(ResumeMeans.UNKNOWN, by)
     if program.starts_others:

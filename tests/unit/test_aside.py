@@ -260,3 +260,46 @@ def test_a_rank_without_its_file_is_left_to_a_person(tmp_path: Path) -> None:
     (world.saved / "ep0-ba40-rank1.pt").unlink()
     choice = choose_checkpoint(world.context(), world.job)
     assert choice["tracker_text"] in ("", "ep0-ba20-rank0.pt")
+
+
+class OwnWorld(World):
+    """A job whose program saves `stand_0060/` through a function of its own, takes the last, and whose newest one is empty."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "newest")
+        (folder / "lernen.py").write_text(
+            "import glob, os, pickle\n"
+            "def lege(p, d):\n    os.makedirs(p, exist_ok=True)\n"
+            "    with open(p + '/gewichte.dat', 'wb') as f:\n        pickle.dump(d, f)\n"
+            "def hole(p):\n    with open(p + '/gewichte.dat', 'rb') as f:\n        return pickle.load(f)\n"
+            "da = sorted(glob.glob('modelle/stand_*'))\n"
+            "s = hole(da[-1])['s'] if da else 0\n"
+            "while s < 100:\n    s += 1\n    lege(f'modelle/stand_{s:04d}', {'s': s})\n"
+        )
+        self.cluster.plan("own", SimulatedRun(fails_at=70), SimulatedRun())
+        self.job = self.cluster.submit(JobSpec("own", "srun python lernen.py\n", work_dir=folder))
+        self.clock.sleep(3600)
+        self.saved = folder / "modelle"
+        for step in (20, 40, 60):
+            part = self.saved / f"stand_{step:04}" / "gewichte.dat"
+            part.parent.mkdir(parents=True)
+            part.write_bytes(b"\x80" + bytes(9000) if step < 60 else b"")
+        self.newest = self.saved / "stand_0060"
+
+
+def test_names_that_only_its_program_gives_are_chosen_moved_aside_and_gone_on_from(tmp_path: Path) -> None:
+    world = OwnWorld(tmp_path)
+    choice = choose_checkpoint(world.context(), world.job)
+    assert (choice["path"], choice["set_aside"]) == (str(world.saved / "stand_0040"), [str(world.newest)]), choice
+    world.call("set_aside_checkpoints", paths=choice["set_aside"])
+    assert not world.newest.exists()
+    choice = choose_checkpoint(world.context(), world.job)
+    assert (choice["restart_from"], choice["set_aside"]) == (str(world.saved / "stand_0040"), [])
+    assert resubmit_job(world.context(), world.job, checkpoint=choice["path"])["step"] == 40
+
+
+def test_a_numbered_file_beside_them_is_not_moved(tmp_path: Path) -> None:
+    world = OwnWorld(tmp_path)
+    (tmp_path / "tabelle_0060.dat").write_bytes(bytes(9000))
+    with pytest.raises(ToolError, match="no checkpoint of a known form"):
+        set_aside_checkpoints(world.context(), world.job, [str(tmp_path / "tabelle_0060.dat")])

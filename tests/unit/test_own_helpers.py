@@ -15,6 +15,7 @@ from assistant.records import Job
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
+from assistant.recover.job_reading import job_of_script, read_job
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans
 from tests.unit.test_strangers_runs import BEGAN, ENDED, job
@@ -176,3 +177,32 @@ def test_functions_beside_a_server_count_where_it_comes_to_them(program: str, be
     (tmp_path / "serve.py").write_text(program)
     (tmp_path / "beside.py").write_text(beside)
     assert search_of(tmp_path, ["INFO serving"], "python serve.py").stateless is stateless
+
+
+def test_a_check_of_a_server_asks_for_no_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "serve.py").write_text(SERVES)
+    (tmp_path / "beside.py").write_text(KEEPS)
+    shown = job_of_script("#!/bin/bash\n#SBATCH --output=%j.log\npython serve.py\n", name="serve", work_dir=tmp_path)
+    search = search_checkpoints(shown, {}, (), now=ENDED)
+    reading = read_job(shown, search.programs, resume_way(shown, search.programs), place=None, search=search)
+    assert reading.stateless
+    assert not any("checkpoint" in gap.text or "resume" in gap.text for gap in reading.gaps), reading.gaps
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("import time, beside\nd = time.strftime('%d')\nfor s in range(99):\n    beside.put(f'{d}/zz{s}.dat', s)\n", "27/zz{}.dat"),
+        ("import wunder\nwunder.lerne(a)\n", "anders/stand_{}.dat"),
+    ],
+)
+def test_nothing_is_proven_never_saved_beside_a_new_series(program: str, name: str, tmp_path: Path) -> None:
+    options = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--output_dir')\na = p.parse_args()\n"
+    (tmp_path / "t.py").write_text(options + program)
+    (tmp_path / "beside.py").write_text(KEEPS)
+    (tmp_path / "res").mkdir()
+    for step in (20, 40, 60):
+        written(tmp_path / name.format(step), step / 2)
+    search = search_of(tmp_path, ["step=61 loss=1.0"], "python t.py --output_dir res")
+    assert search.state is SaveState.UNKNOWN, search.note
+    assert str((tmp_path / name).parent) in search.note

@@ -131,7 +131,7 @@ def _search(
     places = places[:1] if stated else places
     if not places and not process_places(job) and keeps_no_state(programs) and not says_saved(texts) and not _trains(texts):
         names = ", ".join(one.name for one in programs[:3])
-        note = f"job {job.id} saves nothing: {names} holds no call that saves, and its log shows no step"
+        note = f"{f'job {job.id}' if job.id else 'it'} saves nothing: {names} holds no call that saves, and its log shows no step"
         return CheckpointSearch(SaveState.NEVER_SAVED, None, None, note, "", programs, stateless=True)
     pipeline = stages_of(programs)
     if len(pipeline) > 1 and not stated:
@@ -188,8 +188,6 @@ def _search(
         return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(looked))
     state, note = _without(job, texts, programs, places, walk, unreadable)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
-    if state is SaveState.NEVER_SAVED and len(silent_programs(programs)) == len(programs):
-        return CheckpointSearch(state, None, None, note, settle, programs, tuple(looked))
     with reading_as(job.account):
         series = new_series(job.work_dir, job.started, clock) if not stated else None
     if series is not None:

@@ -136,7 +136,7 @@ def new_series(top: Path | None, since: datetime | None, clock: Callable[[], flo
             number = LAST_NUMBER.search(child.name) if _is_numbered(child.name) else None
             if number is not None:
                 forms.setdefault(name_form(child.name), {})[int(number[1])] = child
-            elif not PASSED_OVER.fullmatch(child.name) and level + 1 < WALK_FOLDERS and is_folder(child):
+            if not PASSED_OVER.fullmatch(child.name) and level + 1 < WALK_FOLDERS and is_folder(child):
                 waiting.append((child, level + 1))
         series += [numbered for members in forms.values() if (numbered := _series(folder, members, oldest)) is not None]
     return max(series, key=lambda numbered: numbered.count, default=None)
