@@ -18,8 +18,10 @@ def gpu_faults(checked: Mapping[str, Checked]) -> dict[str, str]:
     Args:
         checked: What the probes said, by node.
     """
-    told = {node: [finding.text for probe, finding in one.findings if _is_fault(probe, finding)] for node, one in checked.items()}
-    return {node: ", ".join(texts[:2])[:400] for node, texts in told.items() if texts}
+    texts_by_node = {
+        node: [finding.text for probe, finding in answer.findings if _is_fault(probe, finding)] for node, answer in checked.items()
+    }
+    return {node: ", ".join(texts[:2])[:400] for node, texts in texts_by_node.items() if texts}
 
 
 def _is_fault(probe: Probe, finding: Finding) -> bool:

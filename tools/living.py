@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,16 +15,18 @@ from assistant.recover.training_end import said_over
 from assistant.tooling import Context, to_json, tool
 from assistant.tools import _processes
 from assistant.tools.checkpoints import search_of
-from assistant.tools.processes import ACCOUNT, DAEMONS, LOOK_S, MOST_NODES, daemons_left, job_numbers, report_of_nodes
+from assistant.tools.processes import ACCOUNT, LOOK_S, MOST_NODES, daemons_left, job_numbers, report_of_nodes
 
 MOST_NAMED = 4
 """Processes that are named to people."""
+OF_SLURM = frozenset(("slurmstepd", "srun", "sattach"))
+"""Programs of Slurm itself, which carry others."""
 DEAD = frozenset("ZX")
 """States of a process that runs no more. Source: proc(5)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Traces:
+class LastWrites:
     """What a job has written last, as far as that is known."""
 
     step: int | None = None
@@ -56,15 +57,17 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
         job: Scheduler job id of the attempt that ended.
         nodes: Those of its nodes on which to look, 16 at most; all when not given.
     """
-    shown = context.scheduler.job(job)
-    if not shown.state.ended or shown.ended is None:
-        raise ToolError(f"job {job} is {shown.state}: job_processes looks at the processes of a running job")
-    if shown.account and not ACCOUNT.fullmatch(shown.account):
-        raise ToolError(f"job {job}: {shown.account[:64]!r} is no name of an account, so its processes cannot be told from others")
-    chosen = [node for node in shown.nodes if nodes is None or node in nodes][:MOST_NODES]
-    if not chosen:
+    ended_job = context.scheduler.job(job)
+    if not ended_job.state.ended or ended_job.ended is None:
+        raise ToolError(f"job {job} is {ended_job.state}: job_processes looks at the processes of a running job")
+    if ended_job.account and not ACCOUNT.fullmatch(ended_job.account):
+        raise ToolError(
+            f"job {job}: {ended_job.account[:64]!r} is no name of an account, so its processes cannot be told from others"
+        )
+    asked_nodes = [node for node in ended_job.nodes if nodes is None or node in nodes][:MOST_NODES]
+    if not asked_nodes:
         raise ToolError(f"job {job} ran on none of these nodes")
-    replies = context.transport.run(chosen, _processes.command(job_numbers(shown), shown.account), timeout_s=LOOK_S)
+    replies = context.transport.run(asked_nodes, _processes.command(job_numbers(ended_job), ended_job.account), timeout_s=LOOK_S)
     at = context.clock.now()
     answers: dict[str, _processes.NodeProcesses] = {}
     for node, reply in replies.items():
@@ -74,20 +77,20 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
             answers[node] = _processes.NodeProcesses(why=reply.err.strip()[:200] or f"ended with status {reply.status}")
     living = _living(answers)
     unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
-    traces = _traces(context, shown)
-    late = bool(unknown) and _is_late(shown, traces, at)
+    writes = _writes(context, ended_job)
+    late = bool(unknown) and _is_late(ended_job, writes, at)
     lives = bool(living) or late
     return {
         **to_json(report_of_nodes(answers, at)),
         "lives": "yes" if lives else "",
         "gone": "yes" if not living and not unknown else "",
-        "over": "yes" if not living and not unknown and _is_over(traces) else "",
-        "says_over": "yes" if said_over(traces.last_line) else "",
+        "over": "yes" if not living and not unknown and _is_over(writes) else "",
+        "says_over": "yes" if said_over(writes.last_line) else "",
         "living": living,
         "unknown": unknown,
-        "step": traces.step,
-        "last_line": traces.last_line,
-        "note": _note(shown, living, unknown, traces) if lives else _ended_note(traces),
+        "step": writes.step,
+        "last_line": writes.last_line,
+        "note": _note(ended_job, living, unknown, writes) if lives else _ended_note(writes),
     }
 
 
@@ -99,11 +102,11 @@ def _living(answers: Mapping[str, _processes.NodeProcesses]) -> list[dict[str, A
         {"node": node, "pid": state.pid, "program": state.program}
         for node, answer in answers.items()
         for state in answer.states
-        if state.state not in DEAD and not re.fullmatch(DAEMONS["Slurm"], state.program)
+        if state.state not in DEAD and state.program not in OF_SLURM
     ]
 
 
-def _traces(context: Context, job: Job) -> Traces:
+def _writes(context: Context, job: Job) -> LastWrites:
     """Return what a job has written last; nothing of what cannot be read now."""
     step, logged_at, saved, last_line = None, None, None, ""
     try:
@@ -111,47 +114,51 @@ def _traces(context: Context, job: Job) -> Traces:
         step = points[-1].step if points else None
         logged_at = max((file.written for file in logs_of(job).readable if file.written is not None), default=None)
         last_line = next((line.text.strip() for line in reversed(list(log_lines(job))) if line.text.strip()), "")[:200]
-        found = search_of(context, job).inventory
-        saved = max(found.checkpoints, key=lambda one: (one.saved_at, one.step), default=None) if found is not None else None
+        inventory = search_of(context, job).inventory
+        saved = (
+            max(inventory.checkpoints, key=lambda save: (save.saved_at, save.step), default=None) if inventory is not None else None
+        )
     except (NightshiftError, OSError):
         pass  # what is known until then counts
-    return Traces(step, logged_at if job.dated_logs else None, saved, last_line)
+    return LastWrites(step, logged_at if job.dated_logs else None, saved, last_line)
 
 
-def _is_late(job: Job, traces: Traces, now: datetime) -> bool:
+def _is_late(job: Job, writes: LastWrites, now: datetime) -> bool:
     """Tell whether a job is written for longer than what processes that are being ended may write."""
-    written_at = traces.written_at
+    written_at = writes.written_at
     return job.dated_logs and job.ended is not None and written_at is not None and job.ended + TEAR_DOWN < written_at < now + AHEAD
 
 
-def _is_over(traces: Traces) -> bool:
+def _is_over(writes: LastWrites) -> bool:
     """Tell whether a log ends with the end of the training, and its last step was saved."""
-    saved = traces.saved
-    return said_over(traces.last_line) and saved is not None and traces.step is not None and saved.step >= traces.step
+    saved = writes.saved
+    return said_over(writes.last_line) and saved is not None and writes.step is not None and saved.step >= writes.step
 
 
-def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, str], traces: Traces) -> str:
+def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, str], writes: LastWrites) -> str:
     """Return that a program lives, where, and what it wrote last, for people."""
     state = f"though the scheduler calls the job {job.state} since {_clock(job.ended)}"
     if living:
-        named = [f"{one['node']} ({one['program'] or 'a process'}, pid {one['pid']})" for one in living]
-        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-        who = f"the program of job {job.id} still runs on {', '.join(named[:MOST_NAMED])}{more}, {state}"
+        processes_named = [f"{process['node']} ({process['program'] or 'a process'}, pid {process['pid']})" for process in living]
+        more = f" and {len(processes_named) - MOST_NAMED} more" if len(processes_named) > MOST_NAMED else ""
+        sentence = f"the program of job {job.id} still runs on {', '.join(processes_named[:MOST_NAMED])}{more}, {state}"
     else:
         nodes = ", ".join(unknown)
-        who = f"the program of job {job.id} may still run on {nodes}, which cannot be asked, {state}: its files are still written"
-    parts = [who]
-    if traces.saved is not None:
-        parts.append(f"it saved step {traces.saved.step} at {_clock(traces.saved.saved_at)} ({traces.saved.path})")
-    if traces.step is not None:
-        parts.append(f"its last logged step is {traces.step}")
+        sentence = (
+            f"the program of job {job.id} may still run on {nodes}, which cannot be asked, {state}: its files are still written"
+        )
+    parts = [sentence]
+    if writes.saved is not None:
+        parts.append(f"it saved step {writes.saved.step} at {_clock(writes.saved.saved_at)} ({writes.saved.path})")
+    if writes.step is not None:
+        parts.append(f"its last logged step is {writes.step}")
     return "; ".join(parts)
 
 
-def _ended_note(traces: Traces) -> str:
-    step = f"its last logged step is {traces.step}" if traces.step is not None else "its log shows no step"
-    saved = f", its last save {traces.saved.path}" if traces.saved is not None else ""
-    return f"{step}{saved}; the last line of its log: {traces.last_line!r}" if traces.last_line else f"{step}{saved}"
+def _ended_note(writes: LastWrites) -> str:
+    step = f"its last logged step is {writes.step}" if writes.step is not None else "its log shows no step"
+    saved = f", its last save {writes.saved.path}" if writes.saved is not None else ""
+    return f"{step}{saved}; the last line of its log: {writes.last_line!r}" if writes.last_line else f"{step}{saved}"
 
 
 def _clock(at: datetime | None) -> str:

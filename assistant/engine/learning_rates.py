@@ -15,12 +15,12 @@ RATES = ("lr", "learning_rate", "max_lr", "peak_lr", "base_lr")
 MOST_SHOWN = 120
 
 
-def with_rate_setting(found: Diagnosis, job: Job | None) -> Diagnosis:
+def with_rate_setting(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a loss that its owner has to answer with the place of the learning rate; any other diagnosis as it is."""
-    if job is None or found.reason != "loss_spike" or found.action is not Action.FIX_AND_RESUBMIT:
-        return found
+    if job is None or diagnosis.reason != "loss_spike" or diagnosis.action is not Action.FIX_AND_RESUBMIT:
+        return diagnosis
     place = rate_setting(job)
-    return replace(found, advice=f"{found.advice} It is set by {place}.") if place else found
+    return replace(diagnosis, advice=f"{diagnosis.advice} It is set by {place}.") if place else diagnosis
 
 
 def rate_setting(job: Job) -> str:
@@ -40,10 +40,10 @@ def _line_of(program: JobProgram, name: str, value: str, read: Callable[[str], s
     """Return the line of a configuration that sets an option to a value; empty where a command line does."""
     pattern = re.compile(rf"\s*['\"]?(?:[\w.]{{1,80}}\.)?{re.escape(name)}['\"]?\s{{0,8}}[:=]")
     for word in program.launch.arguments:
-        named = word.partition("=")[2] or word
-        path = program.launch.outside(named) if named.endswith(tuple(CONFIGS)) else None
+        config_path = word.partition("=")[2] or word
+        path = program.launch.outside(config_path) if config_path.endswith(tuple(CONFIGS)) else None
         text = read(str(path)) if path is not None else None
         for number, line in enumerate((text or "").splitlines(), 1):
             if pattern.match(line.replace("-", "_")) and value in line:
-                return f"{named}:{number} ({line.strip()[:MOST_SHOWN]})"
+                return f"{config_path}:{number} ({line.strip()[:MOST_SHOWN]})"
     return ""

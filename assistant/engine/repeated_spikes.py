@@ -21,14 +21,14 @@ AT_ONCE = 5
 MOST_NODES = 64
 
 
-def with_repeated_spike(engine: Engine, incident: Incident, found: Diagnosis, job: Job | None) -> Diagnosis:
+def with_repeated_spike(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """Return a spike right behind a restart after a spike with what speaks for the nodes that both ran on; any other as it is."""
-    if found.reason != "loss_spike" or job is None or incident.parent is None:
-        return found
-    before, theory = engine.store.incident(incident.parent), engine.store.diagnosis(incident.parent)
-    nodes = _nodes_of_both(engine, before, job)
-    if theory is None or theory.reason != "loss_spike" or not nodes or not _is_at_once(_points(job), found.spike_step):
-        return found
+    if diagnosis.reason != "loss_spike" or job is None or incident.parent is None:
+        return diagnosis
+    earlier, theory = engine.store.incident(incident.parent), engine.store.diagnosis(incident.parent)
+    nodes = _nodes_of_both(engine, earlier, job)
+    if theory is None or theory.reason != "loss_spike" or not nodes or not _is_at_once(_points(job), diagnosis.spike_step):
+        return diagnosis
     arguments: dict[str, Any] = {"nodes": nodes}
     if job.started is not None:
         arguments["job_started"] = job.started.isoformat()
@@ -36,16 +36,16 @@ def with_repeated_spike(engine: Engine, incident: Incident, found: Diagnosis, jo
     names = fold(nodes)
     if words := str(checked.get("gpu_fault_words") or ""):
         away = ",".join(map(str, checked.get("gpu_faults", ())))
-        said = (
+        account = (
             f"It went off at once again on {names}, and a GPU there may compute wrong: {words}. Start it without: --exclude={away}."
         )
-        return replace(found, advice=f"{said} {found.advice}")
-    said = (
+        return replace(diagnosis, advice=f"{account} {diagnosis.advice}")
+    account = (
         f"It went off at once again behind a restart on the same nodes ({names}), where probes found nothing or could not look: "
         f"a GPU that computes wrong without a word is as likely as a setting. Start it once elsewhere from the same checkpoint "
         f"(--exclude={names}) before a setting is changed: if it holds there, test these nodes (dcgmi diag -r 3)."
     )
-    return replace(found, action=Action.FIX_AND_RESUBMIT, advice=f"{said} {found.advice}")
+    return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, advice=f"{account} {diagnosis.advice}")
 
 
 def _nodes_of_both(engine: Engine, before: Incident, job: Job) -> list[str]:
