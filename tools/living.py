@@ -26,7 +26,7 @@ DEAD = frozenset("ZX")
 
 
 @dataclass(frozen=True, slots=True)
-class LastWrites:
+class JobTraces:
     """What a job has written last, as far as that is known."""
 
     step: int | None = None
@@ -77,20 +77,20 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
             answers[node] = _processes.NodeProcesses(why=reply.err.strip()[:200] or f"ended with status {reply.status}")
     living = _living(answers)
     unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
-    writes = _writes(context, ended_job)
-    late = bool(unknown) and _is_late(ended_job, writes, at)
+    traces = _traces(context, ended_job)
+    late = bool(unknown) and _is_late(ended_job, traces, at)
     lives = bool(living) or late
     return {
         **to_json(report_of_nodes(answers, at)),
         "lives": "yes" if lives else "",
         "gone": "yes" if not living and not unknown else "",
-        "over": "yes" if not living and not unknown and _is_over(writes) else "",
-        "says_over": "yes" if said_over(writes.last_line) else "",
+        "over": "yes" if not living and not unknown and _is_over(traces) else "",
+        "says_over": "yes" if said_over(traces.last_line) else "",
         "living": living,
         "unknown": unknown,
-        "step": writes.step,
-        "last_line": writes.last_line,
-        "note": _note(ended_job, living, unknown, writes) if lives else _ended_note(writes),
+        "step": traces.step,
+        "last_line": traces.last_line,
+        "note": _note(ended_job, living, unknown, traces) if lives else _ended_note(traces),
     }
 
 
@@ -106,7 +106,7 @@ def _living(answers: Mapping[str, _processes.NodeProcesses]) -> list[dict[str, A
     ]
 
 
-def _writes(context: Context, job: Job) -> LastWrites:
+def _traces(context: Context, job: Job) -> JobTraces:
     """Return what a job has written last; nothing of what cannot be read now."""
     step, logged_at, saved, last_line = None, None, None, ""
     try:
@@ -120,22 +120,22 @@ def _writes(context: Context, job: Job) -> LastWrites:
         )
     except (NightshiftError, OSError):
         pass  # what is known until then counts
-    return LastWrites(step, logged_at if job.dated_logs else None, saved, last_line)
+    return JobTraces(step, logged_at if job.dated_logs else None, saved, last_line)
 
 
-def _is_late(job: Job, writes: LastWrites, now: datetime) -> bool:
+def _is_late(job: Job, traces: JobTraces, now: datetime) -> bool:
     """Tell whether a job is written for longer than what processes that are being ended may write."""
-    written_at = writes.written_at
+    written_at = traces.written_at
     return job.dated_logs and job.ended is not None and written_at is not None and job.ended + TEAR_DOWN < written_at < now + AHEAD
 
 
-def _is_over(writes: LastWrites) -> bool:
+def _is_over(traces: JobTraces) -> bool:
     """Tell whether a log ends with the end of the training, and its last step was saved."""
-    saved = writes.saved
-    return said_over(writes.last_line) and saved is not None and writes.step is not None and saved.step >= writes.step
+    saved = traces.saved
+    return said_over(traces.last_line) and saved is not None and traces.step is not None and saved.step >= traces.step
 
 
-def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, str], writes: LastWrites) -> str:
+def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, str], traces: JobTraces) -> str:
     """Return that a program lives, where, and what it wrote last, for people."""
     state = f"though the scheduler calls the job {job.state} since {_clock(job.ended)}"
     if living:
@@ -148,17 +148,17 @@ def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, s
             f"the program of job {job.id} may still run on {nodes}, which cannot be asked, {state}: its files are still written"
         )
     parts = [sentence]
-    if writes.saved is not None:
-        parts.append(f"it saved step {writes.saved.step} at {_clock(writes.saved.saved_at)} ({writes.saved.path})")
-    if writes.step is not None:
-        parts.append(f"its last logged step is {writes.step}")
+    if traces.saved is not None:
+        parts.append(f"it saved step {traces.saved.step} at {_clock(traces.saved.saved_at)} ({traces.saved.path})")
+    if traces.step is not None:
+        parts.append(f"its last logged step is {traces.step}")
     return "; ".join(parts)
 
 
-def _ended_note(writes: LastWrites) -> str:
-    step = f"its last logged step is {writes.step}" if writes.step is not None else "its log shows no step"
-    saved = f", its last save {writes.saved.path}" if writes.saved is not None else ""
-    return f"{step}{saved}; the last line of its log: {writes.last_line!r}" if writes.last_line else f"{step}{saved}"
+def _ended_note(traces: JobTraces) -> str:
+    step = f"its last logged step is {traces.step}" if traces.step is not None else "its log shows no step"
+    saved = f", its last save {traces.saved.path}" if traces.saved is not None else ""
+    return f"{step}{saved}; the last line of its log: {traces.last_line!r}" if traces.last_line else f"{step}{saved}"
 
 
 def _clock(at: datetime | None) -> str:

@@ -21,7 +21,7 @@ from assistant.recover.load_calls import LOADS
 from assistant.recover.scoped_names import Scope
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.source_paths import COUNTED, Caller, PathReader, Texts, source_call
-from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
+from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
 
 OPENS = frozenset(
     "open io.open gzip.open bz2.open lzma.open xz.open codecs.open fsspec.open zstandard.open smart_open.open".split()
@@ -117,21 +117,23 @@ class FileUses:
         self.reader = PathReader(program)
         self.calls = list(self.reader.calls())[: MOST_USES * 50]
         self._moved_away: Texts = frozenset()
+        self._parameters: dict[int, str] = {}
+        """The parameters by which functions name what they read, by the identity of the function."""
         self.saves = list(self._saves())[:MOST_USES]
 
     @cached_property
     def log_lines(self) -> list[SourceCall]:
         """The calls that write to a file which is a log by its name: `os.write(fd, …)`, `out.write(…)` of `with open(…) as out`."""
         opened = [caller for caller in self.calls if self._opens_log(caller)]
-        logs = {(id(caller.source), id(caller.scope), name) for caller in opened for name in self._given(caller)}
-        found = []
+        logs = {(id(caller.source), id(caller.scope), name) for caller in opened for name in self._result_names(caller)}
+        log_calls = []
         for caller in self.calls:
             holder = [caller.node.func.value] if isinstance(caller.node.func, ast.Attribute) else []
             of = caller.node.args[:1] if dotted(caller.node.func) == "os.write" else holder
             is_log = any(isinstance(item, ast.Name) and (id(caller.source), id(caller.scope), item.id) in logs for item in of)
             call = source_call(caller.source, caller.node) if is_log else None
-            found += [call] if call is not None else []
-        return found
+            log_calls += [call] if call is not None else []
+        return log_calls
 
     def _opens_log(self, caller: Caller) -> bool:
         if dotted(caller.node.func) not in (*OPENS, "os.open") or not caller.node.args:
@@ -139,12 +141,12 @@ class FileUses:
         texts = self.reader.texts(caller.source, caller.node.args[0], caller.scope)
         return bool(texts) and all(PurePosixPath(text).suffix in LOGS for text in texts)
 
-    def _given(self, caller: Caller) -> Iterator[str]:
+    def _result_names(self, caller: Caller) -> Iterator[str]:
         """Yield the names that hold what a call gives back."""
-        for (scope, name), values in self.reader.names_of(caller.source).given.items():
+        for (scope, name), values in self.reader.names_of(caller.source).assigned.items():
             if scope == id(caller.scope) and len(values) == 1 and values[0] is caller.node:
                 yield name
-        for node in ast.walk(caller.scope or syntax_tree(caller.source.text)):
+        for node in ast.walk(caller.scope or self.reader.names_of(caller.source).tree):
             if isinstance(node, ast.withitem) and node.context_expr is caller.node and isinstance(node.optional_vars, ast.Name):
                 yield node.optional_vars.id
 
@@ -176,7 +178,7 @@ class FileUses:
         calls += [(load.source, load.call) for load in self.loads]
         starting: list[tuple[TrainerSource, SourceCall]] = []
         for source, call in calls:
-            if all(call is not known for _, known in starting) and self._may_begin(source, call, ()):
+            if all(call is not starting_call for _, starting_call in starting) and self._may_begin(source, call, ()):
                 starting.append((source, call))
         return starting
 
@@ -187,25 +189,21 @@ class FileUses:
             return True
         callers = list(self.reader.callers(source, function))
         writes = any(save.source is source and _stands_in(save.line, function) for save in self.saves)
-        if writes and callers and all(self.is_repeated(other) for other in callers):
+        if writes and callers and all(self.is_repeated(part) for part in callers):
             return False
         if not callers or source is self.program.source or not self._read_parameter(source, function, ()):
             return True
-        inner = [(other.source, found) for other in callers if (found := source_call(other.source, other.node)) is not None]
-        return any(self._may_begin(other, found, (*above, id(function))) for other, found in inner)
+        inner = [(part.source, outer) for part in callers if (outer := source_call(part.source, part.node)) is not None]
+        return any(self._may_begin(file, outer, (*above, id(function))) for file, outer in inner)
 
     def caller_of(self, source: TrainerSource, call: SourceCall) -> Caller | None:
         """Return a call of a source with its node and the function that it stands in."""
-        same = (one for one in self.calls if one.source is source and one.node.lineno == call.line)
-        return next((one for one in same if dotted(one.node.func) == call.name), None)
+        same = (item for item in self.calls if item.source is source and item.node.lineno == call.line)
+        return next((item for item in same if dotted(item.node.func) == call.name), None)
 
     def is_repeated(self, caller: Caller, depth: int = 0) -> bool:
         """Tell whether a call is made in the rounds of a loop, also where all calls of its function are."""
-        loops = (
-            node for node in ast.walk(caller.scope or syntax_tree(caller.source.text)) if isinstance(node, ast.For | ast.While)
-        )
-        inside = (node for loop in loops for part in (*loop.body, *loop.orelse) for node in ast.walk(part))
-        if any(node is caller.node for node in inside):
+        if id(caller.node) in self.reader.names_of(caller.source).looped:
             return True
         if caller.scope is None or depth > MOST_ABOVE:
             return False
@@ -264,7 +262,7 @@ class FileUses:
         """Return the path of a file that a call writes as bytes, and not to append; None of any other call."""
         call, name = caller.node, dotted(caller.node.func)
         method = name.rpartition(".")[2]
-        mode = self._mode(caller)
+        mode = self._mode(caller) if name in OPENS | ARCHIVES or method == "open" else ""
         if name in OPENS:
             is_bytes = "b" in mode or (name in PACKED and "t" not in mode)
             return _argument(call, "file", 0) if is_bytes and set(mode) & set("wx") else None
@@ -303,7 +301,7 @@ class FileUses:
             return None
         source, function = callee
         parameter = self._read_parameter(source, function, ())
-        if not parameter or not any(isinstance(item, ast.Return) and item.value is not None for item in ast.walk(function)):
+        if not parameter or not self.reader.names_of(source).returned.get(id(function)):
             return None
         bound = id(function) in self.reader.names_of(source).classes
         positional = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
@@ -314,8 +312,15 @@ class FileUses:
         self, source: TrainerSource, function: ast.FunctionDef | ast.AsyncFunctionDef, above: tuple[int, ...]
     ) -> str:
         """Return the parameter of a function that names a file which it reads as a state; empty for none."""
-        if id(function) in above or len(above) > 3:
+        if id(function) in above or len(above) > MOST_ABOVE:
             return ""
+        if id(function) not in self._parameters:
+            self._parameters[id(function)] = self._parameter_that_is_read(source, function, above)
+        return self._parameters[id(function)]
+
+    def _parameter_that_is_read(
+        self, source: TrainerSource, function: ast.FunctionDef | ast.AsyncFunctionDef, above: tuple[int, ...]
+    ) -> str:
         parameters = {item.arg for item in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
         for node in ast.walk(function):
             if not isinstance(node, ast.Call):
@@ -335,7 +340,7 @@ class FileUses:
         call, name = caller.node, dotted(caller.node.func)
         if name in LOADERS:
             return _argument(call, *LOADERS[name])
-        mode = self._mode(caller)
+        mode = self._mode(caller) if name in OPENS | ARCHIVES or name.endswith(".open") else ""
         if name in OPENS:
             is_bytes = "b" in mode or (name in PACKED and "t" not in mode)
             return _argument(call, "file", 0) if is_bytes and not set(mode) & set("wxa") else None
@@ -348,15 +353,15 @@ class FileUses:
     def _parameter_in(self, source: TrainerSource, node: ast.expr, scope: Scope, parameters: set[str]) -> str:
         """Return the parameter that an expression is made from, also through names that the function gives."""
         names = self.reader.names_of(source)
-        waiting, seen = [node], set[str]()
+        waiting, visited = [node], set[str]()
         while waiting:
             for inner in ast.walk(waiting.pop()):
-                if not isinstance(inner, ast.Name) or inner.id in seen:
+                if not isinstance(inner, ast.Name) or inner.id in visited:
                     continue
-                seen.add(inner.id)
+                visited.add(inner.id)
                 if inner.id in parameters and inner.id not in ("self", "cls"):
                     return inner.id
-                waiting += names.given.get((id(scope), inner.id), ())[:4]
+                waiting += names.assigned.get((id(scope), inner.id), ())[:4]
         return ""
 
 
@@ -373,8 +378,8 @@ def _stands_in(line: int, function: ast.FunctionDef | ast.AsyncFunctionDef) -> b
 
 
 def _argument(call: ast.Call, keyword: str, place: int | None) -> ast.expr | None:
-    named = next((item.value for item in call.keywords if item.arg == keyword), None)
-    return named if named is not None or place is None or place >= len(call.args) else call.args[place]
+    value = next((item.value for item in call.keywords if item.arg == keyword), None)
+    return value if value is not None or place is None or place >= len(call.args) else call.args[place]
 
 
 def _is_told(text: str) -> bool:
@@ -410,8 +415,8 @@ MOST_RECENT = 8
 def file_uses(program: JobProgram) -> FileUses:
     """Return the states that a program writes and loads; those of the last few programs are kept, since they are asked often."""
     for uses in list(_RECENT):
-        known = uses.program
-        if known.source is program.source and known.modules is program.modules and known.settings == program.settings:
+        read = uses.program
+        if read.source is program.source and read.modules is program.modules and read.settings == program.settings:
             return uses
     uses = FileUses(program)
     _RECENT.insert(0, uses)

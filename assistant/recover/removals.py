@@ -39,9 +39,9 @@ def removed_by(program: JobProgram) -> Iterator[str]:
         call = source_call(caller.source, caller.node) if name in LISTS else None
         if call is None or is_repeated(caller.source, call) or uses.is_repeated(caller):
             continue
-        if is_after_training(program, caller.source, caller.node.lineno, training) or not _is_all_removed(
-            caller.source, caller.node
-        ):
+        if is_after_training(program, caller.source, caller.node.lineno, training):
+            continue
+        if not _is_all_removed(uses.reader.names_of(caller.source).tree, caller):
             continue
         for pattern in listed_patterns(uses, caller):
             yield from _outside(program, pattern)
@@ -89,10 +89,11 @@ def listed_patterns(uses: FileUses, caller: Caller) -> Iterator[str]:
 
 def removes_only(source: TrainerSource, call: SourceCall) -> bool:
     """Tell whether all that becomes of a listing is that it is removed, counted and shown: it is no look for a checkpoint."""
-    node = _node_of(source, call)
-    if node is None or not _removals(source, node):
+    tree = syntax_tree(source.text) if source.parsed else ast.Module([], [])
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno == call.line)
+    node = next((node for node in nodes if dotted(node.func) == call.name), None)
+    if node is None or not _removals(tree, node):
         return False
-    tree = syntax_tree(source.text)
     names = _names_of(tree, node)
     rounds = _rounds(tree, node, names)
     entries = {item.id for one in rounds for item in ast.walk(one.target) if isinstance(item, ast.Name)}
@@ -114,11 +115,6 @@ def removes_only(source: TrainerSource, call: SourceCall) -> bool:
     return True
 
 
-def _node_of(source: TrainerSource, call: SourceCall) -> ast.Call | None:
-    nodes = (node for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.Call)) if source.parsed else iter(())
-    return next((node for node in nodes if node.lineno == call.line and dotted(node.func) == call.name), None)
-
-
 class _Round(NamedTuple):
     """What is done with each element of a listing: the body of a loop, or the element of a comprehension."""
 
@@ -127,16 +123,15 @@ class _Round(NamedTuple):
     node: ast.AST
 
 
-def _is_all_removed(source: TrainerSource, listing: ast.Call) -> bool:
+def _is_all_removed(tree: ast.Module, listing: Caller) -> bool:
     """Tell whether a loop over a whole listing removes each of its elements, whatever it is."""
-    reached = {(call.line, call.name) for call in source.calls}
-    removals = [pair for pair in _removals(source, listing) if (pair[1].lineno, dotted(pair[1].func)) in reached]
+    reached = {(call.line, call.name) for call in listing.source.calls}
+    removals = [pair for pair in _removals(tree, listing.node) if (pair[1].lineno, dotted(pair[1].func)) in reached]
     return any(_is_of_each(round_of, removal) for round_of, removal in removals)
 
 
-def _removals(source: TrainerSource, listing: ast.Call) -> list[tuple[_Round, ast.Call]]:
+def _removals(tree: ast.Module, listing: ast.Call) -> list[tuple[_Round, ast.Call]]:
     """Return the calls that remove an element of a listing, each with the loop."""
-    tree = syntax_tree(source.text)
     removals = []
     for round_of in _rounds(tree, listing, _names_of(tree, listing)):
         entries = {item.id for item in ast.walk(round_of.target) if isinstance(item, ast.Name)}
@@ -210,4 +205,4 @@ def _gives_back_once(program: JobProgram, source: TrainerSource, call: SourceCal
     caller = uses.caller_of(source, call)
     if caller is None or caller.scope is None or uses.is_repeated(caller):
         return False
-    return any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(caller.scope))
+    return bool(uses.reader.names_of(source).returned.get(id(caller.scope)))

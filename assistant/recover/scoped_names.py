@@ -15,7 +15,7 @@ class ScopedNames:
     """What the names of one file are given, scope by scope."""
 
     def __init__(self, source: TrainerSource) -> None:
-        self.given: dict[tuple[int, str], list[ast.expr]] = {}
+        self.assigned: dict[tuple[int, str], list[ast.expr]] = {}
         self.changed: set[tuple[int, str]] = set()
         """Names that a `with`, or an assignment that cannot be taken apart, gives a value in a scope."""
         self.counted: set[tuple[int, str]] = set()
@@ -23,37 +23,54 @@ class ScopedNames:
         self.counted_attributes: set[str] = set()
         self.attributes: dict[str, list[tuple[ast.expr, Scope]]] = {}
         """What attributes of objects are given, by name."""
-        self.scopes: dict[int, Scope] = {}
         self.parents: dict[int, Scope] = {}
         self.classes: dict[int, str] = {}
         """The class that a function is a method of, by the function's identity."""
         self.calls: list[tuple[ast.Call, Scope]] = []
+        self.looped: set[int] = set()
+        """The calls, by identity, that stand in the body of a loop of their function."""
+        self.returned: dict[int, list[ast.expr]] = {}
+        """What the functions give back, by their identity."""
         self.aliases: dict[str, str] = {}
         """Names that stand for modules, with the dotted module."""
         self.imported: dict[str, tuple[str, str]] = {}
         """Names that come out of a module, with the module and their name there."""
+        self.functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+        self.tree = ast.Module([], [])
+        """The tree whose nodes are meant: a file that is parsed again gives others."""
         try:
-            self._walk(syntax_tree(source.text).body, None, "")
+            self.tree = syntax_tree(source.text)
+            self._walk(self.tree.body, None, "", looped=False)
         except (*UNPARSED,):
             return
 
-    def _walk(self, nodes: Iterable[ast.AST], scope: Scope, holder: str) -> None:
+    def _walk(self, nodes: Iterable[ast.AST], scope: Scope, holder: str, *, looped: bool) -> None:
         for node in nodes:
-            self.scopes[id(node)] = scope
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 self.parents[id(node)] = scope
+                self.functions.setdefault(node.name, []).append(node)
                 if holder:
                     self.classes[id(node)] = holder
-                self._walk(node.decorator_list, scope, "")
-                self._walk([*node.args.defaults, *(item for item in node.args.kw_defaults if item is not None)], scope, "")
-                self._walk(node.body, node, "")
+                defaults = [*node.args.defaults, *(item for item in node.args.kw_defaults if item is not None)]
+                self._walk([*node.decorator_list, *defaults], scope, "", looped=looped)
+                self._walk(node.body, node, "", looped=False)
                 continue
             if isinstance(node, ast.ClassDef):
-                self._walk([*node.bases, *node.decorator_list], scope, "")
-                self._walk(node.body, scope, node.name)
+                self._walk([*node.bases, *node.decorator_list], scope, "", looped=looped)
+                self._walk(node.body, scope, node.name, looped=looped)
                 continue
             self._note(node, scope)
-            self._walk(ast.iter_child_nodes(node), scope, holder if isinstance(node, ast.stmt) else "")
+            if looped and isinstance(node, ast.Call):
+                self.looped.add(id(node))
+            if isinstance(node, ast.Return) and node.value is not None:
+                self.returned.setdefault(id(scope), []).append(node.value)
+            inner = holder if isinstance(node, ast.stmt) else ""
+            if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                first = node.test if isinstance(node, ast.While) else node.iter
+                self._walk([first], scope, inner, looped=looped)
+                self._walk([*node.body, *node.orelse], scope, inner, looped=True)
+            else:
+                self._walk(ast.iter_child_nodes(node), scope, inner, looped=looped)
 
     def _note(self, node: ast.AST, scope: Scope) -> None:
         if isinstance(node, ast.Import):
@@ -78,7 +95,7 @@ class ScopedNames:
 
     def _give(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
         if isinstance(target, ast.Name):
-            self.given.setdefault((id(scope), target.id), []).append(value)
+            self.assigned.setdefault((id(scope), target.id), []).append(value)
         elif isinstance(target, ast.Attribute):
             self.attributes.setdefault(target.attr, []).append((value, scope))
         elif (

@@ -22,6 +22,8 @@ MOST_TEXTS = 8
 """Values of one expression that are followed; where there are more it is not known."""
 MOST_DEPTH = 14
 MOST_CALLERS = 8
+MOST_READ = 100_000
+"""Expressions of one program that are read; what is asked for behind that is not known."""
 JOINS = frozenset("os.path.join path.join osp.join Path pathlib.Path PurePath join joinpath".split())
 SAME = frozenset("str int os.fspath fspath os.path.abspath abspath os.path.expanduser expanduser os.path.realpath realpath".split())
 """Functions of a path that name the same place."""
@@ -37,7 +39,7 @@ COUNTED = "\ufffb"
 """Stands in a text for a number that the program counts up: a step, an epoch."""
 SIGNS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
 Texts = frozenset[str]
-UNTOLD: Texts = frozenset((UNRESOLVED,))
+UNKNOWN_TEXT: Texts = frozenset((UNRESOLVED,))
 COUNT: Texts = frozenset((COUNTED,))
 
 
@@ -59,6 +61,8 @@ class PathReader:
         self._stems = {PurePosixPath(source.path).stem: source for source in reversed(self.sources)}
         self._settings = {option.last: option.value for option in reversed(program.settings)}
         self._open: list[tuple[int, str]] = []
+        self._known: dict[tuple[int, int], Texts] = {}
+        self._left = MOST_READ
         self._by_name: dict[str, list[Caller]] = {}
         """The calls that a run may come to, by the last part of their names."""
         for caller in self.calls():
@@ -96,7 +100,7 @@ class PathReader:
         methods = [
             (source, node)
             for source in self.sources
-            for node in source.functions.get(last, ())
+            for node in self.names_of(source).functions.get(last, ())
             if id(node) in self.names_of(source).classes
         ]
         return methods[0] if len(methods) == 1 else None
@@ -105,7 +109,7 @@ class PathReader:
         return self._stems.get(name.lstrip(".").rpartition(".")[2]) if name else None
 
     def _single(self, source: TrainerSource, name: str) -> tuple[TrainerSource, ast.FunctionDef | ast.AsyncFunctionDef] | None:
-        nodes = source.functions.get(name, ())
+        nodes = self.names_of(source).functions.get(name, ())
         return (source, nodes[0]) if len(nodes) == 1 else None
 
     def texts(self, source: TrainerSource, node: ast.expr | None, scope: Scope, depth: int = 0) -> Texts:
@@ -113,17 +117,26 @@ class PathReader:
 
         Empty where it is None or an empty text.
         """
-        if node is None or depth > MOST_DEPTH:
-            return UNTOLD
-        found = self._read(source, node, scope, depth + 1)
-        return found if len(found) <= MOST_TEXTS else UNTOLD
+        self._left -= 1
+        if node is None or depth > MOST_DEPTH or self._left < 0:
+            return UNKNOWN_TEXT
+        known = self._known.get((id(node), id(scope)))
+        if known is not None:
+            return known
+        result_texts = self._read(source, node, scope, depth + 1)
+        result_texts = result_texts if len(result_texts) <= MOST_TEXTS else UNKNOWN_TEXT
+        if not self._open and depth == 0:
+            self._known[id(node), id(scope)] = result_texts
+        return result_texts
 
     def _read(self, source: TrainerSource, node: ast.expr, scope: Scope, depth: int) -> Texts:
         if isinstance(node, ast.Constant):
             if node.value is None or node.value == "":
                 return frozenset()
             return (
-                frozenset((str(node.value),)) if isinstance(node.value, str | int) and not isinstance(node.value, bool) else UNTOLD
+                frozenset((str(node.value),))
+                if isinstance(node.value, str | int) and not isinstance(node.value, bool)
+                else UNKNOWN_TEXT
             )
         if isinstance(node, ast.Name):
             return self._name(source, node.id, scope, depth)
@@ -143,7 +156,7 @@ class PathReader:
             return self._element(source, node, scope, depth)
         if isinstance(node, ast.NamedExpr):
             return self.texts(source, node.value, scope, depth)
-        return self._call(source, node, scope, depth) if isinstance(node, ast.Call) else UNTOLD
+        return self._call(source, node, scope, depth) if isinstance(node, ast.Call) else UNKNOWN_TEXT
 
     def _joined(self, parts: Sequence[Texts], between: str = "") -> Texts:
         filled = [part or frozenset(("",)) for part in parts]
@@ -151,7 +164,7 @@ class PathReader:
         for part in filled:
             count *= len(part)
         if count > MOST_TEXTS:
-            filled = [part if len(part) == 1 else UNTOLD for part in filled]
+            filled = [part if len(part) == 1 else UNKNOWN_TEXT for part in filled]
         if not between:
             return frozenset("".join(pieces) for pieces in product(*filled))
         return frozenset(str(PurePosixPath(*pieces)) for pieces in product(*filled))
@@ -159,21 +172,21 @@ class PathReader:
     def _piece(self, source: TrainerSource, node: ast.expr, scope: Scope, depth: int) -> Texts:
         if not isinstance(node, ast.FormattedValue):
             return self.texts(source, node, scope, depth)
-        found = self.texts(source, node.value, scope, depth)
-        return found if node.format_spec is None or not any(text.isdecimal() for text in found) else UNTOLD
+        result_texts = self.texts(source, node.value, scope, depth)
+        return result_texts if node.format_spec is None or not any(text.isdecimal() for text in result_texts) else UNKNOWN_TEXT
 
     def _operation(self, source: TrainerSource, node: ast.BinOp, scope: Scope, depth: int) -> Texts:
-        left = self.texts(source, node.left, scope, depth)
+        left_texts = self.texts(source, node.left, scope, depth)
         if isinstance(node.op, ast.Mod):
             values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
-            return frozenset().union(*(self._filled(source, form, values, scope, depth) for form in left))
+            return frozenset().union(*(self._filled(source, form, values, scope, depth) for form in left_texts))
         right = self.texts(source, node.right, scope, depth)
-        numbers = all(text == COUNTED or text.isdecimal() for text in left | right)
-        if isinstance(node.op, SIGNS) and COUNT in (left, right) and (numbers or not isinstance(node.op, ast.Add)):
+        numbers = all(text == COUNTED or text.isdecimal() for text in left_texts | right)
+        if isinstance(node.op, SIGNS) and COUNT in (left_texts, right) and (numbers or not isinstance(node.op, ast.Add)):
             return COUNT
         if not isinstance(node.op, ast.Add | ast.Div):
-            return UNTOLD
-        return self._joined([left, right], "/" if isinstance(node.op, ast.Div) else "")
+            return UNKNOWN_TEXT
+        return self._joined([left_texts, right], "/" if isinstance(node.op, ast.Div) else "")
 
     def _filled(self, source: TrainerSource, form: str, values: Sequence[ast.expr], scope: Scope, depth: int) -> Texts:
         """Return `"%s/step_%d" % (folder, step)`, where a number is written as the form says, with what stands in its places."""
@@ -185,64 +198,68 @@ class PathReader:
             if match[0] == "%%":
                 parts.append(frozenset(("%",)))
             elif match[1] or place >= len(values):
-                parts.append(UNTOLD)
+                parts.append(UNKNOWN_TEXT)
             else:
                 texts = self.texts(source, values[place], scope, depth)
-                parts.append(texts if match[0] in ("%s", "%d") or texts == COUNT else UNTOLD)
+                parts.append(texts if match[0] in ("%s", "%d") or texts == COUNT else UNKNOWN_TEXT)
                 place += 1
         return self._joined([*parts, frozenset((form[end:],))])
 
     def _first(self, source: TrainerSource, values: Sequence[ast.expr], scope: Scope, depth: int) -> Texts:
         """Return what `a or b` may be: the first that is surely something ends it."""
-        found: Texts = frozenset()
+        result_texts: Texts = frozenset()
         for value in values:
             texts = self.texts(source, value, scope, depth)
-            found |= texts
+            result_texts |= texts
             if texts and UNRESOLVED not in texts:
                 break
-        return found
+        return result_texts
 
     def _name(self, source: TrainerSource, name: str, scope: Scope, depth: int) -> Texts:
         names = self.names_of(source)
         key = (id(scope), name)
         if key in self._open:
-            return UNTOLD
+            return UNKNOWN_TEXT
         if key in names.counted:
             return COUNT
-        given = names.given.get(key, ())
-        if given or key in names.changed:
+        assigned = names.assigned.get(key, ())
+        if assigned or key in names.changed:
             self._open.append(key)
-            found = frozenset().union(*(self.texts(source, value, scope, depth) for value in given[:MOST_TEXTS]))
+            result_texts = frozenset().union(*(self.texts(source, value, scope, depth) for value in assigned[:MOST_TEXTS]))
             self._open.pop()
-            return found | (UNTOLD if key in names.changed or len(given) > MOST_TEXTS else frozenset())
+            return result_texts | (UNKNOWN_TEXT if key in names.changed or len(assigned) > MOST_TEXTS else frozenset())
         if scope is not None and name in _parameters(scope):
             self._open.append(key)
-            found = self._handed(source, scope, name, depth)
+            result_texts = self._handed(source, scope, name, depth)
             self._open.pop()
-            return found
+            return result_texts
         if scope is not None:
             return self._name(source, name, names.parents.get(id(scope)), depth)
         if name == "__file__":
             return frozenset((source.path,))
         if name in names.imported:
             module, inner = names.imported[name]
-            other = self._module(module)
-            return self._name(other, inner, None, depth) if other is not None and other is not source else UNTOLD
-        return UNTOLD
+            module_source = self._module(module)
+            return (
+                self._name(module_source, inner, None, depth)
+                if module_source is not None and module_source is not source
+                else UNKNOWN_TEXT
+            )
+        return UNKNOWN_TEXT
 
     def _handed(self, source: TrainerSource, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, depth: int) -> Texts:
         """Return what the callers of a function hand one of its parameters."""
-        found: Texts = frozenset()
+        result_texts: Texts = frozenset()
         callers = list(self.callers(source, function))
         for caller in callers[:MOST_CALLERS]:
             node = argument_of(caller.node, function, name, bound=id(function) in self.names_of(source).classes)
-            node, where, scope = (
+            node, file, scope = (
                 (node, caller.source, caller.scope) if node is not None else (_default(function, name), source, None)
             )
-            found |= self.texts(where, node, scope, depth) if node is not None else UNTOLD
+            result_texts |= self.texts(file, node, scope, depth) if node is not None else UNKNOWN_TEXT
         if not callers and (default := _default(function, name)) is not None:
-            return self.texts(source, default, None, depth) | UNTOLD
-        return found if callers and len(callers) <= MOST_CALLERS else UNTOLD
+            return self.texts(source, default, None, depth) | UNKNOWN_TEXT
+        return result_texts if callers and len(callers) <= MOST_CALLERS else UNKNOWN_TEXT
 
     def callers(self, source: TrainerSource, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Caller]:
         """Yield the calls of a function that a run may come to."""
@@ -270,10 +287,10 @@ class PathReader:
             return option
         if root and HOLDS_SETTINGS.search(root.rpartition(".")[2]) and (setting := self._setting(node.attr)) is not None:
             return setting
-        of_class = names.given.get((id(None), node.attr), ())
+        of_class = names.assigned.get((id(None), node.attr), ())
         if root[:1].isupper() and of_class:
             return frozenset().union(*(self.texts(source, value, None, depth) for value in of_class))
-        return UNTOLD if node.attr in ("name", "stem", "suffix") else self._of_object(node.attr, depth)
+        return UNKNOWN_TEXT if node.attr in ("name", "stem", "suffix") else self._of_object(node.attr, depth)
 
     def _module_named(self, source: TrainerSource, root: str) -> TrainerSource | None:
         names = self.names_of(source)
@@ -281,19 +298,19 @@ class PathReader:
         return self._module(module)
 
     def _of_object(self, attribute: str, depth: int) -> Texts:
-        """Return what an attribute of the program's own objects is given anywhere."""
+        """Return what an attribute of the program's own objects is assigned anywhere."""
         key = (0, attribute)
         if key in self._open:
-            return UNTOLD
+            return UNKNOWN_TEXT
         self._open.append(key)
-        found: Texts = frozenset()
+        result_texts: Texts = frozenset()
         count = 0
         for source in self.sources:
             for value, scope in self.names_of(source).attributes.get(attribute, ()):
                 count += 1
-                found |= self.texts(source, value, scope, depth)
+                result_texts |= self.texts(source, value, scope, depth)
         self._open.pop()
-        return found if count else UNTOLD
+        return result_texts if count else UNKNOWN_TEXT
 
     def _option(self, key: str) -> Texts | None:
         """Return the value of an option of the program; None where it declares none of that name."""
@@ -302,7 +319,7 @@ class PathReader:
                 value = source.options[key]
                 if value is None or value == "":
                     return frozenset()
-                return frozenset((str(value),)) if isinstance(value, str | int) and not isinstance(value, bool) else UNTOLD
+                return frozenset((str(value),)) if isinstance(value, str | int) and not isinstance(value, bool) else UNKNOWN_TEXT
         return None
 
     def _setting(self, key: str) -> Texts | None:
@@ -317,19 +334,19 @@ class PathReader:
         if isinstance(value, str) and UNRESOLVED not in value and dotted(node.value) in ("sys.argv", "os.environ", "environ"):
             return frozenset((value,)) if value else frozenset()
         if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, str):
-            return UNTOLD
+            return UNKNOWN_TEXT
         return self._keyed(source, node.value, node.slice.value, scope, depth)
 
     def _keyed(self, source: TrainerSource, holder: ast.expr, key: str, scope: Scope, depth: int) -> Texts:
         """Return what stands under a key: of a table that the program writes itself, of its options, or of a configuration."""
-        tables = self.names_of(source).given.get((id(None), holder.id), ()) if isinstance(holder, ast.Name) else ()
+        tables = self.names_of(source).assigned.get((id(None), holder.id), ()) if isinstance(holder, ast.Name) else ()
         for table in tables:
             for name, item in zip(table.keys, table.values, strict=True) if isinstance(table, ast.Dict) else ():
                 if isinstance(name, ast.Constant) and name.value == key:
                     return self.texts(source, item, None, depth)
         option = self._option(key)
         setting = self._setting(key) if option is None else None
-        return option if option is not None else setting if setting is not None else UNTOLD
+        return option if option is not None else setting if setting is not None else UNKNOWN_TEXT
 
     def _call(self, source: TrainerSource, node: ast.Call, scope: Scope, depth: int) -> Texts:
         name, method = dotted(node.func), dotted(node.func).rpartition(".")[2]
@@ -339,19 +356,29 @@ class PathReader:
         if name in JOINS or (method == "joinpath" and of is not None):
             parts = [*([of] if method == "joinpath" and of is not None else []), *node.args]
             if any(isinstance(part, ast.Starred) for part in parts):
-                return UNTOLD
+                return UNKNOWN_TEXT
             return self._joined([self.texts(source, part, scope, depth) for part in parts], "/")
         if name in ("os.environ.get", "os.getenv", "environ.get", "getenv") and node.args:
             return self._variable(source, node, scope, depth)
         if name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
-            found = self._option(str(node.args[1].value))
-            return found if found is not None else self.texts(source, node.args[2], scope, depth) if len(node.args) > 2 else UNTOLD
+            result_texts = self._option(str(node.args[1].value))
+            return (
+                result_texts
+                if result_texts is not None
+                else self.texts(source, node.args[2], scope, depth)
+                if len(node.args) > 2
+                else UNKNOWN_TEXT
+            )
         if method == "format" and of is not None:
             return self._formatted(source, node, of, scope, depth)
         if method == "get" and of is not None and node.args and isinstance(node.args[0], ast.Constant):
-            found = self._keyed(source, of, str(node.args[0].value), scope, depth)
+            result_texts = self._keyed(source, of, str(node.args[0].value), scope, depth)
             default = node.args[1] if len(node.args) > 1 else None
-            return found if UNRESOLVED not in found and found else found | self.texts(source, default, scope, depth)
+            return (
+                result_texts
+                if UNRESOLVED not in result_texts and result_texts
+                else result_texts | self.texts(source, default, scope, depth)
+            )
         if method in SAME_METHODS and of is not None:
             return self.texts(source, of, scope, depth)
         if method in ("dirname", "parent") and node.args:
@@ -367,7 +394,7 @@ class PathReader:
 
     def _formatted(self, source: TrainerSource, node: ast.Call, form: ast.expr, scope: Scope, depth: int) -> Texts:
         keywords: Mapping[str, ast.expr] = {item.arg: item.value for item in node.keywords if item.arg}
-        found: Texts = frozenset()
+        result_texts: Texts = frozenset()
         for text in self.texts(source, form, scope, depth):
             parts: list[Texts] = []
             end = place = 0
@@ -379,22 +406,22 @@ class PathReader:
                     at = int(match[1]) if match[1] else place
                     value = node.args[at] if at < len(node.args) else None
                     place += 1
-                texts = self.texts(source, value, scope, depth) if value is not None else UNTOLD
-                parts.append(texts if ":" not in match[0] or texts == COUNT else UNTOLD)
-            found |= self._joined([*parts, frozenset((text[end:],))])
-        return found
+                texts = self.texts(source, value, scope, depth) if value is not None else UNKNOWN_TEXT
+                parts.append(texts if ":" not in match[0] or texts == COUNT else UNKNOWN_TEXT)
+            result_texts |= self._joined([*parts, frozenset((text[end:],))])
+        return result_texts
 
     def _returned(self, caller: Caller, depth: int) -> Texts:
         """Return what a function of the program may give back."""
         callee = self.function_of(caller)
         if callee is None or (id(callee[1]), "()") in self._open:
-            return UNTOLD
+            return UNKNOWN_TEXT
         source, function = callee
         self._open.append((id(function), "()"))
-        values = [item.value for item in ast.walk(function) if isinstance(item, ast.Return) and item.value is not None]
-        found = frozenset().union(*(self.texts(source, value, function, depth) for value in values[:MOST_TEXTS]))
+        values = self.names_of(source).returned.get(id(function), [])
+        result_texts = frozenset().union(*(self.texts(source, value, function, depth) for value in values[:MOST_TEXTS]))
         self._open.pop()
-        return found if values else UNTOLD
+        return result_texts if values else UNKNOWN_TEXT
 
 
 def argument_of(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, bound: bool) -> ast.expr | None:
@@ -423,8 +450,8 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
     positional = [*function.args.posonlyargs, *function.args.args]
     pairs = dict(zip([item.arg for item in reversed(positional)], reversed(function.args.defaults), strict=False))
-    named = zip((item.arg for item in function.args.kwonlyargs), function.args.kw_defaults, strict=True)
-    return pairs.get(name) or next((value for key, value in named if key == name), None)
+    keyword_pairs = zip((item.arg for item in function.args.kwonlyargs), function.args.kw_defaults, strict=True)
+    return pairs.get(name) or next((value for key, value in keyword_pairs if key == name), None)
 
 
 def _above(path: str) -> str:

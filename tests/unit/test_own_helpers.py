@@ -19,9 +19,12 @@ from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans
 from tests.unit.test_strangers_runs import BEGAN, ENDED, job
 
-CASES: list[dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parents[1] / "cases" / "checkpoints" / "own_helpers.toml").read_text("utf-8")
-)["case"]
+FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
+CASES: list[dict[str, Any]] = [
+    case
+    for name in ("own_helpers", "own_helpers_more")
+    for case in tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))["case"]
+]
 
 
 def laid_out(case: dict[str, Any], folder: Path) -> Job:
