@@ -18,10 +18,10 @@ def gpu_faults(checked: Mapping[str, Checked]) -> dict[str, str]:
     Args:
         checked: What the probes said, by node.
     """
-    faults = {
-        node: [finding.text for probe, finding in check.findings if _is_fault(probe, finding)] for node, check in checked.items()
+    texts_by_node = {
+        node: [finding.text for probe, finding in answer.findings if _is_fault(probe, finding)] for node, answer in checked.items()
     }
-    return {node: ", ".join(texts[:2])[:400] for node, texts in faults.items() if texts}
+    return {node: ", ".join(texts[:2])[:400] for node, texts in texts_by_node.items() if texts}
 
 
 def _is_fault(probe: Probe, finding: Finding) -> bool:

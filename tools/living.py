@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,10 +15,12 @@ from assistant.recover.training_end import said_over
 from assistant.tooling import Context, to_json, tool
 from assistant.tools import _processes
 from assistant.tools.checkpoints import search_of
-from assistant.tools.processes import ACCOUNT, DAEMONS, LOOK_S, MOST_NODES, daemons_left, job_numbers, report_of_nodes
+from assistant.tools.processes import ACCOUNT, LOOK_S, MOST_NODES, daemons_left, job_numbers, report_of_nodes
 
 MOST_NAMED = 4
 """Processes that are named to people."""
+OF_SLURM = frozenset(("slurmstepd", "srun", "sattach"))
+"""Programs of Slurm itself, which carry others."""
 DEAD = frozenset("ZX")
 """States of a process that runs no more. Source: proc(5)."""
 
@@ -101,7 +102,7 @@ def _living(answers: Mapping[str, _processes.NodeProcesses]) -> list[dict[str, A
         {"node": node, "pid": state.pid, "program": state.program}
         for node, answer in answers.items()
         for state in answer.states
-        if state.state not in DEAD and not re.fullmatch(DAEMONS["Slurm"], state.program)
+        if state.state not in DEAD and state.program not in OF_SLURM
     ]
 
 
@@ -115,9 +116,7 @@ def _traces(context: Context, job: Job) -> JobTraces:
         last_line = next((line.text.strip() for line in reversed(list(log_lines(job))) if line.text.strip()), "")[:200]
         inventory = search_of(context, job).inventory
         saved = (
-            max(inventory.checkpoints, key=lambda checkpoint: (checkpoint.saved_at, checkpoint.step), default=None)
-            if inventory is not None
-            else None
+            max(inventory.checkpoints, key=lambda save: (save.saved_at, save.step), default=None) if inventory is not None else None
         )
     except (NightshiftError, OSError):
         pass  # what is known until then counts
@@ -140,15 +139,15 @@ def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, s
     """Return that a program lives, where, and what it wrote last, for people."""
     state = f"though the scheduler calls the job {job.state} since {_clock(job.ended)}"
     if living:
-        programs = [f"{process['node']} ({process['program'] or 'a process'}, pid {process['pid']})" for process in living]
-        more = f" and {len(programs) - MOST_NAMED} more" if len(programs) > MOST_NAMED else ""
-        subject = f"the program of job {job.id} still runs on {', '.join(programs[:MOST_NAMED])}{more}, {state}"
+        processes_named = [f"{process['node']} ({process['program'] or 'a process'}, pid {process['pid']})" for process in living]
+        more = f" and {len(processes_named) - MOST_NAMED} more" if len(processes_named) > MOST_NAMED else ""
+        sentence = f"the program of job {job.id} still runs on {', '.join(processes_named[:MOST_NAMED])}{more}, {state}"
     else:
         nodes = ", ".join(unknown)
-        subject = (
+        sentence = (
             f"the program of job {job.id} may still run on {nodes}, which cannot be asked, {state}: its files are still written"
         )
-    parts = [subject]
+    parts = [sentence]
     if traces.saved is not None:
         parts.append(f"it saved step {traces.saved.step} at {_clock(traces.saved.saved_at)} ({traces.saved.path})")
     if traces.step is not None:

@@ -40,10 +40,10 @@ def _line_of(program: JobProgram, name: str, value: str, read: Callable[[str], s
     """Return the line of a configuration that sets an option to a value; empty where a command line does."""
     pattern = re.compile(rf"\s*['\"]?(?:[\w.]{{1,80}}\.)?{re.escape(name)}['\"]?\s{{0,8}}[:=]")
     for word in program.launch.arguments:
-        config = word.partition("=")[2] or word
-        path = program.launch.outside(config) if config.endswith(tuple(CONFIGS)) else None
+        config_path = word.partition("=")[2] or word
+        path = program.launch.outside(config_path) if config_path.endswith(tuple(CONFIGS)) else None
         text = read(str(path)) if path is not None else None
         for number, line in enumerate((text or "").splitlines(), 1):
             if pattern.match(line.replace("-", "_")) and value in line:
-                return f"{config}:{number} ({line.strip()[:MOST_SHOWN]})"
+                return f"{config_path}:{number} ({line.strip()[:MOST_SHOWN]})"
     return ""

@@ -48,12 +48,12 @@ def still_runs(engine: Engine, incident: Incident, job: Job | None, diagnosis: D
     nodes = [node for node in job.nodes if node in down][:MOST_NODES]
     if not nodes:
         return ""  # the daemons of all its nodes are there: they end what is left of it
-    look = _look_at_nodes(engine, incident, job, nodes)
-    if not look.get("lives"):
+    program = _looked(engine, incident, job, nodes)
+    if not program.get("lives"):
         return ""
     engine.store.mark_stage(incident.id, OUTLIVED)
     return (
-        f"{look['note']}. Do not start it again: that makes a second writer beside it. Only the daemon of the node (slurmd) "
+        f"{program['note']}. Do not start it again: that makes a second writer beside it. Only the daemon of the node (slurmd) "
         "seems to have died; once it is back it ends the program. It is looked at again: the incident is closed once the program "
         "has finished by itself, and the job is started again once it has died"
     )
@@ -83,34 +83,34 @@ def _look_again(engine: Engine, incident: Incident, job_id: str) -> bool:
     if job.attempt != incident.attempt or not job.state.ended:
         return False
     nodes = [str(node) for node in calls[-1].arguments.get("nodes") or job.nodes] if calls else list(job.nodes)
-    look = _look_at_nodes(engine, incident, job, nodes)
-    if not look.get("gone"):
+    program = _looked(engine, incident, job, nodes)
+    if not program.get("gone"):
         return True
-    _keep(engine, job, look)  # what it wrote since the look before is its own
+    _keep(engine, job, program)  # what it wrote since the look before is its own
     outcome = engine.gate.call("training_finished", {"job": job.id}, why="did it finish?", by="watch", incident=incident.id)
     end = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
     if incident.id not in engine.store.unacknowledged():
         return True  # somebody has taken it meanwhile
     place, question = f"on {', '.join(nodes)} in spite of {job.state}", f"asked before: {incident.note}"
-    if end.get("finished") or look.get("over"):
-        words = end["note"] if end.get("finished") else look["note"]
+    if end.get("finished") or program.get("over"):
+        words = end["note"] if end.get("finished") else program["note"]
         note = f"settled: the program of job {job.id} finished by itself {place}: {words}; {question}"
         engine.store.set_state(incident.id, IncidentState.CLOSED, note=note)
-    elif look.get("says_over"):
+    elif program.get("says_over"):
         engine.store.mark_stage(incident.id, OVER)
         note = (
             f"the program of job {job.id} that lived on {place} has ended since, and its log says that it is through; whether its "
-            f"last step was saved is not known, so it is not started again: {look['note']}"
+            f"last step was saved is not known, so it is not started again: {program['note']}"
         )
         engine.store.set_state(incident.id, IncidentState.ESCALATED, note=note)
     else:
-        note = f"the program of job {job.id} that lived on {place} has ended since: {look['note']}"
+        note = f"the program of job {job.id} that lived on {place} has ended since: {program['note']}"
         engine.store.set_state(incident.id, IncidentState.DIAGNOSED, note=note)
     logger.warning("incident=%s %s", incident.id, note)
     return True
 
 
-def _look_at_nodes(engine: Engine, incident: Incident, job: Job, nodes: list[str]) -> Mapping[str, Any]:
+def _looked(engine: Engine, incident: Incident, job: Job, nodes: list[str]) -> Mapping[str, Any]:
     """Return what a look at the nodes shows, and keep what its processes write; nothing where it could not be taken."""
     why = "does its program still live, though the scheduler calls the job ended?"
     arguments = {"job": job.id, "nodes": nodes}

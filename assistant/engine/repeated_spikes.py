@@ -25,8 +25,8 @@ def with_repeated_spike(engine: Engine, incident: Incident, diagnosis: Diagnosis
     """Return a spike right behind a restart after a spike with what speaks for the nodes that both ran on; any other as it is."""
     if diagnosis.reason != "loss_spike" or job is None or incident.parent is None:
         return diagnosis
-    before, theory = engine.store.incident(incident.parent), engine.store.diagnosis(incident.parent)
-    nodes = _nodes_of_both(engine, before, job)
+    earlier, theory = engine.store.incident(incident.parent), engine.store.diagnosis(incident.parent)
+    nodes = _nodes_of_both(engine, earlier, job)
     if theory is None or theory.reason != "loss_spike" or not nodes or not _is_at_once(_points(job), diagnosis.spike_step):
         return diagnosis
     arguments: dict[str, Any] = {"nodes": nodes}
@@ -36,16 +36,16 @@ def with_repeated_spike(engine: Engine, incident: Incident, diagnosis: Diagnosis
     names = fold(nodes)
     if words := str(checked.get("gpu_fault_words") or ""):
         away = ",".join(map(str, checked.get("gpu_faults", ())))
-        words_first = (
+        account = (
             f"It went off at once again on {names}, and a GPU there may compute wrong: {words}. Start it without: --exclude={away}."
         )
-        return replace(diagnosis, advice=f"{words_first} {diagnosis.advice}")
-    words_first = (
+        return replace(diagnosis, advice=f"{account} {diagnosis.advice}")
+    account = (
         f"It went off at once again behind a restart on the same nodes ({names}), where probes found nothing or could not look: "
         f"a GPU that computes wrong without a word is as likely as a setting. Start it once elsewhere from the same checkpoint "
         f"(--exclude={names}) before a setting is changed: if it holds there, test these nodes (dcgmi diag -r 3)."
     )
-    return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, advice=f"{words_first} {diagnosis.advice}")
+    return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, advice=f"{account} {diagnosis.advice}")
 
 
 def _nodes_of_both(engine: Engine, before: Incident, job: Job) -> list[str]:

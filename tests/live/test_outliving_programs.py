@@ -14,14 +14,10 @@ from tests.live.conftest import DevCluster, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
 PROGRAM = """
-import glob, os, time
-import torch
-folder, most, step = "FOLDER/checkpoints", STEPS, 0
-os.makedirs(folder, exist_ok=True)
-saved = sorted(glob.glob(folder + "/step_*.pt"), key=os.path.getmtime)
-if saved:
-    step = torch.load(saved[-1])["step"]
-    print(f"resumed from {saved[-1]}", flush=True)
+import json, os, sys, time, zlib
+folder, most = "FOLDER/checkpoints", STEPS
+step = int(os.path.basename(sys.argv[1]).removeprefix("iter_")) if len(sys.argv) > 1 else 0
+print(f"successfully loaded checkpoint from {sys.argv[1]} at iteration {step}" if step else "training ...", flush=True)
 while step < most:
     time.sleep(0.3)
     step += 1
@@ -29,8 +25,17 @@ while step < most:
     with open("FOLDER/writers.txt", "a") as writers:
         writers.write(f"{os.environ['SLURM_JOB_ID']} {step}\\n")
     if step % 10 == 0:
-        torch.save({"step": step, "weights": torch.zeros(8)}, f"{folder}/saving.tmp")
-        os.rename(f"{folder}/saving.tmp", f"{folder}/step_{step}.pt")
+        save = f"{folder}/iter_{step:07d}"
+        os.makedirs(save, exist_ok=True)
+        content = f"parameters of step {step}".encode()
+        with open(f"{save}/model.bin", "wb") as file:
+            file.write(content)
+        files = {"model.bin": {"size": len(content), "crc32": zlib.crc32(content)}}
+        about = {"format": "nightshift", "version": 1, "step": step, "world": 1, "next_sample": step, "files": files}
+        with open(f"{save}/manifest.json", "w") as file:
+            json.dump(about, file)
+        with open(f"{folder}/latest_checkpointed_iteration.txt", "w") as file:
+            file.write(str(step))
 print("training finished", flush=True)
 """
 
@@ -45,10 +50,11 @@ class Orphan:
         program = self.folder / "train.py"
         program.write_text(PROGRAM.replace("FOLDER", str(self.folder)).replace("STEPS", str(steps)))
         script = (
-            f"#!/bin/bash\n#SBATCH --no-requeue\n#NIGHTSHIFT checkpoints={self.folder}/checkpoints\nexec python3 -u {program}\n"
+            f"#!/bin/bash\n#SBATCH --no-requeue\n#NIGHTSHIFT checkpoints={self.folder}/checkpoints format=nightshift\n"
+            f"exec python3 -u {program} ${{NIGHTSHIFT_RESUME_FROM:-}}\n"
         )
         self.job = engine.scheduler.submit(JobSpec(name, script, nodes=1, work_dir=self.folder, options=("--no-requeue",)))
-        until(lambda: (self.folder / "checkpoints" / "step_10.pt").exists(), 40)
+        until(lambda: (self.folder / "checkpoints" / "iter_0000010").exists(), 40)
         self.node = engine.scheduler.job(self.job).nodes[0]
         cluster.fault(self.node, "slurmd")
         until(lambda: engine.scheduler.job(self.job).state is JobState.NODE_FAIL, 90)
@@ -87,7 +93,7 @@ def test_a_program_that_outlives_its_job_is_left_alone_and_its_incident_settled_
     assert "it saved step " in asked.note
     settled = orphan.reaches(IncidentState.CLOSED, within_s=150)
     assert "finished by itself" in settled.note
-    assert (orphan.folder / "checkpoints" / "step_200.pt").exists()
+    assert (orphan.folder / "checkpoints" / "iter_0000200").exists()
     assert (orphan.jobs(), orphan.writers) == ([orphan.job], {orphan.job})
 
 
