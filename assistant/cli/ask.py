@@ -1,4 +1,4 @@
-"""`nightshift ask` and `nightshift explain`: a question in words, and the report of an incident."""
+"""`nightshift ask`, `explain` and `chat`: a question in words, the report of an incident, and the full-screen chat."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assistant.cli.context import Door, door_of
-from assistant.cli.exits import Exit
-from assistant.cli.group import app, examples
+from assistant.cli.group import Json, app, examples
 from assistant.cli.incidents import incident_ids
-from assistant.cli.options import Json
-from assistant.cli.output import print_block, print_line, print_record
+from assistant.cli.output import Exit, print_block, print_line, print_record
 
 if TYPE_CHECKING:
     from assistant.agent.answer import Answer
     from assistant.engine import Engine
+
 
 ask_app = app(help="Ask about jobs, nodes and incidents in plain words.")
 explain_app = app(help="Write the report of an incident.")
@@ -124,7 +123,7 @@ def _summed_up(door: Door, incident: int) -> tuple[str, str]:
 
 def _engine(door: Door) -> Engine:
     """Build the engine whose questions wait in the inbox: words never approve anything, nor does who typed them."""
-    from assistant.cli.narration import listen
+    from assistant.cli.context import listen
     from assistant.wiring import build
 
     listen(door.verbose, quiet=door.quiet)
@@ -154,3 +153,37 @@ def _exit_of(answer: Answer) -> Exit:
 
     codes = {AnswerKind.ANSWER: Exit.DONE, AnswerKind.PROPOSAL: Exit.WAITS, AnswerKind.REFUSED: Exit.REFUSED}
     return codes.get(answer.kind, Exit.ERROR)
+
+
+chat_app = app(help="Talk with Nightshift beside live incidents, approvals, jobs and nodes.")
+
+
+@chat_app.command(
+    epilog=examples(
+        "nightshift chat",
+        "nightshift chat --resume    # go on with the newest conversation",
+        "nightshift chat --resume 2026-01-05-0210 --no-model",
+    )
+)
+def chat(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Of the conversation; by default it is named by the time.", show_default=False)
+    ] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with that conversation; without a name with the newest.")] = False,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Answer without the configured language model.")] = False,
+    theme: Annotated[
+        str, typer.Option("--theme", metavar="NAME", help="Colours: nightshift, nightshift-light, or a theme of Textual.")
+    ] = "nightshift",
+) -> None:
+    """Talk with Nightshift beside live incidents, approvals, jobs and nodes.
+
+    What is wrong, what waits for you and what happened is one key away; / lists the commands, F1 the keys. Every change shows its
+    exact command before anybody allows it. Conversations are kept; --resume goes on with one.
+    """
+    from assistant.cli.output import need_terminal
+
+    need_terminal()
+    from assistant.tui.start import run
+
+    raise typer.Exit(run(door_of(context).settings, thread=name, resume=resume, theme=theme, model=not no_model))

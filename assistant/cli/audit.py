@@ -7,11 +7,8 @@ from typing import Annotated
 import typer
 
 from assistant.cli.context import door_of
-from assistant.cli.exits import Exit
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json, Limit
-from assistant.cli.output import print_json, print_line, print_record, print_table
-from assistant.cli.times import local
+from assistant.cli.group import Json, Limit, app, examples
+from assistant.cli.output import Exit, local, print_json, print_line, print_record, print_table
 from assistant.errors import Unavailable, UsageError
 
 audit_app = app(help="Show and verify the record of every decision.", no_args_is_help=True)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assistant.cli.context import Door, door_of
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json
+from assistant.cli.group import Json, app, examples
 from assistant.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -122,8 +121,7 @@ def show_policy(
     Its digest, its files, what the site's file changes, and its kill switches. A site's policy whose file vanished is missing, and
     every change is refused; --shipped accepts the shipped policy in its place, from now on. Exit code 3 while none is in force.
     """
-    from assistant.cli.exits import Exit
-    from assistant.cli.output import print_pairs
+    from assistant.cli.output import Exit, print_pairs
 
     door = door_of(context)
     if shipped:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assistant.cli.context import door_of
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json
+from assistant.cli.group import Json, app, examples
 from assistant.cli.output import print_block, print_json
 from assistant.errors import ToolError
 from assistant.untrusted import LOOK_S, READ_S, each_within, is_regular, reading_as, within

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assistant.cli.context import Door, door_of
-from assistant.cli.group import app, examples
+from assistant.cli.group import Json, app, examples
 from assistant.cli.model_files import INFO_EXAMPLES, LIST_EXAMPLES, USE_EXAMPLES, list_models, model_info, use_model
-from assistant.cli.options import Json
 from assistant.cli.output import print_json, print_pairs
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assistant.cli.context import Door, door_of
-from assistant.cli.group import examples
-from assistant.cli.options import Json
+from assistant.cli.group import Json, examples
 from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_table
 from assistant.errors import NightshiftError, UsageError
 

@@ -1,26 +1,28 @@
-"""`nightshift nodes`: list, check, cordon and uncordon nodes; what changes goes through the gate."""
+"""`nightshift nodes`: list, check, cordon and uncordon nodes, their leases and their ledger; what changes goes through the gate."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.calls import make
+from assistant.cli.changes import make
 from assistant.cli.context import door_of, user
-from assistant.cli.exits import Exit, Nagios
-from assistant.cli.group import app, examples
-from assistant.cli.leases import LEASES_EXAMPLES, leases
-from assistant.cli.ledger import LEDGER_EXAMPLES, ledger
-from assistant.cli.options import DryRun, Json, Yes
-from assistant.cli.output import completions, print_json, print_line, print_record, print_table
+from assistant.cli.group import DryRun, Json, Yes, app, examples
+from assistant.cli.output import Exit, Nagios, age, completions, print_json, print_line, print_record, print_table
 from assistant.errors import NightshiftError, ToolError, UsageError
 from assistant.nodeset import expand, fold, node_groups
+from assistant.records import Verdict
 
 if TYPE_CHECKING:
+    from assistant.diagnose.ledger import Score
     from assistant.engine import Engine
-    from assistant.records import Node
+    from assistant.engine.leases import Leases
+    from assistant.records import Node, NodePattern, Sighting
+
 
 nodes_app = app(help="List, check, cordon and uncordon nodes.", invoke_without_command=True)
 
@@ -274,10 +276,6 @@ def renew(
     _change(context, "renew_cordon", names, where, why=why, more={"hours": hours}, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
-nodes_app.command("leases", epilog=LEASES_EXAMPLES)(leases)
-nodes_app.command("ledger", epilog=LEDGER_EXAMPLES)(ledger)
-
-
 def _change(
     context: typer.Context,
     tool: str,
@@ -299,3 +297,173 @@ def _change(
         for node in _targets(engine.scheduler.nodes(), names, where)
     ]
     raise typer.Exit(max(codes, default=Exit.DONE))
+
+
+LEASES_EXAMPLES = examples(
+    "nightshift nodes leases", "nightshift nodes leases --settle --dry-run", "nightshift nodes leases --settle --yes"
+)
+
+
+def leases(
+    context: typer.Context,
+    settle: Annotated[bool, typer.Option("--settle", help="Lift or renew those that have run out, now.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """List the cordons of Nightshift's own, with their end.
+
+    With --settle each that has run out is lifted when the node passes its probes and a collective test, else renewed.
+    `nightshift watch --once` does the same, as far as the policy lets it.
+    """
+    if not settle and (dry_run or yes):
+        raise UsageError("--dry-run and --yes belong to --settle: nightshift nodes leases --settle --dry-run")
+    engine = door_of(context).engine(yes=yes)
+    if not settle:
+        _list(engine, as_json)
+        return
+    from assistant.engine.leases import Leases
+
+    keeper = Leases(engine.store, engine.gate, engine.scheduler, engine.clock, f"cli:{user()}")
+    raise typer.Exit(_foresee(keeper, as_json, approved_by=keeper.by if yes else None) if dry_run else _settle(keeper, as_json))
+
+
+def _list(engine: Engine, as_json: bool) -> None:
+    from assistant.recover.leases import parse
+
+    now = engine.clock.now()
+    leased = [(node, own) for node in engine.scheduler.nodes() if (own := parse(node.reason)) is not None]
+    if as_json:
+        for node, own in leased:
+            print_record(own, node=node.name, state=node.state, expired=own.expired(now), incident=own.incident)
+        return
+    rows = [
+        (
+            node.name,
+            node.state,
+            f"{own.until:%Y-%m-%dT%H:%M:%SZ}" if own.until else "",
+            "yes" if own.expired(now) else "no",
+            own.by,
+            "" if own.incident is None else own.incident,
+            own.why,
+        )
+        for node, own in leased
+    ]
+    print_table(("node", "state", "until", "expired", "by", "incident", "why"), rows, colour_of=1)
+
+
+def _settle(leases: Leases, as_json: bool) -> Exit:
+    from assistant.engine.leases import Ending
+
+    codes = {
+        Ending.KEPT: Exit.ERROR,
+        Ending.ESCALATED: Exit.ERROR,
+        Ending.REFUSED: Exit.REFUSED,
+        Ending.WAITS: Exit.WAITS,
+        Ending.UNKNOWN: Exit.TRY_AGAIN,
+    }
+    settled = leases.settle()
+    for result in settled:
+        if as_json:
+            print_record(result)
+        else:
+            print_line(f"{result.node} {result.ending}: {result.note}")
+    if not settled and not as_json:
+        print_line("no cordon of ours has run out")
+    return max((codes.get(result.ending, Exit.DONE) for result in settled), default=Exit.DONE)
+
+
+def _foresee(leases: Leases, as_json: bool, *, approved_by: str | None) -> Exit:
+    """Print what settling would do, and return what the policy says to it; nothing is tested, so which of both it is stays open."""
+    codes = {Verdict.ALLOW: Exit.DONE, Verdict.ASK: Exit.WAITS, Verdict.DENY: Exit.REFUSED}
+    due, code = leases.due(), Exit.DONE
+    for node, own in due:
+        lift = leases.gate.preview("uncordon_node", {"node": node.name}, by=leases.by, approved_by=approved_by)
+        renew = leases.gate.preview("renew_cordon", {"node": node.name}, by=leases.by, approved_by=approved_by)
+        code = max(code, codes[lift.decision.verdict])
+        if as_json:
+            end = own.until.isoformat() if own.until else None
+            row = {"node": node.name, "until": end, "lift": lift.text, "verdict": lift.decision.verdict}
+            print_json({**row, "rule": lift.decision.rule, "renew": renew.text})
+            continue
+        print_line(f"would run: {lift.text}")
+        print_line(f"  policy: {lift.decision.verdict} ({lift.decision.rule}) {lift.decision.why}".rstrip())
+        print_line(f"  or, when it does not pass: {renew.text}")
+    if not due and not as_json:
+        print_line("no cordon of ours has run out")
+    return code
+
+
+LEDGER_EXAMPLES = examples("nightshift nodes ledger", "nightshift nodes ledger --days 14 --json | jq -r 'select(.score > 1).node'")
+
+
+def ledger(
+    context: typer.Context,
+    days: Annotated[float, typer.Option("--days", min=0.1, metavar="N", help="How far back.")] = 60.0,
+    include_all: Annotated[bool, typer.Option("--all", help="Also nodes that were never to blame.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the nodes that were to blame for failed jobs, worst first.
+
+    A blame counts half after 14 days. Below stand what the nodes to blame share, more than chance explains.
+    """
+    from assistant.diagnose.ledger import patterns, scores
+    from assistant.engine.ledger import fleet, known_traits
+
+    engine = door_of(context).engine()
+    now = engine.clock.now()
+    sightings = engine.store.sightings(now - timedelta(days=days))
+    listed = [score for score in scores(sightings, now) if include_all or score.blamed]
+    shared = (
+        patterns(sightings, [score.node for score in listed], known_traits(fleet(engine.scheduler), sightings), now)
+        if sightings
+        else ()
+    )
+    if as_json:
+        for score in listed:
+            print_json(_as_object(score))
+        for pattern in shared:
+            print_record(pattern)
+        return
+    rows = [
+        (
+            score.node,
+            f"{score.score:.2f}",
+            len(score.blamed),
+            score.present,
+            _reasons(score.blamed),
+            age(score.blamed[-1].at, now) if score.blamed else "",
+        )
+        for score in listed
+    ]
+    print_table(("node", "score", "to blame", "failed jobs", "of what", "last"), rows)
+    _show(shared)
+
+
+def _show(shared: tuple[NodePattern, ...]) -> None:
+    for number, pattern in enumerate(pattern for pattern in shared if pattern.kind != "repeat"):
+        if not number:
+            print_line()
+        odds = f" (by chance {pattern.chance:.1g})" if pattern.chance is not None else ""
+        print_line(f"{pattern.text}{odds}")
+
+
+def _as_object(score: Score) -> dict[str, object]:
+    return {
+        "node": score.node,
+        "score": score.score,
+        "blamed": len(score.blamed),
+        "present": score.present,
+        "reasons": dict(Counter(sighting.reason for sighting in score.blamed)),
+        "incidents": [sighting.incident for sighting in score.blamed],
+        "last": score.blamed[-1].at.isoformat() if score.blamed else None,
+    }
+
+
+def _reasons(blamed: tuple[Sighting, ...]) -> str:
+    counted = Counter(sighting.reason for sighting in blamed).most_common()
+    return ", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in counted)
+
+
+nodes_app.command("leases", epilog=LEASES_EXAMPLES)(leases)
+nodes_app.command("ledger", epilog=LEDGER_EXAMPLES)(ledger)

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assistant.cli.context import Door, door_of, user
-from assistant.cli.exits import Exit
-from assistant.cli.group import app, examples
+from assistant.cli.group import DryRun, Json, Yes, app, examples
 from assistant.cli.incidents import about, incident_ids
 from assistant.cli.jobs import job_ids
-from assistant.cli.options import DryRun, Json, Yes
-from assistant.cli.output import print_line, print_pairs, print_record
+from assistant.cli.output import Exit, print_line, print_pairs, print_record
 from assistant.display import unambiguous
 from assistant.errors import UsageError
 from assistant.records import CallStatus, EventKind, IncidentState

@@ -1,4 +1,4 @@
-"""`nightshift rules`: the patterns that diagnosis and compression look for, with where they come from."""
+"""`nightshift rules`: the patterns that diagnosis and compression look for, with where they come from, and learned ones."""
 
 from __future__ import annotations
 
@@ -8,27 +8,146 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from assistant.cli.context import door_of
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json, one_of
-from assistant.cli.output import print_json, print_line, print_pairs, print_record, print_table
-from assistant.cli.rules_learned import activate_rule, export_rules, list_learned, retire_rule, show_learned
+from assistant.cli.context import Door, door_of, user
+from assistant.cli.group import DryRun, Json, app, examples, one_of
+from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_record, print_table
+from assistant.display import line
+from assistant.errors import ContentError, InputError, UsageError
 
 if TYPE_CHECKING:
     from assistant.content.reading import Filter
     from assistant.content.reasons import Herring, Signature
-from typing import TYPE_CHECKING
-
-from assistant.cli.context import Door
-from assistant.cli.options import DryRun
-from assistant.errors import ContentError, InputError, UsageError
-
-if TYPE_CHECKING:
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.routine import Routine
     from assistant.ports import RuleWriter
     from assistant.records import LearnedRule
     from assistant.rules.matching import Entry
+
+
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the audit.")]
+
+
+def _learned_ids(context: typer.Context, incomplete: str) -> list[str]:
+    return [rule.id for rule in door_of(context).store.rules() if rule.id.startswith(incomplete)]
+
+
+LearnedId = Annotated[str, typer.Argument(metavar="ID", help="Id of a learned rule.", autocompletion=_learned_ids)]
+
+
+def retire_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_json: Json = False) -> None:
+    """Take a learned rule out: it counts no more, and its history stays."""
+    from assistant.records import RuleState
+
+    if not why.strip():
+        raise UsageError(f"retiring {rule} needs a reason: --why 'it hid a warning that mattered'")
+    retired = door_of(context).store.move_rule(rule, RuleState.RETIRED, by=f"cli:{user()}", why=why)
+    _print_moved(retired, as_json)
+
+
+def activate_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_json: Json = False) -> None:
+    """Let a rule on trial count as proven; a retired filter has to prove itself again."""
+    from assistant.records import RuleKind, RuleState
+
+    door = door_of(context)
+    candidate = door.store.rule(rule)
+    if not candidate.state.counts:
+        if candidate.kind is not RuleKind.FILTER:
+            raise UsageError(f"{rule} is a signature and {candidate.state}; teach it again with `nightshift incident correct`")
+        from assistant.diagnose.knowledge import Knowledge
+        from assistant.rules.admission import flaws, ground_of
+
+        counting = [existing for existing in door.store.rules(counting=True) if existing.id != rule]
+        knowledge = Knowledge.load(door.site).with_learned(counting)
+        if bad := flaws(candidate, [], ground_of(knowledge.patterns, counting, site=door.site)):
+            raise UsageError(f"{rule} cannot be used: {bad[0].what}" + (f": {bad[0].line[:200]!r}" if bad[0].line else ""))
+    moved = door.store.move_rule(rule, RuleState.ACTIVE, by=f"cli:{user()}", why=why or "a person activated it")
+    _print_moved(moved, as_json)
+
+
+def export_rules(
+    context: typer.Context,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Write files below it; without it they are printed.")
+    ] = None,
+    include_all: Annotated[bool, typer.Option("--all", help="Also those on trial.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Write learned rules as content files, for review.
+
+    What lies in the site's folder loads like what was shipped.
+    """
+    from assistant.records import RuleState
+    from assistant.rules.export import exported
+
+    door = door_of(context)
+    rules = [rule for rule in door.store.rules(counting=True) if include_all or rule.state is RuleState.ACTIVE]
+    files = exported(rules, door.site)
+    if not files:
+        door.say("no learned rule is active" + ("" if include_all else "; --all exports those on trial as well"))
+    for name, text in files.items():
+        if to is not None and not dry_run:
+            _write(to / name, text)
+        if as_json:
+            print_json({"path": str(to / name) if to is not None else name, "text": text})
+        elif to is None:
+            print_block(f"# {line(name)}\n{text}")
+        else:
+            print_line(to / name)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def list_learned(rules: list[LearnedRule], as_json: bool) -> None:
+    """Print learned rules with their state, use and provenance."""
+    if as_json:
+        for rule in rules:
+            print_record(rule)
+        return
+    rows = [(r.id, r.kind, r.state, r.hits, r.misses, r.by, r.task or "any", r.pattern) for r in rules]
+    print_table(("id", "kind", "state", "hits", "misses", "by", "task", "pattern"), rows, colour_of=2)
+
+
+def show_learned(rule: LearnedRule, as_json: bool) -> None:
+    """Print one learned rule with its examples."""
+    if as_json:
+        print_record(rule)
+        return
+    print_pairs(
+        [
+            ("id", rule.id),
+            ("kind", rule.kind),
+            ("state", rule.state),
+            ("of", rule.of),
+            ("pattern", rule.pattern),
+            ("counts in", rule.source),
+            ("weight", rule.weight),
+            ("proposed by", rule.by),
+            ("why", rule.why),
+            ("made", f"{rule.made:%Y-%m-%d %H:%M:%S} UTC"),
+            ("incident", rule.incident),
+            ("task", rule.task or "any"),
+            ("hits", rule.hits),
+            ("misses", rule.misses),
+        ]
+    )
+    print_line()
+    for example in rule.examples:
+        print_line(f"  {example}")
+
+
+def _print_moved(rule: LearnedRule, as_json: bool) -> None:
+    if as_json:
+        print_record(rule)
+    else:
+        print_line(f"{rule.id} is {rule.state}: {rule.why}")
+
 
 # `nightshift rules test|learn`: what a rule would match, and rules made from logs of good runs.
 
@@ -137,7 +256,7 @@ def _print_routine(door: Door, path: Path, routine: Routine, as_json: bool) -> N
 
 
 def _entry(door: Door, rule: str) -> Entry:
-    from assistant.cli.options import one_of
+    from assistant.cli.group import one_of
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons
     from assistant.rules.learned import entry_of
@@ -208,11 +327,11 @@ def _tried(door: Door, entry: Entry, file: str, as_json: bool) -> int:
         if not Path(file).exists() and file != "-":
             raise UsageError(f"there is no log {file!r}; wanted: nightshift rules test ID LOG...") from None
         raise
-    for line in matches.lines[:MOST_EXAMPLES]:
+    for match in matches.lines[:MOST_EXAMPLES]:
         if as_json:
-            print_json({"log": file, "line": line.number, "text": line.text})
+            print_json({"log": file, "line": match.number, "text": match.text})
         else:
-            print_line(f"{file}:{line.number}: {line.text}")
+            print_line(f"{file}:{match.number}: {match.text}")
     if matches.total > MOST_EXAMPLES:
         door.say(f"{file}: {matches.total - MOST_EXAMPLES:,} more")
     return matches.total

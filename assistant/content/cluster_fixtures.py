@@ -1,6 +1,6 @@
 """Fixtures of a playbook that are played on the simulated cluster: what a job does there, and what must come of it.
 
-Plain data: `cli/fixture_play.py` turns it into a cluster, an engine and a job. The keys of a run are those of the simulated
+Plain data: `cli/playbooks.py` turns it into a cluster, an engine and a job. The keys of a run are those of the simulated
 cluster's.
 
     [fixture.cluster]

@@ -66,7 +66,7 @@ def run_demo(
 
 def _chat(fault: Fault, folder: Path | None, *, alone: bool) -> None:
     """Open the chat on a night in which a job fails."""
-    from assistant.cli.terminal import need_terminal
+    from assistant.cli.output import need_terminal
     from assistant.demo import night
 
     if not alone:

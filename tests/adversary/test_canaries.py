@@ -24,11 +24,11 @@ from textual.message import Message
 from textual.pilot import Pilot
 
 from assistant.agent.conversation import ModelAgent
-from assistant.cli import ask, evaluate, reference
+from assistant.cli import ask, reference
 from assistant.cli.context import Door
-from assistant.cli.main import main
+from assistant.cli.main import crashed, main
+from assistant.cli.measure import evaluate
 from assistant.cli.output import narrate, print_block
-from assistant.cli.termination import crashed
 from assistant.daemon.figures import WatchStanding
 from assistant.daemon.heartbeat import status_line
 from assistant.daemon.journal import JsonLines, PriorityLines

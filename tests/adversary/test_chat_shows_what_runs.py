@@ -11,8 +11,8 @@ import pytest
 from textual.pilot import Pilot
 
 from assistant.agent.semantic import SemanticAgent
-from assistant.cli.calls import settle
-from assistant.cli.exits import Exit
+from assistant.cli.changes import settle
+from assistant.cli.output import Exit
 from assistant.errors import ChangesStopped, Denied, NightshiftError, Parked, UsageError
 from assistant.gate.approvers import AnswersFrom
 from assistant.policy import Mode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.cli.exits import Exit
+from assistant.cli.output import Exit
 from assistant.daemon.pass_records import PassRecorder
 from assistant.daemon.pass_result import Passed
 from assistant.errors import Denied

@@ -8,7 +8,7 @@ import pytest
 
 from assistant.agent.chooser import ToolChooser, WordChooser
 from assistant.agent.semantic import SemanticAgent
-from assistant.cli.agent_bench import Scored, load_cases, run_cases, shares
+from assistant.cli.measure.agent_bench import Scored, load_cases, run_cases, shares
 from assistant.engine import Engine
 from assistant.engine.by_words import RecoveryByWords
 from assistant.llm.embedded import encoder

@@ -1,59 +1,48 @@
-"""Begin, go on with and clean up evaluations: settings and gate on one side, the coordinator on the other."""
+"""Begin, go on with, show and clean up evaluations: settings and gate on one side, the coordinator on the other.
+
+While one runs, a terminal shows a live table of trials by node, and anything else gets plain lines.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assistant.cli.context import Door, user
-from assistant.errors import StoreBusy
+from assistant.cli.output import narrate
+from assistant.display import line
+from assistant.errors import InputError, StoreBusy, ToolError, UsageError
+from assistant.evaluation.content import listing, total
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.coordinator_plan import estimator, planner
 from assistant.evaluation.files import is_held, locked, read_json
 from assistant.evaluation.journal import Journal, took
 from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.priors import Priors
-from assistant.evaluation.results import EvaluationReport, markdown, report_of
-from assistant.evaluation.run_spec import load_asked
+from assistant.evaluation.priors import Measured, Priors
+from assistant.evaluation.results import Activity, EvaluationProgress, EvaluationReport, duration, markdown, progress_of, report_of
+from assistant.evaluation.run_spec import RunSpec, load_asked
+from assistant.evaluation.staging import Model, mark_of
+from assistant.evaluation.suite import load_suite
 from assistant.private_files import create_private
+from assistant.records import CallStatus, JobSpec
 from assistant.store.past_runs import EvaluationRun
 
 if TYPE_CHECKING:
     from assistant.config import Settings
     from assistant.engine import Engine
-from typing import TYPE_CHECKING, Any
-
-from assistant.errors import ToolError
-from assistant.records import CallStatus, JobSpec
-
-if TYPE_CHECKING:
-    from assistant.engine import Engine
+    from assistant.evaluation.coordinator import Coordinator
     from assistant.gate import Gate
-import hashlib
-import os
-import re
-import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from assistant.errors import InputError, UsageError
-from assistant.evaluation.content import listing, total
-from assistant.evaluation.priors import Measured
-from assistant.evaluation.run_spec import RunSpec
-from assistant.evaluation.staging import Model, mark_of
-from assistant.evaluation.suite import load_suite
-
-if TYPE_CHECKING:
-    from assistant.config import Settings
-    from assistant.engine import Engine
-
-
-__all__ = ["EvaluationRequest", "begin", "clean", "demo", "resume", "runs"]
 
 DEMO_CPUS = 3
 """Of each node of the demo: one for its trial, two for metrics."""
@@ -137,7 +126,6 @@ def clean(door: Door, run: str = "") -> tuple[str, ...]:
 
 
 def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings: Settings | None = None) -> EvaluationReport:
-    from assistant.cli.evaluate_view import shown
 
     run_settings = settings or door.settings
     with _locked(folder):
@@ -359,3 +347,74 @@ def _memory(engine: Engine, settings: Settings) -> str:
         return own
     cluster = hashlib.blake2b(str(settings.state_folder.absolute()).encode(), digest_size=4).hexdigest()
     return f"{own}-{cluster}/{{node}}"
+
+
+EVERY_S = 30.0
+"""Plain lines are at least so far apart, unless a dataset was scored or given up."""
+MOST_ROWS = 40
+
+
+@contextmanager
+def shown(*, live: bool) -> Iterator[Callable[[Coordinator], None] | None]:
+    """Return what shows a run after each look at it; None where nothing is to be shown."""
+    if not live:
+        yield None
+    elif sys.stderr.isatty():
+        with _table() as look:
+            yield look
+    else:
+        yield PlainLines()
+
+
+class PlainLines:
+    """Says what changed, a line at a time."""
+
+    def __init__(self) -> None:
+        self._last_counts = (-1, -1)
+        self._at = 0.0
+
+    def __call__(self, run: Coordinator) -> None:
+        """Say how a run stands if that is new."""
+        progress = progress_of(run)
+        ended = (progress.scored, progress.given_up)
+        if ended == self._last_counts and time.monotonic() - self._at < EVERY_S:
+            return
+        self._last_counts, self._at = ended, time.monotonic()
+        narrate(progress.line)
+
+
+@contextmanager
+def _table() -> Iterator[Callable[[Coordinator], None]]:
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as screen:
+
+        def look(run: Coordinator) -> None:
+            screen.update(drawn(progress_of(run)), refresh=True)
+
+        yield look
+
+
+def drawn(progress: EvaluationProgress) -> Any:
+    """Return a run as rich shows it: a line on the whole, a row for each job and each idle node."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("NODE", "JOB", "DOES", "PIECE", "SINCE"):
+        table.add_column(column, no_wrap=True)
+    busy = {activity.node for activity in progress.activities}
+    idle = [Activity(node, "", 0, "idle") for node in progress.nodes if node not in busy]
+    rows = sorted([*progress.activities, *idle], key=lambda activity: (activity.node, activity.number))
+    for activity in rows[:MOST_ROWS]:
+        label = f"{activity.kind} {activity.number}" if activity.kind else ""
+        table.add_row(
+            *(
+                Text(line(text))
+                for text in (activity.node, label, activity.work, activity.place, duration(activity.seconds) if label else "")
+            )
+        )
+    more = [Text(line(f"and {len(rows) - MOST_ROWS} more jobs"))] if len(rows) > MOST_ROWS else []
+    return Group(Text(line(progress.line), style="bold"), table, *more)

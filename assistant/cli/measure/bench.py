@@ -16,14 +16,13 @@ from typer.core import TyperGroup
 
 from assistant import processes
 from assistant.cli.context import door_of
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json
+from assistant.cli.group import Json, app, examples
 from assistant.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assistant.cli.agent_bench import QuestionAnswerer
+    from assistant.cli.measure.agent_bench import QuestionAnswerer
     from assistant.config import Settings
     from assistant.engine import Engine
 from dataclasses import replace
@@ -145,7 +144,7 @@ def agent(
     said that must not be said, sources given, and the cluster left as it was. Of a language model also: how many it answered
     itself; for the others the answer without one stood in.
     """
-    from assistant.cli.agent_bench import load_cases, run_cases, shares
+    from assistant.cli.measure.agent_bench import load_cases, run_cases, shares
 
     scored = run_cases(load_cases(cases), cases, _agents(door_of(context).settings, model, name))
     groups = shares(scored)

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assistant.cli.context import Door, door_of
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json
-from assistant.cli.output import print_json, print_line, print_pairs, print_table
-from assistant.cli.times import now, since
+from assistant.cli.group import Json, app, examples
+from assistant.cli.output import now, print_json, print_line, print_pairs, print_table, since
 from assistant.errors import ContentError, InputError, UsageError
 
 if TYPE_CHECKING:
