@@ -12,8 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from assistant.agent.keywords import parsed, stem, strength
-from assistant.agent.spelling import WORDS, Spelling
+from assistant.agent.words import WORDS, Spelling, parsed, stem, strength
 from assistant.content.reading import build, knowledge_file, read_toml
 
 SHARPNESS = 11.0

@@ -23,13 +23,11 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener, Proposal
 from assistant.agent.dialogue import shown_source
-from assistant.agent.entities import Names, read_names
+from assistant.agent.entities import NameInventory, Names, read_inventory, read_names
 from assistant.agent.grounding import AnswerEvidence, check_answer, cited_in
-from assistant.agent.inventory import NameInventory, read_inventory
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.shortening import CHARACTERS_A_TOKEN, Shortener
-from assistant.agent.taint import Origins
-from assistant.agent.toolbox import MOST_CHARACTERS, Toolbox, ToolOffer, offers
+from assistant.agent.toolbox import MOST_CHARACTERS, Origins, Toolbox, ToolOffer, offers
 from assistant.agent.turn import QuestionRequest, QuestionTurn
 from assistant.agent.wording import exact, harmless, one_line, question_of
 from assistant.content.reading import shipped

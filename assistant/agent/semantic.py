@@ -14,18 +14,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assistant.agent import tell_about
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener
 from assistant.agent.chooser import IntentChoice, QuestionIntent, ToolChooser, WordChooser, intents, spelling
-from assistant.agent.coreference import pointed, variants
-from assistant.agent.dialogue import Dialogue, choose_option, completed, follow_up, shown_source
-from assistant.agent.entities import Names, read_names
-from assistant.agent.inventory import NameInventory, read_inventory
-from assistant.agent.speech_act import CHANGING, barred, lifting
+from assistant.agent.dialogue import Dialogue, choose_option, completed, follow_up, pointed, shown_source, variants
+from assistant.agent.entities import NameInventory, Names, read_inventory, read_names
 from assistant.agent.tell_changes import RecoveringTurn, Recovery
-from assistant.agent.tellers import READINGS, TELLERS
+from assistant.agent.tellers import READINGS, TELLERS, tell_unknown
 from assistant.agent.turn import QuestionRequest, QuestionTurn
 from assistant.agent.wording import cut, one_line, question_of
+from assistant.agent.words import CHANGING, barred, lifting
 from assistant.errors import ConfigError
 from assistant.gate import Gate
 from assistant.ports import Clock
@@ -205,7 +202,7 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
         lacks = lacks or not turn.request.other_job
     if strangers and (lacks or turn.request.intent in CHANGING or turn.request.intent in ("plan", "seen_before", "node_history")):
         for stranger in strangers:
-            yield from tell_about.tell_unknown(turn, stranger)
+            yield from tell_unknown(turn, stranger)
         return
     for stranger in strangers:
         yield f"(Left out: {stranger}.)"

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from assistant.agent.answer import AnswerKind, AnswerSource, Proposal
-from assistant.agent.phrasing import once
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import QuestionTurn
-from assistant.agent.wording import exact, one_line
+from assistant.agent.wording import exact, once, one_line
 from assistant.display import shell_words
 from assistant.errors import NightshiftError
 from assistant.policy import Mode

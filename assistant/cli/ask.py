@@ -101,7 +101,7 @@ def _summed_up(door: Door, incident: int) -> tuple[str, str]:
 
     if not is_set(door.settings.model):
         return "", ""
-    from assistant.agent.summing import summed_up
+    from assistant.agent.descriptions import summed_up
     from assistant.engine.brief import told_lines
     from assistant.errors import NightshiftError
     from assistant.wiring import summariser_for

@@ -156,8 +156,7 @@ def _encoder(_: Door) -> Iterator[DoctorFinding]:
 
 def _language_model(door: Door) -> Iterator[DoctorFinding]:
     from assistant.errors import NightshiftError
-    from assistant.llm.gguf import parts_of, read_gguf
-    from assistant.llm.memory import available_bytes
+    from assistant.llm.gguf import available_bytes, parts_of, read_gguf
     from assistant.llm.models import identity, is_set, known
     from assistant.llm.trial import TASKS
 

@@ -16,7 +16,7 @@ from assistant.cli.model_files import INFO_EXAMPLES, LIST_EXAMPLES, USE_EXAMPLES
 from assistant.cli.output import print_json, print_pairs
 
 if TYPE_CHECKING:
-    from assistant.llm.training import TrainingExample, Tried
+    from assistant.llm.ranker import TrainingExample, Tried
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -222,7 +222,7 @@ def train_ranker(
     It learns from the wordings and examples of the content, the site's too. Prints how it does on wordings that were held out.
     The site's file goes before the shipped one. The same content and seed give the same bytes on the same machine.
     """
-    from assistant.llm.training import TrainingTerms, cross_validate, train
+    from assistant.llm.ranker import TrainingTerms, cross_validate, train
 
     door = door_of(context)
     target = out or _target(door)
@@ -265,7 +265,7 @@ def _target(door: Door) -> Path:
 
 
 def _lessons(door: Door, *, from_store: bool, seed: int) -> list[TrainingExample]:
-    from assistant.llm.lessons import lessons
+    from assistant.llm.ranker import lessons
 
     if not from_store:
         return lessons(door.site, seed=seed)

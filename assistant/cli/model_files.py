@@ -39,8 +39,7 @@ def folder_of(folder: Path | None) -> Path:
 
 def list_models(context: typer.Context, folder: Folder = None, as_json: Json = False) -> None:
     """List the models that are here, and the sizes that suit this machine's memory."""
-    from assistant.llm.gguf import read_gguf
-    from assistant.llm.memory import available_bytes
+    from assistant.llm.gguf import available_bytes, read_gguf
     from assistant.llm.models import known
 
     door, place = door_of(context), folder_of(folder)
@@ -136,7 +135,7 @@ def _lines(choice: str, name: str, key_file: Path | None, site: Path | None) -> 
         values: dict[str, object] = {"url": choice, "name": name}
         values |= {"key_file": str(key_file.expanduser().absolute())} if key_file else {}
     else:
-        from assistant.llm.digests import digest_of
+        from assistant.llm.gguf import digest_of
         from assistant.llm.models import known
         from assistant.llm.process import ModelProcess
 
@@ -191,8 +190,7 @@ def model_info(
 
 
 def _file(path: Path, door: Door) -> dict[str, object]:
-    from assistant.llm.gguf import parts_of, read_gguf
-    from assistant.llm.memory import available_bytes
+    from assistant.llm.gguf import available_bytes, parts_of, read_gguf
     from assistant.llm.models import known
 
     header, family = read_gguf(path), known(door.site).of(path.name)

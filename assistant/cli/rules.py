@@ -229,7 +229,7 @@ def _writer(door: Door) -> RuleWriter | None:
     model = door.settings.model
     if not is_set(model) or not door.store.may(identity(model), FILTER):
         return None
-    from assistant.llm.rule_writer import ModelWriter
+    from assistant.llm.trial import ModelWriter
 
     chat = open_chat(model, site=door.site, mask=mask_for(door.settings, door.store))
     return ModelWriter(model.path.name if model.path is not None else model.name, chat) if chat is not None else None

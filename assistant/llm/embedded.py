@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.errors import ContentError
-from assistant.llm import text_preparation
+from assistant.llm import features
 from assistant.llm.encoder import FOLDER, HEADS, SITE_HEADS, EncoderRanker, Intents, LlamaEncoder, open_heads, open_words
 from assistant.llm.hashing import HashingEmbedder
 from assistant.llm.heads import NONE, Heads, load_heads, refit, refit_root, save_heads
@@ -183,7 +183,7 @@ def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FO
     prepared = [
         (prepared_line, reason)
         for line, reason in lessons
-        if (prepared_line := text_preparation.line(line)) and reason in shipped.classes["reason"]
+        if (prepared_line := features.prepared_line(line)) and reason in shipped.classes["reason"]
     ]
     prepared = list(dict(prepared).items())
     if not prepared:

@@ -20,10 +20,9 @@ from langchain_core.outputs import ChatGenerationChunk
 from pydantic import Field
 
 from assistant.errors import ConfigError, ModelError
-from assistant.llm.chat import CUT, ToolChat
+from assistant.llm.chat import CUT, AnswerReader, Tool, ToolChat, plain, read_turn, schema_of_turn
 from assistant.llm.masking import hidden, shown
 from assistant.llm.sse import Endpoint, RefusedRequest
-from assistant.llm.turn import AnswerReader, Tool, plain, read_turn, schema_of_turn
 from assistant.redact import Mask
 
 SCHEMA, TOOLS, WORDS = "schema", "tools", "words"

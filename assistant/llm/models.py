@@ -18,9 +18,9 @@ from assistant.errors import ConfigError
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
 
+    from assistant.llm.chat import Inventory
     from assistant.llm.process import ModelProcess
     from assistant.llm.sse import Endpoint
-    from assistant.llm.turn import Inventory
     from assistant.redact import Mask
 
 
@@ -138,7 +138,7 @@ def is_set(terms: Terms) -> bool:
 
 def identity(terms: Terms) -> str:
     """Return what a model's results are kept under: the sha256 of its file, or of its place and name; empty without a model."""
-    from assistant.llm.digests import digest_of
+    from assistant.llm.gguf import digest_of
 
     if not is_set(terms):
         return ""

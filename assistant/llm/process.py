@@ -25,10 +25,8 @@ from typing import IO, Any, NamedTuple
 
 from assistant import processes
 from assistant.errors import InputError, ModelError, Unavailable
-from assistant.llm.digests import digest_of
-from assistant.llm.gguf import Gguf, parts_of, read_gguf
-from assistant.llm.grammar_check import check
-from assistant.llm.memory import available_bytes
+from assistant.llm.gguf import Gguf, available_bytes, digest_of, parts_of, read_gguf
+from assistant.llm.grammar import check
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""Whether a language model does a task better than what there is without one: fixed small cases, scored without a judge."""
+"""Whether a language model does a task better than what there is without one: fixed small cases, scored without a judge.
+
+One of the tasks is to write filter rules: the model proposes, the votes and the proof decide.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from assistant.redact import redact
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
+
 
 logger = logging.getLogger(__name__)
 
@@ -223,3 +227,26 @@ def _answer(ask: Callable[[Sequence[str]], str], lines: Sequence[str]) -> str | 
     except NightshiftError as error:
         logger.warning("the model gave no answer: %s", error)
         return None
+
+
+class ModelWriter:
+    """A `RuleWriter` over a language model."""
+
+    def __init__(self, name: str, chat: BaseChatModel) -> None:
+        """Take a model.
+
+        Args:
+            name: Under which its rules are kept, such as the file's name.
+            chat: Asked anew for every proposal; it should not always give the same answer.
+        """
+        self.name = name
+        self._write = writer_of(chat)
+
+    def propose(self, lines: Sequence[str]) -> str:
+        """Return a pattern for lines like these.
+
+        Raises:
+            Unavailable: The model did not answer.
+            ModelError: It cannot be asked this.
+        """
+        return self._write(lines)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assistant.errors import ModelError
-from assistant.llm.grammar_check import check
+from assistant.llm.grammar import check
 
 Messages = Sequence[Mapping[str, str]]
 

@@ -42,7 +42,7 @@ from assistant.engine.rehearsal import rehearsal
 from assistant.engine.report import report
 from assistant.errors import Unavailable
 from assistant.evaluation.results import DatasetResult, EvaluationReport, markdown
-from assistant.llm.scripted_chat import ScriptedChat, calls
+from assistant.llm.scripted import ScriptedChat, calls
 from assistant.records import IncidentState
 from assistant.tui.app import ChatApp
 from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes

@@ -17,7 +17,7 @@ from langchain_core.tools import tool
 from assistant.llm.chat import ChatLocalModel, ToolChat
 from assistant.llm.endpoint import ChatEndpoint
 from assistant.llm.process import ModelProcess
-from assistant.llm.scripted_chat import ScriptedChat, calls
+from assistant.llm.scripted import ScriptedChat, calls
 from assistant.llm.sse import Endpoint
 from tests.unit.openai_here import DONE, Asked, said, serving, speak
 from tests.unit.tiny_gguf import write_tiny

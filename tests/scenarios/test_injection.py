@@ -18,10 +18,9 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from assistant.agent.answer import Answer
 from assistant.agent.conversation import ModelAgent
 from assistant.agent.semantic import SemanticAgent
-from assistant.llm.chat import ChatLocalModel
+from assistant.llm.chat import ChatLocalModel, Tool
 from assistant.llm.process import ModelProcess
-from assistant.llm.scripted_chat import ScriptedChat, calls
-from assistant.llm.turn import Tool
+from assistant.llm.scripted import ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.records import Call, CallStatus, Decision, Event, EventKind, JobSpec, Risk, Verdict
 from assistant.tooling import found, to_json

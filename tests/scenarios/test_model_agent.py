@@ -13,8 +13,8 @@ from assistant.agent.answer import AnswerKind
 from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, names_for_model, open_talks
 from assistant.agent.grounding import MARK
 from assistant.agent.semantic import SemanticAgent
-from assistant.llm.scripted_chat import ScriptedChat, calls
-from assistant.llm.turn import Tool
+from assistant.llm.chat import Tool
+from assistant.llm.scripted import ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene

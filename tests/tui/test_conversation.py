@@ -13,7 +13,7 @@ from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener
 from assistant.agent.conversation import ModelAgent
 from assistant.engine import Engine
 from assistant.errors import Unavailable
-from assistant.llm.scripted_chat import Breaks, ScriptedChat, calls
+from assistant.llm.scripted import Breaks, ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tui.messages import Drafted

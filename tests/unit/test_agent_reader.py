@@ -13,7 +13,7 @@ import pytest
 
 from assistant.agent.chooser import WordChooser, intents, spelling
 from assistant.agent.reader import FILE, LARGEST_BYTES, MARKS, SCALE, Reader, load, marks_of, reader
-from assistant.agent.speech_act import lifting
+from assistant.agent.words import lifting
 from assistant.errors import ContentError
 from assistant.llm import embedded
 from assistant.llm.encoder import DIGEST, FOLDER

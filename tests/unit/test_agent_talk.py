@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from assistant.agent.chooser import spelling
-from assistant.agent.coreference import pointed, variants
-from assistant.agent.dialogue import Dialogue, choose_option
-from assistant.agent.entities import read_names
-from assistant.agent.inventory import NameInventory
-from assistant.agent.phrasing import counted, once, when, without_quote
+from assistant.agent.dialogue import Dialogue, choose_option, pointed, variants
+from assistant.agent.entities import NameInventory, read_names
 from assistant.agent.semantic import keep, recall
-from assistant.agent.speech_act import CHANGING, barred
+from assistant.agent.wording import counted, once, when, without_quote
+from assistant.agent.words import CHANGING, barred
 
 KNOWN = NameInventory(
     jobs={"4790": "llm-7b", "4812": "tokenise", "4821": "llm-7b"},

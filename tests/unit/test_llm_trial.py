@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from langchain_core.messages import BaseMessage
 
-from assistant.llm.rule_writer import ModelWriter
-from assistant.llm.scripted_chat import ScriptedChat, calls
-from assistant.llm.trial import summariser_of
+from assistant.llm.scripted import ScriptedChat, calls
+from assistant.llm.trial import ModelWriter, summariser_of
 
 
 def asked(chat: ScriptedChat) -> str:

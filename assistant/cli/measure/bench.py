@@ -99,9 +99,7 @@ def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float,
 
 def _ranker(labels: Sequence[Label], site: Path | None) -> Ranker:
     from assistant.diagnose.reliability import unseen_lessons
-    from assistant.llm.lessons import lessons
-    from assistant.llm.ranker import LinearRanker
-    from assistant.llm.training import train
+    from assistant.llm.ranker import LinearRanker, lessons, train
 
     return LinearRanker(train(unseen_lessons(lessons(site), labels, LIKE_RANKER)))
 

@@ -1,17 +1,24 @@
-"""Ask a language model to describe a failure in a fixed form: a `Describer` over any chat model."""
+"""What a language model writes outside a conversation: a failure described in a fixed form, and the summary of an incident.
+
+A summary is taken only where every sentence stands on the lines that the model was given.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assistant.agent.wording import as_data
+from assistant.agent.answer import AnswerSource
+from assistant.agent.grounding import AnswerEvidence, check_answer, cited_in
+from assistant.agent.wording import as_data, harmless, one_line
 from assistant.errors import NightshiftError
 from assistant.ports import Described
 
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
+
 
 logger = logging.getLogger(__name__)
 
@@ -64,3 +71,39 @@ def _tool(lines: int, reasons: Sequence[str]) -> dict[str, Any]:
     parameters = {"type": "object", "properties": properties, "required": ["lines", "reason", "rivals"]}
     about = "Describe why the job failed."
     return {"type": "function", "function": {"name": "describe_failure", "description": about, "parameters": parameters}}
+
+
+MOST_WORDS = 120
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`(])|\n+")
+
+
+class Summed(NamedTuple):
+    """The summary of an answer by a model, or why there is none."""
+
+    text: str
+    """Empty where there is none that stands."""
+    why_not: str = ""
+
+
+def summed_up(lines: Sequence[str], write: Callable[[Sequence[str]], str]) -> Summed:
+    """Return a model's summary of numbered lines, or why it was left out; never an error."""
+    lines = [harmless(line) for line in lines]
+    try:
+        text = " ".join(harmless(write(lines)).split())
+    except FAILURES as error:
+        logger.info("no summary by the model: %s", error)
+        return Summed("", one_line(error, 200))
+    fault = _fault(text, lines)
+    return Summed("", fault) if fault else Summed(text)
+
+
+def _fault(text: str, lines: Sequence[str]) -> str:
+    if not text:
+        return "it said nothing"
+    if len(text.split()) > MOST_WORDS:
+        return f"it has more than {MOST_WORDS} words"
+    for sentence in filter(None, map(str.strip, _SENTENCE.split(text))):
+        if not cited_in(sentence):
+            return f"it names no line for: {sentence[:120]}"
+    sources = [AnswerSource(number, "incident", {}, line) for number, line in enumerate(lines, 1)]
+    return next(iter(check_answer(text, AnswerEvidence(sources)).unsupported), "")
