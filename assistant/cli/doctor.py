@@ -278,7 +278,7 @@ def _example_policy(door: Door) -> Iterator[DoctorFinding]:
 
 
 def _watch(door: Door) -> Iterator[DoctorFinding]:
-    from assistant.daemon.notification_services import urls_of
+    from assistant.daemon.delivery import urls_of
     from assistant.daemon.pass_reports import services_of
 
     settings = door.settings

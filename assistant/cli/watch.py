@@ -51,7 +51,7 @@ def watch(
             raise UsageError("--json goes with --once: a daemon prints no records, it keeps them: nightshift incidents --json")
         _serve(door)
         return
-    from assistant.daemon.single_pass import pass_once
+    from assistant.daemon.loop import pass_once
 
     engine = door.engine()
     engine.watcher.ask_beside(False)

@@ -3,12 +3,15 @@
 A pass never waits for an incident that hangs (a silent node, a slow probe): each is worked on by a thread of a small pool, the pass
 goes on and says what is still in flight. Nothing is concluded from what could not be seen, and a pass that could not see everything
 is no sign of life (see `pass_result`).
+
+One pass from cron is told to all that hear of a daemon's passes: the status, notifications, a heartbeat, a textfile.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from types import FrameType
@@ -33,6 +36,7 @@ from assistant.engine.lease import owner_name
 from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
 from assistant.policy import short_digest
 from assistant.records import Incident
+from assistant.store import Store
 from assistant.watch.troubles import Extent, Remark, Trouble
 
 logger = logging.getLogger(__name__)
@@ -407,3 +411,59 @@ def _restart(command: Sequence[str], systemd: Sequence[Systemd]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     processes.replace_itself(command)
+
+
+def pass_once(
+    tick: Callable[[], Sequence[Incident]], settings: Settings, store: Store, engine: Engine | None = None
+) -> Sequence[Incident]:
+    """Make a pass, tell of it, and return what it worked on.
+
+    Args:
+        tick: Makes the pass: `Engine.tick`.
+        settings: Say who is told; no server is opened for a moment.
+        store: Of the engine.
+        engine: Says what the pass could not see, and what is worth a remark.
+
+    Raises:
+        NightshiftError: What the pass raised, when that was told.
+    """
+    # one name for all passes of this host: each is a process of its own
+    quiet = replace(settings, metrics=replace(settings.metrics, listen=""))
+    owner = f"once@{socket.gethostname()}"
+    beats, sight = (
+        beats_of(quiet, store, owner=owner, in_force=engine.gate.in_force if engine is not None else None),
+        Sight(store, owner),
+    )
+    began, at, failure = time.monotonic(), store.clock.now(), "the pass was broken off"
+    try:
+        worked = tick()
+        failure = ""
+    except NightshiftError as error:
+        failure = str(error)
+        raise
+    finally:
+        troubles = [Trouble("the pass", failure, Extent.ALL)] if failure else []
+        remarks: list[Remark] = []
+        if engine is not None:
+            troubles += [*engine.watcher.trouble, *engine.taken_troubles()]
+            remarks += [*engine.watcher.remarks, *engine.good_runs.taken_remarks()]
+        sight.keep(remarks, at)
+        judged = sight.judge(troubles, at)
+        passed = Passed(at, time.monotonic() - began, True, judged.trouble, unfinished=_unfinished(store), known=judged.known)
+        _tell(beats, passed)
+    return worked
+
+
+def _unfinished(store: Store) -> int:
+    try:
+        return len(store.incidents(open_only=True, limit=10_000))
+    except StoreError:
+        # what the pass itself raised says more
+        return 0
+
+
+def _tell(beats: Sequence[PassListener], passed: Passed) -> None:
+    for beat in beats:
+        beat.passed(passed)
+    for beat in beats:
+        beat.close()

@@ -41,7 +41,7 @@ def run_demo(
     Example: nightshift demo --fault hang
     """
     from assistant.content.faults import faults, find_fault
-    from assistant.demo import drill
+    from assistant.demo import rehearsal
 
     if list_faults:
         for known in faults().values():
@@ -56,7 +56,7 @@ def run_demo(
     chosen = list(faults().values()) if every else [find_fault(fault)]
     root = _root(folder)
     try:
-        results = drill.run(chosen, root, as_json=as_json, whole=not every)
+        results = rehearsal.run(chosen, root, as_json=as_json, whole=not every)
     finally:
         if folder is None:
             shutil.rmtree(root, ignore_errors=True)

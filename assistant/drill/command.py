@@ -49,9 +49,8 @@ def drill(
         _local(only or [], as_json)
         return
     from assistant.content.faults import drills
-    from assistant.demo.drill import play
-    from assistant.drill.cluster import ClusterDrill
-    from assistant.drill.rig import Rig
+    from assistant.demo.rehearsal import play
+    from assistant.drill.cluster import ClusterDrill, Rig
 
     door, by = door_of(context), f"cli:{user()}"
     program = rig or Path(os.environ.get("NIGHTSHIFT_DEVCLUSTER", ""))

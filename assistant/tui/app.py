@@ -22,15 +22,14 @@ from assistant.tui import messages
 from assistant.tui.backend import Desk
 from assistant.tui.memory import PAUSE_S, Garbage
 from assistant.tui.palette import PROVIDERS
-from assistant.tui.questions import asked_on
+from assistant.tui.screen_basics import DARK, LIGHT, THEMES
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
-from assistant.tui.screens.consent import ConsentScreen
+from assistant.tui.screens.consent import ConsentScreen, asked_on
 from assistant.tui.screens.main import MainScreen
 from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
 from assistant.tui.sessions import Talks
 from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen, read_store
 from assistant.tui.talk import Talk
-from assistant.tui.themes import DARK, LIGHT, THEMES
 from assistant.tui.widgets.exchange import Options, ProposalCard
 from assistant.tui.widgets.prompt import Completion, Prompt
 from assistant.tui.widgets.status_bar import KillSwitchBanner, StatusBar

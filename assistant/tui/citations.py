@@ -12,7 +12,7 @@ from assistant.errors import InputError
 from assistant.private_files import create_private
 from assistant.records import Citation, Rival
 from assistant.recover.joblog import LOGS
-from assistant.tui.log_rows import LogCitation
+from assistant.tui.logs.rows import LogCitation
 
 if TYPE_CHECKING:
     from assistant.tui.about_incident import IncidentSeen

@@ -22,7 +22,7 @@ from assistant.tui.messages import (
 from assistant.tui.sessions import code, escaped
 from assistant.tui.slash import ArgumentValue, Takes, TypedCommand
 from assistant.tui.snapshot import read_kill_switch
-from assistant.tui.widgets.welcome import agent_sentence
+from assistant.tui.widgets.conversation import agent_sentence
 from assistant.tui.words import MODES, about, short
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from assistant.ports import SystemClock
 from assistant.tui.app import ChatApp
 from assistant.tui.backend import Desk
 from assistant.tui.memory import Garbage, give_back
+from assistant.tui.screen_basics import DARK
 from assistant.tui.sessions import Talks, checked
-from assistant.tui.themes import DARK
 
 if TYPE_CHECKING:
     from assistant.engine import Engine

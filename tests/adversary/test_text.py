@@ -24,10 +24,9 @@ from textual.widgets import Input
 from assistant.cli import ask
 from assistant.cli.context import Door
 from assistant.cli.main import main
-from assistant.daemon.figures import WatchStanding
 from assistant.daemon.heartbeat import status_line
 from assistant.daemon.journal import JsonLines, PriorityLines, fields_of
-from assistant.daemon.metrics import MetricsServer
+from assistant.daemon.metrics import MetricsServer, WatchStanding
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import Passed
 from assistant.display import line

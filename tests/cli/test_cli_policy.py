@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assistant.cli.output import Exit
-from assistant.daemon.pass_records import PassRecorder
+from assistant.daemon.pass_reports import PassRecorder
 from assistant.daemon.pass_result import Passed
 from assistant.errors import Denied
 from assistant.policy import Policy, PolicyInForce, load_policy

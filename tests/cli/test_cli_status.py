@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.daemon.figures import WatchStanding
-from assistant.daemon.metrics import MetricsServer
+from assistant.daemon.metrics import MetricsServer, WatchStanding
 from assistant.daemon.pass_result import Passed
 from assistant.ports import JumpingClock, SystemClock
 from assistant.store import Store

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from assistant.config.outward import About, Severity
-from assistant.daemon.figures import WatchStanding, figures
+from assistant.daemon.metrics import WatchStanding, figures
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import Passed
 from assistant.engine.breaker import HELD

@@ -16,9 +16,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from assistant.daemon.figures import FAMILIES, Sort, WatchStanding
-from assistant.daemon.metrics import MetricsServer, write_textfile
-from assistant.daemon.pass_records import PassRecorder, catch_up
+from assistant.daemon.metrics import FAMILIES, MetricsServer, Sort, WatchStanding, write_textfile
+from assistant.daemon.pass_reports import PassRecorder, catch_up
 from assistant.ports import JumpingClock
 from assistant.records import EventKind, IncidentState, Verdict
 from assistant.store import Count, Store

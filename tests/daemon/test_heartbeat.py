@@ -13,8 +13,8 @@ import pytest
 from assistant.config import Settings
 from assistant.config.outward import HeartbeatSettings, MetricsSettings, NotifySettings, SinkSettings
 from assistant.daemon.heartbeat import HeartbeatSender
+from assistant.daemon.loop import pass_once
 from assistant.daemon.pass_reports import beats_of
-from assistant.daemon.single_pass import pass_once
 from assistant.errors import ConfigError, Unavailable
 from assistant.ports import JumpingClock
 from assistant.records import Incident

@@ -11,7 +11,7 @@ import pytest
 from assistant.config.outward import About, NotifySettings
 from assistant.daemon.heartbeat import status_line
 from assistant.daemon.notifications import Notice, notices
-from assistant.daemon.pass_records import PassRecorder
+from assistant.daemon.pass_reports import PassRecorder
 from assistant.daemon.pass_result import TOLD_AFTER, Passed, Sight
 from assistant.errors import StoreError
 from assistant.ports import JumpingClock

@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from assistant.config import Settings
-from assistant.daemon.loop import Watchdog
+from assistant.daemon.loop import Watchdog, pass_once
 from assistant.daemon.pass_result import Passed
-from assistant.daemon.single_pass import pass_once
 from assistant.engine.leadership import Leader
 from assistant.errors import StoreError, Unavailable
 from assistant.policy import Mode

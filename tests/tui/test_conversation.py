@@ -19,11 +19,10 @@ from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tui.messages import Drafted
 from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.sessions import EntryKind, SessionEntry
-from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier
+from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier, Welcome, examples
 from assistant.tui.widgets.exchange import CUT_SHORT, Exchange, Looked, ProposalCard, Spoken
 from assistant.tui.widgets.plain import Plain
 from assistant.tui.widgets.prompt import Completion, Prompt
-from assistant.tui.widgets.welcome import Welcome, examples
 from assistant.wiring import Agent
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import MakesAgent, opened

@@ -12,9 +12,9 @@ from rich.style import Style
 from assistant.logs.marks import NO_RANK
 from assistant.logs.merged import LinePlace
 from assistant.logs.rank_counts import RankTally
-from assistant.tui.log_rows import LogCitation, LogRow, RanksCounted, caseless, finder, highlighter
-from assistant.tui.widgets.log_paint import MOST_CACHED_ROWS, LogLook, LogStrips
-from assistant.tui.widgets.rank_histogram import RankHistogram, bars_of
+from assistant.tui.logs.histogram import RankHistogram, bars_of
+from assistant.tui.logs.paint import MOST_CACHED_ROWS, LogLook, LogStrips
+from assistant.tui.logs.rows import LogCitation, LogRow, RanksCounted, caseless, finder, highlighter
 from tests.tui.log_world import LogApp, ready
 from tests.tui.waiting import until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.tui.keys import PANELS
+from assistant.tui.screen_basics import PANELS
 from assistant.tui.widgets.prompt import Prompt
 from assistant.tui.widgets.record_panels import ApprovalsPanel, IncidentsPanel
 from tests.scenarios.scene import Scene

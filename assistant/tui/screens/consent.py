@@ -8,9 +8,9 @@ the yes, for the name of what is changed, typed by hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -18,7 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.timer import Timer
 from textual.widgets import Button, Input
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from assistant.ports import Clock
     from assistant.tui.snapshot import KillSwitchSeen
+
 
 Result = TypeVar("Result")
 
@@ -387,3 +388,14 @@ class ConsentScreen(ModalScreen[Result]):
             self._begin("name", f"{self.YES}: any key stops it")
             return
         field.value = ""
+
+
+def asked_on(screen: Screen[Any], question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
+    """Put a question on the screen that it belongs to; tell whether that could be done.
+
+    Not where the person went on to another screen meanwhile: a question that jumps under their hands is answered by accident.
+    """
+    if screen.app.screen is not screen:
+        return False
+    screen.app.push_screen(question, answered)
+    return True

@@ -18,13 +18,12 @@ from assistant.tui.about_incident import IncidentSeen, read_incident
 from assistant.tui.citations import first_place, log_of, place_of, rival_place, text_place
 from assistant.tui.curves import CurvesSeen, incident_curves
 from assistant.tui.messages import ActionReport, OpenApproval, OpenIncident, OpenJob, OpenNodes
-from assistant.tui.questions import asked_on
+from assistant.tui.screen_basics import covered
 from assistant.tui.screens.changes import RecoveryScreen, UndoScreen
-from assistant.tui.screens.consent import ConsentScreen
+from assistant.tui.screens.consent import ConsentScreen, asked_on
 from assistant.tui.screens.pages import ReportScreen
 from assistant.tui.screens.tabbed import NotThere, Tabbed
 from assistant.tui.snapshot import ClusterSeen, StoreSeen
-from assistant.tui.visibility import covered
 from assistant.tui.widgets.curves_view import CurvesView
 from assistant.tui.widgets.heads import incident_head
 from assistant.tui.widgets.incident_tabs import (

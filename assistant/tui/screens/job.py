@@ -16,9 +16,9 @@ from assistant.tui.about_incident import CheckpointsSeen, JobSeen, read_checkpoi
 from assistant.tui.citations import CitedPlace
 from assistant.tui.curves import CurvesSeen, job_curves
 from assistant.tui.messages import Latest, OpenIncident, OpenNodes
+from assistant.tui.screen_basics import covered
 from assistant.tui.screens.tabbed import NotThere, Tabbed
 from assistant.tui.snapshot import ClusterSeen
-from assistant.tui.visibility import covered
 from assistant.tui.widgets.curves_view import CurvesView
 from assistant.tui.widgets.heads import job_head
 from assistant.tui.widgets.prompt import Prompt

@@ -17,9 +17,9 @@ from textual.widgets import Footer, Input, Static
 
 from assistant.display import line
 from assistant.logs.compress import ranges
-from assistant.tui.log_rows import LogCitation
-from assistant.tui.widgets.log_view import LogView
-from assistant.tui.widgets.rank_histogram import RankHistogram
+from assistant.tui.logs.histogram import RankHistogram
+from assistant.tui.logs.rows import LogCitation
+from assistant.tui.logs.view import LogView
 
 __all__ = ["LogCitation", "LogScreen"]
 

@@ -12,14 +12,13 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from assistant.tui.keys import panel_keys
+from assistant.tui.screen_basics import panel_keys
 from assistant.tui.snapshot import StoreSeen
-from assistant.tui.widgets.conversation import Conversation
+from assistant.tui.widgets.conversation import Conversation, Welcome
 from assistant.tui.widgets.panel import JobsPanel, NodesPanel, Panel
 from assistant.tui.widgets.prompt import Completion, Prompt
 from assistant.tui.widgets.record_panels import ApprovalsPanel, HappenedPanel, IncidentsPanel
 from assistant.tui.widgets.status_bar import StatusBar
-from assistant.tui.widgets.welcome import Welcome
 
 PANELS: tuple[type[Panel], ...] = (IncidentsPanel, ApprovalsPanel, HappenedPanel, JobsPanel, NodesPanel)
 

@@ -20,9 +20,9 @@ from assistant.nodeset import expand, fold
 from assistant.tui.about_nodes import HealthSeen, KernelSeen, NodesSeen, ProbeRow, read_health, read_kernel, read_nodes
 from assistant.tui.citations import CitedPlace, text_place
 from assistant.tui.messages import Latest, OpenIncident, OpenNodes
+from assistant.tui.screen_basics import covered
 from assistant.tui.screens.tabbed import Tabbed
 from assistant.tui.snapshot import ClusterSeen
-from assistant.tui.visibility import covered
 from assistant.tui.widgets.heads import nodes_head
 from assistant.tui.widgets.record_panels import IncidentList
 from assistant.tui.widgets.rows import Cell, NodeTable, Row, Rows

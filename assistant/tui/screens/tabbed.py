@@ -17,8 +17,8 @@ from textual.widgets import Footer, Static, Tab, Tabs
 
 from assistant.display import line
 from assistant.errors import NightshiftError
-from assistant.tui.keys import panel_keys
 from assistant.tui.messages import Deliver
+from assistant.tui.screen_basics import panel_keys
 
 if TYPE_CHECKING:
     from assistant.engine import Engine

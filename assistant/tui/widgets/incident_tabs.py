@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from assistant.records import CallStatus, Citation, Diagnosis, Evidence, Recall, Risk, Rival, Verdict
-from assistant.tui.about_incident import IncidentSeen, SeenCall
-from assistant.tui.playbook_progress import At, Play, SeenStep
+from assistant.tui.about_incident import At, IncidentSeen, Play, SeenCall, SeenStep
 from assistant.tui.widgets.openable import Item, Openable, Part, heading, item
 from assistant.tui.words import RISKS, about, age, clock
 

@@ -13,7 +13,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from assistant.display import line
-from assistant.tui.keys import vi_keys
+from assistant.tui.screen_basics import vi_keys
 
 
 class Part(NamedTuple):

@@ -17,10 +17,9 @@ from textual.widgets.tree import TreeNode
 
 from assistant.display import line
 from assistant.records import Job, NodeState
-from assistant.tui.keys import vi_keys
 from assistant.tui.messages import OpenJob, OpenNodes
+from assistant.tui.screen_basics import covered, vi_keys
 from assistant.tui.snapshot import ClusterSeen, StoreSeen
-from assistant.tui.visibility import covered
 from assistant.tui.widgets.rows import Cell, Row, Rows
 from assistant.tui.words import JOBS, NODES, age, clock, folded, short
 

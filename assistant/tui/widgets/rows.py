@@ -18,7 +18,7 @@ from assistant.display import line
 from assistant.records import NodeState
 from assistant.tui.about_incident import CheckpointsSeen, SeenCheckpoint
 from assistant.tui.about_nodes import NodesSeen, SeenNode
-from assistant.tui.keys import vi_keys
+from assistant.tui.screen_basics import vi_keys
 from assistant.tui.words import NODES, age, short
 
 

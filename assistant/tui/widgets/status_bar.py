@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from assistant.display import line
 from assistant.records import JobState, NodeState
+from assistant.tui.screen_basics import covered
 from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen
-from assistant.tui.visibility import covered
 from assistant.tui.words import clock, short
 
 GAP = "  "

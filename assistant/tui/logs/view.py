@@ -16,8 +16,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from assistant.display import line
-from assistant.tui.log_reader import LogReader
-from assistant.tui.log_rows import (
+from assistant.tui.logs.paint import NARROW, RANK_HUES, LogLook, LogStrips, over
+from assistant.tui.logs.reader import LogReader
+from assistant.tui.logs.rows import (
     GoTo,
     Highlighter,
     LogCitation,
@@ -29,7 +30,6 @@ from assistant.tui.log_rows import (
     citations,
     highlighter,
 )
-from assistant.tui.widgets.log_paint import NARROW, RANK_HUES, LogLook, LogStrips, over
 
 SHIFT = 8
 """Cells by which a long line is moved."""

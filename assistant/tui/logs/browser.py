@@ -18,7 +18,7 @@ from assistant.logs.merged import LinePlace, Merged
 from assistant.logs.passes import MOST_FOUND, Cover, OfRanks, Pass, Search
 from assistant.logs.sequence import Interleaved, LineSequence, Picked, Single
 from assistant.rules.matching import Patterns, load_patterns
-from assistant.tui.log_rows import (  # fmt: skip
+from assistant.tui.logs.rows import (  # fmt: skip
     GoTo,
     LogRow,
     LogState,

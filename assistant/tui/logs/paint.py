@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from assistant.display import line
 from assistant.logs.merged import LinePlace
-from assistant.tui.log_rows import Highlighter, LogCitation, LogRow
+from assistant.tui.logs.rows import Highlighter, LogCitation, LogRow
 
 RANK_HUES = 6
 NARROW = 44

@@ -20,7 +20,7 @@ from textual.strip import Strip
 from assistant.display import line
 from assistant.logs.marks import NO_RANK
 from assistant.logs.rank_counts import RankTally
-from assistant.tui.log_rows import RanksCounted
+from assistant.tui.logs.rows import RanksCounted
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 TIMED = 30

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from assistant.errors import InputError
 from assistant.tui.coalescing_worker import let_screens_run
-from assistant.tui.log_browser import LogBrowser
-from assistant.tui.log_rows import LogState, News
+from assistant.tui.logs.browser import LogBrowser
+from assistant.tui.logs.rows import LogState, News
 from assistant.untrusted import reading_as
 
 logger = logging.getLogger(__name__)
