@@ -42,21 +42,21 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="NODES", help="Names, sets, groups: node[001-016],@train,@state:drained.", autocompletion=node_names),
 ]
-Where = Annotated[str, typer.Option("--nodes", "-w", metavar="NODES", help="The same as an option, as in Slurm.")]
+NodesOption = Annotated[str, typer.Option("--nodes", "-w", metavar="NODES", help="The same as an option, as in Slurm.")]
 
 
 @nodes_app.callback(epilog=examples("nightshift nodes", "nightshift nodes check -w node[1-3]", "nightshift nodes --json"))
-def nodes(context: typer.Context, where: Where = "", as_json: Json = False) -> None:
+def nodes(context: typer.Context, node_set: NodesOption = "", as_json: Json = False) -> None:
     """List, check, cordon and uncordon nodes.
 
     Without a command lists the nodes, those of the same state and reason on one line.
     """
     if context.invoked_subcommand is not None:
-        if where or as_json:
+        if node_set or as_json:
             raise UsageError(f"--nodes and --json stand behind the command: nightshift nodes {context.invoked_subcommand} --json")
         return
     all_nodes = door_of(context).engine().scheduler.nodes()
-    names = set(_targets(all_nodes, None, where)) if where else {node.name for node in all_nodes}
+    names = set(_targets(all_nodes, None, node_set)) if node_set else {node.name for node in all_nodes}
     matching = [node for node in all_nodes if node.name in names]
     if as_json:
         for node in matching:
@@ -78,9 +78,9 @@ def nodes(context: typer.Context, where: Where = "", as_json: Json = False) -> N
     print_table(("nodes", "count", "state", "partition", "jobs", "reason"), rows, colour_of=2)
 
 
-def _targets(all_nodes: Sequence[Node], names: Sequence[str] | None, where: str) -> list[str]:
+def _targets(all_nodes: Sequence[Node], names: Sequence[str] | None, node_set: str) -> list[str]:
     """Return the nodes that were named, all of which the scheduler must know."""
-    requested = expand(",".join([*(names or []), *([where] if where else [])]), groups=node_groups(all_nodes))
+    requested = expand(",".join([*(names or []), *([node_set] if node_set else [])]), groups=node_groups(all_nodes))
     missing = sorted(set(requested) - {node.name for node in all_nodes})
     if missing:
         raise UsageError(f"the scheduler knows no node {fold(missing)}; known: {fold(node.name for node in all_nodes)}")
@@ -98,7 +98,7 @@ def _targets(all_nodes: Sequence[Node], names: Sequence[str] | None, where: str)
 def check(
     context: typer.Context,
     names: Names = None,
-    where: Where = "",
+    node_set: NodesOption = "",
     since: Annotated[
         str, typer.Option("--since", metavar="TIME", help="Kernel messages count from then on; default: one day.")
     ] = "",
@@ -118,11 +118,11 @@ def check(
 
     0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. Without names all nodes are checked. What could not be asked is unknown, never bad.
     """
-    more = {"since": since, "job_started": job_started, "idle": idle}
+    options = {"since": since, "job_started": job_started, "idle": idle}
     try:
         if fail_on not in FAIL_ON:
             raise UsageError(f"--fail-on must be one of {', '.join(name for name in FAIL_ON if name)}, not {fail_on!r}")
-        results = _itself(context, names, where, more) if local else _from_here(context, names, where, more)
+        results = _itself(context, names, node_set, options) if local else _from_here(context, names, node_set, options)
     except NightshiftError as error:
         print_line(f"{NAME} UNKNOWN - {error}")
         raise typer.Exit(Nagios.UNKNOWN) from error
@@ -146,19 +146,19 @@ FAIL_ON: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 """What makes a check fail where only 0 and not 0 count: Slurm drains a node whose Prolog does not end with 0."""
 
 
-def _itself(context: typer.Context, names: Sequence[str] | None, where: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    if names or where:
+def _itself(context: typer.Context, names: Sequence[str] | None, node_set: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    if names or node_set:
         raise UsageError("--local checks this machine: leave out the names")
     from assistant.cli.node_self_check import check_itself
 
-    return dict(check_itself(door_of(context).settings, more))
+    return dict(check_itself(door_of(context).settings, options))
 
 
-def _from_here(context: typer.Context, names: Sequence[str] | None, where: str, more: Mapping[str, Any]) -> dict[str, Any]:
+def _from_here(context: typer.Context, names: Sequence[str] | None, node_set: str, options: Mapping[str, Any]) -> dict[str, Any]:
     engine = door_of(context).engine()
     all_nodes = engine.scheduler.nodes()
-    targets = _targets(all_nodes, names, where) if names or where else [node.name for node in all_nodes]
-    return _probed(engine, targets, more)
+    targets = _targets(all_nodes, names, node_set) if names or node_set else [node.name for node in all_nodes]
+    return _probed(engine, targets, options)
 
 
 def _print_nagios(results: Mapping[str, Mapping[str, Any]], states: Mapping[str, Nagios], worst: Nagios) -> None:
@@ -218,7 +218,7 @@ def _probed(engine: Engine, targets: Sequence[str], more: Mapping[str, Any]) -> 
 def cordon(
     context: typer.Context,
     names: Names = None,
-    where: Where = "",
+    node_set: NodesOption = "",
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Stands in the scheduler's reason.")] = "asked for by hand",
     hours: Annotated[
         float, typer.Option("--hours", metavar="H", help="How long the lease runs; then it asks to be looked at.")
@@ -228,8 +228,8 @@ def cordon(
     as_json: Json = False,
 ) -> None:
     """Take nodes out of scheduling for a while; jobs on them go on."""
-    more = {"reason": why, "hours": hours}
-    _change(context, "cordon_node", names, where, why=why, more=more, dry_run=dry_run, yes=yes, as_json=as_json)
+    options = {"reason": why, "hours": hours}
+    _change(context, "cordon_node", names, node_set, why=why, options=options, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @nodes_app.command(
@@ -243,7 +243,7 @@ def cordon(
 def uncordon(
     context: typer.Context,
     names: Names = None,
-    where: Where = "",
+    node_set: NodesOption = "",
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Test nothing; needs --why.")] = False,
     dry_run: DryRun = False,
@@ -256,16 +256,16 @@ def uncordon(
     """
     if force and not why:
         raise UsageError("--force needs a reason: nightshift nodes uncordon node07 --force --why TEXT")
-    more = {"force": why} if force else {}
+    options = {"force": why} if force else {}
     why = why or "asked for by hand"
-    _change(context, "uncordon_node", names, where, why=why, more=more, dry_run=dry_run, yes=yes, as_json=as_json)
+    _change(context, "uncordon_node", names, node_set, why=why, options=options, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @nodes_app.command("renew", epilog=examples("nightshift nodes renew node07", "nightshift nodes renew -w node[1-3] --hours 72"))
 def renew(
     context: typer.Context,
     names: Names = None,
-    where: Where = "",
+    node_set: NodesOption = "",
     hours: Annotated[float, typer.Option("--hours", metavar="H", help="How long from now.")] = 24.0,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "asked for by hand",
     dry_run: DryRun = False,
@@ -273,28 +273,28 @@ def renew(
     as_json: Json = False,
 ) -> None:
     """Give cordons of Nightshift's own a later end."""
-    _change(context, "renew_cordon", names, where, why=why, more={"hours": hours}, dry_run=dry_run, yes=yes, as_json=as_json)
+    _change(context, "renew_cordon", names, node_set, why=why, options={"hours": hours}, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _change(
     context: typer.Context,
     tool: str,
     names: Sequence[str] | None,
-    where: str,
+    node_set: str,
     *,
     why: str,
-    more: Mapping[str, Any],
+    options: Mapping[str, Any],
     dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Make one call for each node; one that is refused or fails does not keep the others from being made."""
     engine = door_of(context).engine(yes=yes)
-    if not names and not where:
+    if not names and not node_set:
         raise UsageError("name nodes: nightshift nodes cordon node[1-3]")
     codes = [
-        make(engine, tool, {"node": node, **more}, why=why, yes=yes, dry_run=dry_run, as_json=as_json)
-        for node in _targets(engine.scheduler.nodes(), names, where)
+        make(engine, tool, {"node": node, **options}, why=why, yes=yes, dry_run=dry_run, as_json=as_json)
+        for node in _targets(engine.scheduler.nodes(), names, node_set)
     ]
     raise typer.Exit(max(codes, default=Exit.DONE))
 

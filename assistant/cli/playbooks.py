@@ -265,7 +265,7 @@ class _Stage:
     def __init__(
         self, folder: Path, playbook: Playbook, fixture: ClusterFixture, site: Path | None, knowledge: Knowledge | None
     ) -> None:
-        self.playbook, self.told = playbook, fixture
+        self.playbook, self.fixture = playbook, fixture
         self.clock = JumpingClock(START)
         self.cluster = SimulatedCluster(self.clock, folder, nodes=fixture.node_names)
         self.saved = folder / "checkpoints"
@@ -380,7 +380,7 @@ def _site_with(playbook: Playbook, site: Path | None, folder: Path) -> Path | No
 
 
 def _outcome_problems(stage: _Stage, fixture: Fixture, incidents: tuple[Incident, ...]) -> Iterator[str]:
-    ending = stage.told
+    ending = stage.fixture
     yield from (f"directives: {problem}" for problem in read_directives(f"#NIGHTSHIFT {ending.directives}").problems)
     if stage.changes != ending.changes:
         yield f"changed {_listed(stage.changes)} instead of {_listed(ending.changes)}"
@@ -417,7 +417,7 @@ def _diagnosis_problems(stage: _Stage, fixture: Fixture, incident: Incident) -> 
 
 def _restart_problems(stage: _Stage) -> Iterator[str]:
     """Compare the last submission with what the fixture says of it."""
-    fixture, last = stage.told, stage.cluster.jobs()[-1]
+    fixture, last = stage.fixture, stage.cluster.jobs()[-1]
     environment = last.spec.environment if last.spec is not None else {}
     step = int(environment.get(STEP, "0") or 0)
     if fixture.restart_step is not None and step != fixture.restart_step:

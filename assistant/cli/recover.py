@@ -45,7 +45,9 @@ def recover(
     incident: Annotated[
         int | None, typer.Option("--incident", metavar="ID", help="Its incident.", autocompletion=incident_ids)
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also when an earlier incident brought the job back already.")] = False,
+    after_recovery: Annotated[
+        bool, typer.Option("--again", help="Also when an earlier incident brought the job back already.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -61,11 +63,11 @@ def recover(
         raise UsageError("name one job, or its incident with --incident; to go on with all that is unfinished: nightshift resume")
     if dry_run:
         with door.rehearsal() as engine:
-            subject = _incident_of(engine, job, incident, after_recovery=again)
+            subject = _incident_of(engine, job, incident, after_recovery=after_recovery)
             _print_plan(plan_of(engine, subject), as_json)
         return
     engine = door.engine(yes=yes, narrated=True)
-    end = drive(engine, _incident_of(engine, job, incident, after_recovery=again), by=f"cli:{user()}")
+    end = drive(engine, _incident_of(engine, job, incident, after_recovery=after_recovery), by=f"cli:{user()}")
     print_end(door, end, as_json)
     raise typer.Exit(exit_of(door, [end]))
 

@@ -23,7 +23,7 @@ from urllib.parse import quote
 from assistant.config.outward import About, NotifySettings, Severity, SinkSettings
 from assistant.content.trusted import read_trusted
 from assistant.daemon.notifications import Notice, grouped, notices, superseded, undecided
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.display import notice_line
 from assistant.errors import ConfigError, ContentError, Fenced, NightshiftError, Unavailable
 from assistant.redact import Mask, redact
@@ -42,7 +42,7 @@ Send = Callable[[Notice], None]
 
 
 @dataclass
-class Courier:
+class DeliveryWorker:
     """Brings notices to one place."""
 
     name: str
@@ -162,24 +162,24 @@ class Courier:
 
 @dataclass
 class Notifier:
-    """Lets each courier work on a thread of its own while this watch leads."""
+    """Lets each delivery worker run on a thread of its own while this watch leads."""
 
-    couriers: Sequence[Courier]
+    delivery_workers: Sequence[DeliveryWorker]
     _leads: bool = field(default=False, init=False)
     _closing: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._wakers = [threading.Event() for _ in self.couriers]
+        self._wakers = [threading.Event() for _ in self.delivery_workers]
         self._threads = [
             threading.Thread(target=self._work, args=pair, name=f"notify-{pair[0].name}", daemon=True)
-            for pair in zip(self.couriers, self._wakers, strict=True)
+            for pair in zip(self.delivery_workers, self._wakers, strict=True)
         ]
         for thread in self._threads:
             thread.start()
 
-    def passed(self, passed: Passed) -> None:
-        """Let the couriers look; never waits for them."""
-        self._leads = passed.leads
+    def report(self, pass_result: PassResult) -> None:
+        """Wake the delivery workers; never wait for them."""
+        self._leads = pass_result.leads
         for waker in self._wakers:
             waker.set()
 
@@ -188,11 +188,11 @@ class Notifier:
         self._closing = True
         for waker in self._wakers:
             waker.set()
-        until = time.monotonic() + max((courier.terms.timeout_s for courier in self.couriers), default=0.0)
+        until = time.monotonic() + max((delivery_worker.terms.timeout_s for delivery_worker in self.delivery_workers), default=0.0)
         for thread in self._threads:
             thread.join(max(until - time.monotonic(), 0.0))
 
-    def _work(self, courier: Courier, waker: threading.Event) -> None:
+    def _work(self, delivery_worker: DeliveryWorker, waker: threading.Event) -> None:
         pause, next_at = LOOK_S, 0.0
         while True:
             waker.wait(pause)
@@ -200,11 +200,11 @@ class Notifier:
             closing = self._closing
             if self._leads and (closing or time.monotonic() >= next_at):
                 try:
-                    pause = courier.attempt(at_once=closing)
+                    pause = delivery_worker.attempt(at_once=closing)
                 except Exception:
-                    logger.exception("notify=%s stumbled", courier.name)
+                    logger.exception("notify=%s stumbled", delivery_worker.name)
                     pause = LONGEST_PAUSE_S
-                next_at = time.monotonic() + pause if courier.failures else 0.0
+                next_at = time.monotonic() + pause if delivery_worker.failures else 0.0
             if closing:
                 return
 

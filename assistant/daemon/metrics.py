@@ -26,7 +26,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.display import line
 from assistant.errors import StoreError
 from assistant.records import IncidentState
@@ -58,7 +58,7 @@ class MetricFamily:
     labels: tuple[str, ...] = ()
 
     @property
-    def shown(self) -> str:
+    def exported_name(self) -> str:
         """Its name in Prometheus."""
         return f"nightshift_{self.name}" + ("_total" if self.sort is Sort.COUNTER else "")
 
@@ -111,7 +111,7 @@ class WatchStanding:
     """Of the policy; empty where none is in force."""
 
 
-def figures(store: Store, passed: Passed, standing: WatchStanding, now: datetime) -> dict[Count, float]:
+def figures(store: Store, pass_result: PassResult, standing: WatchStanding, now: datetime) -> dict[Count, float]:
     """Return what every figure stands at, without the prefix and without `_total`.
 
     A watch that stands by shows only how it stands itself: what is counted in the store is shown once, by the leader.
@@ -120,26 +120,26 @@ def figures(store: Store, passed: Passed, standing: WatchStanding, now: datetime
         StoreError: The store cannot be read.
     """
     with store.snapshot():
-        own = {**dict(_own(store, passed)), **dict(_site(standing))}
-        if not passed.leads:
+        own = {**dict(_own(store, pass_result)), **dict(_site(standing))}
+        if not pass_result.leads:
             return own
         none = {Count("passes", (("result", result),)): 0.0 for result in ("whole", "degraded")}
         return {
             **none,
             **store.counts(),
             **own,
-            **dict(_store_figures(store, passed, now)),
+            **dict(_store_figures(store, pass_result, now)),
             **dict(_delivery_lag(store, standing.sinks)),
         }
 
 
-def _own(store: Store, passed: Passed) -> Iterator[tuple[Count, float]]:
+def _own(store: Store, pass_result: PassResult) -> Iterator[tuple[Count, float]]:
     whole = [watch.whole_at for watch in store.watches() if watch.whole_at is not None]
     if whole:
         yield Count("last_whole_pass_timestamp_seconds"), max(whole).timestamp()
-    yield Count("last_pass_timestamp_seconds"), passed.at.timestamp()
-    yield Count("leader"), float(passed.leads)
-    yield Count("pass_troubles"), len(passed.troubles)
+    yield Count("last_pass_timestamp_seconds"), pass_result.at.timestamp()
+    yield Count("leader"), float(pass_result.leads)
+    yield Count("pass_troubles"), len(pass_result.troubles)
 
 
 def _site(standing: WatchStanding) -> Iterator[tuple[Count, float]]:
@@ -148,8 +148,8 @@ def _site(standing: WatchStanding) -> Iterator[tuple[Count, float]]:
     yield Count("kill_switch"), float(standing.stopped_by is not None)
 
 
-def _store_figures(store: Store, passed: Passed, now: datetime) -> Iterator[tuple[Count, float]]:
-    yield Count("incidents_in_flight"), passed.in_flight
+def _store_figures(store: Store, pass_result: PassResult, now: datetime) -> Iterator[tuple[Count, float]]:
+    yield Count("incidents_in_flight"), pass_result.in_flight
     states = store.open_states()
     for state in _OPEN:
         yield Count("incidents_open", (("state", str(state)),)), states.get(state, 0)
@@ -216,10 +216,10 @@ class MetricsServer(Collector):
         for family in FAMILIES:
             yield from families_of(family, current)
 
-    def passed(self, passed: Passed) -> None:
+    def report(self, pass_result: PassResult) -> None:
         """Take the figures anew; the old ones stay when the store does not answer."""
         try:
-            self._figures = figures(self.store, passed, self.standing(), self.store.clock.now())
+            self._figures = figures(self.store, pass_result, self.standing(), self.store.clock.now())
             if self.textfile is not None:
                 write_textfile(self.textfile, generate_latest(self.registry))
         except (StoreError, OSError) as error:
@@ -246,10 +246,10 @@ def families_of(family: MetricFamily, values: Mapping[Count, float]) -> Iterator
     if family.sort is Sort.HISTOGRAM:
         buckets, total = histogram_of(family.name, values)
         if buckets:
-            yield HistogramMetricFamily(family.shown, family.help, buckets=buckets, sum_value=total)
+            yield HistogramMetricFamily(family.exported_name, family.help, buckets=buckets, sum_value=total)
         return
     kind = CounterMetricFamily if family.sort is Sort.COUNTER else GaugeMetricFamily
-    metric = kind(family.shown, family.help, labels=family.labels)
+    metric = kind(family.exported_name, family.help, labels=family.labels)
     for count, value in values.items():
         if count.name == family.name:
             metric.add_metric([line(redact(dict(count.labels)[label])) for label in family.labels], value)

@@ -19,7 +19,7 @@ from assistant.config import Settings
 from assistant.content.reasons import reasons
 from assistant.daemon.delivery import urls_of
 from assistant.daemon.heartbeat import Systemd
-from assistant.daemon.pass_result import Passed, PassListener
+from assistant.daemon.pass_result import PassListener, PassResult
 from assistant.engine.lease import owner_name
 from assistant.errors import ConfigError, StoreError
 from assistant.gate.kill_switch import stopped_by
@@ -56,67 +56,67 @@ class PassRecorder:
     """When this watch last saw everything, or before that any other; when it began to lead, if none ever did."""
     _stood_by_at: datetime | None = field(default=None, init=False)
 
-    def passed(self, passed: Passed) -> None:
+    def report(self, pass_result: PassResult) -> None:
         """Write one pass down."""
         try:
-            if not passed.leads:
-                self._stands_by(passed)
+            if not pass_result.leads:
+                self._stands_by(pass_result)
             else:
-                self._led(passed)
+                self._led(pass_result)
         except StoreError as error:
             logger.warning("the pass was not written down: %s", error)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _stands_by(self, passed: Passed) -> None:
+    def _stands_by(self, pass_result: PassResult) -> None:
         self._whole_at = None
-        if self._stood_by_at is None or passed.at - self._stood_by_at >= STANDBY_EVERY:
-            self._keep(passed)
-            self._stood_by_at = passed.at
+        if self._stood_by_at is None or pass_result.at - self._stood_by_at >= STANDBY_EVERY:
+            self._keep(pass_result)
+            self._stood_by_at = pass_result.at
 
-    def _led(self, passed: Passed) -> None:
+    def _led(self, pass_result: PassResult) -> None:
         self._stood_by_at = None
-        result = Count("passes", (("result", "degraded" if passed.troubles else "whole"),))
+        result = Count("passes", (("result", "degraded" if pass_result.troubles else "whole"),))
         with self.store.transaction():
             if self._digest is None:
                 # over a restart: what the watch that led last held
                 self._digest = next((watch.policy for watch in self.store.watches() if watch.leads), None)
-            self._keep(passed)
-            self.store.add_counts({result: 1, **observed("pass_seconds", passed.seconds, PASS_BUCKETS)})
-            self._note_blindness(passed)
+            self._keep(pass_result)
+            self.store.add_counts({result: 1, **observed("pass_seconds", pass_result.seconds, PASS_BUCKETS)})
+            self._note_blindness(pass_result)
             self._note_kill_switch()
             self._note_policy()
         catch_up(self.store, self.reasons())
 
-    def _keep(self, passed: Passed) -> None:
+    def _keep(self, pass_result: PassResult) -> None:
         in_force = self.policy() if self.policy is not None else None
         self.store.keep_pass(
             self.owner,
-            at=passed.at,
-            seconds=passed.seconds,
-            leads=passed.leads,
-            whole=passed.whole,
-            trouble=passed.troubles,
-            unfinished=passed.unfinished,
-            in_flight=passed.in_flight,
+            at=pass_result.at,
+            seconds=pass_result.seconds,
+            leads=pass_result.leads,
+            whole=pass_result.whole,
+            trouble=pass_result.troubles,
+            unfinished=pass_result.unfinished,
+            in_flight=pass_result.in_flight,
             policy=in_force.digest if in_force is not None else "",
             mode=in_force.mode if in_force is not None else "",
             policy_problem=in_force.problem if in_force is not None else "",
             kill_switch=[str(path) for path in in_force.policy.kill_switch] if in_force is not None else (),
         )
 
-    def _note_blindness(self, passed: Passed) -> None:
-        if passed.whole:
-            self._whole_at = passed.at
+    def _note_blindness(self, pass_result: PassResult) -> None:
+        if pass_result.whole:
+            self._whole_at = pass_result.at
         elif self._whole_at is None:
             whole_passes = [watch.whole_at for watch in self.store.watches() if watch.whole_at is not None]
-            self._whole_at = max(whole_passes, default=passed.at)
-        if passed.whole:
+            self._whole_at = max(whole_passes, default=pass_result.at)
+        if pass_result.whole:
             self.store.set_flag("blind", False, why="a pass saw everything again", by=self.owner)
-        elif passed.at - self._whole_at >= self.blind_after:
+        elif pass_result.at - self._whole_at >= self.blind_after:
             since = f"{self._whole_at:%Y-%m-%dT%H:%M:%SZ}"
-            why = f"no pass saw everything since {since}: {'; '.join(passed.trouble[:3])}"
+            why = f"no pass saw everything since {since}: {'; '.join(pass_result.trouble[:3])}"
             self.store.set_flag("blind", True, why=why, by=self.owner)
 
     def _note_kill_switch(self) -> None:
@@ -221,7 +221,9 @@ def _outcome(row: AuditRow) -> str:
     return {"call.denied": "denied", "call.undone": "undone", "approval.asked": "asked"}.get(row.what, "")
 
 
-def beats_of(settings: Settings, store: Store, *, owner: str = "", in_force: PolicyInForce | None = None) -> list[PassListener]:
+def pass_listeners(
+    settings: Settings, store: Store, *, owner: str = "", in_force: PolicyInForce | None = None
+) -> list[PassListener]:
     """Return what is told of each pass, in this order: what is kept, then what goes out, last the sign of life for systemd.
 
     Args:
@@ -234,7 +236,7 @@ def beats_of(settings: Settings, store: Store, *, owner: str = "", in_force: Pol
         ConfigError: A file of URLs cannot be read, everybody may read it, or a URL is wrong.
     """
     site, in_force = settings.content, in_force or PolicyInForce(settings.content, record=store)
-    beats: list[PassListener] = [
+    listeners: list[PassListener] = [
         PassRecorder(
             store,
             owner or owner_name("watch"),
@@ -245,16 +247,16 @@ def beats_of(settings: Settings, store: Store, *, owner: str = "", in_force: Pol
         )
     ]
     # a new place begins with what happens after this moment, so places come before the first pass
-    beats += _notifier(settings, store)
-    beats += _metrics(settings, store, in_force)
+    listeners += _notifier(settings, store)
+    listeners += _metrics(settings, store, in_force)
     if settings.audit.anchor:
         from assistant.daemon.audit_anchors import AuditAnchors
 
-        beats.append(AuditAnchors(settings, store))
-    beats += _heartbeat(settings)
+        listeners.append(AuditAnchors(settings, store))
+    listeners += _heartbeat(settings)
     if os.environ.get("NOTIFY_SOCKET"):
-        beats.append(Systemd())
-    return beats
+        listeners.append(Systemd())
+    return listeners
 
 
 def services_of(settings: Settings) -> dict[str, Services]:
@@ -277,20 +279,20 @@ def _notifier(settings: Settings, store: Store) -> list[PassListener]:
     terms = settings.notify
     if not terms.sinks:
         return []
-    from assistant.daemon.delivery import Courier, Notifier, masked
+    from assistant.daemon.delivery import DeliveryWorker, Notifier, masked
     from assistant.redact import Mask
 
     def mask() -> Mask:
         hosts, users = store.known_names()
         return Mask([*hosts, socket.gethostname()], users, key=store.mask_key())
 
-    couriers = []
+    delivery_workers = []
     for name, services in services_of(settings).items():
         send = masked(services.send, mask) if terms.sinks[name].mask else services.send
-        courier = Courier(name, terms.sinks[name], terms, store, send)
-        courier.begin()
-        couriers.append(courier)
-    return [Notifier(couriers)]
+        delivery_worker = DeliveryWorker(name, terms.sinks[name], terms, store, send)
+        delivery_worker.begin()
+        delivery_workers.append(delivery_worker)
+    return [Notifier(delivery_workers)]
 
 
 def _metrics(settings: Settings, store: Store, in_force: PolicyInForce) -> list[PassListener]:

@@ -34,7 +34,7 @@ from assistant.daemon.heartbeat import status_line
 from assistant.daemon.journal import JsonLines, PriorityLines
 from assistant.daemon.metrics import MetricsServer, WatchStanding
 from assistant.daemon.notifications import notices
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.display import line
 from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal
@@ -261,7 +261,7 @@ def scraped(world: World) -> str:
         scene.engine.store, lambda: WatchStanding("1", "act", planted_text("audit"), (planted_text("sink"),)), listen="127.0.0.1:0"
     )
     try:
-        metrics.passed(Passed(scene.clock.now(), 0.1, True, (planted_text("exception"),)))
+        metrics.report(PassResult(scene.clock.now(), 0.1, True, (planted_text("exception"),)))
         with urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=10) as answer:
             return str(answer.read().decode())
     finally:
@@ -300,7 +300,7 @@ def in_status(world: World) -> str:
     """Return what systemd, `status` and Nagios show of a pass that met troubles."""
     store, now = world.scene.engine.store, datetime.now(UTC)
     store.keep_pass("watch@here", at=now, seconds=0.1, leads=True, whole=False, trouble=(planted_text("exception"),))
-    told = status_line(Passed(now, 0.1, True, (planted_text("exception"),)))
+    told = status_line(PassResult(now, 0.1, True, (planted_text("exception"),)))
     return "\n".join([told, printed(world, "status"), printed(world, "status --json")])
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from assistant.daemon.loop import Crew
+from assistant.daemon.loop import IncidentWorkers
 
 
 class Work:
@@ -45,7 +45,7 @@ def until(holds: object) -> None:
 
 
 def test_so_many_work_side_by_side_and_each_piece_is_done_once(work: Work) -> None:
-    crew = Crew(3)
+    crew = IncidentWorkers(3)
     flights = [crew.submit(work) for _ in range(40)]
     until(lambda: work.at_once == 3)
     work.free.set()
@@ -55,7 +55,7 @@ def test_so_many_work_side_by_side_and_each_piece_is_done_once(work: Work) -> No
 
 
 def test_what_goes_wrong_is_handed_to_whoever_asks() -> None:
-    crew = Crew(1)
+    crew = IncidentWorkers(1)
     with pytest.raises(ZeroDivisionError):
         crew.submit(lambda: 1 // 0).result(10)
     assert crew.submit(lambda: 7).result(10) == 7
@@ -63,7 +63,7 @@ def test_what_goes_wrong_is_handed_to_whoever_asks() -> None:
 
 
 def test_those_that_hang_keep_no_others_waiting(work: Work) -> None:
-    crew = Crew(2, relief_s=0.05)
+    crew = IncidentWorkers(2, relief_s=0.05)
     hanging: list[Future[str]] = [crew.submit(work) for _ in range(2)]
     waiting = crew.submit(lambda: "soon")
     until(lambda: work.at_once == 2)
@@ -78,7 +78,7 @@ def test_those_that_hang_keep_no_others_waiting(work: Work) -> None:
 
 
 def test_there_are_never_more_threads_than_the_most(work: Work) -> None:
-    crew = Crew(2, relief_s=0.0, most=5)
+    crew = IncidentWorkers(2, relief_s=0.0, most=5)
     for _ in range(20):
         crew.submit(work)
 
@@ -93,7 +93,7 @@ def test_there_are_never_more_threads_than_the_most(work: Work) -> None:
 
 
 def test_the_end_waits_for_what_is_being_done_and_begins_nothing_more(work: Work) -> None:
-    crew = Crew(1)
+    crew = IncidentWorkers(1)
     doing, left = crew.submit(work), crew.submit(lambda: "never")
     until(lambda: work.at_once == 1)
     threading.Timer(0.2, work.free.set).start()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assistant.config.outward import About, NotifySettings, Severity, SinkSettings
-from assistant.daemon.delivery import Courier, Notifier
+from assistant.daemon.delivery import DeliveryWorker, Notifier
 from assistant.daemon.notifications import Notice, notices
 from assistant.errors import Unavailable
 from assistant.ports import JumpingClock
@@ -43,8 +43,8 @@ class Place:
         return [one.title for one in self.took]
 
 
-def courier(store: Store, place: Place, sink: SinkSettings = EVERYTHING, terms: NotifySettings = NO_WAIT) -> Courier:
-    made = Courier("ops", sink, terms, store, place)
+def courier(store: Store, place: Place, sink: SinkSettings = EVERYTHING, terms: NotifySettings = NO_WAIT) -> DeliveryWorker:
+    made = DeliveryWorker("ops", sink, terms, store, place)
     made.begin()
     return made
 
@@ -181,8 +181,8 @@ def test_how_an_incident_ended_stands_for_its_opening_when_both_are_news(store: 
 def test_a_place_hears_only_what_matters_enough_and_what_it_asked_for(store: Store, night: Night) -> None:
     critical, approvals = Place(), Place()
     couriers = [
-        Courier("a", SinkSettings(Path("x"), severity=Severity.CRITICAL), NO_WAIT, store, critical),
-        Courier("b", SinkSettings(Path("x"), about=(About.APPROVAL,)), NO_WAIT, store, approvals),
+        DeliveryWorker("a", SinkSettings(Path("x"), severity=Severity.CRITICAL), NO_WAIT, store, critical),
+        DeliveryWorker("b", SinkSettings(Path("x"), about=(About.APPROVAL,)), NO_WAIT, store, approvals),
     ]
     for one in couriers:
         one.begin()
@@ -198,7 +198,7 @@ def test_an_owner_hears_what_they_must_do_and_nothing_else(store: Store, night: 
     ada, everybody, operators = Place(), Place(), Place()
     sinks = {"ada": ("ada", "#llm-*"), "all": ("*",), "ops": ()}
     couriers = [
-        Courier(name, SinkSettings(Path("x"), owners=owners), NO_WAIT, store, place)
+        DeliveryWorker(name, SinkSettings(Path("x"), owners=owners), NO_WAIT, store, place)
         for (name, owners), place in zip(sinks.items(), (ada, everybody, operators), strict=True)
     ]
     for one in couriers:
@@ -301,7 +301,7 @@ def test_a_crash_at_any_moment_loses_no_notice(tmp_path: Path, night: Night, sto
         sent += 1
         place(notice)
 
-    dying = Courier("ops", EVERYTHING, NO_WAIT, store, send)
+    dying = DeliveryWorker("ops", EVERYTHING, NO_WAIT, store, send)
     dying.begin()
     for number in range(3):
         night.fails(str(number))
@@ -309,7 +309,7 @@ def test_a_crash_at_any_moment_loses_no_notice(tmp_path: Path, night: Night, sto
         dying.deliver()
     except Dies:
         with Store(store.path, store.clock) as reopened:
-            Courier("ops", EVERYTHING, NO_WAIT, reopened, place).deliver()
+            DeliveryWorker("ops", EVERYTHING, NO_WAIT, reopened, place).deliver()
     assert place.titles == [f"job {number} (llm-7b): ecc_error (incident {number + 1})" for number in range(3)]
 
 
@@ -317,11 +317,11 @@ def test_only_the_leader_tells(store: Store, night: Night, clock: JumpingClock) 
     place = Place()
     notifier = Notifier([courier(store, place)])
     night.fails("1")
-    notifier.passed(passed(clock, leads=False))
+    notifier.report(passed(clock, leads=False))
     notifier.close()
     assert place.took == []
     again = Notifier([courier(store, place, terms=NotifySettings(group_s=900))])
-    again.passed(passed(clock))
+    again.report(passed(clock))
     again.close()
     assert len(place.took) == 1, "what is waited for is told at the end"
 
@@ -335,14 +335,14 @@ def test_a_place_that_hangs_holds_up_neither_a_pass_nor_the_end(store: Store, ni
     def hangs(_: Notice) -> None:
         freed.wait(60)
 
-    hanging = Courier("hangs", EVERYTHING, NotifySettings(group_s=0, timeout_s=0.2), store, hangs)
-    fine = Courier("fine", EVERYTHING, NotifySettings(group_s=0, timeout_s=0.2), store, place)
+    hanging = DeliveryWorker("hangs", EVERYTHING, NotifySettings(group_s=0, timeout_s=0.2), store, hangs)
+    fine = DeliveryWorker("fine", EVERYTHING, NotifySettings(group_s=0, timeout_s=0.2), store, place)
     for one in (hanging, fine):
         one.begin()
     notifier = Notifier([hanging, fine])
     night.fails("1")
     began = time.monotonic()
-    notifier.passed(passed(clock))
+    notifier.report(passed(clock))
     notifier.close()
     took = time.monotonic() - began
     freed.set()

@@ -12,7 +12,7 @@ from assistant.config.outward import About, NotifySettings
 from assistant.daemon.heartbeat import status_line
 from assistant.daemon.notifications import Notice, notices
 from assistant.daemon.pass_reports import PassRecorder
-from assistant.daemon.pass_result import TOLD_AFTER, Passed, Sight
+from assistant.daemon.pass_result import TOLD_AFTER, PassResult, TroubleJudge
 from assistant.errors import StoreError
 from assistant.ports import JumpingClock
 from assistant.store import Store
@@ -27,13 +27,13 @@ MINUTE = timedelta(minutes=1)
 OWNER = "watch@login1:1.2"
 
 
-def passes(store: Store, clock: JumpingClock, *troubles: Trouble, minutes: int = 1, owner: str = OWNER) -> list[Passed]:
+def passes(store: Store, clock: JumpingClock, *troubles: Trouble, minutes: int = 1, owner: str = OWNER) -> list[PassResult]:
     """A pass each minute in which the same was not seen."""
-    sight, kept, made = Sight(store, owner), PassRecorder(store, owner, frozenset), []
+    sight, kept, made = TroubleJudge(store, owner), PassRecorder(store, owner, frozenset), []
     for _ in range(minutes):
         found = sight.judge(troubles, clock.now())
-        made.append(Passed(clock.now(), 0.1, leads=True, trouble=found.trouble, known=found.known))
-        kept.passed(made[-1])
+        made.append(PassResult(clock.now(), 0.1, leads=True, trouble=found.trouble, announced=found.announced))
+        kept.report(made[-1])
         clock.sleep(60)
     return made
 
@@ -48,10 +48,10 @@ def test_a_log_that_can_never_be_read_stops_the_sign_of_life_until_people_are_to
     (notice,) = told(store)
     assert (notice.title, LOG.text in notice.text) == ("the watch does not see everything", True)
     # it is visible for as long as it lasts
-    assert made[-1].known == (f"{LOG.text} (since 2026-03-10 12:00Z)",)
-    assert status_line(made[-1]).endswith(f"degraded: {made[-1].known[0]}")
+    assert made[-1].announced == (f"{LOG.text} (since 2026-03-10 12:00Z)",)
+    assert status_line(made[-1]).endswith(f"degraded: {made[-1].announced[0]}")
     (watch,) = store.watches()
-    assert watch.trouble == made[-1].known
+    assert watch.trouble == made[-1].announced
     assert store.counts() != {}
     assert {value for count, value in store.counts().items() if dict(count.labels).get("result") == "degraded"} == {60}
 
@@ -97,7 +97,7 @@ def test_counts_in_the_words_of_a_trouble_make_no_new_one(store: Store, clock: J
     for many in range(8):
         made = passes(store, clock, Trouble(MOUNT.about, f"/lustre/project does not answer: {many} logs were not read"))
     assert made[0].whole
-    assert "7 logs were not read" in made[0].known[0]
+    assert "7 logs were not read" in made[0].announced[0]
 
 
 def test_what_the_site_keeps_from_the_watch_is_no_trouble_and_can_be_read(store: Store, clock: JumpingClock) -> None:
@@ -115,8 +115,8 @@ def test_where_it_cannot_be_written_down_nobody_knows_of_it(
 
     passes(store, clock, LOG, minutes=10)
     monkeypatch.setattr(store, "unseen", full)
-    found = Sight(store, OWNER).judge([LOG], clock.now())
-    assert (found.trouble, found.known) == ((LOG.text,), ())
+    found = TroubleJudge(store, OWNER).judge([LOG], clock.now())
+    assert (found.trouble, found.announced) == ((LOG.text,), ())
 
 
 def test_systemd_starts_no_watch_anew_for_a_part_that_is_not_seen() -> None:
@@ -129,7 +129,7 @@ def test_systemd_starts_no_watch_anew_for_a_part_that_is_not_seen() -> None:
 
 
 def test_remarks_are_kept_for_a_night_and_not_without_end(store: Store, clock: JumpingClock) -> None:
-    sight = Sight(store, OWNER)
+    sight = TroubleJudge(store, OWNER)
     for number in range(30):
         sight.keep([Remark("a", f"remark {number}")], clock.now())
         clock.sleep(60)

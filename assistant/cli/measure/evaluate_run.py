@@ -132,7 +132,7 @@ def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings:
         settle(engine, folder)
         run = _coordinator(engine, folder, run_settings)
         try:
-            with shown(live=live and not door.quiet) as look:
+            with progress_display(live=live and not door.quiet) as look:
                 run.run(poll_s=run_settings.evaluation.poll_s, look=look)
         except KeyboardInterrupt:
             door.say(f"jobs that run go on; nightshift evaluate --resume {folder.id}, or end them: --clean --resume {folder.id}")
@@ -163,7 +163,9 @@ def _locked(folder: RunFolder) -> Iterator[None]:
 def _coordinator(engine: Engine, folder: RunFolder, settings: Settings) -> Coordinator:
     request = load_asked(folder)
     size = request.model.size_bytes or 0
-    estimates = estimator(Priors.load(settings.content), request.datasets, past(engine), run=folder.id, model_bytes=size)
+    estimates = estimator(
+        Priors.load(settings.content), request.datasets, past_measurements(engine), run=folder.id, model_bytes=size
+    )
     gated = GatedJobs(engine.gate, folder, by=f"cli:{user()}")
     return Coordinator(
         folder, engine.scheduler, engine.clock, planner, submit=gated.submit, cancel=gated.cancel, estimator=estimates
@@ -287,7 +289,7 @@ def prepare(engine: Engine, settings: Settings, wish: EvaluationRequest) -> RunF
     mark = folder.id if options.fetch else mark_of(Path(source))
     place = source if options.fetch else str(Path(source).absolute())
     model = Model(place, options.fetch, size, limit, str(folder.digests), mark)
-    learned = priors.learn(suite.datasets, past(engine), run=folder.id, model_bytes=size or 0)
+    learned = priors.learn(suite.datasets, past_measurements(engine), run=folder.id, model_bytes=size or 0)
     RunSpec(
         model,
         suite.datasets,
@@ -311,7 +313,7 @@ def prepare(engine: Engine, settings: Settings, wish: EvaluationRequest) -> RunF
     return folder
 
 
-def past(engine: Engine) -> list[Measured]:
+def past_measurements(engine: Engine) -> list[Measured]:
     """Return what datasets took in past evaluations."""
     return [
         Measured(
@@ -355,7 +357,7 @@ MOST_ROWS = 40
 
 
 @contextmanager
-def shown(*, live: bool) -> Iterator[Callable[[Coordinator], None] | None]:
+def progress_display(*, live: bool) -> Iterator[Callable[[Coordinator], None] | None]:
     """Return what shows a run after each look at it; None where nothing is to be shown."""
     if not live:
         yield None
