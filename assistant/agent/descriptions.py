@@ -77,7 +77,7 @@ MOST_WORDS = 120
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`(])|\n+")
 
 
-class Summed(NamedTuple):
+class ModelSummary(NamedTuple):
     """The summary of an answer by a model, or why there is none."""
 
     text: str
@@ -85,16 +85,16 @@ class Summed(NamedTuple):
     why_not: str = ""
 
 
-def summed_up(lines: Sequence[str], write: Callable[[Sequence[str]], str]) -> Summed:
+def summed_up(lines: Sequence[str], write: Callable[[Sequence[str]], str]) -> ModelSummary:
     """Return a model's summary of numbered lines, or why it was left out; never an error."""
     lines = [harmless(line) for line in lines]
     try:
         text = " ".join(harmless(write(lines)).split())
     except FAILURES as error:
         logger.info("no summary by the model: %s", error)
-        return Summed("", one_line(error, 200))
+        return ModelSummary("", one_line(error, 200))
     fault = _fault(text, lines)
-    return Summed("", fault) if fault else Summed(text)
+    return ModelSummary("", fault) if fault else ModelSummary(text)
 
 
 def _fault(text: str, lines: Sequence[str]) -> str:

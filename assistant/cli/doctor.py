@@ -157,7 +157,7 @@ def _encoder(_: Door) -> Iterator[DoctorFinding]:
 def _language_model(door: Door) -> Iterator[DoctorFinding]:
     from assistant.errors import NightshiftError
     from assistant.llm.gguf import available_bytes, parts_of, read_gguf
-    from assistant.llm.models import identity, is_set, known
+    from assistant.llm.models import identity, is_set, model_catalogue
     from assistant.llm.trial import TASKS
 
     model, remedy = door.settings.model, "nightshift model use FILE|URL|none"
@@ -169,7 +169,7 @@ def _language_model(door: Door) -> Iterator[DoctorFinding]:
         if model.path is not None:
             header, size = read_gguf(model.path), sum(part.stat().st_size for part in parts_of(model.path))
             name = f"{model.path}, {header.architecture}, {size / 1e9:.1f} GB"
-            if header.architecture not in known(door.site).architectures:
+            if header.architecture not in model_catalogue(door.site).architectures:
                 yield DoctorFinding("language model", DoctorHealth.WARN, f"{name}: no model that holds a conversation", remedy)
                 return
             if size > available_bytes():

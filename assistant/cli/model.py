@@ -16,7 +16,7 @@ from assistant.cli.model_files import INFO_EXAMPLES, LIST_EXAMPLES, USE_EXAMPLES
 from assistant.cli.output import print_json, print_pairs
 
 if TYPE_CHECKING:
-    from assistant.llm.ranker import TrainingExample, Tried
+    from assistant.llm.ranker import CrossValidation, TrainingExample
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -288,7 +288,7 @@ def _one_thread() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _show(target: Path, digest: str, lines: int, tried: Tried | None, *, as_json: bool) -> None:
+def _show(target: Path, digest: str, lines: int, tried: CrossValidation | None, *, as_json: bool) -> None:
     about = {"file": str(target), "bytes": target.stat().st_size, "lines": lines, "digest": digest}
     figures = (
         {

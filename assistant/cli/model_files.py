@@ -40,7 +40,7 @@ def folder_of(folder: Path | None) -> Path:
 def list_models(context: typer.Context, folder: Folder = None, as_json: Json = False) -> None:
     """List the models that are here, and the sizes that suit this machine's memory."""
     from assistant.llm.gguf import available_bytes, read_gguf
-    from assistant.llm.models import known
+    from assistant.llm.models import model_catalogue
 
     door, place = door_of(context), folder_of(folder)
     model = door.settings.model
@@ -56,7 +56,7 @@ def list_models(context: typer.Context, folder: Folder = None, as_json: Json = F
                 f"{header.architecture} {_short(header.parameters)} {header.quantisation}".rstrip(),
                 header.size_bytes,
             )
-            note = known(door.site).of(path.name).note
+            note = model_catalogue(door.site).of(path.name).note
         if as_json:
             print_json({"path": str(path), "model": description, "size_bytes": size, "used": bool(mark), "note": note})
         rows.append((path.name, description, f"{size / 1e9:.1f} GB", mark, note))
@@ -72,9 +72,9 @@ def list_models(context: typer.Context, folder: Folder = None, as_json: Json = F
 
 
 def _sizes(door: Door, free: int) -> None:
-    from assistant.llm.models import known
+    from assistant.llm.models import model_catalogue
 
-    best = known(door.site).fitting(free)
+    best = model_catalogue(door.site).fitting(free)
     print_line()
     rows = [
         (
@@ -84,7 +84,7 @@ def _sizes(door: Door, free: int) -> None:
             "fits" if entry.memory_gb * 1e9 <= free else "",
             entry.note,
         )
-        for entry in known(door.site).size
+        for entry in model_catalogue(door.site).size
     ]
     print_table(("memory", "parameters", "quantisation", f"{free / 1e9:.0f} GB free", "note"), rows)
     if best is not None:
@@ -136,11 +136,13 @@ def _lines(choice: str, name: str, key_file: Path | None, site: Path | None) -> 
         values |= {"key_file": str(key_file.expanduser().absolute())} if key_file else {}
     else:
         from assistant.llm.gguf import digest_of
-        from assistant.llm.models import known
+        from assistant.llm.models import model_catalogue
         from assistant.llm.process import ModelProcess
 
         path = Path(choice).expanduser().absolute()
-        ModelProcess(path, context=known(site).of(path.name).context, architectures=known(site).architectures).check()
+        ModelProcess(
+            path, context=model_catalogue(site).of(path.name).context, architectures=model_catalogue(site).architectures
+        ).check()
         values = {"path": str(path), "sha256": digest_of(path)}
     return ["[model]", *(f"{key} = {shown(value)}" for key, value in values.items())]
 
@@ -191,12 +193,12 @@ def model_info(
 
 def _file(path: Path, door: Door) -> dict[str, object]:
     from assistant.llm.gguf import available_bytes, parts_of, read_gguf
-    from assistant.llm.models import known
+    from assistant.llm.models import model_catalogue
 
-    header, family = read_gguf(path), known(door.site).of(path.name)
+    header, family = read_gguf(path), model_catalogue(door.site).of(path.name)
     context = min(family.context, header.context or family.context)
     needed_bytes = sum(part.stat().st_size for part in parts_of(path)) + header.cache_bytes(context)
-    converses = header.architecture in known(door.site).architectures and bool(header.template)
+    converses = header.architecture in model_catalogue(door.site).architectures and bool(header.template)
     return {
         "file": str(path),
         "name": header.name,

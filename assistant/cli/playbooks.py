@@ -148,7 +148,7 @@ def _playbook(context: typer.Context, name: str) -> Playbook:
     return one_of(name, _playbooks(context), "playbook", "nightshift playbooks list")
 
 
-def _played(context: typer.Context, book: Playbook, fixtures: Sequence[Fixture]) -> Iterator[Played]:
+def _played(context: typer.Context, book: Playbook, fixtures: Sequence[Fixture]) -> Iterator[FixtureResult]:
     on_cluster = [entry for entry in fixtures if entry.cluster is not None]
     if not on_cluster:
         return
@@ -184,7 +184,7 @@ def _print_rehearsal(rehearsal: Rehearsal, as_json: bool) -> None:
         print_line(f"    {problem}", colour="red")
 
 
-def _print_played(played: Played, as_json: bool) -> None:
+def _print_played(played: FixtureResult, as_json: bool) -> None:
     if as_json:
         incidents = [
             {"job": incident.job, "state": incident.state, "playbook": incident.playbook, "note": incident.note}
@@ -228,7 +228,7 @@ LONGEST_S = 30 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class FixtureResult:
     """What came of a job on the simulated cluster."""
 
     fixture: str
@@ -240,7 +240,9 @@ class Played:
     """Where it differs from what the fixture says; empty when it passed."""
 
 
-def play_fixture(playbook: Playbook, fixture: Fixture, *, site: Path | None = None, knowledge: Knowledge | None = None) -> Played:
+def play_fixture(
+    playbook: Playbook, fixture: Fixture, *, site: Path | None = None, knowledge: Knowledge | None = None
+) -> FixtureResult:
     """Play a fixture that has a `cluster` and return what came of it.
 
     Args:
@@ -256,7 +258,7 @@ def play_fixture(playbook: Playbook, fixture: Fixture, *, site: Path | None = No
         stage.play()
         incidents = tuple(reversed(stage.engine.store.incidents()))
         problems = (*_outcome_problems(stage, fixture, incidents), *_restart_problems(stage))
-        return Played(fixture.name, stage.changes, incidents, problems)
+        return FixtureResult(fixture.name, stage.changes, incidents, problems)
 
 
 class _Stage:

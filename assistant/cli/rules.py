@@ -353,7 +353,7 @@ for _name, _does, _lines in (
     rules_app.command(_name, epilog=examples(*_lines))(_does)
 
 
-class Kind(StrEnum):
+class RuleListKind(StrEnum):
     """The kinds of rule."""
 
     SIGNATURE = "signature"
@@ -364,22 +364,22 @@ class Kind(StrEnum):
     """Folds routine lines away."""
 
 
-class _Listed(NamedTuple):
-    kind: Kind
+class _RuleRow(NamedTuple):
+    kind: RuleListKind
     of: str
     """Its reason; what a filter folds."""
     rule: Signature | Herring | Filter
 
 
-def _all(site: Path | None) -> dict[str, _Listed]:
+def _all(site: Path | None) -> dict[str, _RuleRow]:
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons
 
-    listed: dict[str, _Listed] = {}
+    listed: dict[str, _RuleRow] = {}
     for reason in reasons(site).values():
-        listed |= {entry.id: _Listed(Kind.SIGNATURE, reason.name, entry) for entry in reason.signature}
-        listed |= {entry.id: _Listed(Kind.HERRING, reason.name, entry) for entry in reason.herring}
-    return listed | {entry.id: _Listed(Kind.FILTER, entry.folds, entry) for entry in filters(site)}
+        listed |= {entry.id: _RuleRow(RuleListKind.SIGNATURE, reason.name, entry) for entry in reason.signature}
+        listed |= {entry.id: _RuleRow(RuleListKind.HERRING, reason.name, entry) for entry in reason.herring}
+    return listed | {entry.id: _RuleRow(RuleListKind.FILTER, entry.folds, entry) for entry in filters(site)}
 
 
 def _ids(context: typer.Context, incomplete: str) -> list[str]:
@@ -389,7 +389,7 @@ def _ids(context: typer.Context, incomplete: str) -> list[str]:
 @rules_app.command("list", epilog=examples("nightshift rules list", "nightshift rules list --reason ecc_error --json"))
 def list_rules(
     context: typer.Context,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Only rules of this kind.")] = None,
+    kind: Annotated[RuleListKind | None, typer.Option("--kind", help="Only rules of this kind.")] = None,
     reason: Annotated[
         str, typer.Option("--reason", metavar="REASON", help="Only rules that speak for or against this reason.")
     ] = "",
@@ -398,7 +398,7 @@ def list_rules(
 ) -> None:
     """List the rules: id, kind, what they stand for, pattern."""
     if learned:
-        matching = [rule for rule in door_of(context).store.rules() if kind in (None, Kind(rule.kind))]
+        matching = [rule for rule in door_of(context).store.rules() if kind in (None, RuleListKind(rule.kind))]
         list_learned([rule for rule in matching if reason in ("", rule.of)], as_json)
         return
     site = door_of(context).site
@@ -409,7 +409,7 @@ def list_rules(
     listed = {
         name: entry
         for name, entry in _all(site).items()
-        if (kind is None or entry.kind == kind) and (not reason or (entry.of == reason and entry.kind != Kind.FILTER))
+        if (kind is None or entry.kind == kind) and (not reason or (entry.of == reason and entry.kind != RuleListKind.FILTER))
     }
     if as_json:
         for name, entry in listed.items():

@@ -44,19 +44,19 @@ def run_demo(
     from assistant.demo import rehearsal
 
     if list_faults:
-        for known in faults().values():
+        for fault_entry in faults().values():
             if as_json:
-                print_json({"fault": known.name, "title": known.title})
+                print_json({"fault": fault_entry.name, "title": fault_entry.title})
             else:
-                print_line(f"{known.name:20} {known.title}")
+                print_line(f"{fault_entry.name:20} {fault_entry.title}")
         return
     if chat:
         _chat(find_fault(fault), folder, alone=not (every or as_json))
         return
-    chosen = list(faults().values()) if every else [find_fault(fault)]
+    chosen_faults = list(faults().values()) if every else [find_fault(fault)]
     root = _root(folder)
     try:
-        results = rehearsal.run(chosen, root, as_json=as_json, whole=not every)
+        results = rehearsal.run(chosen_faults, root, as_json=as_json, whole=not every)
     finally:
         if folder is None:
             shutil.rmtree(root, ignore_errors=True)

@@ -53,7 +53,7 @@ PATIENCE_S = 90.0
 
 
 @dataclass(frozen=True)
-class Result:
+class RehearsalResult:
     """How a rehearsal ended."""
 
     fault: str
@@ -67,7 +67,7 @@ class Result:
     """What is not as the fault's file expects; empty when the rehearsal went as it should."""
 
 
-class Rehearsal:
+class DemoRun:
     """A cluster in a folder, with a fault armed."""
 
     def __init__(self, fault: Fault, folder: Path) -> None:
@@ -88,7 +88,7 @@ class Rehearsal:
         self.spec = demo_job(folder / "run", steps=self.steps)
         self.struck = arm(fault, self.cluster, self.spec)
 
-    def run(self, show: Callable[[Rehearsal], None]) -> Result:
+    def run(self, show: Callable[[DemoRun], None]) -> RehearsalResult:
         """Submit the job and look after it until everything has ended.
 
         Args:
@@ -128,14 +128,14 @@ class Rehearsal:
             if not job.state.ended:
                 self.cluster.cancel(job.id)
 
-    def _result(self, seconds: float) -> Result:
+    def _result(self, seconds: float) -> RehearsalResult:
         store, jobs = self.engine.store, tuple(self.cluster.jobs())
         incidents = store.incidents()
         first = incidents[-1] if incidents else None
         diagnosis = store.diagnosis(first.id) if first is not None else None
         problems = differences(self.fault.expect, self.struck, incidents, diagnosis, jobs)
         times = times_of(store, first.id) if first is not None else None
-        return Result(self.fault.name, first, diagnosis, times, jobs, seconds, tuple(problems))
+        return RehearsalResult(self.fault.name, first, diagnosis, times, jobs, seconds, tuple(problems))
 
 
 def demo_settings(state: Path) -> Settings:
@@ -157,7 +157,7 @@ def differences(
         return ["nothing was noticed: no incident was opened"]
     nodes = tuple(struck if node == "{node}" else node for node in expect.nodes)
     final = incidents[0].state
-    wanted: list[tuple[str, object, object]] = [
+    expectations: list[tuple[str, object, object]] = [
         ("category", expect.category, diagnosis.category),
         ("action", expect.action, diagnosis.action),
         ("nodes", nodes, diagnosis.faulty_nodes),
@@ -165,7 +165,11 @@ def differences(
         ("incidents", 1, len(incidents)),
         ("restarts", int(expect.restarted), len(jobs) - 1),
     ]
-    problems = [f"{name}: wanted {_words(want)}, found {_words(found)}" for name, want, found in wanted if want != found]
+    problems = [
+        f"{name}: wanted {_words(expected)}, found {_words(actual)}"
+        for name, expected, actual in expectations
+        if expected != actual
+    ]
     if diagnosis.reason not in (expect.reason, *expect.also):
         problems.insert(0, f"reason: wanted {expect.reason}, found {diagnosis.reason}")
     if expect.final is IncidentState.RECOVERED and jobs[-1].state is not JobState.COMPLETED:
@@ -184,7 +188,7 @@ WIDEST = 150
 _STYLE = {"ok": "green", "bad": "red", "note": "cyan", "act": "yellow"}
 
 
-class Played(Protocol):
+class ShownRun(Protocol):
     """What a screen shows: jobs, the engine that looks after them, and what lies in wait."""
 
     title: str
@@ -218,7 +222,7 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, rehearsal: Played) -> None:
+    def __call__(self, rehearsal: ShownRun) -> None:
         """Print what has happened since the last call."""
         news = [item for item in _news(rehearsal) if item[0] not in self._printed_lines]
         for key, at, style, text in sorted(news, key=lambda item: item[1]):
@@ -230,13 +234,13 @@ class Screen:
     def _print(self, at: datetime, style: str, text: str) -> None:
         self._began = self._began or at
         seconds = (at - self._began).total_seconds()
-        head, *rest = text.splitlines()
+        head, *further_lines = text.splitlines()
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(width=9, justify="right", no_wrap=True)
         grid.add_column(overflow="fold")
         grid.add_row(Text(f"{seconds:.1f} s", style="dim"), Text(line(head), style=_STYLE[style]))
-        for more in rest:
-            grid.add_row("", Text(line(more), style="dim"))
+        for further_line in further_lines:
+            grid.add_row("", Text(line(further_line), style="dim"))
         self._console.print(grid)
 
     def _progress(self, job: Job) -> None:
@@ -251,7 +255,7 @@ class Screen:
             self._bar.update(self._tasks[job.id], completed=points[-1].step, loss=escape(loss))  # type: ignore[arg-type]
 
 
-def _news(rehearsal: Played) -> Iterator[tuple[str, datetime, str, str]]:
+def _news(rehearsal: ShownRun) -> Iterator[tuple[str, datetime, str, str]]:
     """Yield everything that has happened, each with a key that stays the same, when, how it looks and its text."""
     store = rehearsal.engine.store
     jobs = rehearsal.jobs()
@@ -275,7 +279,7 @@ def _news(rehearsal: Played) -> Iterator[tuple[str, datetime, str, str]]:
             yield f"end {incident.id}", incident.closed, style, line(f"incident {incident.id} {incident.state}: {incident.note}")
 
 
-def _job_news(job: Job, rehearsal: Played) -> Iterator[tuple[str, datetime, str, str]]:
+def _job_news(job: Job, rehearsal: ShownRun) -> Iterator[tuple[str, datetime, str, str]]:
     if job.started is not None and job.nodes:
         fault = f"; fault in wait: {rehearsal.title}" if job.comment == "" else ""
         yield f"start {job.id}", job.started, "note", line(f"job {job.id} ({job.name}) runs on {fold(job.nodes)}{fault}")
@@ -302,18 +306,18 @@ def _call_news(store: Store, call: Call) -> Iterator[tuple[str, datetime, str, s
     if value.get("status") == "waiting":
         return
     note = str(value.get("note", ""))
-    changes, what = find_tool(call.tool).risk > 0, call.tool.replace("_", " ")
+    changes, tool_name = find_tool(call.tool).risk > 0, call.tool.replace("_", " ")
     if not outcome.ok:
-        yield f"call {call.id}", outcome.at, "bad", line(f"{what}: {outcome.error}")
+        yield f"call {call.id}", outcome.at, "bad", line(f"{tool_name}: {outcome.error}")
     elif changes:
         yield (
             f"call {call.id}",
             outcome.at,
             "act",
-            "\n".join(filter(None, [line(f"{what}: {call.preview}"), _cut(call.why)])),
+            "\n".join(filter(None, [line(f"{tool_name}: {call.preview}"), _cut(call.why)])),
         )
     elif note:
-        yield f"call {call.id}", outcome.at, "note", f"{what}: {_cut(note, 400)}"
+        yield f"call {call.id}", outcome.at, "note", f"{tool_name}: {_cut(note, 400)}"
 
 
 def _cut(text: str, widest: int = WIDEST) -> str:
@@ -324,10 +328,10 @@ PIPED_WIDTH = 130
 """Columns where no terminal says how many it has."""
 
 
-class Watched(Played, Protocol):
+class PlayableRun(ShownRun, Protocol):
     """A rehearsal, here or on a cluster."""
 
-    def run(self, show: Callable[[Any], None]) -> Result:
+    def run(self, show: Callable[[Any], None]) -> RehearsalResult:
         """Run it to its end."""
         ...
 
@@ -336,7 +340,7 @@ class Watched(Played, Protocol):
         ...
 
 
-def run(faults: Sequence[Fault], root: Path, *, as_json: bool, whole: bool) -> list[Result]:
+def run(faults: Sequence[Fault], root: Path, *, as_json: bool, whole: bool) -> list[RehearsalResult]:
     """Run faults on this machine and print them.
 
     Args:
@@ -345,11 +349,11 @@ def run(faults: Sequence[Fault], root: Path, *, as_json: bool, whole: bool) -> l
         as_json: One JSON object a rehearsal on stdout, the timeline on stderr.
         whole: Print the incident report, not only the line of the table.
     """
-    made = ((fault.title, fault.name, partial(Rehearsal, fault, root / fault.name)) for fault in faults)
-    return play(made, as_json=as_json, whole=whole)
+    rehearsals = ((fault.title, fault.name, partial(DemoRun, fault, root / fault.name)) for fault in faults)
+    return play(rehearsals, as_json=as_json, whole=whole)
 
 
-def play(rehearsals: Iterable[tuple[str, str, Callable[[], Watched]]], *, as_json: bool, whole: bool) -> list[Result]:
+def play(rehearsals: Iterable[tuple[str, str, Callable[[], PlayableRun]]], *, as_json: bool, whole: bool) -> list[RehearsalResult]:
     """Run rehearsals one after the other, print each, then the table.
 
     Args:
@@ -380,7 +384,7 @@ def play(rehearsals: Iterable[tuple[str, str, Callable[[], Watched]]], *, as_jso
     return results
 
 
-def _plain(result: Result) -> dict[str, Any]:
+def _plain(result: RehearsalResult) -> dict[str, Any]:
     times, diagnosis = result.times, result.diagnosis
     return {
         "schema": 1,
@@ -401,7 +405,7 @@ def _plain(result: Result) -> dict[str, Any]:
     }
 
 
-def _table(results: Sequence[Result]) -> Table:
+def _table(results: Sequence[RehearsalResult]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("fault", no_wrap=True)
     table.add_column("diagnosis, then action")

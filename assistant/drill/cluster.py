@@ -21,7 +21,7 @@ from pathlib import Path
 from assistant import processes
 from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
 from assistant.content.faults import Drill, cluster_faults
-from assistant.demo.rehearsal import Result, differences
+from assistant.demo.rehearsal import RehearsalResult, differences
 from assistant.display import line
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
@@ -73,7 +73,7 @@ class Rig:
             Unavailable: It failed; the message has its words.
         """
         filled = [_filled(word, names) for word in words]
-        done = processes.run(
+        process = processes.run(
             [*self._words, *filled],
             environment=processes.own_environment(),
             capture_output=True,
@@ -81,8 +81,8 @@ class Rig:
             timeout=DEADLINE_S,
             stdin=subprocess.DEVNULL,
         )
-        if done.returncode:
-            raise Unavailable(f"{shlex.join(filled)}: {done.stderr.strip() or done.stdout.strip()}")
+        if process.returncode:
+            raise Unavailable(f"{shlex.join(filled)}: {process.stderr.strip() or process.stdout.strip()}")
 
     def share(self, folder: Path | None = None) -> Path:
         """Return a folder that has the same name here and on the nodes.
@@ -99,12 +99,14 @@ class Rig:
                     f"--shared {folder}: there is no such folder; it must lie at the same path here and on every node"
                 )
             return folder
-        here = Path(self.variables["DEVCLUSTER_SHARED"])
-        if SHARED.is_symlink() and SHARED.resolve() == here.resolve():
+        local_folder = Path(self.variables["DEVCLUSTER_SHARED"])
+        if SHARED.is_symlink() and SHARED.resolve() == local_folder.resolve():
             return SHARED
         if SHARED.exists() or SHARED.is_symlink():
-            raise ConfigError(f"{SHARED} on this machine is not the cluster's shared folder {here}; move it away for the drill")
-        SHARED.symlink_to(here)
+            raise ConfigError(
+                f"{SHARED} on this machine is not the cluster's shared folder {local_folder}; move it away for the drill"
+            )
+        SHARED.symlink_to(local_folder)
         self._linked = True
         return SHARED
 
@@ -115,16 +117,16 @@ class Rig:
                 SHARED.unlink()
 
     def _variables(self) -> dict[str, str]:
-        done = processes.run(
+        process = processes.run(
             [*self._words, "env"], environment=processes.own_environment(), capture_output=True, text=True, timeout=DEADLINE_S
         )
-        exports = [line.removeprefix("export ") for line in done.stdout.splitlines() if line.startswith("export ")]
-        found = dict(word.partition("=")[::2] for line in exports for word in shlex.split(line))
-        if done.returncode or "SLURM_CONF" not in found:
+        exports = [line.removeprefix("export ") for line in process.stdout.splitlines() if line.startswith("export ")]
+        variables = dict(word.partition("=")[::2] for line in exports for word in shlex.split(line))
+        if process.returncode or "SLURM_CONF" not in variables:
             raise ConfigError(
-                f"{shlex.join(self._words)}: its cluster is not up ({done.stderr.strip()}); start it with `up --nodes 6`"
+                f"{shlex.join(self._words)}: its cluster is not up ({process.stderr.strip()}); start it with `up --nodes 6`"
             )
-        return found
+        return variables
 
 
 def _filled(word: str, names: Mapping[str, str]) -> str:
@@ -188,7 +190,7 @@ class ClusterDrill:
         self._nodes: tuple[str, ...] = ()
         self._outage_ends: float | None = None
 
-    def run(self, show: Callable[[ClusterDrill], None]) -> Result:
+    def run(self, show: Callable[[ClusterDrill], None]) -> RehearsalResult:
         """Submit the job, strike, and look after it until everything has ended."""
         _ = self.engine.knowledge
         self._wait_for_nodes()
@@ -218,17 +220,17 @@ class ClusterDrill:
         A node stays out where its reason is no longer the one that the drill wrote, or where the policy refuses.
         """
         try:
-            for left in self.engine.store.calls(status=CallStatus.INTENT):
-                self._told(partial(self.engine.gate.resolve, left))
+            for intent in self.engine.store.calls(status=CallStatus.INTENT):
+                self._or_narrated(partial(self.engine.gate.resolve, intent))
             for node, call in self.engine.store.nodes_out().items():
                 undo = partial(self.engine.gate.undo, call, self.by, why="the drill is over", approved_by=self.by)
-                outcome = self._told(undo)
+                outcome = self._or_narrated(undo)
                 if outcome is not None and not outcome.ok:
                     print(line(f"            {node} stays out: {outcome.error}"), file=sys.stderr)  # noqa: T201
         finally:
             self.engine.store.close()
 
-    def _told(self, change: Callable[[], Outcome | None]) -> Outcome | None:
+    def _or_narrated(self, change: Callable[[], Outcome | None]) -> Outcome | None:
         """Make a change; what refuses it is told, and keeps nothing else from being put back."""
         try:
             return change()
@@ -319,7 +321,7 @@ class ClusterDrill:
         """Return its jobs, oldest first."""
         return [job for job in self.cluster.jobs() if job.name == self.name]
 
-    def _result(self, seconds: float) -> Result:
+    def _result(self, seconds: float) -> RehearsalResult:
         store, jobs = self.engine.store, tuple(self.jobs())
         incidents = store.incidents()
         first = incidents[-1] if incidents else None
@@ -330,7 +332,7 @@ class ClusterDrill:
         else:
             problems = differences(self.drill.expect, self.struck, incidents, diagnosis, jobs)
         times = times_of(store, first.id) if first is not None else None
-        return Result(self.drill.name, first, diagnosis, times, jobs, seconds, tuple(problems))
+        return RehearsalResult(self.drill.name, first, diagnosis, times, jobs, seconds, tuple(problems))
 
 
 def _must_not_be_stopped(in_force: PolicyInForce) -> None:

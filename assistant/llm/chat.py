@@ -191,15 +191,17 @@ def _instructions(tools: Sequence[Tool], *, answer: bool) -> str:
     for tool in tools:
         function = tool["function"]
         about = " ".join(str(function.get("description", "")).split())
-        lines.append(f"- {function['name']}: {about} Arguments: {json.dumps(_told(_parameters(tool)), ensure_ascii=False)}")
+        lines.append(
+            f"- {function['name']}: {about} Arguments: {json.dumps(_without_titles(_parameters(tool)), ensure_ascii=False)}"
+        )
     return "\n".join(lines)
 
 
-def _told(schema: Any) -> Any:
+def _without_titles(schema: Any) -> Any:
     """Return a schema without what only programs read."""
     if isinstance(schema, Mapping):
-        return {key: _told(value) for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
-    return [_told(item) for item in schema] if isinstance(schema, list) else schema
+        return {key: _without_titles(value) for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
+    return [_without_titles(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def _content(message: BaseMessage) -> str:

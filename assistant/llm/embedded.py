@@ -154,7 +154,7 @@ _WORDS = HashingEmbedder()
 # Every refit begins with the shipped heads and takes all lessons there are, so that it does not matter in which order they came.
 
 
-class Refitted(NamedTuple):
+class RefitResult(NamedTuple):
     """What came of a refit."""
 
     path: Path
@@ -165,7 +165,7 @@ class Refitted(NamedTuple):
     right_after: int
 
 
-def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FOLDER) -> Refitted | None:
+def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FOLDER) -> RefitResult | None:
     """Fit the heads to confirmed lines and keep them as the site's; None without lessons or without an encoder that works.
 
     Args:
@@ -198,7 +198,7 @@ def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FO
     ranker.cache_clear()
     intents.cache_clear()
     right = [sum(map(bool, _right(heads, vectors, labels))) for heads in (shipped, fitted)]
-    return Refitted(path, len(prepared), *right)
+    return RefitResult(path, len(prepared), *right)
 
 
 def _right(heads: Heads, vectors: Floats, labels: Sequence[str]) -> list[bool]:

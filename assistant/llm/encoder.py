@@ -67,7 +67,7 @@ class LlamaEncoder:
         self.digest = _digest_in(folder)
         self.name = f"encoder-{self.digest[:12]}"
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Floats] = OrderedDict()
+        self._vectors_by_text: OrderedDict[str, Floats] = OrderedDict()
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return one vector of length 1 for each line; the zero vector for a line without words."""
@@ -82,16 +82,16 @@ class LlamaEncoder:
         import numpy as np
 
         with self._lock:
-            new = sorted({text for text in texts if text and text not in self._kept}, key=lambda text: (len(text), text))
-            vectors = {text: self._kept[text] for text in texts if text in self._kept}
+            new = sorted({text for text in texts if text and text not in self._vectors_by_text}, key=lambda text: (len(text), text))
+            vectors = {text: self._vectors_by_text[text] for text in texts if text in self._vectors_by_text}
             for start in range(0, len(new), _AT_ONCE):
                 part = new[start : start + _AT_ONCE]
                 vectors.update(zip(part, self._run([self._cut(text) for text in part]), strict=True))
             for text in dict.fromkeys(filter(None, texts)):
-                self._kept[text] = vectors[text]
-                self._kept.move_to_end(text)
-            while len(self._kept) > _MOST_CACHED:
-                self._kept.popitem(last=False)
+                self._vectors_by_text[text] = vectors[text]
+                self._vectors_by_text.move_to_end(text)
+            while len(self._vectors_by_text) > _MOST_CACHED:
+                self._vectors_by_text.popitem(last=False)
         zero = np.zeros(DIMS, np.float32)
         return np.array([vectors.get(text, zero) for text in texts], np.float32).reshape(len(texts), DIMS)
 

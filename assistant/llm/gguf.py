@@ -277,7 +277,7 @@ def digest_of(path: Path) -> str:
     stat = path.stat()
     mark = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
     cache_path = _cache_file()
-    digests = _known(cache_path)
+    digests = _cached_digests(cache_path)
     if mark in digests:
         return digests[mark]
     with path.open("rb") as file:
@@ -297,7 +297,7 @@ def _cache_file() -> Path:
     return folder / "nightshift" / "model_digests.json"
 
 
-def _known(path: Path) -> dict[str, str]:
+def _cached_digests(path: Path) -> dict[str, str]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

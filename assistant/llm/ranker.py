@@ -297,7 +297,7 @@ def _about(examples: Sequence[TrainingExample], terms: TrainingTerms) -> dict[st
     return {"digest": digest, "seed": str(terms.seed), "lines": str(len(examples))}
 
 
-class Tried(NamedTuple):
+class CrossValidation(NamedTuple):
     """Figures of a cross-validation."""
 
     lines: int
@@ -311,7 +311,7 @@ class Tried(NamedTuple):
     """Lines and share right of each reason."""
 
 
-def cross_validate(examples: Sequence[TrainingExample], folds: int = 5, terms: TrainingTerms | None = None) -> Tried:
+def cross_validate(examples: Sequence[TrainingExample], folds: int = 5, terms: TrainingTerms | None = None) -> CrossValidation:
     """Train without a part of the wordings and judge those, in turn."""
     terms = terms or TrainingTerms()
     right: dict[str, list[int]] = {}
@@ -332,7 +332,7 @@ def cross_validate(examples: Sequence[TrainingExample], folds: int = 5, terms: T
     total = sum(map(len, right.values()))
     by_reason = {name: (len(marks), sum(marks) / len(marks)) for name, marks in sorted(right.items())}
     share = sum(map(sum, right.values())) / max(total, 1)
-    return Tried(total, share, third / max(total, 1), won / max(fights, 1), by_reason)
+    return CrossValidation(total, share, third / max(total, 1), won / max(fights, 1), by_reason)
 
 
 def parted(

@@ -24,12 +24,12 @@ class ScriptedEmbedder:
 
     def __init__(self, script: Mapping[str, Sequence[float]], *, name: str = "scripted-1", dims: int = 4) -> None:
         self.script, self.name, self.dims = dict(script), name, dims
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         """Every text so far."""
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return the vector of the first key that stands in each text; of other texts the hashed one, cut to the dimensions."""
-        self.asked += texts
+        self.requests += texts
         return [self._vector(text) for text in texts]
 
     def _vector(self, text: str) -> list[float]:
@@ -51,7 +51,7 @@ Says = Callable[[Sequence[BaseMessage], Sequence[Tool]], AIMessage]
 class Breaks(NamedTuple):
     """A turn that ends in its middle, as when the process of a model dies."""
 
-    said: str
+    text: str
     error: Exception
 
 
@@ -69,18 +69,18 @@ class ScriptedChat(ToolChat):
     """Instead of the script, for as many turns as are asked."""
     forced: Says | None = Field(default=None, exclude=True)
     """What it says where a call is demanded; default: the same as else."""
-    _rest: list[AIMessage | str | Exception | Breaks] = PrivateAttr(default_factory=list)
-    _asked: list[tuple[list[BaseMessage], list[str]]] = PrivateAttr(default_factory=list)
+    _remaining_script: list[AIMessage | str | Exception | Breaks] = PrivateAttr(default_factory=list)
+    _requests: list[tuple[list[BaseMessage], list[str]]] = PrivateAttr(default_factory=list)
 
     def model_post_init(self, context: Any, /) -> None:
         """Begin the script."""
         super().model_post_init(context)
-        self._rest = list(self.script)
+        self._remaining_script = list(self.script)
 
     @property
-    def asked(self) -> list[tuple[list[BaseMessage], list[str]]]:
+    def requests(self) -> list[tuple[list[BaseMessage], list[str]]]:
         """The messages and the names of the tools of every turn so far."""
-        return self._asked
+        return self._requests
 
     @property
     def _llm_type(self) -> str:
@@ -97,21 +97,21 @@ class ScriptedChat(ToolChat):
         **_: Any,
     ) -> ChatResult:
         bound_tools, _callable_tools, answer = self.tools_of(messages, tools, tool_choice)
-        self._asked.append((list(messages), [tool["function"]["name"] for tool in bound_tools]))
+        self._requests.append((list(messages), [tool["function"]["name"] for tool in bound_tools]))
         says = self.says if answer or self.forced is None else self.forced
-        if says is None and not self._rest:
-            raise ModelError(f"the script of the model ended after {len(self._asked) - 1} turns; write one more")
-        turn = says(messages, bound_tools) if says is not None else self._rest.pop(0)
+        if says is None and not self._remaining_script:
+            raise ModelError(f"the script of the model ended after {len(self._requests) - 1} turns; write one more")
+        turn = says(messages, bound_tools) if says is not None else self._remaining_script.pop(0)
         if isinstance(turn, Exception):
             raise turn
         if isinstance(turn, Breaks):
-            _tell(turn.said, run_manager)
+            _tell(turn.text, run_manager)
             raise turn.error
         message = AIMessage(turn) if isinstance(turn, str) else turn.model_copy(deep=True)
         _tell(str(message.text), run_manager)
         for call in message.tool_calls:
             # the same call twice would otherwise have one id
-            call["id"] = f"{call['id']}_{len(self._asked)}"
+            call["id"] = f"{call['id']}_{len(self._requests)}"
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 

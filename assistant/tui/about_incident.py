@@ -20,7 +20,7 @@ from assistant.recover.budget import Budget
 from assistant.recover.identity import RESTARTS
 from assistant.store import Approval, Store
 from assistant.tooling import found
-from assistant.tui.snapshot import SeenIncident
+from assistant.tui.snapshot import IncidentEntry
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
@@ -47,7 +47,7 @@ class At(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenStep:
+class StepEntry:
     """A step or verify of a playbook."""
 
     name: str
@@ -69,7 +69,7 @@ class Play:
     name: str = ""
     """Empty where there is no playbook."""
     title: str = ""
-    steps: tuple[SeenStep, ...] = ()
+    steps: tuple[StepEntry, ...] = ()
     has_begun: bool = False
     """Whether it runs or ran; else it is the one that would be taken."""
     note: str = ""
@@ -80,7 +80,7 @@ class Play:
     """How it ended, or ends when all goes well."""
 
 
-def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job: Job | None, calls: Sequence[SeenCall]) -> Play:
+def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job: Job | None, calls: Sequence[CallEntry]) -> Play:
     """Return the playbook of an incident, or the one that its diagnosis would choose, and where it stands."""
     if diagnosis is None:
         return Play(note="No diagnosis yet: the playbook is chosen by it.")
@@ -116,7 +116,7 @@ def _values(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Mappin
 class PlaybookStanding:
     """Progress of a playbook: the calls made, the entry whose turn it is, and how it ended."""
 
-    calls_of: Mapping[str, tuple[SeenCall, ...]]
+    calls_of: Mapping[str, tuple[CallEntry, ...]]
     """Calls of each entry, by its name."""
     now: str | None
     """The entry whose turn it is; None when it has ended or cannot be told."""
@@ -128,13 +128,13 @@ class PlaybookStanding:
     """Whether nobody goes on with it."""
 
 
-def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[SeenCall]) -> PlaybookStanding:
+def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[CallEntry]) -> PlaybookStanding:
     """Return how far a playbook came, by playing it with the outcomes of the calls that were made."""
     from assistant.recover.playbook import play
 
     order = tuple(entry.name for entry in book.entries)
     by_key = {seen_call.call.step: seen_call for seen_call in calls if seen_call.call.step}
-    calls_by_entry: dict[str, tuple[SeenCall, ...]] = {}
+    calls_by_entry: dict[str, tuple[CallEntry, ...]] = {}
     for seen_call in calls:
         if seen_call.call.step:
             name = _entry_of(seen_call.call.step)
@@ -162,10 +162,10 @@ def _entry_of(key: str) -> str:
     return key.partition("[")[0].partition("#")[0]
 
 
-def _seen_step(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, has_begun: bool) -> SeenStep:
+def _seen_step(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, has_begun: bool) -> StepEntry:
     calls = standing.calls_of.get(entry.name, ())
     expects = f"until it says {entry.expect}, within {entry.within_min:g} min" if entry.expect else ""
-    return SeenStep(
+    return StepEntry(
         entry.name,
         entry.use,
         _at(entry, calls, standing) if has_begun else At.NEXT,
@@ -193,7 +193,7 @@ def foretold(why: str, values: Mapping[str, Any]) -> str:
     return REFERENCE.sub(value_or_name, why)
 
 
-def _at(entry: Step | Verify, calls: Sequence[SeenCall], standing: PlaybookStanding) -> At:
+def _at(entry: Step | Verify, calls: Sequence[CallEntry], standing: PlaybookStanding) -> At:
     status = calls[-1].call.status if calls else None
     if status is CallStatus.DENIED:
         return At.FAILED
@@ -216,7 +216,7 @@ def _status(outcome: Outcome | None) -> str:
     return str(value.get("status", "")) if isinstance(value, Mapping) else ""
 
 
-def found_by(calls: Sequence[SeenCall]) -> str:
+def found_by(calls: Sequence[CallEntry]) -> str:
     """Return what calls found, in a few words: the last of a verify's looks, each of a step's items."""
     findings = [_short(seen_call.outcome) for seen_call in calls if seen_call.outcome is not None]
     is_looping = (
@@ -240,7 +240,7 @@ def _tells(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCall:
+class CallEntry:
     """A call and what became of it."""
 
     call: Call
@@ -258,7 +258,7 @@ class SeenCall:
 
 
 @dataclass(frozen=True, slots=True)
-class IncidentSeen:
+class IncidentSnapshot:
     """One incident."""
 
     at: datetime
@@ -268,7 +268,7 @@ class IncidentSeen:
     moments: tuple[Moment, ...]
     """Oldest first."""
     evidence: tuple[Evidence, ...]
-    calls: tuple[SeenCall, ...]
+    calls: tuple[CallEntry, ...]
     play: Play
     job: Job | None
     """As the scheduler shows it; None where it shows none."""
@@ -300,12 +300,12 @@ class IncidentSeen:
         return accounts[-1] if accounts else ""
 
     @property
-    def changes(self) -> tuple[SeenCall, ...]:
+    def changes(self) -> tuple[CallEntry, ...]:
         """Calls that change something, oldest first."""
         return tuple(call for call in self.calls if call.risk is not Risk.READ)
 
 
-def read_incident(engine: Engine, incident_id: int, jobs: Mapping[str, Job], now: datetime) -> IncidentSeen:
+def read_incident(engine: Engine, incident_id: int, jobs: Mapping[str, Job], now: datetime) -> IncidentSnapshot:
     """Return what is known about an incident.
 
     Args:
@@ -331,7 +331,7 @@ def read_incident(engine: Engine, incident_id: int, jobs: Mapping[str, Job], now
             diagnosis = replace(diagnosis, advice=advice)
         calls = tuple(seen_call(store, call) for call in store.calls(incident_id))
         own = {record.call.id for record in calls}
-        return IncidentSeen(
+        return IncidentSnapshot(
             now,
             incident,
             diagnosis,
@@ -349,13 +349,13 @@ def read_incident(engine: Engine, incident_id: int, jobs: Mapping[str, Job], now
         )
 
 
-def seen_call(store: Store, call: Call) -> SeenCall:
+def seen_call(store: Store, call: Call) -> CallEntry:
     """Return a call with what became of it."""
     tool = found().get(call.tool)
     decisions = store.decisions(call.id)
     # a tool that this version does not know may do anything
     risk = tool.risk if tool is not None else Risk.DISRUPT
-    return SeenCall(call, risk, decisions[-1] if decisions else None, store.outcome(call.id), (tool.undo if tool else "") or "")
+    return CallEntry(call, risk, decisions[-1] if decisions else None, store.outcome(call.id), (tool.undo if tool else "") or "")
 
 
 def job_of(engine: Engine, job_id: str | None, jobs: Mapping[str, Job]) -> tuple[Job | None, str]:
@@ -370,7 +370,7 @@ def job_of(engine: Engine, job_id: str | None, jobs: Mapping[str, Job]) -> tuple
         return None, f"the scheduler does not answer: {error}"
 
 
-def _restarts(engine: Engine, calls: tuple[SeenCall, ...], jobs: Mapping[str, Job]) -> list[Job]:
+def _restarts(engine: Engine, calls: tuple[CallEntry, ...], jobs: Mapping[str, Job]) -> list[Job]:
     restarts: list[Job] = []
     for seen_call in calls:
         value: Any = seen_call.outcome.value if seen_call.outcome is not None and seen_call.outcome.ok else None
@@ -384,7 +384,7 @@ def _restarts(engine: Engine, calls: tuple[SeenCall, ...], jobs: Mapping[str, Jo
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCheckpoint:
+class CheckpointEntry:
     """A checkpoint, as `list_checkpoints` tells of it."""
 
     path: str
@@ -397,10 +397,10 @@ class SeenCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointsSeen:
+class CheckpointsSnapshot:
     """What a job saved."""
 
-    checkpoints: tuple[SeenCheckpoint, ...] = ()
+    checkpoints: tuple[CheckpointEntry, ...] = ()
     """Oldest first."""
     note: str = ""
     """Where they are, or why they are not known."""
@@ -412,7 +412,7 @@ class CheckpointsSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
+class JobSnapshot:
     """One job."""
 
     at: datetime
@@ -420,11 +420,11 @@ class JobSeen:
     job: Job | None
     unknown: str
     """Why there is no job."""
-    incidents: tuple[SeenIncident, ...]
+    incidents: tuple[IncidentEntry, ...]
     """Newest first."""
 
 
-def read_job(engine: Engine, job_id: str, listed_job: Job | None, now: datetime) -> JobSeen:
+def read_job(engine: Engine, job_id: str, listed_job: Job | None, now: datetime) -> JobSnapshot:
     """Return what is known about a job; `listed_job` is as the scheduler showed it last."""
     job, unknown = job_of(engine, job_id, {job_id: listed_job} if listed_job is not None else {})
     store = engine.store
@@ -433,26 +433,26 @@ def read_job(engine: Engine, job_id: str, listed_job: Job | None, now: datetime)
         for incident in store.incidents(job=job_id):
             diagnosis = store.diagnosis(incident.id)
             reason = (diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes) if diagnosis is not None else ("", 0.0, ())
-            incidents.append(SeenIncident(incident, *reason))
-    return JobSeen(now, job_id, job, unknown, tuple(incidents))
+            incidents.append(IncidentEntry(incident, *reason))
+    return JobSnapshot(now, job_id, job, unknown, tuple(incidents))
 
 
-def read_checkpoints(engine: Engine, job_id: str, by: str) -> CheckpointsSeen:
+def read_checkpoints(engine: Engine, job_id: str, by: str) -> CheckpointsSnapshot:
     """Return what a job saved, by the reading call of that name; what cannot be told is said."""
     try:
         outcome = engine.gate.call("list_checkpoints", {"job": job_id}, why="shown in the chat", by=by)
     except NightshiftError as error:
-        return CheckpointsSeen(note=f"not known: {error}")
+        return CheckpointsSnapshot(note=f"not known: {error}")
     if not outcome.ok or not isinstance(outcome.value, Mapping):
-        return CheckpointsSeen(note=f"not known: {outcome.error}")
+        return CheckpointsSnapshot(note=f"not known: {outcome.error}")
     value: Mapping[str, Any] = outcome.value
     doubt = [str(value["doubt"])] if value.get("doubt") else []
     notes = [*doubt, f"{value['folder']} ({value['found_by']})", *map(str, value.get("notes", ()))]
-    return CheckpointsSeen(tuple(_checkpoint(row) for row in value.get("checkpoints", ())), " · ".join(notes))
+    return CheckpointsSnapshot(tuple(_checkpoint(row) for row in value.get("checkpoints", ())), " · ".join(notes))
 
 
-def _checkpoint(row: Mapping[str, Any]) -> SeenCheckpoint:
-    return SeenCheckpoint(
+def _checkpoint(row: Mapping[str, Any]) -> CheckpointEntry:
+    return CheckpointEntry(
         str(row["path"]),
         int(row["step"]),
         str(row["format"]),

@@ -28,7 +28,7 @@ from assistant.tui.screens.consent import ConsentScreen, asked_on
 from assistant.tui.screens.main import MainScreen
 from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
 from assistant.tui.sessions import Talks
-from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen, read_store
+from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot, read_store
 from assistant.tui.talk import Talk
 from assistant.tui.widgets.exchange import Options, ProposalCard
 from assistant.tui.widgets.prompt import Completion, Prompt
@@ -57,9 +57,9 @@ class ChatApp(App[int]):
     ]
 
     # whoever shows them watches them: without `repaint=False` the whole screen is drawn anew for each look
-    store_seen: reactive[StoreSeen | None] = reactive(None, repaint=False)
-    cluster_seen: reactive[ClusterSeen | None] = reactive(None, repaint=False)
-    kill_switch: reactive[KillSwitchSeen | None] = reactive(None, repaint=False)
+    store_seen: reactive[StoreSnapshot | None] = reactive(None, repaint=False)
+    cluster_seen: reactive[ClusterSnapshot | None] = reactive(None, repaint=False)
+    kill_switch: reactive[KillSwitchSnapshot | None] = reactive(None, repaint=False)
     """The file that stops every change; None while none is set."""
 
     def __init__(
@@ -134,7 +134,7 @@ class ChatApp(App[int]):
         self._saw(message.snapshot)
         self._status("trouble", "")
 
-    def _saw(self, snapshot: StoreSeen) -> None:
+    def _saw(self, snapshot: StoreSnapshot) -> None:
         """Take what was read of the store, unless something younger was taken: two threads read it."""
         if self.store_seen is None or snapshot.at >= self.store_seen.at:
             self.store_seen = snapshot
@@ -147,7 +147,7 @@ class ChatApp(App[int]):
         """Show what the scheduler says."""
         self.cluster_seen = message.snapshot
 
-    def on_trouble(self, message: messages.Trouble) -> None:
+    def on_chat_trouble(self, message: messages.ChatTrouble) -> None:
         """Say what does not work; what was seen before stays on the screen."""
         if message.lane == "store":
             self._status("trouble", message.text)
@@ -170,7 +170,7 @@ class ChatApp(App[int]):
         for bar in self.main.query(StatusBar):
             setattr(bar, name, value)
 
-    def on_prompt_asked(self, message: Prompt.Asked) -> None:
+    def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
         """Take what was typed."""
         self.talk.typed(message.text)
 
@@ -188,11 +188,11 @@ class ChatApp(App[int]):
         """Wait no longer."""
         self.action_help_quit()
 
-    def on_completion_taken(self, message: Completion.Taken) -> None:
+    def on_completion_offer_clicked(self, message: Completion.OfferClicked) -> None:
         """Put a way to go on, that was clicked, into the prompt."""
         self.main.query_one(Prompt).fill(message.offer.line)
 
-    def on_options_chosen(self, message: Options.Chosen) -> None:
+    def on_options_option_clicked(self, message: Options.OptionClicked) -> None:
         """Say what was clicked; where a name is still missing in it, let the person put it in."""
         if LACKS_A_NAME.search(message.text):
             self.main.query_one(Prompt).fill(message.text)
@@ -203,7 +203,7 @@ class ChatApp(App[int]):
         """Let the person say why."""
         self.main.query_one(Prompt).fill(f"/deny {message.approval} ")
 
-    async def on_looked(self, message: messages.Looked) -> None:
+    async def on_source_read(self, message: messages.SourceRead) -> None:
         """Show a reading call."""
         await self.talk.show_call(message)
 
@@ -232,7 +232,7 @@ class ChatApp(App[int]):
         for prompt in self.main.query(Prompt):
             prompt.remember(message.lines)
 
-    def on_settled(self, message: messages.Settled) -> None:
+    def on_approval_settled(self, message: messages.ApprovalSettled) -> None:
         """Say what came of an approval."""
         self.notify(line(message.text), severity="information" if message.won else "warning", markup=False)
         if not message.waits:
@@ -270,7 +270,7 @@ class ChatApp(App[int]):
 
         def answered(answer: ApprovalAnswer | None) -> None:
             if answer is not None:
-                self.desk.settle(approval, answer.verdict, answer.why, shown=answer.snapshot)
+                self.desk.settle(approval, answer.verdict, answer.why, snapshot=answer.snapshot)
 
         if waiting is not None:
             self._focus_prompt()

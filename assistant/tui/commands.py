@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from assistant.errors import NightshiftError, UsageError
 from assistant.records import CallStatus, Verdict
-from assistant.tui.about_changes import SeenUndo, recovery_of, take_back, undo_of
+from assistant.tui.about_changes import UndoSnapshot, recovery_of, take_back, undo_of
 from assistant.tui.messages import (
     AskLift,
     AskRecovery,
@@ -149,7 +149,7 @@ class SlashCommands:
     def _undo(self, command: TypedCommand) -> None:
         desk, call, number = self._app.desk, int(command.first), self._talk.begin()
 
-        def work(engine: Engine, undo: SeenUndo) -> str:
+        def work(engine: Engine, undo: UndoSnapshot) -> str:
             outcome = take_back(engine, undo, desk.by)
             return (
                 f"Call {call} was taken back." if outcome.ok else f"Call {call} could not be taken back: {escaped(outcome.error)}"

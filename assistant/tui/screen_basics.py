@@ -63,7 +63,7 @@ def vi_keys(**actions: str) -> list[BindingType]:
     return [Binding(keys[move], action, show=False) for move, action in actions.items()]
 
 
-def covered(widget: Widget) -> bool:
+def is_covered(widget: Widget) -> bool:
     """Tell whether another screen, other than a question, hides that of a widget.
 
     What nobody sees waits until its screen comes back: Textual draws all of the upper screen anew whenever the lower one changes.

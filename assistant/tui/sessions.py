@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 _TYPED = ".typed"
 
 
-class EntryKind(StrEnum):
+class SessionEntryKind(StrEnum):
     """What an entry is."""
 
     TYPED = "said"
@@ -55,7 +55,7 @@ class SessionEntry:
     """One thing that was said or came of it."""
 
     at: datetime
-    what: EntryKind
+    what: SessionEntryKind
     question: int
     """Which exchange of the conversation it belongs to."""
     text: str = ""
@@ -216,7 +216,7 @@ def _from_line(line: bytes) -> SessionEntry | None:
         answer = record.get("answer")
         return SessionEntry(
             datetime.fromisoformat(record["at"]),
-            EntryKind(record["what"]),
+            SessionEntryKind(record["what"]),
             int(record["question"]),
             str(record["text"]),
             _answer(answer) if answer is not None else None,
@@ -312,18 +312,18 @@ def _time(entry: SessionEntry) -> str:
 
 
 def _entry(entry: SessionEntry, came: Mapping[int, str]) -> Iterator[str]:
-    if entry.what is EntryKind.TYPED:
+    if entry.what is SessionEntryKind.TYPED:
         lines = harmless(entry.text).strip().split("\n")
         yield f"## {escaped(lines[0])}"
         yield ""
         yield f"{_time(entry)}"
         yield from (["", *fenced(entry.text)] if len(lines) > 1 else [])
-    elif entry.what is EntryKind.ANSWERED and entry.answer is not None:
+    elif entry.what is SessionEntryKind.ANSWERED and entry.answer is not None:
         yield from _answer_text(entry.answer, came)
-    elif entry.what is EntryKind.NOTED:
+    elif entry.what is SessionEntryKind.NOTED:
         yield re.sub(r"^(#+ )", r"##\1", tamed(entry.text), flags=re.MULTILINE)
     else:
-        word = "No answer" if entry.what is EntryKind.FAILED else "Then"
+        word = "No answer" if entry.what is SessionEntryKind.FAILED else "Then"
         yield f"**{word}** ({_time(entry)}): {escaped(entry.text)}"
 
 

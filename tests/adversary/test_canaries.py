@@ -334,7 +334,7 @@ def prompted(world: World) -> str:
     agent = ModelAgent(world.scene.engine.gate, world.scene.clock, model, name="scripted")
     agent.ask(f"why did job 1 fail? {planted_text('question')}")
     agent.ask("and now?")
-    return "\n".join(str(message) for messages, _ in model.asked for message in messages)
+    return "\n".join(str(message) for messages, _ in model.requests for message in messages)
 
 
 ASKED: tuple[tuple[str, dict[str, Any]], ...] = (

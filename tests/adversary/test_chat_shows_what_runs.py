@@ -19,7 +19,7 @@ from assistant.policy import Mode
 from assistant.records import CallStatus, Outcome, Verdict
 from assistant.store.approvals import SHORT_DIGEST
 from assistant.tooling import PENDING_TAG
-from assistant.tui.about_changes import SeenUndo, leave_undo, take_back, undo_of
+from assistant.tui.about_changes import UndoSnapshot, leave_undo, take_back, undo_of
 from assistant.tui.backend import Desk
 from assistant.tui.screens.changes import ApprovalScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen
@@ -126,7 +126,7 @@ def test_an_undo_that_waits_in_the_inbox_is_answered_there_and_survives_who_leav
     undo = engine.store.undone_by(cordon)
     assert undo is not None
     engine.gate.withdraw(undo.id, ALICE)
-    leave_undo(engine, SeenUndo(shown.call, undo, shown.risk, shown.verdict, "", ""), ALICE)
+    leave_undo(engine, UndoSnapshot(shown.call, undo, shown.risk, shown.verdict, "", ""), ALICE)
     assert engine.store.call(undo.id).status is CallStatus.PENDING
     assert engine.store.answer(parked.value.approval, Verdict.ALLOW, BOB)
     assert engine.gate.go_on(undo.id).ok
@@ -249,7 +249,7 @@ async def test_a_name_of_10_kb_leaves_the_dialog_usable(scene: Scene, size: tupl
         waits = app.store_seen.approvals[0]
         for place, name in enumerate(NAMES):
             call = replace(waits.call, preview=f"scancel 1  # {name!r}", why=name, arguments={"job": name})
-            undo = SeenUndo(call, replace(call, digest="0" * 64), waits.risk, Verdict.ALLOW, "mode.act", name, "node02")
+            undo = UndoSnapshot(call, replace(call, digest="0" * 64), waits.risk, Verdict.ALLOW, "mode.act", name, "node02")
             dialog: ConsentScreen[Any] = (
                 UndoScreen(undo) if place % 2 else ApprovalScreen(replace(waits, call=call, undo=""), scene.clock.now())
             )

@@ -451,11 +451,11 @@ async def test_a_command_that_changed_while_its_dialog_was_open_is_not_allowed(b
         broken.clock.sleep(PAUSE_S)
         await pilot.pause(0.15)
         assert dialog.is_current
-        app.desk.settle(1, Verdict.ALLOW, shown=shown)  # and where the dialog could not see it in time
+        app.desk.settle(1, Verdict.ALLOW, snapshot=shown)  # and where the dialog could not see it in time
         await until(pilot, lambda: any("another command now" in one.message for one in app._notifications), "a word about it")
         assert store.approval(1).verdict is None
         if shown is not None and shown.approval.digest:
             other = replace(shown, approval=replace(shown.approval, digest="0" * 64), call=store.call(call))
-            app.desk.settle(1, Verdict.ALLOW, shown=other)
+            app.desk.settle(1, Verdict.ALLOW, snapshot=other)
             await until(pilot, lambda: any("not answered" in one.message for one in app._notifications), "another digest")
             assert store.approval(1).verdict is None

@@ -16,7 +16,7 @@ from textual.message import Message
 
 from assistant.records import Call, CallStatus, Decision, Verdict
 from assistant.tui.backend import Desk
-from assistant.tui.messages import Settled
+from assistant.tui.messages import ApprovalSettled
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import OnScene
 
@@ -97,8 +97,8 @@ def test_exactly_one_of_two_doors_wins(scene: Scene, shell: subprocess.Popen[str
     assert scene.engine.store.verify() is None
 
 
-def _settled(told: queue.Queue[Message], approval: int) -> Settled:
+def _settled(told: queue.Queue[Message], approval: int) -> ApprovalSettled:
     while True:
         message = told.get(timeout=20)
-        if isinstance(message, Settled) and message.approval == approval:
+        if isinstance(message, ApprovalSettled) and message.approval == approval:
             return message

@@ -9,7 +9,7 @@ from assistant.llm.trial import ModelWriter, summariser_of
 
 
 def asked(chat: ScriptedChat) -> str:
-    messages: list[BaseMessage] = chat.asked[0][0]
+    messages: list[BaseMessage] = chat.requests[0][0]
     return "\n".join(str(message.text) for message in messages)
 
 

@@ -312,7 +312,7 @@ class QuestionAnswerer(Protocol):
         ...
 
 
-class Scored(NamedTuple):
+class CaseScore(NamedTuple):
     """How a case went."""
 
     case: AgentCase
@@ -341,7 +341,7 @@ def load_cases(folder: Path) -> list[AgentCase]:
     return cases
 
 
-def run_cases(cases: Sequence[AgentCase], folder: Path, agent_of: Callable[[Engine], QuestionAnswerer]) -> list[Scored]:
+def run_cases(cases: Sequence[AgentCase], folder: Path, agent_of: Callable[[Engine], QuestionAnswerer]) -> list[CaseScore]:
     """Ask every case of a fresh agent; a state is built once, and anew for a case that may have changed its store.
 
     Args:
@@ -349,7 +349,7 @@ def run_cases(cases: Sequence[AgentCase], folder: Path, agent_of: Callable[[Engi
         folder: Holds `states/`.
         agent_of: Makes the agent.
     """
-    scored: list[Scored] = []
+    scored: list[CaseScore] = []
     with tempfile.TemporaryDirectory(prefix="nightshift-agent-") as name:
         engines: dict[tuple[str, Mode | None], tuple[Engine, Any]] = {}
         for number, case in enumerate(cases):
@@ -370,16 +370,16 @@ def run_cases(cases: Sequence[AgentCase], folder: Path, agent_of: Callable[[Engi
     return scored
 
 
-def _scored(case: AgentCase, agent: QuestionAnswerer) -> Scored:
+def _scored(case: AgentCase, agent: QuestionAnswerer) -> CaseScore:
     start = time.perf_counter()
     try:
         answer = [agent.ask(question) for question in case.ask][-1]
     except NightshiftError as error:
-        return Scored(case, None, False, (f"{type(error).__name__}: {error}",), time.perf_counter() - start)
+        return CaseScore(case, None, False, (f"{type(error).__name__}: {error}",), time.perf_counter() - start)
     seconds = (time.perf_counter() - start) / len(case.ask)
     tools_used = {source.tool for source in answer.sources}
     tool = answer.intent in case.intent if answer.intent and case.intent else _used_right(case, tools_used)
-    return Scored(case, answer, tool, tuple(_faults(case, answer, tools_used)), seconds)
+    return CaseScore(case, answer, tool, tuple(_faults(case, answer, tools_used)), seconds)
 
 
 def _used_right(case: AgentCase, tools_used: set[str]) -> bool:
@@ -417,7 +417,7 @@ class Share(NamedTuple):
     """Answered by a model itself; the others by what stands in for it."""
 
 
-def shares(scored: Sequence[Scored]) -> list[Share]:
+def shares(scored: Sequence[CaseScore]) -> list[Share]:
     """Return the figures: of all cases, of the held-out wordings, and by tag."""
     tags = list(dict.fromkeys(tag for score in scored for tag in score.case.tags))
     groups = [("all", list(scored)), ("held-out wordings", [score for score in scored if score.case.heldout])]

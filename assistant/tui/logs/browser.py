@@ -23,7 +23,7 @@ from assistant.tui.logs.rows import (  # fmt: skip
     LogRow,
     LogState,
     News,
-    RanksCounted,
+    RankTallies,
     RowLayout,
     RowsRead,
     counted_now,
@@ -84,7 +84,7 @@ class LogBrowser:
         self._loading = False
         self._waiting: list[News] = []
         self._last: LogState | None = None
-        self._told_counts: RanksCounted | None = None
+        self._told_counts: RankTallies | None = None
         self._forget()
 
     def _forget(self) -> None:

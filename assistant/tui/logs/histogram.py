@@ -20,7 +20,7 @@ from textual.strip import Strip
 from assistant.display import line
 from assistant.logs.marks import NO_RANK
 from assistant.logs.rank_counts import RankTally
-from assistant.tui.logs.rows import RanksCounted
+from assistant.tui.logs.rows import RankTallies
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 TIMED = 30
@@ -111,7 +111,7 @@ class RankHistogram(ScrollView, can_focus=True):
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"rank-histogram--{part}" for part in _PARTS}
 
-    class Chosen(Message):
+    class RanksSelected(Message):
         """Lines of these ranks are wanted; of all when there are none."""
 
         def __init__(self, ranks: frozenset[int]) -> None:
@@ -123,11 +123,11 @@ class RankHistogram(ScrollView, can_focus=True):
         self.cursor = 0
         self.bars: list[RankBar] = []
         self.selected_ranks: frozenset[int] = frozenset()
-        self._counted = RanksCounted((), (), False)
+        self._counted = RankTallies((), (), False)
         self._within: frozenset[int] = frozenset()
         self._columns = _columns([])
 
-    def show(self, counted: RanksCounted) -> None:
+    def show(self, counted: RankTallies) -> None:
         """Show these counts; the cursor stays on its ranks."""
         self._counted = counted
         self._arrange()
@@ -219,7 +219,7 @@ class RankHistogram(ScrollView, can_focus=True):
             self._within = ranks
             self._arrange()
             return
-        self.post_message(self.Chosen(frozenset() if ranks == self.selected_ranks else ranks))
+        self.post_message(self.RanksSelected(frozenset() if ranks == self.selected_ranks else ranks))
 
     def action_out(self) -> None:
         """Leave a bucket; outside of one show all ranks."""
@@ -227,7 +227,7 @@ class RankHistogram(ScrollView, can_focus=True):
             self._within = frozenset()
             self._arrange()
         elif self.selected_ranks:
-            self.post_message(self.Chosen(frozenset()))
+            self.post_message(self.RanksSelected(frozenset()))
 
 
 def _filled(share: float, cells: int) -> str:

@@ -111,7 +111,7 @@ class GoTo:
 
 
 @dataclass(frozen=True, slots=True)
-class RanksCounted:
+class RankTallies:
     """What each rank wrote so far."""
 
     tallies: tuple[RankTally, ...]
@@ -120,7 +120,7 @@ class RanksCounted:
     complete: bool
 
 
-News = LogState | RowsRead | GoTo | RanksCounted
+News = LogState | RowsRead | GoTo | RankTallies
 Citations = Mapping[LinePlace, LogCitation]
 
 
@@ -167,10 +167,10 @@ def doing_now(
     return "", 1.0
 
 
-def counted_now(cover: Cover, work: Pass) -> RanksCounted:
+def counted_now(cover: Cover, work: Pass) -> RankTallies:
     """Return what each rank wrote, as far as it was read."""
     tallies = tuple(replace(tally) for tally in cover.counts.tallies())
-    return RanksCounted(tallies, tuple(tally.rank for tally in by_silence(tallies)), work.share >= 1)
+    return RankTallies(tallies, tuple(tally.rank for tally in by_silence(tallies)), work.share >= 1)
 
 
 # One arrangement of a log on rows: which lines, in which order, what is folded.

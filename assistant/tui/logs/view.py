@@ -25,7 +25,7 @@ from assistant.tui.logs.rows import (
     LogRow,
     LogState,
     News,
-    RanksCounted,
+    RankTallies,
     RowsRead,
     citations,
     highlighter,
@@ -83,7 +83,7 @@ class LogView(ScrollView, can_focus=True):
     class Counted(Message):
         """The ranks were counted."""
 
-        def __init__(self, counted: RanksCounted) -> None:
+        def __init__(self, counted: RankTallies) -> None:
             super().__init__()
             self.counted = counted
 
@@ -92,7 +92,7 @@ class LogView(ScrollView, can_focus=True):
 
         def __init__(self, kind: str) -> None:
             super().__init__()
-            self.what = kind
+            self.purpose = kind
 
     changes: reactive[int] = reactive(0, repaint=False)
     """How often the log, the cursor or what is shown changed. Watched and not posted: what is said of the cursor's line comes to
@@ -132,7 +132,7 @@ class LogView(ScrollView, can_focus=True):
         )
         self._start = (line, source)
         self._fold_first = folded
-        self._shown = LogStrips(self._look, citations(cited))
+        self._painted_rows = LogStrips(self._look, citations(cited))
         self._styles: dict[str, Style] = {}
         self._table: list[tuple[int, int]] = []
         self._pattern: Highlighter | None = None
@@ -156,12 +156,12 @@ class LogView(ScrollView, can_focus=True):
     @property
     def row(self) -> LogRow | None:
         """The row under the cursor, once it was read."""
-        return self._shown.rows.get(self.cursor)
+        return self._painted_rows.rows.get(self.cursor)
 
     @property
     def cited(self) -> LogCitation | None:
         """What the line under the cursor is cited for."""
-        return self._shown.cited.get(self.row.place) if self.row is not None else None
+        return self._painted_rows.cited.get(self.row.place) if self.row is not None else None
 
     @property
     def share(self) -> float:
@@ -205,15 +205,15 @@ class LogView(ScrollView, can_focus=True):
     def _take_state(self, state: LogState) -> None:
         previous, self.state = self.state, state
         if state.restarts != previous.restarts:
-            self._shown.cited = {}
+            self._painted_rows.cited = {}
         if state.generation != previous.generation:
             on_screen = self.cursor - round(self.scroll_y)
-            self._shown.clear()
+            self._painted_rows.clear()
             self.cursor = state.anchor
         else:
             on_screen = -1
             for last in (previous.rows - 1, state.rows - 1):  # its writer may have gone on with it
-                self._shown.forget(last)
+                self._painted_rows.forget(last)
         self._take_rows(state.generation, *state.window)
         self._take_rows(state.generation, *state.end)
         self._resize_rows()
@@ -234,7 +234,7 @@ class LogView(ScrollView, can_focus=True):
     def _take_rows(self, generation: int, first: int, rows: Sequence[LogRow]) -> None:
         if generation != self.state.generation or not rows:
             return
-        self._shown.take(first, rows, near=self._near)
+        self._painted_rows.take(first, rows, near=self._near)
         top = round(self.scroll_y)
         if first < top + self._height and first + len(rows) > top:
             self.refresh()
@@ -295,7 +295,7 @@ class LogView(ScrollView, can_focus=True):
     def pages_at_hand(self) -> bool:
         """Whether the rows in sight, and those of the page before and behind them, were read."""
         near, top, height = self._near, round(self.scroll_y), self._height
-        return all(row in self._shown.rows for row in range(max(top - height, near.start), min(top + 2 * height, near.stop)))
+        return all(row in self._painted_rows.rows for row in range(max(top - height, near.start), min(top + 2 * height, near.stop)))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Keep the cursor in sight when the wheel or the bar moves the rows."""
@@ -337,10 +337,10 @@ class LogView(ScrollView, can_focus=True):
         """Draw anew in new colours."""
         super().notify_style_update()
         self._styles.clear()
-        self._shown.repaint()
+        self._painted_rows.repaint()
 
     def _repaint(self) -> None:
-        self._shown.repaint()
+        self._painted_rows.repaint()
         self.refresh()
 
     def _style(self, name: str) -> Style:
@@ -352,7 +352,9 @@ class LogView(ScrollView, can_focus=True):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw what is in sight."""
-        self._table = self._shown.table(round(self.scroll_y), self._height, self.cursor, self.state.rows) if self.wrap else []
+        self._table = (
+            self._painted_rows.table(round(self.scroll_y), self._height, self.cursor, self.state.rows) if self.wrap else []
+        )
         if self.opacity != 1.0 or self.styles.tint.a:
             return super().render_lines(crop)
         # Strips as they are kept, with what Textual remembers of each: its own way makes new ones of all that is in sight for each
@@ -368,7 +370,7 @@ class LogView(ScrollView, can_focus=True):
         row, part = (
             (self._table[y] if y < len(self._table) else (self.state.rows, 0)) if self.wrap else (round(self.scroll_y) + y, 0)
         )
-        strips = self._shown.strips(row)
+        strips = self._painted_rows.strips(row)
         if part >= len(strips):
             return Strip.blank(self.size.width, self._style("text"))
         strip = strips[part]
@@ -470,13 +472,13 @@ class LogView(ScrollView, can_focus=True):
         self._reader.look_at(self.cursor, self.state.generation)
         self._reader.merge(not self.state.merged)
 
-    def action_ask(self, what: str) -> None:
+    def action_ask(self, purpose: str) -> None:
         """Let the screen ask for words."""
-        self.post_message(self.Asks(what))
+        self.post_message(self.Asks(purpose))
 
     def action_cited(self, steps: int) -> None:
         """Go to the next or the previous line that is cited; from the last one to the first."""
-        places = sorted(self._shown.cited, key=lambda place: (place.source, place.number))
+        places = sorted(self._painted_rows.cited, key=lambda place: (place.source, place.number))
         current = self.row.place if self.row is not None else places[0]
         ahead = [place for place in places[::steps] if (place > current if steps > 0 else place < current)]
         going = (ahead or places[::steps])[0]
@@ -487,7 +489,7 @@ class LogView(ScrollView, can_focus=True):
         if action == "merge":
             return len(self.state.sources) > 1
         if action == "cited":
-            return bool(self._shown.cited)
+            return bool(self._painted_rows.cited)
         return True
 
     def action_copy(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from assistant.ports import Clock
-    from assistant.tui.snapshot import KillSwitchSeen
+    from assistant.tui.snapshot import KillSwitchSnapshot
 
 
 Result = TypeVar("Result")
@@ -187,7 +187,7 @@ class ConsentScreen(ModalScreen[Result]):
         size = self.app.size
         if size.width < LEAST_SIZE[0] or size.height < LEAST_SIZE[1]:
             return f"{size.width}x{size.height} is too small to read it: {LEAST_SIZE[0]}x{LEAST_SIZE[1]} at least"
-        switch: KillSwitchSeen | None = self.app.kill_switch  # type: ignore[attr-defined]
+        switch: KillSwitchSnapshot | None = self.app.kill_switch  # type: ignore[attr-defined]
         return "" if switch is None else f"stopped by {switch.path}: nothing is changed; /stop --lift"
 
     def answer_widgets(self) -> Iterator[Widget]:

@@ -106,8 +106,8 @@ class LogScreen(Screen[None]):
 
     def on_log_view_asks(self, message: LogView.Asks) -> None:
         """Ask for words at the foot."""
-        self._asking = message.what
-        sign, hint = _PROMPTS[message.what]
+        self._asking = message.purpose
+        sign, hint = _PROMPTS[message.purpose]
         self.query_one("#log-sign", Static).update(Content(line(sign)))
         words = self.query_one("#log-words", Input)
         words.value, words.placeholder = "", hint
@@ -130,7 +130,7 @@ class LogScreen(Screen[None]):
             self._view.note = problem
             self._show_state()
 
-    def on_rank_histogram_chosen(self, message: RankHistogram.Chosen) -> None:
+    def on_rank_histogram_ranks_selected(self, message: RankHistogram.RanksSelected) -> None:
         """Show only those ranks' lines."""
         self._choose(message.ranks)
         if self.has_class("-narrow"):

@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Footer
 
 from assistant.tui.screen_basics import panel_keys
-from assistant.tui.snapshot import StoreSeen
+from assistant.tui.snapshot import StoreSnapshot
 from assistant.tui.widgets.conversation import Conversation, Welcome
 from assistant.tui.widgets.panel import JobsPanel, NodesPanel, Panel
 from assistant.tui.widgets.prompt import Completion, Prompt
@@ -87,7 +87,7 @@ class MainScreen(Screen[None]):
         self.action_talk()
         return self.query_one(Prompt)
 
-    def _answered(self, snapshot: StoreSeen | None) -> None:
+    def _answered(self, snapshot: StoreSnapshot | None) -> None:
         """Go back to the conversation when the last question that filled the screen is answered."""
         if self.alone == ApprovalsPanel.NAME and snapshot is not None and not snapshot.approvals and self._waited:
             self.action_talk()

@@ -37,7 +37,7 @@ class NotThere(Message):
         self.why = why
 
 
-class Tabbed(Screen[None]):
+class TabbedScreen(Screen[None]):
     """Head and tabs."""
 
     PANES: ClassVar[tuple[tuple[str, str], ...]]
@@ -50,7 +50,7 @@ class Tabbed(Screen[None]):
         *panel_keys("app.", show=False),
     ]
 
-    shown: reactive[str] = reactive("")
+    current_tab: reactive[str] = reactive("")
     """Name of the tab that is shown."""
 
     def panes(self) -> Sequence[Widget]:
@@ -72,9 +72,9 @@ class Tabbed(Screen[None]):
         """Show the first tab."""
         self.query_one(Tabs).can_focus = False
         self._second_pane = self.PANES[1][0] if len(self.PANES) > 1 else self.PANES[0][0]
-        self.shown = self.shown or self.PANES[0][0]
+        self.current_tab = self.current_tab or self.PANES[0][0]
 
-    def watch_shown(self, old: str, new: str) -> None:
+    def watch_current_tab(self, old: str, new: str) -> None:
         """Show a tab."""
         if not new:
             return
@@ -106,21 +106,21 @@ class Tabbed(Screen[None]):
         """Follow a click on a tab."""
         event.stop()
         if event.tab.id and event.tab.id == self.query_one(Tabs).active:
-            self.shown = event.tab.id.removeprefix("tab-")
+            self.current_tab = event.tab.id.removeprefix("tab-")
 
     def action_number(self, number: int) -> None:
         """Go to a tab by its place."""
         if number <= len(self.PANES):
-            self.shown = self.PANES[number - 1][0]
+            self.current_tab = self.PANES[number - 1][0]
 
     def action_tab(self, name: str) -> None:
         """Go to a tab by its name."""
-        self.shown = name
+        self.current_tab = name
 
     def action_turn(self, by: int) -> None:
         """Go to the tab before or behind."""
         names = [name for name, _ in self.PANES]
-        self.shown = names[(names.index(self.shown) + by) % len(names)]
+        self.current_tab = names[(names.index(self.current_tab) + by) % len(names)]
 
     def head(self, *lines: Content) -> None:
         """Say what it is about."""

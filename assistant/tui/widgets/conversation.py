@@ -13,9 +13,9 @@ from textual.widgets import Static
 from assistant.agent.answer import Answer, AnswerSource
 from assistant.display import line
 from assistant.records import JobState
-from assistant.tui.screen_basics import covered
-from assistant.tui.sessions import EntryKind, SessionEntry
-from assistant.tui.snapshot import OUT, ClusterSeen, StoreSeen
+from assistant.tui.screen_basics import is_covered
+from assistant.tui.sessions import SessionEntry, SessionEntryKind
+from assistant.tui.snapshot import OUT, ClusterSnapshot, StoreSnapshot
 from assistant.tui.widgets.exchange import Exchange, Options
 from assistant.tui.widgets.plain import MUTED, Plain, link
 
@@ -44,11 +44,11 @@ class Welcome(Static):
 
     def action_ask(self, place: int) -> None:
         """Ask one of the examples."""
-        self.post_message(Options.Chosen(self.examples[place]))
+        self.post_message(Options.OptionClicked(self.examples[place]))
 
     def look(self) -> None:
         """Show what fits now."""
-        if covered(self):
+        if is_covered(self):
             return
         self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
         lines = [Content.styled(INTRODUCTION, "bold"), Content.styled(line(agent_sentence(self.answers)), MUTED), Content("")]
@@ -73,7 +73,7 @@ def agent_sentence(answers: str) -> str:
     return f"{answers} answers; what it says is checked against what was looked at."
 
 
-def examples(store: StoreSeen | None, cluster: ClusterSeen | None) -> tuple[str, ...]:
+def examples(store: StoreSnapshot | None, cluster: ClusterSnapshot | None) -> tuple[str, ...]:
     """Return three questions that fit what is seen now, the most pressing first."""
     questions: list[str] = []
     for entry in store.incidents if store is not None else ():
@@ -206,7 +206,7 @@ class Conversation(VerticalScroll):
                 await exchange.remove()
         self._count()
 
-    async def on_earlier_wanted(self, message: Earlier.Wanted) -> None:
+    async def on_earlier_earlier_requested(self, message: Earlier.EarlierRequested) -> None:
         """Lay out older exchanges."""
         message.stop()
         await self.show_earlier()
@@ -247,16 +247,16 @@ class Conversation(VerticalScroll):
 
     async def _lay_out(self, number: int, next_exchange: Exchange | None) -> None:
         entries = [entry for entry in self._entries if entry.question == number]
-        question = next((entry.text for entry in entries if entry.what is EntryKind.TYPED), "")
+        question = next((entry.text for entry in entries if entry.what is SessionEntryKind.TYPED), "")
         exchange = await self._begin(number, question, next_exchange)
         for entry in entries:
-            if entry.what is EntryKind.ANSWERED and entry.answer is not None:
+            if entry.what is SessionEntryKind.ANSWERED and entry.answer is not None:
                 await exchange.show_answer(entry.answer)
-            elif entry.what is EntryKind.FAILED:
+            elif entry.what is SessionEntryKind.FAILED:
                 await exchange.failed(entry.text)
-            elif entry.what is EntryKind.NOTED:
+            elif entry.what is SessionEntryKind.NOTED:
                 await exchange.noted(entry.text)
-            elif entry.what is EntryKind.SETTLED:
+            elif entry.what is SessionEntryKind.SETTLED:
                 await exchange.remarked(entry.text)
 
     async def _prune(self) -> None:
@@ -283,7 +283,7 @@ class Conversation(VerticalScroll):
 class Earlier(Static):
     """Stands for exchanges that are not laid out."""
 
-    class Wanted(Message):
+    class EarlierRequested(Message):
         """Somebody wants to see some of them."""
 
     def show(self, count: int) -> None:
@@ -293,4 +293,4 @@ class Earlier(Static):
 
     def action_earlier(self) -> None:
         """Ask for some of them."""
-        self.post_message(self.Wanted())
+        self.post_message(self.EarlierRequested())

@@ -18,7 +18,7 @@ from textual.widgets.markdown import MarkdownStream
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.display import block, line, unambiguous
 from assistant.tui.messages import OpenApproval, OpenIncident
-from assistant.tui.snapshot import SeenApproval, StoreSeen
+from assistant.tui.snapshot import ApprovalEntry, StoreSnapshot
 from assistant.tui.widgets.plain import MUTED, Plain, link
 from assistant.tui.words import RISKS, age, short
 
@@ -63,7 +63,7 @@ class Exchange(Vertical):
 
     async def show_call(self, source: AnswerSource, took_s: float | None = None) -> None:
         """Show a reading call."""
-        await self.mount(Looked(source, took_s), before=self._thinking)
+        await self.mount(SourceView(source, took_s), before=self._thinking)
 
     async def drafted(self, text: str) -> None:
         """Show more of what the model says."""
@@ -72,7 +72,7 @@ class Exchange(Vertical):
     async def show_answer(self, answer: Answer) -> None:
         """Show the answer, and the sources of it that were not seen being read."""
         self._ends()
-        numbers_shown = {widget.source.number for widget in self.query(Looked)}
+        numbers_shown = {widget.source.number for widget in self.query(SourceView)}
         cited_numbers = {int(number) for number in _CITED.findall(answer.text)}
         for source in answer.sources:
             if source.number not in numbers_shown and (source.number in cited_numbers or not numbers_shown):
@@ -88,7 +88,7 @@ class Exchange(Vertical):
     async def noted(self, markdown: str) -> None:
         """Show what came of a command."""
         self._ends()
-        await self.reply.mount(Spoken(markdown, classes="answer"))
+        await self.reply.mount(AnswerMarkdown(markdown, classes="answer"))
 
     async def remarked(self, text: str) -> None:
         """Show what came of a proposal, in a conversation that is shown again."""
@@ -103,7 +103,7 @@ class Exchange(Vertical):
 
     def open_source(self, number: int) -> bool:
         """Unfold a source; tell whether it is here."""
-        for reading in self.query(Looked):
+        for reading in self.query(SourceView):
             if reading.source.number == number:
                 reading.open()
                 return True
@@ -122,7 +122,7 @@ class AnswerView(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self.answer: Answer | None = None
-        self._draft: Spoken | None = None
+        self._draft: AnswerMarkdown | None = None
         self._stream: MarkdownStream | None = None
 
     async def draft(self, text: str) -> None:
@@ -130,7 +130,7 @@ class AnswerView(Vertical):
         if self.answer is not None:
             return
         if self._draft is None:
-            self._draft = Spoken(classes="draft")
+            self._draft = AnswerMarkdown(classes="draft")
             await self.mount(Static(DRAFT, classes="draft-title"), self._draft)
             self._stream = Markdown.get_stream(self._draft)
         assert self._stream is not None
@@ -160,8 +160,8 @@ def _parts(answer: Answer) -> list[Widget]:
     by_model = answer.mode.startswith("model:")
     parts: list[Widget] = []
     if answer.begun:
-        parts += [Static(CUT_SHORT, classes="draft-title"), Spoken(answer.begun, classes="draft")]
-    parts.append(Spoken(answer.text, classes="answer") if by_model else Plain(answer.text, cites=True, classes="answer"))
+        parts += [Static(CUT_SHORT, classes="draft-title"), AnswerMarkdown(answer.begun, classes="draft")]
+    parts.append(AnswerMarkdown(answer.text, classes="answer") if by_model else Plain(answer.text, cites=True, classes="answer"))
     if answer.options:
         parts.append(Options(answer.options))
     parts += [ProposalCard(proposal) for proposal in answer.proposals]
@@ -224,7 +224,7 @@ class QuestionView(Static):
 class Options(Static):
     """What the person may say instead, numbered."""
 
-    class Chosen(Message):
+    class OptionClicked(Message):
         """One was clicked."""
 
         def __init__(self, text: str) -> None:
@@ -245,7 +245,7 @@ class Options(Static):
 
     def action_choose(self, place: int) -> None:
         """Say one."""
-        self.post_message(self.Chosen(self.options[place]))
+        self.post_message(self.OptionClicked(self.options[place]))
 
 
 # Markdown of a model or of a report, in which nothing can be pressed but sources.
@@ -260,7 +260,7 @@ def parser() -> MarkdownIt:
     return MarkdownIt("gfm-like", {"html": False, "linkify": False})
 
 
-class Spoken(Markdown):
+class AnswerMarkdown(Markdown):
     """Markdown of a model or of a report; a link in it opens nothing but sources."""
 
     def __init__(self, text: str = "", *, classes: str | None = None) -> None:
@@ -283,7 +283,7 @@ class Spoken(Markdown):
 MOST_EVIDENCE_LINES = 24
 
 
-class Looked(Collapsible):
+class SourceView(Collapsible):
     """Folded until somebody wants to see the evidence, which is laid out only then."""
 
     def __init__(self, source: AnswerSource, took_s: float | None = None) -> None:
@@ -376,7 +376,7 @@ class ProposalCard(Vertical):
         self.border_subtitle = Content(line(text, 60))
         self.add_class("-over")
 
-    def _show_state(self, snapshot: StoreSeen | None) -> None:
+    def _show_state(self, snapshot: StoreSnapshot | None) -> None:
         if snapshot is None or self.came:
             return
         approval = next((candidate for candidate in snapshot.approvals if candidate.approval.id == self.proposal.approval), None)
@@ -402,7 +402,7 @@ class ProposalCard(Vertical):
             self.border_subtitle = Content(line(f"/approve {approval} when you are ready"))
 
 
-def _facts(seen_approval: SeenApproval, approval: StoreSeen) -> Content:
+def _facts(seen_approval: ApprovalEntry, approval: StoreSnapshot) -> Content:
     risk, colour = RISKS[seen_approval.risk]
     facts = (
         ("why", seen_approval.call.why or "nobody said why", ""),
@@ -418,7 +418,7 @@ def _facts(seen_approval: SeenApproval, approval: StoreSeen) -> Content:
     return Content("\n").join(lines)
 
 
-def _answer_of(proposal: Proposal, approval: StoreSeen) -> str:
+def _answer_of(proposal: Proposal, approval: StoreSnapshot) -> str:
     """Return who answered, by the audit as far as it is seen."""
     for row in approval.happened:
         if row.what == "approval.answered" and row.preview == proposal.preview:

@@ -7,8 +7,8 @@ from collections import Counter
 from textual.content import Content
 
 from assistant.records import Incident, NodeState
-from assistant.tui.about_incident import IncidentSeen, JobSeen
-from assistant.tui.about_nodes import NodesSeen
+from assistant.tui.about_incident import IncidentSnapshot, JobSnapshot
+from assistant.tui.about_nodes import NodesSnapshot
 from assistant.tui.words import INCIDENTS, JOBS, NODES, about, age, clock, folded, short
 
 GAP = Content("  ")
@@ -24,7 +24,7 @@ def tint(name: str) -> str:
     return "$foreground 60%" if name == "text-muted" else f"${name}"
 
 
-def incident_head(snapshot: IncidentSeen) -> list[Content]:
+def incident_head(snapshot: IncidentSnapshot) -> list[Content]:
     """Return the head of an incident."""
     incident, diagnosis = snapshot.incident, snapshot.diagnosis
     look = INCIDENTS[incident.state]
@@ -46,7 +46,7 @@ def incident_head(snapshot: IncidentSeen) -> list[Content]:
     return [GAP.join(first), GAP.join(second), styled(" · ".join(_holders(incident, snapshot)), "$foreground 60%")]
 
 
-def _holders(incident: Incident, snapshot: IncidentSeen) -> list[str]:
+def _holders(incident: Incident, snapshot: IncidentSnapshot) -> list[str]:
     facts = [f"opened {clock(incident.opened, snapshot.at)}"]
     if incident.closed is not None:
         facts.append(f"ended {clock(incident.closed, snapshot.at)}")
@@ -66,7 +66,7 @@ def _holders(incident: Incident, snapshot: IncidentSeen) -> list[str]:
     return facts
 
 
-def job_head(snapshot: JobSeen) -> list[Content]:
+def job_head(snapshot: JobSnapshot) -> list[Content]:
     """Return the head of a job."""
     job = snapshot.job
     if job is None:
@@ -88,7 +88,7 @@ def job_head(snapshot: JobSeen) -> list[Content]:
     return [GAP.join(first), styled(f"{nodes} · {log}"), styled(facts, "$foreground 60%")]
 
 
-def nodes_head(snapshot: NodesSeen, names: str) -> list[Content]:
+def nodes_head(snapshot: NodesSnapshot, names: str) -> list[Content]:
     """Return the head of some nodes."""
     states = Counter(node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN for node_seen in snapshot.nodes)
     count = len(snapshot.nodes)
@@ -103,7 +103,7 @@ def nodes_head(snapshot: NodesSeen, names: str) -> list[Content]:
     return [GAP.join(first), *_one_node(snapshot)]
 
 
-def _one_node(snapshot: NodesSeen) -> list[Content]:
+def _one_node(snapshot: NodesSnapshot) -> list[Content]:
     node_seen = snapshot.nodes[0]
     if node_seen.node is None:
         return [styled("The scheduler knows no node of this name.", "$warning")]

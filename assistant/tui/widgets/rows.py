@@ -16,8 +16,8 @@ from textual.widgets import DataTable, Static
 
 from assistant.display import line
 from assistant.records import NodeState
-from assistant.tui.about_incident import CheckpointsSeen, SeenCheckpoint
-from assistant.tui.about_nodes import NodesSeen, SeenNode
+from assistant.tui.about_incident import CheckpointEntry, CheckpointsSnapshot
+from assistant.tui.about_nodes import NodeEntry, NodesSnapshot
 from assistant.tui.screen_basics import vi_keys
 from assistant.tui.words import NODES, age, short
 
@@ -30,7 +30,7 @@ class Cell(NamedTuple):
     """Name of a variable of the theme, `error`; empty for the plain colour."""
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One record."""
 
     key: str
@@ -50,7 +50,7 @@ class Rows(DataTable[Text]):
     def __init__(self, columns: Sequence[str], *, id: str | None = None) -> None:
         super().__init__(cursor_type="row", zebra_stripes=False, id=id)
         self._titles = tuple(columns)
-        self._rows_by_key: dict[str, Row] = {}
+        self._rows_by_key: dict[str, TableRow] = {}
         self._drawn_in = ""
 
     def on_mount(self) -> None:
@@ -62,7 +62,7 @@ class Rows(DataTable[Text]):
         self.watch(self, "virtual_size", self.notify_style_update, init=False)
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._rows_by_key.values())))
 
-    def show(self, rows: Sequence[Row]) -> None:
+    def show(self, rows: Sequence[TableRow]) -> None:
         """Show these records in this order."""
         rows_by_key = {row.key: row for row in rows}
         same_order = [key for key in self._rows_by_key if key in rows_by_key] == [
@@ -75,7 +75,7 @@ class Rows(DataTable[Text]):
             self._draw_anew(rows)
         self._rows_by_key, self._drawn_in = rows_by_key, self.app.theme
 
-    def _change(self, rows_by_key: dict[str, Row]) -> None:
+    def _change(self, rows_by_key: dict[str, TableRow]) -> None:
         for key, row in rows_by_key.items():
             if key not in self._rows_by_key:
                 self.add_row(*self._drawn(row), key=key)
@@ -84,7 +84,7 @@ class Rows(DataTable[Text]):
                     if cell != old_cell:
                         self.update_cell(key, str(place), self._text(cell), update_width=True)
 
-    def _draw_anew(self, rows: Sequence[Row]) -> None:
+    def _draw_anew(self, rows: Sequence[TableRow]) -> None:
         # where nobody is reading, what is newest stays in sight
         at = self.cursor_key if self.has_focus or self.cursor_row else ""
         top = self.scroll_y if at else 0
@@ -102,7 +102,7 @@ class Rows(DataTable[Text]):
         keys = list(self._rows_by_key)
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
 
-    def _drawn(self, row: Row) -> list[Text]:
+    def _drawn(self, row: TableRow) -> list[Text]:
         return [self._text(cell) for cell in row.cells]
 
     def _text(self, cell: Cell | str) -> Text:
@@ -128,7 +128,7 @@ class CheckpointsTable(Vertical):
         yield self.note
         yield self.table
 
-    def tell(self, snapshot: CheckpointsSeen, now: datetime) -> None:
+    def tell(self, snapshot: CheckpointsSnapshot, now: datetime) -> None:
         """Show them."""
         nothing = "" if snapshot.checkpoints else "No checkpoints. "
         self.note.update(f"{nothing}{line(snapshot.note)}")
@@ -136,11 +136,11 @@ class CheckpointsTable(Vertical):
         self.table.set_class(not snapshot.checkpoints, "-hidden")
 
 
-def _row(checkpoint: SeenCheckpoint, now: datetime) -> Row:
+def _row(checkpoint: CheckpointEntry, now: datetime) -> TableRow:
     sign = Cell("✗", "error") if checkpoint.problems else Cell("✓", "success")
     problems = Cell(short("; ".join(checkpoint.problems), 160), "error") if checkpoint.problems else Cell("healthy", "success")
     saved = f"{age(checkpoint.saved_at, now)} ago" if checkpoint.saved_at is not None else "?"
-    return Row(
+    return TableRow(
         checkpoint.path,
         (
             sign,
@@ -181,12 +181,12 @@ class NodeTable(Vertical):
         """Put the table there."""
         yield self.table
 
-    def tell(self, snapshot: NodesSeen) -> None:
+    def tell(self, snapshot: NodesSnapshot) -> None:
         """Show them."""
         self.table.show([row_of(node_seen, snapshot) for node_seen in snapshot.nodes[:MOST]])
 
 
-def row_of(node_seen: SeenNode, snapshot: NodesSeen) -> Row:
+def row_of(node_seen: NodeEntry, snapshot: NodesSnapshot) -> TableRow:
     """Return a node as a row."""
     state = node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN
     look = NODES[state]
@@ -205,7 +205,7 @@ def row_of(node_seen: SeenNode, snapshot: NodesSeen) -> Row:
         else f"{age(lease.until, snapshot.at)} left"
     )
     reason = lease.why if lease is not None else node_seen.node.reason if node_seen.node is not None else ""
-    return Row(
+    return TableRow(
         node_seen.name,
         (
             Cell(look.sign, look.colour),
