@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import door_of, user
+from assistant.cli.context import invocation_of, user
 from assistant.cli.group import Json, Yes, app, examples
 from assistant.cli.output import (
     Exit,
@@ -35,7 +35,7 @@ from assistant.store.approvals import SHORT_DIGEST
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from assistant.cli.context import Door
+    from assistant.cli.context import Invocation
     from assistant.engine import Engine
     from assistant.records import Call
     from assistant.store import Approval, Store
@@ -91,7 +91,7 @@ deny_app = app(help="Refuse a call that waits.")
 
 def approval_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids of what waits for the shell to complete, with the call as help."""
-    store = door_of(context).store
+    store = invocation_of(context).store
     waiting = store.approvals()
     return completions(((str(approval.id), store.call(approval.call).preview) for approval in waiting), incomplete)
 
@@ -142,7 +142,7 @@ def approvals(
     as_json: Json = False,
 ) -> None:
     """List what waits for an approval."""
-    store, at = door_of(context).store, now()
+    store, at = invocation_of(context).store, now()
     listed = store.approvals(pending_only=not everything)
     if as_json:
         for approval in listed:
@@ -198,7 +198,7 @@ def _answer(context: typer.Context, number: int, verdict: Verdict, why: str, *, 
     Raises:
         UsageError: There is no such approval, it was answered already, it has expired, or it is about other commands.
     """
-    store = door_of(context).store
+    store = invocation_of(context).store
     if not store.answer(number, verdict, f"cli:{user()}", why=why, digest=digest or None):
         late = store.approval(number)
         message = (
@@ -221,13 +221,13 @@ def _go_on(context: typer.Context, call: Call, *, as_json: bool) -> None:
     from assistant.cli.recover import drive, exit_of, print_end
     from assistant.engine.left_open import outlives_incident
 
-    door = door_of(context)
-    engine = door.engine(narrated=call.incident is not None)
+    invocation = invocation_of(context)
+    engine = invocation.engine(narrated=call.incident is not None)
     if call.incident is None or call.step is None or outlives_incident(engine, call):
         raise typer.Exit(settle(lambda: engine.gate.go_on(call.id), engine, as_json=as_json))
     end = drive(engine, engine.store.incident(call.incident), by=f"cli:{user()}")
-    print_end(door, end, as_json)
-    raise typer.Exit(exit_of(door, [end]))
+    print_end(invocation, end, as_json)
+    raise typer.Exit(exit_of(invocation, [end]))
 
 
 undo_app = app(help="Take back a change that Nightshift made.")
@@ -245,7 +245,7 @@ def undo(
 
     The way back goes through the policy like any change: a cordon is lifted, a job that was resubmitted is cancelled.
     """
-    engine = door_of(context).engine(yes=yes)
+    engine = invocation_of(context).engine(yes=yes)
     by = f"cli:{user()}"
     approved_by = by if yes else None
     raise typer.Exit(settle(lambda: engine.gate.undo(call, by, why=why, approved_by=approved_by), engine, as_json=as_json))
@@ -273,10 +273,10 @@ def stop(
     """
     from assistant.gate.kill_switch import lift_kill_switch, set_kill_switch
 
-    door, by = door_of(context), f"cli:{user()}"
-    policy = door.in_force.policy
+    invocation, by = invocation_of(context), f"cli:{user()}"
+    policy = invocation.in_force.policy
     if lift:
-        result = lift_kill_switch(door.store, policy, by=by, why=why)
+        result = lift_kill_switch(invocation.store, policy, by=by, why=why)
         if as_json:
             print_json(
                 {
@@ -290,8 +290,8 @@ def stop(
         for path, reason in result.still_set:
             narrate(f"nightshift: error: {path} is set still and nothing is changed: {reason}")
         raise typer.Exit(Exit.ERROR if result.still_set else Exit.DONE)
-    watched = _watched(door)
-    path = set_kill_switch(door.store, policy, by=by, why=why, watched=watched)
+    watched = _watched(invocation)
+    path = set_kill_switch(invocation.store, policy, by=by, why=why, watched=watched)
     is_unseen = bool(watched) and path not in watched
     if as_json:
         print_json({"stopped": True, "file": str(path), "seen_by_watch": not is_unseen})
@@ -305,12 +305,12 @@ def stop(
         raise typer.Exit(Exit.ERROR)
 
 
-def _watched(door: Door) -> list[Path]:
+def _watched(invocation: Invocation) -> list[Path]:
     """Return the kill switches that the leading watch looks for, none where no watch leads."""
     from pathlib import Path
 
-    leader = door.store.leader()
-    rows = [row for row in door.store.watches() if leader is not None and row.owner == leader.owner]
+    leader = invocation.store.leader()
+    rows = [row for row in invocation.store.watches() if leader is not None and row.owner == leader.owner]
     return [Path(name) for name in rows[0].kill_switch] if rows else []
 
 
@@ -327,9 +327,9 @@ def show_breaker(context: typer.Context, as_json: Json = False) -> None:
     """
     from assistant.store.breaker import count_lately, last_period
 
-    door = door_of(context)
-    period, terms = last_period(door.store), door.in_force.policy.breaker
-    lately = count_lately(door.store, period.until if period is not None else None)
+    invocation = invocation_of(context)
+    period, terms = last_period(invocation.store), invocation.in_force.policy.breaker
+    lately = count_lately(invocation.store, period.until if period is not None else None)
     is_open = period is not None and period.until is None
     counted = {name: (getattr(lately, name), getattr(terms, name)) for name in lately.__dataclass_fields__}
     if as_json:
@@ -355,7 +355,7 @@ def reset(context: typer.Context, why: BreakerWhy = "", as_json: Json = False) -
     """
     from assistant.store.breaker import reset_breaker
 
-    was_open = reset_breaker(door_of(context).store, why=why or "reset by hand", by=f"cli:{user()}")
+    was_open = reset_breaker(invocation_of(context).store, why=why or "reset by hand", by=f"cli:{user()}")
     if as_json:
         print_json({"open": False, "reset": was_open})
     else:
@@ -370,7 +370,7 @@ def open_by_hand(context: typer.Context, why: BreakerWhy = "", as_json: Json = F
     """
     from assistant.store.breaker import open_breaker
 
-    was_closed = open_breaker(door_of(context).store, why=why or "opened by hand", by=f"cli:{user()}")
+    was_closed = open_breaker(invocation_of(context).store, why=why or "opened by hand", by=f"cli:{user()}")
     if as_json:
         print_json({"open": True, "opened": was_closed})
     else:

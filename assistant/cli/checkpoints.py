@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from assistant.cli.context import door_of, user
+from assistant.cli.context import invocation_of, user
 from assistant.cli.group import Json, app, examples
 from assistant.cli.output import Exit, age, local, now, print_json, print_line, print_pairs, print_record, print_table, span
 from assistant.errors import InputError, NightshiftError, ToolError
@@ -53,13 +53,13 @@ def _folder(context: typer.Context, target: str) -> _Folder:
         if not path.exists():
             raise InputError(f"{target}: there is no such folder")
         return _Folder(path)
-    engine = door_of(context).engine()
+    engine = invocation_of(context).engine()
     outcome = engine.gate.call("list_checkpoints", {"job": target}, why="asked for by hand", by=f"cli:{user()}")
     if not outcome.ok:
         raise ToolError(outcome.error)
-    door_of(context).say(f"checkpoints of job {target}: {outcome.value['folder']} ({outcome.value['found_by']})")
+    invocation_of(context).say(f"checkpoints of job {target}: {outcome.value['folder']} ({outcome.value['found_by']})")
     if outcome.value["doubt"]:
-        door_of(context).say(outcome.value["doubt"])
+        invocation_of(context).say(outcome.value["doubt"])
     job = engine.scheduler.job(target)
     context.with_resource(reading_as(job.account))  # until the command has ended
     return _Folder(Path(outcome.value["folder"]), not job.state.ended, frozenset(map(Path, outcome.value["foreign"])))
@@ -71,14 +71,14 @@ def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
     folder = _folder(context, target)
     listing = inventory(folder.path, now=now(), live=folder.live)
     for note in listing.notes:
-        door_of(context).say(f"{folder.path}: {note}")
+        invocation_of(context).say(f"{folder.path}: {note}")
     if folder.only is not None:
         listing = replace(
             listing, checkpoints=tuple(checkpoint for checkpoint in listing.checkpoints if checkpoint.path == folder.only)
         )
     if folder.foreign:
         names = ", ".join(sorted(path.name for path in folder.foreign))
-        door_of(context).say(
+        invocation_of(context).say(
             f"{folder.path}: not listed, because they are another run's by their names, steps, times or contents: {names}"
         )
         own = tuple(checkpoint for checkpoint in listing.checkpoints if checkpoint.path not in folder.foreign)
@@ -166,7 +166,7 @@ def advise_interval(
     By Young's formula, with Daly's beside it: from what a save costs, as the job's checkpoints, metrics or log tell, and from the
     time between failures, as the incidents of its task tell, else those of the cluster.
     """
-    engine = door_of(context).engine()
+    engine = invocation_of(context).engine()
     subject = engine.scheduler.job(job)
     listing = None if save_seconds else found_or_none(lambda: _inventory(context, job)[0])
     advice = advice_for(engine, subject, listing, now=now(), cost_s=save_seconds, between_h=mtbf_hours, gpus_per_node=gpus_per_node)

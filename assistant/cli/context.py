@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Door:
+class Invocation:
     """One run of the command line, with its global options."""
 
     config: Path | None = None
@@ -129,9 +129,9 @@ def user() -> str:
         return f"uid{os.getuid()}"
 
 
-def door_of(context: typer.Context) -> Door:
-    """Return the door of this run."""
-    return context.find_root().ensure_object(Door)
+def invocation_of(context: typer.Context) -> Invocation:
+    """Return the invocation that a command belongs to."""
+    return context.find_root().ensure_object(Invocation)
 
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)

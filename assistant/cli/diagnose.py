@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import Door, door_of, user
+from assistant.cli.context import Invocation, invocation_of, user
 from assistant.cli.group import DryRun, Json, app, examples
 from assistant.cli.output import Exit, narrate, print_json, print_line, print_pairs, print_table
 from assistant.errors import InputError, StoreError, Unavailable
@@ -68,9 +68,9 @@ def diagnose(
     from assistant.diagnose.ranked import RankerOpinion
     from assistant.diagnose.verdict import judge
 
-    door = door_of(context)
-    knowledge, memory = remembered(door, Knowledge.load(door.site), shipped_only=shipped)
-    opinions = (*memory, RankerOpinion(door.site))
+    invocation = invocation_of(context)
+    knowledge, memory = remembered(invocation, Knowledge.load(invocation.site), shipped_only=shipped)
+    opinions = (*memory, RankerOpinion(invocation.site))
     failures = 0
     for number, path in enumerate(paths):
         try:
@@ -170,15 +170,15 @@ def _cited(citation: Citation) -> str:
     return f"{citation.file}:{citation.line}: {text if len(text) <= LINE_ROOM else text[:LINE_ROOM] + '…'}"
 
 
-def remembered(door: Door, knowledge: Knowledge, *, shipped_only: bool) -> tuple[Knowledge, tuple[Opinion, ...]]:
+def remembered(invocation: Invocation, knowledge: Knowledge, *, shipped_only: bool) -> tuple[Knowledge, tuple[Opinion, ...]]:
     """Return the knowledge with the learned rules on top, and memory as an opinion; a store that cannot be opened only narrates."""
-    if shipped_only or not door.settings.store.is_file():
+    if shipped_only or not invocation.settings.store.is_file():
         return knowledge, ()
     try:
-        store = door.store
+        store = invocation.store
         learned, remembers = store.rules(counting=True), store.remembers()
     except StoreError as error:
-        door.say(f"nightshift: what was learned is left out: {error}")
+        invocation.say(f"nightshift: what was learned is left out: {error}")
         return knowledge, ()
     if not remembers:
         return knowledge.with_learned(learned), ()
@@ -213,40 +213,40 @@ def learn(
     from assistant.engine.lessons import learn_from
 
     labels = read_labels(folder)
-    door = door_of(context)
-    with _engine(door, dry_run=dry_run) as engine:
+    invocation = invocation_of(context)
+    with _engine(invocation, dry_run=dry_run) as engine:
         results = []
         for result in learn_from(engine, labels, by=user()):
             results.append(result)
             if as_json:
                 print_json(_object(folder, result))
         if not dry_run:
-            _relearn(door, engine)
+            _relearn(invocation, engine)
     if not as_json:
         print_table(("case", "reason", "diagnosed", "incident", "learned"), [_row(folder, result) for result in results])
 
 
-def _relearn(door: Door, engine: Engine) -> None:
+def _relearn(invocation: Invocation, engine: Engine) -> None:
     """Fit the embedded model's heads to every memory, where the site has a folder to keep them in."""
     from assistant.llm.embedded import relearn
 
-    if door.site is None:
+    if invocation.site is None:
         return
-    model = relearn([(line, memory.reason) for memory in engine.store.memories() for line in memory.lines[:1]], door.site)
+    model = relearn([(line, memory.reason) for memory in engine.store.memories() for line in memory.lines[:1]], invocation.site)
     if model is not None:
-        door.say(
+        invocation.say(
             f"the line model knew {model.right_before} of {model.lines} remembered lines, "
             f"now knows {model.right_after}: {model.path}"
         )
 
 
 @contextmanager
-def _engine(door: Door, *, dry_run: bool) -> Iterator[Engine]:
+def _engine(invocation: Invocation, *, dry_run: bool) -> Iterator[Engine]:
     if dry_run:
-        with door.rehearsal() as engine:
+        with invocation.rehearsal() as engine:
             yield engine
     else:
-        yield door.engine()
+        yield invocation.engine()
 
 
 def _row(folder: Path, result: Learned) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import door_of, user
+from assistant.cli.context import invocation_of, user
 from assistant.cli.group import Json, Limit, app, examples
 from assistant.cli.output import (
     age,
@@ -37,7 +37,7 @@ incident_app = app(help="Show, report, correct or close one incident.", no_args_
 
 def incident_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids of incidents for the shell to complete, with the job as help."""
-    listed = door_of(context).store.incidents()
+    listed = invocation_of(context).store.incidents()
     return completions(((str(incident.id), f"{incident.state} {about(incident)}") for incident in listed), incomplete)
 
 
@@ -70,7 +70,7 @@ def incidents(
     """
     at = now()
     earliest = since(begin, at) if begin else None
-    store = door_of(context).store
+    store = invocation_of(context).store
     matching = store.incidents(job=job or None, open_only=only_open, limit=limit)
     listed = [(incident, _reason(store, incident)) for incident in matching if earliest is None or incident.opened >= earliest]
     if as_json:
@@ -110,7 +110,7 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
     from assistant.recover.page_facts import advice_left, facts_of_page
     from assistant.watch.outages import shared_by
 
-    store = door_of(context).store
+    store = invocation_of(context).store
     row = store.incident(incident)
     diagnosis = store.diagnosis(incident)
     calls, stages = store.calls(incident), store.stages(incident)
@@ -179,7 +179,7 @@ def report_incident(context: typer.Context, incident: Id) -> None:
     """Print the report of one incident as Markdown."""
     from assistant.engine.report import report
 
-    store = door_of(context).store
+    store = invocation_of(context).store
     store.incident(incident)
     print_block(report(store, incident).rstrip("\n"))
 
@@ -210,7 +210,7 @@ def acknowledge_incidents(
 
     if everything == bool(numbers):
         raise UsageError("say which incidents: their ids, or --all for every one that nobody has acknowledged")
-    store = door_of(context).store
+    store = invocation_of(context).store
     chosen_numbers = store.unacknowledged() if everything else list(dict.fromkeys(numbers or ()))
     with store.transaction():
         for number in chosen_numbers:
@@ -242,7 +242,7 @@ def close_incident(
     from assistant.errors import StoreBusy
     from assistant.records import IncidentState, Verdict
 
-    store = door_of(context).store
+    store = invocation_of(context).store
     me = f"cli:{user()}"
     row = store.incident(incident)
     if not row.state.ended:
@@ -266,7 +266,7 @@ Cure = Annotated[str, typer.Option("--cure", metavar="TEXT", help="What brought 
 def _reasons(context: typer.Context, incomplete: str) -> list[str]:
     from assistant.content.reasons import reasons
 
-    return [name for name in reasons(door_of(context).site) if name.startswith(incomplete)]
+    return [name for name in reasons(invocation_of(context).site) if name.startswith(incomplete)]
 
 
 @incident_app.command("confirm", epilog=examples('nightshift incident confirm 3 --why "the DIMM was replaced"'))
@@ -278,7 +278,7 @@ def confirm_incident(context: typer.Context, incident: Id, why: Why = "", cure: 
     """
     from assistant.engine.confirm import confirm
 
-    _show(incident, confirm(door_of(context).engine(), incident, by=user(), why=why, cure=cure), as_json=as_json)
+    _show(incident, confirm(invocation_of(context).engine(), incident, by=user(), why=why, cure=cure), as_json=as_json)
 
 
 @incident_app.command(
@@ -308,7 +308,7 @@ def correct_incident(
     """
     from assistant.engine.confirm import confirm
 
-    engine = door_of(context).engine()
+    engine = invocation_of(context).engine()
     correction = confirm(engine, incident, by=user(), reason=reason, action=action, lines=line or (), why=why, cure=cure)
     _show(incident, correction, as_json=as_json)
 
@@ -321,7 +321,7 @@ def forget_incident(context: typer.Context, incident: Id, why: Why = "taken back
     """
     from assistant.engine.confirm import take_back
 
-    engine = door_of(context).engine()
+    engine = invocation_of(context).engine()
     removed = take_back(engine, incident, by=user(), why=why)
     if as_json:
         print_record(engine.store.incident(incident), forgotten=removed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from assistant.cli.context import Door, door_of
+from assistant.cli.context import Invocation, invocation_of
 from assistant.cli.group import Json, Limit, app, examples
 from assistant.cli.output import Exit, age, completions, local, now, print_json, print_line, print_pairs, print_table
 from assistant.errors import NightshiftError
@@ -38,7 +38,7 @@ Spec = Annotated[bool, typer.Option("--spec", help="With --json: also script, en
 
 def job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids of jobs for the shell to complete, with the name as help."""
-    listed = door_of(context).engine().scheduler.jobs()
+    listed = invocation_of(context).engine().scheduler.jobs()
     return completions(((job.id, f"{job.name} {job.state}") for job in listed), incomplete)
 
 
@@ -58,7 +58,7 @@ def jobs(
     """
     matching = [
         job
-        for job in door_of(context).engine().scheduler.jobs()
+        for job in invocation_of(context).engine().scheduler.jobs()
         if (state is None or job.state == state) and user in ("", job.user) and partition in ("", job.partition)
     ][-limit:]
     if as_json:
@@ -86,9 +86,9 @@ def show_job(
     as_json: Json = False,
 ) -> None:
     """Show one job: where it ran, how it ended, its log, the incidents about it."""
-    door = door_of(context)
-    subject = door.engine().scheduler.job(job)
-    incidents = door.store.incidents(job=subject.id)
+    invocation = invocation_of(context)
+    subject = invocation.engine().scheduler.job(job)
+    incidents = invocation.store.incidents(job=subject.id)
     if as_json:
         print_json({**_record(subject, spec), "incidents": [incident.id for incident in incidents]})
         return
@@ -186,16 +186,16 @@ def check_job(
 
     Exit code for CI: 0 Nightshift can bring it back from its checkpoint, 1 something keeps it from that, 2 no such script or job.
     """
-    door = door_of(context)
+    invocation = invocation_of(context)
     path = Path(target)
     if path.is_file() or "/" in target:
-        checked = _of_script(door, path, arguments or [])
+        checked = _of_script(invocation, path, arguments or [])
         # the options stand in the script itself
         submitted = shlex.join(["sbatch", "--parsable", str(path), *checked.reading.spec.arguments])
     else:
-        with door.rehearsal() as engine:
+        with invocation.rehearsal() as engine:
             job = engine.scheduler.job(target)
-            checked = checked_job(door, job)
+            checked = checked_job(invocation, job)
             submitted = _submission(engine, job, checked)
     ready = checked.reading.ready and not (strict and checked.reading.gaps)
     if as_json:
@@ -205,7 +205,7 @@ def check_job(
     raise typer.Exit(Exit.DONE if ready else Exit.ERROR)
 
 
-def _of_script(door: Door, path: Path, arguments: list[str]) -> CheckedJob:
+def _of_script(invocation: Invocation, path: Path, arguments: list[str]) -> CheckedJob:
     from assistant.cli.context import user
     from assistant.cli.output import now
     from assistant.errors import InputError
@@ -220,20 +220,20 @@ def _of_script(door: Door, path: Path, arguments: list[str]) -> CheckedJob:
     except (OSError, InputError) as error:
         raise InputError(f"{path}: cannot be read as a batch script: {why_unreadable(error)}") from error
     job = job_of_script(script, name=path.name, arguments=arguments, work_dir=Path.cwd(), user=user())
-    search = search_checkpoints(job, door.settings.checkpoints, (), now=now())
+    search = search_checkpoints(job, invocation.settings.checkpoints, (), now=now())
     logs, problems = script_logs(job, FileReader(""))
     way = resume_way(job, search.programs, stages=search.stages)
     reading = read_job(
-        job, search.programs, way, place=_place(door, job, search, ()), search=search, logs=logs, log_problems=problems
+        job, search.programs, way, place=_place(invocation, job, search, ()), search=search, logs=logs, log_problems=problems
     )
     return CheckedJob(reading, None, search, "", False, _saved(search), "")
 
 
-def checked_job(door: Door, job: Job) -> CheckedJob:
+def checked_job(invocation: Invocation, job: Job) -> CheckedJob:
     """Return what is understood of a job and what of it can be read now, with its owner's rights.
 
     Args:
-        door: Has the settings.
+        invocation: Has the settings.
         job: As the scheduler shows it alone.
 
     Raises:
@@ -255,13 +255,13 @@ def checked_job(door: Door, job: Job) -> CheckedJob:
     job = replace(job, spec=replace(job.spec, doubt=repeat_problem(job)))
     logs, lines = logs_of(job), log_lines(job)
     texts = [line.text for line in lines]
-    search = search_checkpoints(job, door.settings.checkpoints, texts, now=now())
+    search = search_checkpoints(job, invocation.settings.checkpoints, texts, now=now())
     way = resume_way(job, programs_now(job, search.programs), loaded_checkpoint(lines), search.stages, saved=search.inventory)
     reading = read_job(
         job,
         search.programs,
         way,
-        place=_place(door, job, search, texts),
+        place=_place(invocation, job, search, texts),
         search=search,
         logs=log_sources(logs),
         log_problems=logs.problems,
@@ -271,12 +271,12 @@ def checked_job(door: Door, job: Job) -> CheckedJob:
     return CheckedJob(reading, job, search, log, readable > 0, _saved(search), _first(job, search, way))
 
 
-def _place(door: Door, job: Job, search: CheckpointSearch, texts: list[str] | tuple[()]) -> Place | None:
+def _place(invocation: Invocation, job: Job, search: CheckpointSearch, texts: list[str] | tuple[()]) -> Place | None:
     """Return the surest folder also where nothing was found in it."""
     from assistant.recover.checkpoints.place import checkpoint_place
     from assistant.recover.job_program import programs_looking
 
-    return search.place or checkpoint_place(job, door.settings.checkpoints, texts, programs_looking(job, search.programs))
+    return search.place or checkpoint_place(job, invocation.settings.checkpoints, texts, programs_looking(job, search.programs))
 
 
 def _newest(search: CheckpointSearch) -> Checkpoint | None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from assistant.cli.context import Door
+from assistant.cli.context import Invocation
 from assistant.cli.group import CommandEntry, LazyGroup, app
 from assistant.cli.output import HELP, Exit, Nagios, flush, narrate, narrate_block, print_block, print_line
 from assistant.display import block, shell_words
@@ -112,8 +112,8 @@ def nightshift(
     Results go to stdout, narration to stderr. With --json a command prints one JSON object per line. Nothing asks a question
     without a terminal: what needs an approval then waits in `nightshift approvals`.
     """
-    context.obj = door = Door(config=config, store_path=store, quiet=quiet, verbose=verbose)
-    context.call_on_close(door.close)
+    context.obj = invocation = Invocation(config=config, store_path=store, quiet=quiet, verbose=verbose)
+    context.call_on_close(invocation.close)
     if context.invoked_subcommand is None:
         print_block(context.get_help())
 

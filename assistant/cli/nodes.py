@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assistant.cli.changes import make
-from assistant.cli.context import door_of, user
+from assistant.cli.context import invocation_of, user
 from assistant.cli.group import DryRun, Json, Yes, app, examples
 from assistant.cli.output import Exit, Nagios, age, completions, print_json, print_line, print_record, print_table
 from assistant.errors import NightshiftError, ToolError, UsageError
@@ -34,7 +34,7 @@ WORST_FIRST = (Nagios.CRITICAL, Nagios.WARNING, Nagios.UNKNOWN, Nagios.OK)
 
 def node_names(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return names of nodes for the shell to complete, with the state as help."""
-    listed = door_of(context).engine().scheduler.nodes()
+    listed = invocation_of(context).engine().scheduler.nodes()
     return completions(((node.name, node.state) for node in listed), incomplete)
 
 
@@ -55,7 +55,7 @@ def nodes(context: typer.Context, node_set: NodesOption = "", as_json: Json = Fa
         if node_set or as_json:
             raise UsageError(f"--nodes and --json stand behind the command: nightshift nodes {context.invoked_subcommand} --json")
         return
-    all_nodes = door_of(context).engine().scheduler.nodes()
+    all_nodes = invocation_of(context).engine().scheduler.nodes()
     names = set(_targets(all_nodes, None, node_set)) if node_set else {node.name for node in all_nodes}
     matching = [node for node in all_nodes if node.name in names]
     if as_json:
@@ -151,11 +151,11 @@ def _itself(context: typer.Context, names: Sequence[str] | None, node_set: str, 
         raise UsageError("--local checks this machine: leave out the names")
     from assistant.cli.node_self_check import check_itself
 
-    return dict(check_itself(door_of(context).settings, options))
+    return dict(check_itself(invocation_of(context).settings, options))
 
 
 def _from_here(context: typer.Context, names: Sequence[str] | None, node_set: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    engine = door_of(context).engine()
+    engine = invocation_of(context).engine()
     all_nodes = engine.scheduler.nodes()
     targets = _targets(all_nodes, names, node_set) if names or node_set else [node.name for node in all_nodes]
     return _probed(engine, targets, options)
@@ -289,7 +289,7 @@ def _change(
     as_json: bool,
 ) -> None:
     """Make one call for each node; one that is refused or fails does not keep the others from being made."""
-    engine = door_of(context).engine(yes=yes)
+    engine = invocation_of(context).engine(yes=yes)
     if not names and not node_set:
         raise UsageError("name nodes: nightshift nodes cordon node[1-3]")
     codes = [
@@ -318,7 +318,7 @@ def leases(
     """
     if not settle and (dry_run or yes):
         raise UsageError("--dry-run and --yes belong to --settle: nightshift nodes leases --settle --dry-run")
-    engine = door_of(context).engine(yes=yes)
+    engine = invocation_of(context).engine(yes=yes)
     if not settle:
         _list(engine, as_json)
         return
@@ -410,7 +410,7 @@ def ledger(
     from assistant.diagnose.ledger import patterns, scores
     from assistant.engine.ledger import fleet, known_traits
 
-    engine = door_of(context).engine()
+    engine = invocation_of(context).engine()
     now = engine.clock.now()
     sightings = engine.store.sightings(now - timedelta(days=days))
     listed = [score for score in scores(sightings, now) if include_all or score.blamed]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import door_of
+from assistant.cli.context import invocation_of
 from assistant.cli.group import Json, app, examples, one_of
 from assistant.cli.output import Exit, print_json, print_line, print_pairs, print_record, print_table
 from assistant.config import Settings, WatchSettings
@@ -46,7 +46,7 @@ playbooks_app = app(help="List, show and try playbooks.", no_args_is_help=True)
 def _playbooks(context: typer.Context) -> Mapping[str, Playbook]:
     from assistant.content.playbooks import playbooks
 
-    return playbooks(door_of(context).site)
+    return playbooks(invocation_of(context).site)
 
 
 def _names(context: typer.Context, incomplete: str) -> list[str]:
@@ -123,7 +123,7 @@ def try_one(
     from assistant.tooling import found
 
     book = _playbook(context, name)
-    problems = check_playbook(book, found(), list(reasons(door_of(context).site)))
+    problems = check_playbook(book, found(), list(reasons(invocation_of(context).site)))
     fixtures = {entry.name: entry for entry in book.fixture}
     selected = [one_of(fixture, fixtures, "fixture", f"nightshift playbooks show {book.name}")] if fixture else list(book.fixture)
     for problem in problems:
@@ -154,7 +154,7 @@ def _played(context: typer.Context, book: Playbook, fixtures: Sequence[Fixture])
         return
     from assistant.diagnose.knowledge import Knowledge
 
-    site = door_of(context).site
+    site = invocation_of(context).site
     knowledge = Knowledge.load(site)
     for entry in on_cluster:
         yield play_fixture(book, entry, site=site, knowledge=knowledge)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from assistant.cli.context import Door, door_of, user
+from assistant.cli.context import Invocation, invocation_of, user
 from assistant.cli.group import DryRun, Json, app, examples, one_of
 from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_record, print_table
 from assistant.display import line
@@ -28,7 +28,7 @@ Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for
 
 
 def _learned_ids(context: typer.Context, incomplete: str) -> list[str]:
-    return [rule.id for rule in door_of(context).store.rules() if rule.id.startswith(incomplete)]
+    return [rule.id for rule in invocation_of(context).store.rules() if rule.id.startswith(incomplete)]
 
 
 LearnedId = Annotated[str, typer.Argument(metavar="ID", help="Id of a learned rule.", autocompletion=_learned_ids)]
@@ -40,7 +40,7 @@ def retire_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_json:
 
     if not why.strip():
         raise UsageError(f"retiring {rule} needs a reason: --why 'it hid a warning that mattered'")
-    retired = door_of(context).store.move_rule(rule, RuleState.RETIRED, by=f"cli:{user()}", why=why)
+    retired = invocation_of(context).store.move_rule(rule, RuleState.RETIRED, by=f"cli:{user()}", why=why)
     _print_moved(retired, as_json)
 
 
@@ -48,19 +48,19 @@ def activate_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_jso
     """Let a rule on trial count as proven; a retired filter has to prove itself again."""
     from assistant.records import RuleKind, RuleState
 
-    door = door_of(context)
-    candidate = door.store.rule(rule)
+    invocation = invocation_of(context)
+    candidate = invocation.store.rule(rule)
     if not candidate.state.counts:
         if candidate.kind is not RuleKind.FILTER:
             raise UsageError(f"{rule} is a signature and {candidate.state}; teach it again with `nightshift incident correct`")
         from assistant.diagnose.knowledge import Knowledge
         from assistant.rules.admission import flaws, ground_of
 
-        counting = [existing for existing in door.store.rules(counting=True) if existing.id != rule]
-        knowledge = Knowledge.load(door.site).with_learned(counting)
-        if bad := flaws(candidate, [], ground_of(knowledge.patterns, counting, site=door.site)):
+        counting = [existing for existing in invocation.store.rules(counting=True) if existing.id != rule]
+        knowledge = Knowledge.load(invocation.site).with_learned(counting)
+        if bad := flaws(candidate, [], ground_of(knowledge.patterns, counting, site=invocation.site)):
             raise UsageError(f"{rule} cannot be used: {bad[0].what}" + (f": {bad[0].line[:200]!r}" if bad[0].line else ""))
-    moved = door.store.move_rule(rule, RuleState.ACTIVE, by=f"cli:{user()}", why=why or "a person activated it")
+    moved = invocation.store.move_rule(rule, RuleState.ACTIVE, by=f"cli:{user()}", why=why or "a person activated it")
     _print_moved(moved, as_json)
 
 
@@ -80,11 +80,11 @@ def export_rules(
     from assistant.records import RuleState
     from assistant.rules.export import exported
 
-    door = door_of(context)
-    rules = [rule for rule in door.store.rules(counting=True) if include_all or rule.state is RuleState.ACTIVE]
-    files = exported(rules, door.site)
+    invocation = invocation_of(context)
+    rules = [rule for rule in invocation.store.rules(counting=True) if include_all or rule.state is RuleState.ACTIVE]
+    files = exported(rules, invocation.site)
     if not files:
-        door.say("no learned rule is active" + ("" if include_all else "; --all exports those on trial as well"))
+        invocation.say("no learned rule is active" + ("" if include_all else "; --all exports those on trial as well"))
     for name, text in files.items():
         if to is not None and not dry_run:
             _write(to / name, text)
@@ -169,15 +169,15 @@ def try_rule(
 
     Rules that were shipped are proven already; a learned filter, or a new pattern, is proven here.
     """
-    door = door_of(context)
-    entry = _filter_of(pattern) if pattern else _entry(door, logs[0])
-    flaws = _proof(door, entry)
+    invocation = invocation_of(context)
+    entry = _filter_of(pattern) if pattern else _entry(invocation, logs[0])
+    flaws = _proof(invocation, entry)
     for flaw in flaws[:MOST_EXAMPLES]:
-        door.say(f"proof: {flaw}")
+        invocation.say(f"proof: {flaw}")
     files = logs if pattern else logs[1:]
     total = 0
     for file in files if _is_safe(entry) else []:
-        total += _tried(door, entry, file, as_json)
+        total += _tried(invocation, entry, file, as_json)
     verdict = "holds" if not flaws else "fails"
     if as_json:
         print_json({"id": entry.id, "pattern": entry.pattern, "matched": total, "proof": verdict, "flaws": flaws})
@@ -203,49 +203,49 @@ def learn_rules(
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.routine import routine_of
 
-    door = door_of(context)
-    rules = door.store.rules()
-    shipped = Knowledge.load(door.site)
-    writer = _writer(door)
+    invocation = invocation_of(context)
+    rules = invocation.store.rules()
+    shipped = Knowledge.load(invocation.site)
+    writer = _writer(invocation)
     for path in logs:
         knowledge = shipped.with_learned(rules)
         at = datetime.now(UTC)
         used_ids = {rule.id for rule in rules}
         learned = routine_of(
-            path, knowledge, at=at, task=task, rules=rules, taken=used_ids, least=least, site=door.site, writer=writer
+            path, knowledge, at=at, task=task, rules=rules, taken=used_ids, least=least, site=invocation.site, writer=writer
         )
         rules += learned.rules
         if not dry_run:
-            _keep(door, path, learned)
-        _print_routine(door, path, learned, as_json)
+            _keep(invocation, path, learned)
+        _print_routine(invocation, path, learned, as_json)
 
 
-def _writer(door: Door) -> RuleWriter | None:
+def _writer(invocation: Invocation) -> RuleWriter | None:
     """Return the configured model, where its trial showed that it writes rules better than what there is without it."""
     from assistant.engine.masking import mask_for
     from assistant.llm.models import identity, is_set, open_chat
     from assistant.llm.trial import FILTER
 
-    model = door.settings.model
-    if not is_set(model) or not door.store.may(identity(model), FILTER):
+    model = invocation.settings.model
+    if not is_set(model) or not invocation.store.may(identity(model), FILTER):
         return None
     from assistant.llm.trial import ModelWriter
 
-    chat = open_chat(model, site=door.site, mask=mask_for(door.settings, door.store))
+    chat = open_chat(model, site=invocation.site, mask=mask_for(invocation.settings, invocation.store))
     return ModelWriter(model.path.name if model.path is not None else model.name, chat) if chat is not None else None
 
 
-def _keep(door: Door, path: Path, routine: Routine) -> None:
+def _keep(invocation: Invocation, path: Path, routine: Routine) -> None:
     for rule in routine.rules:
         if rule.state.counts:
-            door.store.add_rule(rule)
+            invocation.store.add_rule(rule)
     if routine.healthy:
-        door.store.keep_templates(routine.task, str(path.resolve()), routine.state)
+        invocation.store.keep_templates(routine.task, str(path.resolve()), routine.state)
 
 
-def _print_routine(door: Door, path: Path, routine: Routine, as_json: bool) -> None:
+def _print_routine(invocation: Invocation, path: Path, routine: Routine, as_json: bool) -> None:
     how = "a good run" if routine.healthy else "not a good run: only what stands before its failure was looked at"
-    door.say(f"{path}: task {routine.task}; {how}; {sum(rule.state.counts for rule in routine.rules)} rules")
+    invocation.say(f"{path}: task {routine.task}; {how}; {sum(rule.state.counts for rule in routine.rules)} rules")
     if as_json:
         for rule in routine.rules:
             row = {"id": rule.id, "state": rule.state, "lines": routine.covers[rule.id], "pattern": rule.pattern, "why": rule.why}
@@ -255,17 +255,17 @@ def _print_routine(door: Door, path: Path, routine: Routine, as_json: bool) -> N
         print_table(("id", "state", "lines", "pattern or why not"), rows, colour_of=1)
 
 
-def _entry(door: Door, rule: str) -> Entry:
+def _entry(invocation: Invocation, rule: str) -> Entry:
     from assistant.cli.group import one_of
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons
     from assistant.rules.learned import entry_of
 
-    entries: dict[str, Entry] = {learned.id: entry_of(learned) for learned in door.store.rules()}
-    for reason in reasons(door.site).values():
+    entries: dict[str, Entry] = {learned.id: entry_of(learned) for learned in invocation.store.rules()}
+    for reason in reasons(invocation.site).values():
         entries |= {entry.id: entry for entry in reason.signature}
         entries |= {entry.id: entry for entry in reason.herring}
-    entries |= {entry.id: entry for entry in filters(door.site)}
+    entries |= {entry.id: entry for entry in filters(invocation.site)}
     return one_of(rule, entries, "rule", "nightshift rules list; --pattern tries a new one")
 
 
@@ -276,15 +276,15 @@ def _filter_of(pattern: str) -> Entry:
     return Filter(TRIED, ended(pattern), (), "lines of the pattern")
 
 
-def _proof(door: Door, entry: Entry) -> list[str]:
+def _proof(invocation: Invocation, entry: Entry) -> list[str]:
     """Return what the proof of a filter finds; only filters that were not shipped need one."""
     from assistant.content.reading import Filter, filters
     from assistant.rules.admission import flaws, ground_of
 
     if not isinstance(entry, Filter) or entry in filters(None):
         return []
-    counting = [rule for rule in door.store.rules(counting=True) if rule.id != entry.id]
-    problems = flaws(_as_rule(entry), [], ground_of(_knowledge(door, counting).patterns, counting, site=door.site))
+    counting = [rule for rule in invocation.store.rules(counting=True) if rule.id != entry.id]
+    problems = flaws(_as_rule(entry), [], ground_of(_knowledge(invocation, counting).patterns, counting, site=invocation.site))
     return [f"{flaw.what}: {flaw.line[:200]!r}" if flaw.line else flaw.what for flaw in problems]
 
 
@@ -298,10 +298,10 @@ def _is_safe(entry: Entry) -> bool:
         return False
 
 
-def _knowledge(door: Door, rules: list[LearnedRule]) -> Knowledge:
+def _knowledge(invocation: Invocation, rules: list[LearnedRule]) -> Knowledge:
     from assistant.diagnose.knowledge import Knowledge
 
-    return Knowledge.load(door.site).with_learned(rules)
+    return Knowledge.load(invocation.site).with_learned(rules)
 
 
 def _as_rule(entry: Entry) -> LearnedRule:
@@ -313,7 +313,7 @@ def _as_rule(entry: Entry) -> LearnedRule:
     return LearnedRule(entry.id, RuleKind.FILTER, entry.pattern, entry.examples, "", RuleState.PROPOSED, "cli", "", at)
 
 
-def _tried(door: Door, entry: Entry, file: str, as_json: bool) -> int:
+def _tried(invocation: Invocation, entry: Entry, file: str, as_json: bool) -> int:
     """Print the first lines of a log that a rule matches and return how many there are."""
     from assistant.logs.search import search
     from assistant.rules.matching import Patterns
@@ -333,7 +333,7 @@ def _tried(door: Door, entry: Entry, file: str, as_json: bool) -> int:
         else:
             print_line(f"{file}:{match.number}: {match.text}")
     if matches.total > MOST_EXAMPLES:
-        door.say(f"{file}: {matches.total - MOST_EXAMPLES:,} more")
+        invocation.say(f"{file}: {matches.total - MOST_EXAMPLES:,} more")
     return matches.total
 
 
@@ -383,7 +383,7 @@ def _all(site: Path | None) -> dict[str, _RuleRow]:
 
 
 def _ids(context: typer.Context, incomplete: str) -> list[str]:
-    return [name for name in _all(door_of(context).site) if name.startswith(incomplete)]
+    return [name for name in _all(invocation_of(context).site) if name.startswith(incomplete)]
 
 
 @rules_app.command("list", epilog=examples("nightshift rules list", "nightshift rules list --reason ecc_error --json"))
@@ -398,10 +398,10 @@ def list_rules(
 ) -> None:
     """List the rules: id, kind, what they stand for, pattern."""
     if learned:
-        matching = [rule for rule in door_of(context).store.rules() if kind in (None, RuleListKind(rule.kind))]
+        matching = [rule for rule in invocation_of(context).store.rules() if kind in (None, RuleListKind(rule.kind))]
         list_learned([rule for rule in matching if reason in ("", rule.of)], as_json)
         return
-    site = door_of(context).site
+    site = invocation_of(context).site
     if reason:
         from assistant.content.reasons import reasons
 
@@ -426,9 +426,9 @@ def show_rule(
     as_json: Json = False,
 ) -> None:
     """Show one rule with its examples and where it counts."""
-    entries = _all(door_of(context).site)
+    entries = _all(invocation_of(context).site)
     if rule not in entries:
-        for learned in door_of(context).store.rules():
+        for learned in invocation_of(context).store.rules():
             if learned.id == rule:
                 show_learned(learned, as_json)
                 return

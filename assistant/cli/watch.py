@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Door, door_of, user
+from assistant.cli.context import Invocation, invocation_of, user
 from assistant.cli.group import Json, app, examples, one_of
 from assistant.cli.output import Exit, Nagios, age, local, now, print_json, print_line, print_pairs, print_record
 from assistant.cli.recover import exit_of, owner, print_end
@@ -45,38 +45,38 @@ def watch(
     With --once it makes one pass and prints only where there was something to do. Exit code 1 when the scheduler did not answer: a
     blind pass is no quiet pass.
     """
-    door = door_of(context)
+    invocation = invocation_of(context)
     if not once:
         if as_json:
             raise UsageError("--json goes with --once: a daemon prints no records, it keeps them: nightshift incidents --json")
-        _serve(door)
+        _serve(invocation)
         return
     from assistant.daemon.loop import pass_once
 
-    engine = door.engine()
+    engine = invocation.engine()
     engine.watcher.ask_beside(False)
-    ends = pass_once(lambda: engine.tick(owner=owner()), door.settings, engine.store, engine)
+    ends = pass_once(lambda: engine.tick(owner=owner()), invocation.settings, engine.store, engine)
     for end in ends:
-        print_end(door, end, as_json)
-    raise typer.Exit(exit_of(door, list(ends)))
+        print_end(invocation, end, as_json)
+    raise typer.Exit(exit_of(invocation, list(ends)))
 
 
-def _serve(door: Door) -> None:
+def _serve(invocation: Invocation) -> None:
     from assistant.daemon.journal import listen
     from assistant.daemon.loop import serve
     from assistant.daemon.malloc import few_arenas
     from assistant.wiring import build
 
     few_arenas()
-    settings = door.settings
-    listen(settings.log, door.verbose, quiet=door.quiet)
+    settings = invocation.settings
+    listen(settings.log, invocation.verbose, quiet=invocation.quiet)
     engine = build(settings)
-    door.at_end.append(engine.store.close)
+    invocation.at_end.append(engine.store.close)
     options = [
-        *(("--config", str(door.config.absolute())) if door.config is not None else ()),
-        *(("--store", str(door.store_path.absolute())) if door.store_path is not None else ()),
-        *(("--quiet",) if door.quiet else ()),
-        *(("--verbose",) * door.verbose),
+        *(("--config", str(invocation.config.absolute())) if invocation.config is not None else ()),
+        *(("--store", str(invocation.store_path.absolute())) if invocation.store_path is not None else ()),
+        *(("--quiet",) if invocation.quiet else ()),
+        *(("--verbose",) * invocation.verbose),
     ]
     serve(settings, engine, options=options, program=[sys.executable, "-m", "assistant"])
 
@@ -116,10 +116,10 @@ def status(
     """
     from assistant.daemon.status import figures_of, judged
 
-    door = door_of(context)
+    invocation = invocation_of(context)
     try:
-        report = _status_of(door, url)
-        limit = timedelta(minutes=max_age) if max_age is not None else timedelta(seconds=door.settings.watch.poll_s * 3 + 60)
+        report = _status_of(invocation, url)
+        limit = timedelta(minutes=max_age) if max_age is not None else timedelta(seconds=invocation.settings.watch.poll_s * 3 + 60)
     except NightshiftError as error:
         _unknown(str(error), as_json)
         raise typer.Exit(Nagios.UNKNOWN) from error
@@ -136,17 +136,17 @@ def status(
     raise typer.Exit(code)
 
 
-def _status_of(door: Door, url: str | None) -> Status:
+def _status_of(invocation: Invocation, url: str | None) -> Status:
     from assistant.daemon.status import of_store, of_url
 
     if url is not None:
         return of_url(url)
-    if not door.settings.store.exists():
-        raise Unavailable(f"{door.settings.store}: there is no store, so no watch ever ran here; another one's: --url")
+    if not invocation.settings.store.exists():
+        raise Unavailable(f"{invocation.settings.store}: there is no store, so no watch ever ran here; another one's: --url")
     from assistant.gate.kill_switch import stopped_by
 
-    standing = door.in_force.look()
-    return of_store(door.store, standing, stopped_by(standing.policy.kill_switch), now())
+    standing = invocation.in_force.look()
+    return of_store(invocation.store, standing, stopped_by(standing.policy.kill_switch), now())
 
 
 def _print(report: Status) -> None:
@@ -227,7 +227,7 @@ def notify(
     from assistant.daemon.notifications import Notice
     from assistant.daemon.pass_reports import services_of
 
-    services = services_of(door_of(context).settings)
+    services = services_of(invocation_of(context).settings)
     if not services:
         raise UsageError("nobody is told of anything: the settings have no [notify.sinks.NAME] with a url_file")
     sinks = services if sink is None else {sink: one_of(sink, services, "sink", "nightshift config show")}

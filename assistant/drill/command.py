@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import door_of, user
+from assistant.cli.context import invocation_of, user
 from assistant.cli.group import app, examples
 from assistant.errors import UsageError
 
@@ -52,7 +52,7 @@ def drill(
     from assistant.demo.rehearsal import play
     from assistant.drill.cluster import ClusterDrill, Rig
 
-    door, by = door_of(context), f"cli:{user()}"
+    invocation, by = invocation_of(context), f"cli:{user()}"
     program = rig or Path(os.environ.get("NIGHTSHIFT_DEVCLUSTER", ""))
     if program == Path():
         raise UsageError("--cluster needs --rig PROGRAM or NIGHTSHIFT_DEVCLUSTER: it must be able to hurt and heal the cluster")
@@ -65,7 +65,7 @@ def drill(
                 drill_case.title,
                 drill_case.name,
                 lambda drill_case=drill_case: ClusterDrill(
-                    drill_case, the_rig, _new_folder(root / drill_case.name), door.in_force, by=by
+                    drill_case, the_rig, _new_folder(root / drill_case.name), invocation.in_force, by=by
                 ),
             )
             for drill_case in selected_drills

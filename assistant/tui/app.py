@@ -1,4 +1,4 @@
-"""The chat as an application: screens on top of one another, and the desk that asks for them."""
+"""The chat as an application: screens on top of one another, and the backend that asks for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from assistant.content.playbooks import Playbook
 from assistant.display import line
 from assistant.errors import NightshiftError
 from assistant.tui import messages
-from assistant.tui.backend import Desk
+from assistant.tui.backend import ChatBackend
 from assistant.tui.memory import PAUSE_S, Garbage
 from assistant.tui.palette import PROVIDERS
 from assistant.tui.screen_basics import DARK, LIGHT, THEMES
@@ -38,7 +38,7 @@ WIDE = 100
 """Columns from which on a screen has room for two things side by side."""
 LACKS_A_NAME = re.compile(r"\b(?:JOB|NODE|ID)\b|\.\.\.")
 """What stands in a reading that is offered, where a name is to be put."""
-MakesDesk = Callable[[Callable[[Message], object]], Desk]
+BackendFactory = Callable[[Callable[[Message], object]], ChatBackend]
 
 
 class ChatApp(App[int]):
@@ -64,7 +64,7 @@ class ChatApp(App[int]):
 
     def __init__(
         self,
-        make_desk: MakesDesk,
+        make_backend: BackendFactory,
         *,
         thread: str = "",
         theme: str = DARK.name,
@@ -74,7 +74,7 @@ class ChatApp(App[int]):
         """Prepare the application.
 
         Args:
-            make_desk: Gets the function that takes messages from any thread.
+            make_backend: Gets the function that takes messages from any thread.
             thread: Name of the conversation.
             theme: With which it starts.
             talks: Where conversations are kept; None keeps none.
@@ -84,7 +84,7 @@ class ChatApp(App[int]):
         for scheme in THEMES:
             self.register_theme(scheme)
         self.theme = theme
-        self.desk = make_desk(self.post_message)
+        self.backend = make_backend(self.post_message)
         self._thread = thread
         self.mode = ""
         """Of the policy; empty before the engine stands."""
@@ -96,7 +96,7 @@ class ChatApp(App[int]):
         self.screen_change_signal.subscribe(self, self._show_kill_switch_on)
         self.main = MainScreen()
         self.push_screen(self.main)
-        self.call_after_refresh(self.desk.open, self._thread)
+        self.call_after_refresh(self.backend.open, self._thread)
         self.call_after_refresh(self.talk.open)
         if self._garbage is not None:
             self._garbage.take_over()
@@ -104,7 +104,7 @@ class ChatApp(App[int]):
 
     def on_unmount(self) -> None:
         """Stop looking."""
-        self.desk.close()
+        self.backend.close()
         self.talk.close()
 
     async def on_event(self, event: events.Event) -> None:
@@ -244,9 +244,9 @@ class ChatApp(App[int]):
             return
         if not self._asks(message.approval):  # it may be younger than what was read last
             asked_on = self.screen
-            self.desk.read(
+            self.backend.read(
                 f"approval {message.approval}",
-                lambda engine: read_store(engine.store, self.desk.now()),
+                lambda engine: read_store(engine.store, self.backend.now()),
                 lambda snapshot: messages.ApprovalLookedFor(message.approval, snapshot, asked_on),
             )
 
@@ -270,11 +270,11 @@ class ChatApp(App[int]):
 
         def answered(answer: ApprovalAnswer | None) -> None:
             if answer is not None:
-                self.desk.settle(approval, answer.verdict, answer.why, snapshot=answer.snapshot)
+                self.backend.settle(approval, answer.verdict, answer.why, snapshot=answer.snapshot)
 
         if waiting is not None:
             self._focus_prompt()
-            self.push_screen(ApprovalScreen(waiting, self.desk.now(), mode=self.mode), answered)
+            self.push_screen(ApprovalScreen(waiting, self.backend.now(), mode=self.mode), answered)
         return waiting is not None
 
     def _focus_prompt(self) -> None:
@@ -343,7 +343,7 @@ class ChatApp(App[int]):
 
     def playbooks(self) -> Mapping[str, Playbook]:
         """Return all playbooks by name; none before the engine stands."""
-        return self.desk.playbooks
+        return self.backend.playbooks
 
     def action_help_quit(self) -> None:
         """Wait no longer for an answer; when none is awaited, say how one leaves."""

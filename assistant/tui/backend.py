@@ -1,4 +1,4 @@
-"""The desk between the screens and Nightshift: asks everything that may block, on lanes, and posts what comes back.
+"""What stands between the screens and Nightshift: asks everything that may block, on lanes, and posts what comes back.
 
 The engine is built behind the first paint, on a lane. Nothing here runs on the thread of the screens but the asking itself.
 """
@@ -75,7 +75,7 @@ class Starts(Protocol):
         ...
 
 
-class Desk:
+class ChatBackend:
     """Asks for the screens."""
 
     def __init__(self, starts: Starts, post: Callable[[Message], object], *, by: str, owner: str, clock: Clock) -> None:

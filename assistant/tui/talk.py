@@ -117,7 +117,7 @@ class Talk:
         question = self._conversation.option_text(text)
         self._last_typed = question
         number = self.begin(asks=True)
-        self._app.desk.ask(number, question)
+        self._app.backend.ask(number, question)
 
     def begin(self, *, asks: bool = False) -> int:
         """Begin an exchange with what was just typed, and return its number."""
@@ -130,7 +130,7 @@ class Talk:
         """Wait no longer for any answer; tell whether one was awaited."""
         working = self._conversation.working
         for number in working:
-            self._app.desk.unask(number)
+            self._app.backend.unask(number)
             self._app.post_message(NotAnswered(number, STOPPED))
         return bool(working)
 
@@ -191,7 +191,7 @@ class Talk:
         Raises:
             UsageError: There is one of that name.
         """
-        talks, now = self._keeping(), self._app.desk.now()
+        talks, now = self._keeping(), self._app.backend.now()
         if name:
             checked(name)
 
@@ -227,7 +227,7 @@ class Talk:
         if message.name != self.name:
             self.stop()
             self.name = message.name
-            self._app.desk.talk_in(message.name)
+            self._app.backend.talk_in(message.name)
         self._number = max([self._number, *(entry.question for entry in message.entries)])
         await self._conversation.replace(message.entries)
         self._names()
@@ -244,10 +244,10 @@ class Talk:
         if not any(entry.answer is not None for entry in entries):
             self._app.post_message(Noted(number, "There is nothing to export yet."))
             return
-        self._app.desk.act(number, f"export {number}", work)
+        self._app.backend.act(number, f"export {number}", work)
 
     def _record(self, kind: SessionEntryKind, number: int, text: str = "", answer: Answer | None = None) -> None:
-        entry = SessionEntry(self._app.desk.now(), kind, number, text, answer)
+        entry = SessionEntry(self._app.backend.now(), kind, number, text, answer)
         self._conversation.record(entry)
         name = self.name
         if self._talks is not None:

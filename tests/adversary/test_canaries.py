@@ -25,7 +25,7 @@ from textual.pilot import Pilot
 
 from assistant.agent.conversation import ModelAgent
 from assistant.cli import ask, reference
-from assistant.cli.context import Door
+from assistant.cli.context import Invocation
 from assistant.cli.main import crashed, main
 from assistant.cli.measure import evaluate
 from assistant.cli.output import narrate, print_block
@@ -167,7 +167,7 @@ def on_engine(engine: Engine) -> Iterator[None]:
     """Let commands open this engine instead of one of their own."""
 
     @contextmanager
-    def rehearsed(_: Door) -> Iterator[Engine]:
+    def rehearsed(_: Invocation) -> Iterator[Engine]:
         with rehearsal(engine) as rehearsing:
             yield rehearsing
 
@@ -175,8 +175,8 @@ def on_engine(engine: Engine) -> Iterator[None]:
         return engine
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Door, "engine", opened)
-        patch.setattr(Door, "rehearsal", rehearsed)
+        patch.setattr(Invocation, "engine", opened)
+        patch.setattr(Invocation, "rehearsal", rehearsed)
         patch.setattr(ask, "_engine", opened)
         yield
 

@@ -20,7 +20,7 @@ from assistant.records import CallStatus, Outcome, Verdict
 from assistant.store.approvals import SHORT_DIGEST
 from assistant.tooling import PENDING_TAG
 from assistant.tui.about_changes import UndoSnapshot, leave_undo, take_back, undo_of
-from assistant.tui.backend import Desk
+from assistant.tui.backend import ChatBackend
 from assistant.tui.screens.changes import ApprovalScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen
 from assistant.tui.words import hindrance
@@ -207,7 +207,7 @@ def settled_with(scene: Scene, raised: NightshiftError, monkeypatch: pytest.Monk
 
     told: list[Any] = []
     monkeypatch.setattr(scene.engine.gate, "go_on", go_on)
-    Desk(OnScene(scene), told.append, by=ALICE, owner="x", clock=scene.clock)._settle(2, Verdict.ALLOW, "", None)
+    ChatBackend(OnScene(scene), told.append, by=ALICE, owner="x", clock=scene.clock)._settle(2, Verdict.ALLOW, "", None)
     return told
 
 

@@ -22,7 +22,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from assistant.cli import ask
-from assistant.cli.context import Door
+from assistant.cli.context import Invocation
 from assistant.cli.main import main
 from assistant.daemon.heartbeat import status_line
 from assistant.daemon.journal import JsonLines, PriorityLines, fields_of
@@ -139,15 +139,15 @@ def test_no_command_hands_it_on(
     scene = planted(tmp_path, text)
 
     @contextmanager
-    def rehearsed(_: Door) -> Iterator[Engine]:
+    def rehearsed(_: Invocation) -> Iterator[Engine]:
         with rehearsal(scene.engine) as engine:
             yield engine
 
     def engine(*_: Any, **__: Any) -> Engine:
         return scene.engine
 
-    monkeypatch.setattr(Door, "engine", engine)
-    monkeypatch.setattr(Door, "rehearsal", rehearsed)
+    monkeypatch.setattr(Invocation, "engine", engine)
+    monkeypatch.setattr(Invocation, "rehearsal", rehearsed)
     monkeypatch.setattr(ask, "_engine", engine)
     log = str(scene.cluster.job("1").log)
     failed = []

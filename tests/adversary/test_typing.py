@@ -125,7 +125,7 @@ async def back_to_main(app: ChatApp) -> None:
 
 async def typed_at(app: ChatApp, pilot: Pilot[int], dialog: ConsentScreen[Any], keys: Keys, pace_s: float) -> list[object]:
     """Show a dialog to somebody who looks at it, then type; return what it was answered with once all pauses are over."""
-    clock: Any = app.desk.clock
+    clock: Any = app.backend.clock
     results: list[object] = []
     if app.screen is not dialog:
         await back_to_main(app)
@@ -442,7 +442,7 @@ async def test_a_command_that_changed_while_its_dialog_was_open_is_not_allowed(b
         shown = app.store_seen.approvals[0] if app.store_seen else None
         with store.transaction() as connection:
             connection.execute("UPDATE calls SET preview = 'scontrol update NodeName=node07 State=DRAIN' WHERE id = ?", [call])
-        app.desk.look_again()
+        app.backend.look_again()
         dialog = app.screen
         assert isinstance(dialog, ApprovalScreen)
         await until(pilot, lambda: "another one now" in dialog.obstacle, "the dialog to say so")
@@ -451,11 +451,11 @@ async def test_a_command_that_changed_while_its_dialog_was_open_is_not_allowed(b
         broken.clock.sleep(PAUSE_S)
         await pilot.pause(0.15)
         assert dialog.is_current
-        app.desk.settle(1, Verdict.ALLOW, snapshot=shown)  # and where the dialog could not see it in time
+        app.backend.settle(1, Verdict.ALLOW, snapshot=shown)  # and where the dialog could not see it in time
         await until(pilot, lambda: any("another command now" in one.message for one in app._notifications), "a word about it")
         assert store.approval(1).verdict is None
         if shown is not None and shown.approval.digest:
             other = replace(shown, approval=replace(shown.approval, digest="0" * 64), call=store.call(call))
-            app.desk.settle(1, Verdict.ALLOW, snapshot=other)
+            app.backend.settle(1, Verdict.ALLOW, snapshot=other)
             await until(pilot, lambda: any("not answered" in one.message for one in app._notifications), "another digest")
             assert store.approval(1).verdict is None

@@ -188,7 +188,7 @@ def test_a_person_at_a_door_may_act_while_it_is_open(tmp_path: Path) -> None:
     shift.people_are_done()
     open_breaker(shift.store, why="by hand", by=ADA)
     shift.passes(120)
-    shift.engine.work(1, owner=f"{ADA}@desk:1.1", by=ADA)
+    shift.engine.work(1, owner=f"{ADA}@backend:1.1", by=ADA)
     assert shift.changes == ["submit 2"]
     reset_breaker(shift.store, why="", by=ADA)
     (incident,) = shift.until_over()

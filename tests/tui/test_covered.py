@@ -62,7 +62,7 @@ async def test_screens_of_incidents_jobs_and_nodes_wait_and_catch_up(broken: Sce
         below = app.screen
         app.post_message(OpenPlaybook(next(iter(app.playbooks()))))
         await until(pilot, lambda: isinstance(app.screen, PlaybookScreen), "a screen on top")
-        await until(pilot, lambda: not app.desk._lanes["read"].busy, "what was asked before")
+        await until(pilot, lambda: not app.backend._lanes["read"].busy, "what was asked before")
         before = below.snapshot  # type: ignore[attr-defined]
         refuse(broken)
         await until(pilot, lambda: app.store_seen and not app.store_seen.approvals, "the answer of the other door")
@@ -78,7 +78,7 @@ async def test_a_question_does_not_jump_over_a_screen_that_was_opened_meanwhile(
         app.post_message(OpenIncident(1))
         await until(pilot, lambda: getattr(app.screen, "snapshot", None), "the screen")
         held = threading.Event()
-        app.desk.read("held", lambda _engine: held.wait(20), lambda _: ActionReport("held", ok=True), lane="nodes")
+        app.backend.read("held", lambda _engine: held.wait(20), lambda _: ActionReport("held", ok=True), lane="nodes")
         await pilot.press("r")
         app.post_message(OpenPlaybook(next(iter(app.playbooks()))))
         await until(pilot, lambda: isinstance(app.screen, PlaybookScreen), "a screen on top")
@@ -93,7 +93,7 @@ async def test_nor_does_one_of_a_command(broken: Scene) -> None:
     refuse(broken)
     async with opened(broken) as (app, pilot):
         held = threading.Event()
-        app.desk.read("held", lambda _engine: held.wait(20), lambda _: ActionReport("held", ok=True), lane="nodes")
+        app.backend.read("held", lambda _engine: held.wait(20), lambda _: ActionReport("held", ok=True), lane="nodes")
         await say(pilot, "/recover 1")
         app.post_message(OpenPlaybook(next(iter(app.playbooks()))))
         await until(pilot, lambda: isinstance(app.screen, PlaybookScreen), "a screen on top")

@@ -315,7 +315,7 @@ def _is_read(app: Any) -> bool:
 async def press(pilot: Pilot[Any], key: str) -> None:
     """Press a key; in a dialog that leads to a change as somebody does who means it: alone, after a look."""
     dialog = pilot.app.screen
-    clock = pilot.app.desk.clock if isinstance(dialog, ConsentScreen) else None  # type: ignore[attr-defined]
+    clock = pilot.app.backend.clock if isinstance(dialog, ConsentScreen) else None  # type: ignore[attr-defined]
     if isinstance(dialog, ConsentScreen) and clock is not None:
         await seen(pilot, type(dialog), clock)
     await pilot.press(key)

@@ -219,7 +219,7 @@ async def test_one_leaves_a_conversation_for_a_new_one_and_comes_back(broken: Sc
         await answered(pilot, 1)
         await say(pilot, "/new second")
         await until(pilot, lambda: app.talk.name == "second" and not conversation(app).entries, "the new one")
-        assert app.desk.thread == "second"
+        assert app.backend.thread == "second"
         await say(pilot, "which jobs failed?")
         await answered(pilot, 2)
         await say(pilot, "/resume")

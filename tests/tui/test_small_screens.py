@@ -72,7 +72,7 @@ async def test_a_key_by_habit_allows_nothing(broken: Scene) -> None:
             broken.clock.sleep(PAUSE_S)
             await pilot.press("escape")
             await until(pilot, lambda: app.screen is app.main, f"the way back by {key}")
-        await until(pilot, lambda: not any(lane.busy for name, lane in app.desk._lanes.items() if name == "act"))
+        await until(pilot, lambda: not any(lane.busy for name, lane in app.backend._lanes.items() if name == "act"))
         assert broken.engine.store.approval(1).verdict is None
         assert len(broken.cluster.changes) == 1
 

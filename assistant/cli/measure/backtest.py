@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import Door, door_of
+from assistant.cli.context import Invocation, invocation_of
 from assistant.cli.group import Json, app, examples
 from assistant.cli.output import now, print_json, print_line, print_pairs, print_table, since
 from assistant.errors import ContentError, InputError, UsageError
@@ -76,8 +76,8 @@ def backtest(
         tally,
     )
 
-    door = door_of(context)
-    rules, mode = _policy(policy, door)
+    invocation = invocation_of(context)
+    rules, mode = _policy(policy, invocation)
     accounts = read_accounts(sacct)
     first, last = _moment("--since", begin), _moment("--until", until)
     attempts_within = [attempt for attempt in accounts.attempts if _within(attempt, first, last)]
@@ -88,11 +88,11 @@ def backtest(
     kernels = Kernels(kernel) if kernel is not None else None
     traces = Traces(logs, kernels, accounts.attempts)
     node_events = read_events(events) if events is not None else NodeEvents()
-    notice_s = door.settings.watch.poll_s
-    replay = Replay(accounts.attempts, traces, rules, site=door.site, notice_s=notice_s, events=node_events)
+    notice_s = invocation.settings.watch.poll_s
+    replay = Replay(accounts.attempts, traces, rules, site=invocation.site, notice_s=notice_s, events=node_events)
     replayed = []
     for entry in replay.run(
-        lambda attempt: _within(attempt, first, last), lambda number: _report_progress(door, number, len(accounts.attempts))
+        lambda attempt: _within(attempt, first, last), lambda number: _report_progress(invocation, number, len(accounts.attempts))
     ):
         replayed.append(entry)
         if details and as_json:
@@ -116,15 +116,15 @@ def backtest(
         source = ", ".join(str(path) for path in (sacct, logs, kernel) if path is not None)
         text = markdown(totals, source=source, mode=mode, notice_s=notice_s, answer_s=answer_min * 60, notes=notes)
         _write(report, text)
-        door.say(f"nightshift: wrote {report}")
+        invocation.say(f"nightshift: wrote {report}")
 
 
-def _policy(word: str, door: Door) -> tuple[Policy, str]:
+def _policy(word: str, invocation: Invocation) -> tuple[Policy, str]:
     """Return the policy to replay, kill switches left out, and how it is called."""
     from assistant.policy import Mode, load_policy, load_policy_files
 
     if word in tuple(Mode):
-        return replace(load_policy(door.site), mode=Mode(word), kill_switch=()), f"of this site, mode {word}"
+        return replace(load_policy(invocation.site), mode=Mode(word), kill_switch=()), f"of this site, mode {word}"
     path = Path(word)
     if not path.is_file():
         raise UsageError(f"--policy {word!r}: neither one of {', '.join(Mode)} nor a file")
@@ -147,9 +147,9 @@ def _within(attempt: Attempt, first: datetime | None, last: datetime | None) -> 
     return ended is not None and (first is None or ended >= first) and (last is None or ended < last)
 
 
-def _report_progress(door: Door, number: int, count: int) -> None:
+def _report_progress(invocation: Invocation, number: int, count: int) -> None:
     if number and number % PROGRESS == 0 and sys.stderr.isatty():
-        door.say(f"nightshift: {number:,} of {count:,} jobs")
+        invocation.say(f"nightshift: {number:,} of {count:,} jobs")
 
 
 def _without(counts: Mapping[str, int], logs: Path | None) -> dict[str, int]:

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from assistant import processes
-from assistant.cli.context import door_of
+from assistant.cli.context import invocation_of
 from assistant.cli.group import Json, app, examples
 from assistant.cli.output import print_json, print_line, print_table
 
@@ -67,10 +67,10 @@ def calibration(
     from assistant.diagnose.reliability import as_toml, guesses, held_out, reliability, verdicts
 
     labels = [label for folder in folders for label in read_labels(folder)]
-    knowledge = Knowledge.load(door_of(context).site)
+    knowledge = Knowledge.load(invocation_of(context).site)
     answers = [answer for answer in verdicts(labels, knowledge, unseen=not on_seen) if answer.reason != "unknown"]
     rule = [(answer.raw, answer.right) for answer in answers]
-    ranker = [(answer.raw, answer.right) for answer in guesses(labels, knowledge, _ranker(labels, door_of(context).site))]
+    ranker = [(answer.raw, answer.right) for answer in guesses(labels, knowledge, _ranker(labels, invocation_of(context).site))]
     if min(len(rule), len(ranker)) < 2:
         raise InputError(f"{len(labels)} cases are too few: a curve needs some that are diagnosed")
     encoder = _encoder(knowledge, labels)
@@ -79,7 +79,7 @@ def calibration(
         _show(name, reliability(seen_of), as_json=as_json)
     if write is not None:
         made_from = f"{len(labels)} cases of {', '.join(folder.name for folder in folders)}; wordings hidden: {not on_seen}".lower()
-        current = curves(door_of(context).site)  # how sure a good end is has a curve of its own, of raw logs
+        current = curves(invocation_of(context).site)  # how sure a good end is has a curve of its own, of raw logs
         calibrated = replace(current, made_from=made_from, rule=fitted(rule), ranker=fitted(ranker), encoder=fitted(encoder))
         write.write_text(as_toml(calibrated), encoding="utf-8")
 
@@ -144,7 +144,7 @@ def agent(
     """
     from assistant.cli.measure.agent_bench import load_cases, run_cases, shares
 
-    scored = run_cases(load_cases(cases), cases, _agents(door_of(context).settings, model, name))
+    scored = run_cases(load_cases(cases), cases, _agents(invocation_of(context).settings, model, name))
     groups = shares(scored)
     if as_json:
         for share in groups:
@@ -306,7 +306,7 @@ def bench(
     """
     figures = list(startup(runs))
     if paths:
-        site = door_of(context).site
+        site = invocation_of(context).site
         logs = [log for path in paths for log in (sorted(path.glob("job.log*")) if path.is_dir() else [path])]
         figures += [scanning(logs, site), diagnosing(paths, site)]
     if as_json:

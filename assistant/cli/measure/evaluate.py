@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import door_of
+from assistant.cli.context import invocation_of
 from assistant.cli.group import Json, app, examples
 from assistant.cli.output import Exit, print_block, print_json, print_line, print_record, print_table
 from assistant.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from assistant.cli.context import Door
+    from assistant.cli.context import Invocation
     from assistant.evaluation.chart import ChartPanel
     from assistant.evaluation.priors import Priors
     from assistant.evaluation.records import Dataset, Machines
@@ -68,27 +68,27 @@ def evaluate(
 
     Exit code 0 when every dataset has a score, 1 when some were given up or no node was left, 75 when the run is at work elsewhere.
     """
-    door = door_of(context)
+    invocation = invocation_of(context)
     _check(model, suite, resume, svg, one_of=(demo, simulate, runs, clean))
     if simulate:
-        print_simulation(door, suite, nodes=nodes, as_json=as_json, svg=svg)
+        print_simulation(invocation, suite, nodes=nodes, as_json=as_json, svg=svg)
         return
     from assistant.cli.measure import evaluate_run as running
 
     if runs:
-        _list_runs(running.runs(door.settings), as_json)
+        _list_runs(running.runs(invocation.settings), as_json)
         return
     if clean:
-        unreached = running.clean(door, resume)
+        unreached = running.clean(invocation, resume)
         raise typer.Exit(Exit.ERROR if unreached else Exit.DONE)
     if demo:
-        report = running.demo(door, nodes=max(2, nodes), live=not as_json)
+        report = running.demo(invocation, nodes=max(2, nodes), live=not as_json)
     elif resume:
-        report = running.resume(door, resume, live=not as_json)
+        report = running.resume(invocation, resume, live=not as_json)
     else:
         assert suite is not None
         wish = running.EvaluationRequest(suite, model, nodes, from_storage=from_storage, retries=retries)
-        report = running.begin(door, wish, live=not as_json)
+        report = running.begin(invocation, wish, live=not as_json)
     _print(report, as_json)
     if markdown is not None:
         from assistant.evaluation.results import markdown as written
@@ -139,7 +139,7 @@ STRATEGY_COLUMNS = ("strategy", "makespan_s", "speedup", "gpu_hours", "over_boun
 
 
 def print_simulation(
-    door: Door | None,
+    invocation: Invocation | None,
     suite: Path | None,
     *,
     nodes: int = 1,
@@ -151,7 +151,7 @@ def print_simulation(
     """Print makespan, speed-up and GPU-hours of each strategy, and the GPUs over time.
 
     Args:
-        door: Names the site's content; None for the shipped priors.
+        invocation: Names the site's content; None for the shipped priors.
         suite: What is evaluated; None: the 63 datasets of the priors.
         nodes: How many.
         gpus_per_node: Of each.
@@ -168,7 +168,7 @@ def print_simulation(
     from assistant.evaluation.simulate import Storage
     from assistant.evaluation.strategies import compare
 
-    priors = Priors.load(door.settings.content if door is not None else None)
+    priors = Priors.load(invocation.settings.content if invocation is not None else None)
     sets, title, model_bytes = _sets(suite, priors)
     storage = Storage(model_bytes or priors.unit.model_bytes, priors.unit.nic_bits_s / 8)
     machines = Machines(nodes, gpus_per_node, cpus_per_node, priors.unit.start_s, storage.fetch_s)

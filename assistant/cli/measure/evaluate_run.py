@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assistant.cli.context import Door, user
+from assistant.cli.context import Invocation, user
 from assistant.cli.output import narrate
 from assistant.display import line
 from assistant.errors import InputError, StoreBusy, ToolError, UsageError
@@ -54,34 +54,34 @@ def runs(settings: Settings) -> list[EvaluationReport]:
     return [report_of(path.parent) for path in files]
 
 
-def begin(door: Door, wish: EvaluationRequest, *, live: bool) -> EvaluationReport:
+def begin(invocation: Invocation, wish: EvaluationRequest, *, live: bool) -> EvaluationReport:
     """Prepare a run, run it to its end, and return what came of it.
 
     Raises:
         UsageError: The suite, the model or the number of nodes is wrong; nothing was submitted.
         Stuck: No node was left that could evaluate.
     """
-    engine = door.engine()
-    folder = prepare(engine, door.settings, wish)
-    door.say(f"run {folder.id}: what is done is kept in {folder.path}")
-    return _run(door, engine, folder, live=live)
+    engine = invocation.engine()
+    folder = prepare(engine, invocation.settings, wish)
+    invocation.say(f"run {folder.id}: what is done is kept in {folder.path}")
+    return _run(invocation, engine, folder, live=live)
 
 
-def resume(door: Door, run: str, *, live: bool) -> EvaluationReport:
+def resume(invocation: Invocation, run: str, *, live: bool) -> EvaluationReport:
     """Go on with a run, and return what came of it; one that is finished is only reported.
 
     Raises:
         UsageError: There is no such run.
         StoreBusy: Another process is at work on it.
     """
-    folder = RunFolder(runs_folder(door.settings) / run)
+    folder = RunFolder(runs_folder(invocation.settings) / run)
     load_asked(folder)
     if Journal(folder).state.finished:
         return report_of(folder.path)
-    return _run(door, door.engine(), folder, live=live)
+    return _run(invocation, invocation.engine(), folder, live=live)
 
 
-def demo(door: Door, *, nodes: int, live: bool) -> EvaluationReport:
+def demo(invocation: Invocation, *, nodes: int, live: bool) -> EvaluationReport:
     """Train a tiny model, evaluate it on a scheduler of its own, and return what came of it; nothing of it is kept."""
     from assistant.evaluation.demo.suite import write_demo
     from assistant.ports import SystemClock
@@ -90,23 +90,25 @@ def demo(door: Door, *, nodes: int, live: bool) -> EvaluationReport:
 
     root = Path(tempfile.mkdtemp(prefix="nightshift-evaluate-"))
     try:
-        evaluation = replace(door.settings.evaluation, folder=None, memory="", fetch="", load_s=0.5, fetch_s=1.0, poll_s=0.2)
-        settings = replace(door.settings, scheduler="local", state_folder=root, store=root / "nightshift.db", evaluation=evaluation)
-        door.say("training a tiny model, and making up ten datasets …")
+        evaluation = replace(invocation.settings.evaluation, folder=None, memory="", fetch="", load_s=0.5, fetch_s=1.0, poll_s=0.2)
+        settings = replace(
+            invocation.settings, scheduler="local", state_folder=root, store=root / "nightshift.db", evaluation=evaluation
+        )
+        invocation.say("training a tiny model, and making up ten datasets …")
         suite = write_demo(root / "demo")
         cluster = LocalScheduler(local_folder(settings), SystemClock(), nodes=nodes, cpus=DEMO_CPUS)
         engine = build(settings, scheduler=cluster)
-        door.at_end.append(engine.store.close)
+        invocation.at_end.append(engine.store.close)
         folder = prepare(engine, settings, EvaluationRequest(suite, "", nodes))
-        return _run(door, engine, folder, live=live, settings=settings)
+        return _run(invocation, engine, folder, live=live, settings=settings)
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def clean(door: Door, run: str = "") -> tuple[str, ...]:
+def clean(invocation: Invocation, run: str = "") -> tuple[str, ...]:
     """End what crashed runs left and free the memory of their nodes; return the nodes that could not be reached."""
-    engine, unreached = door.engine(), set[str]()
-    root = runs_folder(door.settings)
+    engine, unreached = invocation.engine(), set[str]()
+    root = runs_folder(invocation.settings)
     if run:
         load_asked(RunFolder(root / run))
     for path in [root / run] if run else sorted(file.parent for file in root.glob("*/run.json")):
@@ -118,31 +120,37 @@ def clean(door: Door, run: str = "") -> tuple[str, ...]:
             continue
         with _locked(folder):
             settle(engine, folder)
-            nodes = _coordinator(engine, folder, door.settings).clean()
+            nodes = _coordinator(engine, folder, invocation.settings).clean()
         unreached |= set(nodes)
         note = f"; not reached: {', '.join(nodes)}" if nodes else ""
-        door.say(f"run {folder.id}: memory of its nodes was given back{note}")
+        invocation.say(f"run {folder.id}: memory of its nodes was given back{note}")
     return tuple(sorted(unreached))
 
 
-def _run(door: Door, engine: Engine, folder: RunFolder, *, live: bool, settings: Settings | None = None) -> EvaluationReport:
+def _run(
+    invocation: Invocation, engine: Engine, folder: RunFolder, *, live: bool, settings: Settings | None = None
+) -> EvaluationReport:
 
-    run_settings = settings or door.settings
+    run_settings = settings or invocation.settings
     with _locked(folder):
         settle(engine, folder)
         run = _coordinator(engine, folder, run_settings)
         try:
-            with progress_display(live=live and not door.quiet) as look:
+            with progress_display(live=live and not invocation.quiet) as look:
                 run.run(poll_s=run_settings.evaluation.poll_s, look=look)
         except KeyboardInterrupt:
-            door.say(f"jobs that run go on; nightshift evaluate --resume {folder.id}, or end them: --clean --resume {folder.id}")
+            invocation.say(
+                f"jobs that run go on; nightshift evaluate --resume {folder.id}, or end them: --clean --resume {folder.id}"
+            )
             raise
     _keep(engine, folder)
     report = report_of(folder.path)
     with create_private(folder.path / "results.md", encoding="utf-8") as file:
         file.write(markdown(report))
     if run.uncleaned:
-        door.say(f"a model may still lie in the memory of {', '.join(run.uncleaned)}; free it later: nightshift evaluate --clean")
+        invocation.say(
+            f"a model may still lie in the memory of {', '.join(run.uncleaned)}; free it later: nightshift evaluate --clean"
+        )
     return report
 
 

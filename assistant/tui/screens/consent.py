@@ -242,7 +242,7 @@ class ConsentScreen(ModalScreen[Result]):
 
     @property
     def _clock(self) -> Clock:
-        clock: Clock = self.app.desk.clock  # type: ignore[attr-defined]
+        clock: Clock = self.app.backend.clock  # type: ignore[attr-defined]
         return clock
 
     def admit(self, event: events.Event) -> bool:

@@ -102,7 +102,7 @@ class IncidentScreen(TabbedScreen):
 
     def _store_read(self, _store_seen: StoreSnapshot | None) -> None:
         if not is_covered(self):
-            jobs, now = self._jobs(), self.desk.now()
+            jobs, now = self._jobs(), self.backend.now()
             self.ask("incident", lambda engine: read_incident(engine, self.incident, jobs, now), IncidentRead)
 
     def _cluster_read(self, _cluster: ClusterSnapshot | None) -> None:
@@ -275,7 +275,7 @@ class IncidentScreen(TabbedScreen):
         if snapshot.incident.state is IncidentState.VERIFYING:  # only looked at: nothing is changed that was not shown
             self._work(by_person=snapshot.incident.kind is EventKind.REQUESTED)
             return
-        by = self.desk.by
+        by = self.backend.by
         self.notify("Finding out what it takes; nothing is changed yet.", timeout=3)
         self.ask("recovery", lambda engine: recovery_of(engine, by=by, incident=self.incident), RecoveryPlanned, lane="nodes")
 
@@ -295,7 +295,7 @@ class IncidentScreen(TabbedScreen):
         return dialog
 
     def _work(self, *, by_person: bool = True) -> None:
-        self.desk.go_on(self.incident, by_person=by_person)
+        self.backend.go_on(self.incident, by_person=by_person)
         self.notify(line(f"Working on incident {self.incident}."), markup=False)
 
     def action_undo(self) -> None:
@@ -308,7 +308,7 @@ class IncidentScreen(TabbedScreen):
                 markup=False,
             )
             return
-        by = self.desk.by
+        by = self.backend.by
         self.ask("undo", lambda engine: undo_of(engine, call, by), UndoRead)
 
     def on_undo_read(self, message: UndoRead) -> None:
@@ -319,13 +319,13 @@ class IncidentScreen(TabbedScreen):
             if yes:
                 self._take_back(undo)
             else:
-                self.desk.leave_undo(undo)
+                self.backend.leave_undo(undo)
 
         if not self._ask_person(UndoScreen(undo), answered):
-            self.desk.leave_undo(undo)
+            self.backend.leave_undo(undo)
 
     def _take_back(self, undo: UndoSnapshot) -> None:
-        by = self.desk.by
+        by = self.backend.by
 
         def undone(engine: Engine) -> ActionReport:
             try:
@@ -334,7 +334,7 @@ class IncidentScreen(TabbedScreen):
                 return ActionReport(hindrance(error, "not undone"), ok=False)
             return ActionReport(f"done: {undo.text}" if outcome.ok else f"failed: {outcome.error}", ok=outcome.ok)
 
-        self.desk.read(f"undo {undo.call.id}", undone, lambda report: report, lane="act")
+        self.backend.read(f"undo {undo.call.id}", undone, lambda report: report, lane="act")
 
     def action_report(self) -> None:
         """Show the report."""

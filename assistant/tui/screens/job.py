@@ -83,7 +83,7 @@ class JobScreen(TabbedScreen):
         super().on_mount()
         self.watch(self.app, "store_seen", self._look, init=False)
         self.watch(self.app, "cluster_seen", self._look, init=False)
-        by = self.desk.by
+        by = self.backend.by
         self.ask("checkpoints", lambda engine: read_checkpoints(engine, self.job, by), CheckpointsRead, lane="nodes")
 
     def on_screen_resume(self) -> None:
@@ -93,7 +93,7 @@ class JobScreen(TabbedScreen):
     def _look(self, _cluster: object) -> None:
         if is_covered(self):
             return
-        jobs, now = self._listed_job(), self.desk.now()
+        jobs, now = self._listed_job(), self.backend.now()
         self.ask("job", lambda engine: read_job(engine, self.job, jobs, now), JobRead)
 
     def _listed_job(self) -> Job | None:
@@ -116,7 +116,7 @@ class JobScreen(TabbedScreen):
     def on_checkpoints_read(self, message: CheckpointsRead) -> None:
         """Show what it saved."""
         self.checkpoints = message.snapshot
-        self.query_one(CheckpointsTable).tell(message.snapshot, self.desk.now())
+        self.query_one(CheckpointsTable).tell(message.snapshot, self.backend.now())
         self._read_curves()
 
     def turned(self, tab: str) -> None:

@@ -104,7 +104,7 @@ class NodesScreen(TabbedScreen):
             return
         cluster: ClusterSnapshot | None = self.app.cluster_seen  # type: ignore[attr-defined]
         nodes = cluster.nodes if cluster is not None and cluster.at is not None else None
-        now = self.desk.now()
+        now = self.backend.now()
         self.ask("nodes", lambda engine: read_nodes(engine, self.names, nodes, now), NodesRead)
 
     def on_nodes_read(self, message: NodesRead) -> None:
@@ -128,7 +128,7 @@ class NodesScreen(TabbedScreen):
         if self._too_many():
             return
         self.current_tab = "health"
-        table, names, by = self.query_one(HealthTable), self.names, self.desk.by
+        table, names, by = self.query_one(HealthTable), self.names, self.backend.by
         if not table.busy:
             table.begin(len(names))
             self.ask("health", lambda engine: read_health(engine, names, by), HealthRead, lane="nodes")
@@ -141,7 +141,7 @@ class NodesScreen(TabbedScreen):
         """Read the end of the kernel logs and open them."""
         if self._too_many():
             return
-        names, by, folder = self.names, self.desk.by, Path(self._texts.name)
+        names, by, folder = self.names, self.backend.by, Path(self._texts.name)
         self.notify(line(f"Reading the kernel log of {fold(names)}…"), markup=False, timeout=3)
 
         def kernel(read: KernelLogSnapshot) -> KernelRead:

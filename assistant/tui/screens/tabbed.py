@@ -22,7 +22,7 @@ from assistant.tui.screen_basics import panel_keys
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
-    from assistant.tui.backend import Desk
+    from assistant.tui.backend import ChatBackend
     from assistant.tui.citations import CitedPlace
     from assistant.tui.widgets.curves_view import CurvesView
 
@@ -127,10 +127,10 @@ class TabbedScreen(Screen[None]):
         self.query_one("#head", Static).update(Content("\n").join([line for line in lines if line.plain]))
 
     @property
-    def desk(self) -> Desk:
+    def backend(self) -> ChatBackend:
         """Who reads for the screen."""
-        desk: Desk = self.app.desk  # type: ignore[attr-defined]
-        return desk
+        backend: ChatBackend = self.app.backend  # type: ignore[attr-defined]
+        return backend
 
     def ask(
         self, kind: str, work: Callable[[Engine], ReadResult], message_of: Callable[[ReadResult], Message], *, lane: str = "read"
@@ -143,7 +143,7 @@ class TabbedScreen(Screen[None]):
             except (NightshiftError, OSError) as error:
                 return NotThere(str(error))
 
-        self.desk.read(f"{id(self)} {kind}", tried, lambda message: Deliver(self, message), lane=lane)
+        self.backend.read(f"{id(self)} {kind}", tried, lambda message: Deliver(self, message), lane=lane)
 
     def show_place(self, place: CitedPlace) -> None:
         """Open the log viewer there."""

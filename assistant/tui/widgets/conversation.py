@@ -32,7 +32,7 @@ class Welcome(Static):
         self._lines: list[Content] = []
 
     def on_mount(self) -> None:
-        """Follow what the desk reads."""
+        """Follow what the backend reads."""
         self.watch(self.app, "store_seen", self.look, init=False)
         self.watch(self.app, "cluster_seen", self.look, init=False)
         self.look()

@@ -49,7 +49,7 @@ class Panel(Vertical):
         yield self.table
 
     def on_mount(self) -> None:
-        """Follow what the desk reads."""
+        """Follow what the backend reads."""
         self.watch(self.app, "store_seen", self.look, init=False)
         self.watch(self.app, "cluster_seen", self.look, init=False)
         self.look()
@@ -107,7 +107,7 @@ class JobsPanel(Panel):
         self.table.show([row_of(job, snapshot.at) for job in jobs])
         self.count(len(jobs), of=len(snapshot.jobs))
         self.set_class(bool(snapshot.trouble), "-stale")
-        stale = f" · as of {clock(snapshot.at, self.app.desk.now())}: no answer since" if snapshot.trouble else ""  # type: ignore[attr-defined]
+        stale = f" · as of {clock(snapshot.at, self.app.backend.now())}: no answer since" if snapshot.trouble else ""  # type: ignore[attr-defined]
         self.border_title = Content(line(f"{self.TITLE}{stale}"))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -160,7 +160,7 @@ class NodesPanel(Panel):
         return self.branches
 
     def on_mount(self) -> None:
-        """Follow what the desk reads, and draw anew when the theme changes."""
+        """Follow what the backend reads, and draw anew when the theme changes."""
         super().on_mount()
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw(self._groups))
 

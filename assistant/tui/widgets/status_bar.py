@@ -38,7 +38,7 @@ class StatusBar(Static):
         self._places: list[tuple[int, int, str]] = []
 
     def on_mount(self) -> None:
-        """Follow what the desk reads."""
+        """Follow what the backend reads."""
         self.watch(self.app, "store_seen", self.look, init=False)
         self.watch(self.app, "cluster_seen", self.look, init=False)
         self.look()
