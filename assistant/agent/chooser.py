@@ -50,7 +50,7 @@ _POINTING = {
 
 
 class IntentChoice(NamedTuple):
-    """One reading of a sentence."""
+    """One intent that a sentence may have, and how sure it is."""
 
     intent: str
     probability: float
@@ -73,7 +73,7 @@ class ToolChooser(Protocol):
 
 @dataclass(frozen=True)
 class QuestionIntent:
-    """Something that may be asked for."""
+    """An intent of a question, with the cues that speak for it."""
 
     name: str
     says: tuple[str, ...]

@@ -29,7 +29,7 @@ from assistant.agent.semantic import SemanticAgent
 from assistant.agent.shortening import CHARACTERS_A_TOKEN, Shortener
 from assistant.agent.toolbox import MOST_CHARACTERS, Origins, Toolbox, ToolOffer, offers
 from assistant.agent.turn import QuestionRequest, QuestionTurn
-from assistant.agent.wording import exact, harmless, one_line, question_of
+from assistant.agent.wording import command_text, harmless, one_line, question_of
 from assistant.content.reading import shipped
 from assistant.display import removed
 from assistant.errors import ModelError, NightshiftError, Unavailable
@@ -344,7 +344,7 @@ def _with_proposals(answer: Answer, proposed: Sequence[Proposal]) -> Answer:
     if not more:
         return answer
     lines = [
-        f"Waiting for a yes or no as approval {proposal.approval}, digest {proposal.digest}: {exact(proposal.preview)}"
+        f"Waiting for a yes or no as approval {proposal.approval}, digest {proposal.digest}: {command_text(proposal.preview)}"
         for proposal in more
     ]
     return replace(answer, text="\n".join([answer.text, *lines]), kind=AnswerKind.PROPOSAL, proposals=(*answer.proposals, *more))

@@ -224,7 +224,7 @@ _FOLLOWING = re.compile(
 )
 
 
-def pointed(names: Names, dialogue: Dialogue, inventory: NameInventory) -> Names:
+def resolve_pointers(names: Names, dialogue: Dialogue, inventory: NameInventory) -> Names:
     """Return the names with what `the second one` and `the one before` stand for.
 
     Args:

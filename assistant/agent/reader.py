@@ -69,7 +69,7 @@ def marks_of(sentence: str, words: WordChooser) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class Learnt:
-    """What was learnt from sentences."""
+    """The weights that the sentence network learnt."""
 
     classes: tuple[str, ...]
     """Names of knowledge/questions.toml."""
@@ -79,7 +79,7 @@ class Learnt:
 
 
 def load(folder: Path, encoder: str) -> Learnt:
-    """Read what was learnt.
+    """Read the weights from their file.
 
     Args:
         folder: Where the encoder lies.

@@ -10,7 +10,7 @@ from typing import Any
 from assistant.agent.answer import AnswerKind
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED, MOST_ROWS, _ended_after, _start_of_span, diagnosis_told, failed
 from assistant.agent.turn import QuestionTurn
-from assistant.agent.wording import counted, one_line, when
+from assistant.agent.wording import count_text, one_line, time_text
 from assistant.nodeset import fold
 from assistant.records import NodeState
 
@@ -25,8 +25,8 @@ def bad_nodes(turn: QuestionTurn) -> Iterator[str]:
         return
     nodes: Sequence[Mapping[str, Any]] = listed.value
     mark = f"[{listed.number}]"
-    counted = Counter(node["state"] for node in nodes)
-    yield f"{len(nodes)} nodes: {', '.join(f'{count} {state}' for state, count in counted.most_common())} {mark}."
+    counts = Counter(node["state"] for node in nodes)
+    yield f"{len(nodes)} nodes: {', '.join(f'{count} {state}' for state, count in counts.most_common())} {mark}."
     words = set(turn.request.question.lower().replace("?", "").split())
     if words & {"idle", "free"}:
         idle = [node["node"] for node in nodes if node["state"] == "idle"]
@@ -65,8 +65,8 @@ def node_state(turn: QuestionTurn) -> Iterator[str]:
             why = f" Reason: {_lease_text(leased[node['node']], turn.now)} [{leases.number}]"
         yield f"{node['node']} is {node['state']}{jobs}, partition {node['partition']} {mark}.{why}"
     if len(nodes) > 1:
-        counted = Counter(node["state"] for node in listed.value)
-        yield f"Together: {', '.join(f'{count} {state}' for state, count in counted.most_common())} {mark}."
+        counts = Counter(node["state"] for node in listed.value)
+        yield f"Together: {', '.join(f'{count} {state}' for state, count in counts.most_common())} {mark}."
         return
     about = turn.look("list_incidents", node=nodes[0], limit=5)
     for incident in (about.value or ())[:3]:
@@ -92,11 +92,11 @@ def node_history(turn: QuestionTurn) -> Iterator[str]:
         )
     for row in rows[:MOST_ROWS]:
         reasons = ", ".join(f"{reason} x {count}" for reason, count in row["reasons"].items()) or "nothing"
-        last = f", last {when(row['last'], turn.now)}" if row["last"] else ""
+        last = f", last {time_text(row['last'], turn.now)}" if row["last"] else ""
         numbers = f" (incidents {', '.join(str(incident) for incident in row['incidents'])})" if row["incidents"] else ""
         yield (
-            f"{row['node']} was to blame {counted(row['blamed'], 'time')} for {reasons}{numbers}; "
-            f"part of {counted(row['failed_jobs'], 'failed job')}{last}; score {row['score']:.2f} {mark}."
+            f"{row['node']} was to blame {count_text(row['blamed'], 'time')} for {reasons}{numbers}; "
+            f"part of {count_text(row['failed_jobs'], 'failed job')}{last}; score {row['score']:.2f} {mark}."
         )
         turn.incidents += row["incidents"]
     if node:
@@ -104,7 +104,7 @@ def node_history(turn: QuestionTurn) -> Iterator[str]:
         for incident in (about.value or ())[:8]:
             turn.incidents.append(incident["incident"])
             reason = incident["reason"] or incident["kind"]
-            opened = when(incident["opened"], turn.now)
+            opened = time_text(incident["opened"], turn.now)
             yield f"Incident {incident['incident']}, opened {opened}: {reason}, {incident['state']} [{about.number}]."
 
 
@@ -125,7 +125,7 @@ def check_node(turn: QuestionTurn) -> Iterator[str]:
             yield f"  {row['status']}: {row['probe']}: {one_line(row.get('text', ''), 200)}"
         silent = [row["probe"] for row in health.get("probes", ()) if row.get("status") == "unknown"]
         if silent:
-            yield f"  without an answer, {counted(len(silent), 'probe')}: {', '.join(dict.fromkeys(silent[:12]))}"
+            yield f"  without an answer, {count_text(len(silent), 'probe')}: {', '.join(dict.fromkeys(silent[:12]))}"
     if source.value["faulty"]:
         yield f"To be taken out of service: {fold(source.value['faulty'])} {mark}."
 
@@ -140,7 +140,7 @@ def kernel_log(turn: QuestionTurn) -> Iterator[str]:
     for node, text in source.value["text"].items():
         lines = str(text).splitlines()
         marked = [line for line in lines if "xid" in line.lower() or "error" in line.lower() or "fail" in line.lower()]
-        yield f"Kernel log of {node}: {counted(len(lines), 'line')}, {len(marked)} of them about Xids, errors or failures {mark}."
+        yield f"Kernel log of {node}: {count_text(len(lines), 'line')}, {len(marked)} of them about Xids, errors or failures {mark}."
         yield "\n".join(f"  {one_line(line, 240)}" for line in (marked or lines)[-12:]) or "  (nothing)"
     for node, why in source.value["unknown"].items():
         yield f"Kernel log of {node}: not known, {one_line(why, 160)} {mark}."
@@ -148,7 +148,7 @@ def kernel_log(turn: QuestionTurn) -> Iterator[str]:
 
 def _lease_text(lease: Mapping[str, Any], now: datetime) -> str:
     """Return why Nightshift holds a node, and how long."""
-    end = f"until {when(lease['until'], now)}" if lease["until"] else "without an end"
+    end = f"until {time_text(lease['until'], now)}" if lease["until"] else "without an end"
     return f"cordoned by Nightshift {end}: {one_line(lease['why'], 160)}"
 
 
@@ -172,7 +172,7 @@ def overview(turn: QuestionTurn) -> Iterator[str]:
     if not unknown and not escalated.value and not opened.value and not waiting.value and not out and not failures:
         yield "Nothing is wrong that is known here."
     if escalated.value:
-        many = counted(len(escalated.value), "incident")
+        many = count_text(len(escalated.value), "incident")
         yield f"Handed to a person and acknowledged by nobody: {many} [{escalated.number}]; nightshift incident ack ID"
     for row in (escalated.value or ())[:MOST_ROWS]:
         turn.incidents.append(row["incident"])
@@ -212,7 +212,7 @@ def explain_incident(turn: QuestionTurn) -> Iterator[str]:
     turn.evidence += [fact["id"] for fact in incident["evidence"]]
     about = f"job {incident['job']}" if incident["job"] else f"node {incident['node']}"
     yield (
-        f"Incident {incident['incident']} about {about} is {incident['state']}, opened {when(incident['opened'], turn.now)} {mark}."
+        f"Incident {incident['incident']} about {about} is {incident['state']}, opened {time_text(incident['opened'], turn.now)} {mark}."
         + (f" Note: {one_line(incident['note'], 240)}" if incident["note"] else "")
     )
     if incident["diagnosis"] is None:
@@ -260,9 +260,9 @@ def incidents(turn: QuestionTurn) -> Iterator[str]:
         yield f"  {_incident_row(row, turn.now)}"
     if len(rows) > MOST_ROWS:
         yield f"… and {len(rows) - MOST_ROWS} more [{listed.number}]."
-    counted = Counter(str(row["reason"]) for row in rows if row["reason"])
-    if len(counted) > 1:
-        yield f"By reason: {', '.join(f'{reason} x {count}' for reason, count in counted.most_common())}."
+    counts = Counter(str(row["reason"]) for row in rows if row["reason"])
+    if len(counts) > 1:
+        yield f"By reason: {', '.join(f'{reason} x {count}' for reason, count in counts.most_common())}."
 
 
 def approvals(turn: QuestionTurn) -> Iterator[str]:
@@ -280,7 +280,7 @@ def approvals(turn: QuestionTurn) -> Iterator[str]:
         about = f", incident {row['incident']}" if row["incident"] else ""
         yield (
             f"  {row['approval']}: {one_line(row['change'], 200)}\n"
-            f"     why: {one_line(row['why'], 160)}{about}; expires {when(row['expires'], turn.now)}\n"
+            f"     why: {one_line(row['why'], 160)}{about}; expires {time_text(row['expires'], turn.now)}\n"
             f"     nightshift approve {row['approval']}, or nightshift deny {row['approval']}"
         )
 
@@ -305,7 +305,7 @@ def seen_before(turn: QuestionTurn) -> Iterator[str]:
             else " What cured it is not known."
         )
         yield (
-            f"{about.capitalize()} is like incident {incident['incident']} ({when(incident['at'], turn.now)}): "
+            f"{about.capitalize()} is like incident {incident['incident']} ({time_text(incident['at'], turn.now)}): "
             f"{incident['reason']}, similarity "
             f"{incident['similarity']:.2f}, shared: {one_line(', '.join(incident['shared']), 160)} [{source.number}].{cure}"
         )
@@ -319,7 +319,7 @@ def seen_before(turn: QuestionTurn) -> Iterator[str]:
     if same_reason:
         turn.incidents += [incident["incident"] for incident in same_reason[:8]]
         numbers = ", ".join(str(incident["incident"]) for incident in same_reason[:8])
-        other_incidents = counted(len(same_reason), "other incident")
+        other_incidents = count_text(len(same_reason), "other incident")
         yield f"The same reason, {diagnosis['reason']}, was found in {other_incidents}: {numbers} [{listed.number}]."
     else:
         yield f"No other incident has the reason {diagnosis['reason']} [{listed.number}]."
@@ -336,18 +336,18 @@ def changes(turn: QuestionTurn) -> Iterator[str]:
     finished = [change for change in rows if change["status"] in ("done", "undone")]
     unfinished = Counter(str(change["status"]) for change in rows if change not in finished)
     besides = "; not done: " + ", ".join(f"{count} {status}" for status, count in unfinished.items()) if unfinished else ""
-    yield f"In {span} Nightshift made {counted(len(finished), 'change')}{besides} {mark}."
+    yield f"In {span} Nightshift made {count_text(len(finished), 'change')}{besides} {mark}."
     for change in sorted(rows, key=lambda change: change not in finished)[:MOST_ROWS]:
         undo = f"; undo: {change['undo']}" if change["undo"] else ""
         about = f", incident {change['incident']}" if change["incident"] else ""
-        at, text = when(change["at"], turn.now), one_line(change["change"], 180)
+        at, text = time_text(change["at"], turn.now), one_line(change["change"], 180)
         yield f"  call {change['call']}, {change['status']}, {at}: {text} (by {change['by']}{about}){undo}"
 
 
 def _incident_row(incident: Mapping[str, Any], now: datetime) -> str:
     about = f"job {incident['job']}" if incident["job"] else f"node {incident['node']}"
     note = f": {one_line(incident['note'], 120)}" if incident["note"] else ""
-    reason, opened = incident["reason"] or incident["kind"], when(incident["opened"], now)
+    reason, opened = incident["reason"] or incident["kind"], time_text(incident["opened"], now)
     return f"{incident['incident']}  {incident['state']}  {about}  {reason}  opened {opened}{note}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource
 from assistant.agent.turn import QuestionTurn
-from assistant.agent.wording import counted, cut, once, one_line, when, without_quote
+from assistant.agent.wording import count_text, cut_text, one_line, time_text, without_quote, without_repeats
 from assistant.nodeset import fold
 from assistant.records import JobState
 
@@ -84,7 +84,7 @@ def diagnosis_told(turn: QuestionTurn, source: AnswerSource, about: str) -> Iter
         weighed = f"{rival['reason']} ({rival['confidence']:.2f})"
         yield f"Weighed and not chosen: {weighed}; against it: {against}; what would decide it: {test}"
     if diagnosis["advice"]:
-        yield f"What to do: {once(one_line(diagnosis['advice'], 420))}"
+        yield f"What to do: {without_repeats(one_line(diagnosis['advice'], 420))}"
     if diagnosis.get("incident") is not None:
         number = diagnosis["incident"]
         yield f"This is incident {number} ({diagnosis['state']}); the whole report: nightshift explain {number}"
@@ -97,11 +97,11 @@ def job_status(turn: QuestionTurn) -> Iterator[str]:
         yield failed(turn, source)
         return
     job, mark = source.value, f"[{source.number}]"
-    nodes = f" on {fold(job['nodes'])} ({counted(len(job['nodes']), 'node')})" if job["nodes"] else ""
+    nodes = f" on {fold(job['nodes'])} ({count_text(len(job['nodes']), 'node')})" if job["nodes"] else ""
     about = f"{one_line(job['name'], 60)} of {job['user']}"
     stands = _STANDS.get(job["state"], f"is {job['state']}")
     yield f"Job {job['job']} ({about}) {stands}{nodes}, partition {job['partition']} {mark}."
-    times = [f"{name} {when(job[name], turn.now)}" for name in ("submitted", "started", "ended") if job.get(name)]
+    times = [f"{name} {time_text(job[name], turn.now)}" for name in ("submitted", "started", "ended") if job.get(name)]
     if times:
         yield f"It was {'; '.join(times)} {mark}."
     if job["exit_code"] is not None or job["signal"]:
@@ -194,9 +194,9 @@ def failed_jobs(turn: QuestionTurn) -> Iterator[str]:
     incidents = turn.look("list_incidents", limit=400)
     reasons = {incident["job"]: incident for incident in reversed(incidents.value or ())}
     yield from _rows([_job_row(job, reasons.get(job["job"])) for job in jobs[:MOST_ROWS]], len(jobs), f"[{listed.number}]")
-    counted = Counter(str(reasons[job["job"]]["reason"]) for job in jobs if job["job"] in reasons and reasons[job["job"]]["reason"])
-    if len(counted) > 1 or (counted and len(jobs) > 1):
-        yield f"By reason [{incidents.number}]: {', '.join(f'{reason} x {count}' for reason, count in counted.most_common())}."
+    counts = Counter(str(reasons[job["job"]]["reason"]) for job in jobs if job["job"] in reasons and reasons[job["job"]]["reason"])
+    if len(counts) > 1 or (counts and len(jobs) > 1):
+        yield f"By reason [{incidents.number}]: {', '.join(f'{reason} x {count}' for reason, count in counts.most_common())}."
 
 
 def list_jobs(turn: QuestionTurn) -> Iterator[str]:
@@ -218,8 +218,8 @@ def list_jobs(turn: QuestionTurn) -> Iterator[str]:
         and _ended_after(job, since, running=True)
     ]
     of = f" of {', '.join(users)}" if users else ""
-    counted = Counter(job["state"] for job in jobs)
-    states = ", ".join(f"{count} {state}" for state, count in counted.most_common())
+    counts = Counter(job["state"] for job in jobs)
+    states = ", ".join(f"{count} {state}" for state, count in counts.most_common())
     yield f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}{of}{f' {wanted_state}' if wanted_state else ''}" + (
         f": {states} [{listed.number}]." if jobs and not wanted_state else f" [{listed.number}]."
     )
@@ -347,7 +347,7 @@ def scheduler_log(turn: QuestionTurn) -> Iterator[str]:
         yield failed(turn, source)
         return
     lines = str(source.value["text"]).splitlines()
-    number = counted(len(lines), "line")
+    number = count_text(len(lines), "line")
     yield f"The scheduler's log has {number} about job {turn.request.job} and its nodes [{source.number}]; the last:"
     yield _block("\n".join(one_line(line, 260) for line in lines[-15:])) if lines else "  (none)"
 
@@ -399,11 +399,11 @@ def newest_checkpoint(turn: QuestionTurn) -> Iterator[str]:
 def _checkpoint_row(checkpoint: Mapping[str, Any], now: datetime) -> str:
     size = checkpoint["size_bytes"] / 1e6
     state = "healthy" if checkpoint["healthy"] else f"not to be loaded: {one_line('; '.join(checkpoint['problems']), 160)}"
-    return f"  step {checkpoint['step']}  {size:,.1f} MB  saved {when(checkpoint['saved_at'], now)}  {state}"
+    return f"  step {checkpoint['step']}  {size:,.1f} MB  saved {time_text(checkpoint['saved_at'], now)}  {state}"
 
 
 def _block(text: str) -> str:
-    return "\n".join(f"  {line}" for line in cut(text, CHARACTERS * 4).splitlines())
+    return "\n".join(f"  {line}" for line in cut_text(text, CHARACTERS * 4).splitlines())
 
 
 MOST_NODES = 8
@@ -423,7 +423,7 @@ def gpu_use(turn: QuestionTurn) -> Iterator[str]:
         gpus = ", ".join(f"{gpu['gpu']} {gpu['state']}" for gpu in activity["gpus"])
         yield f"  {node}: {one_line(gpus, 200)} {mark}"
     if len(nodes) > MOST_NODES:
-        yield f"  and {counted(len(nodes) - MOST_NODES, 'more node')} {mark}"
+        yield f"  and {count_text(len(nodes) - MOST_NODES, 'more node')} {mark}"
 
 
 def stacks(turn: QuestionTurn) -> Iterator[str]:

@@ -100,7 +100,7 @@ def _examples(turn: QuestionTurn) -> Iterator[str]:
 
 
 def out_of_scope(turn: QuestionTurn) -> Iterator[str]:
-    """Say that nothing here answers that."""
+    """Say that the question is about nothing that Nightshift knows."""
     turn.kind = AnswerKind.UNKNOWN
     yield "Nothing that is known here answers that: I know the jobs, nodes, logs and incidents of this cluster. Ask: help"
 

@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin
 from assistant.agent.answer import AnswerSource, Proposal
 from assistant.agent.entities import NameInventory
 from assistant.agent.turn import QuestionTurn, put_before_person
-from assistant.agent.wording import as_data, cut
+from assistant.agent.wording import as_data, cut_text
 from assistant.errors import Denied, ToolError, UsageError
 from assistant.nodeset import expand
 from assistant.policy import Mode
@@ -135,7 +135,7 @@ _RANGE = re.compile(r"\b(\d[\d,]{0,19}) to (\d[\d,]{0,19})\b")
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """A tool as it is offered."""
+    """A tool with the name and the schema under which a model gets it."""
 
     name: str
     tool: Tool
@@ -254,7 +254,7 @@ class Toolbox:
         if source.error:
             return f"[{source.number}] It did not work: {as_data(source.tool, source.error)}"
         limit = min(MOST_OF.get(source.tool, MOST_CHARACTERS), self.most_characters)
-        reply = f"[{source.number}]\n{as_data(source.call, cut(text, limit, end=source.tool in ENDS))}"
+        reply = f"[{source.number}]\n{as_data(source.call, cut_text(text, limit, end=source.tool in ENDS))}"
         return reply if len(text) <= limit else f"{reply}\n(The operator reads all of it with: show {source.number})"
 
 

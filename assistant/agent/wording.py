@@ -17,7 +17,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _SPANS = (("day", 86_400.0), ("h", 3600.0), ("min", 60.0))
 
 
-def when(text: str | None, now: datetime) -> str:
+def time_text(text: str | None, now: datetime) -> str:
     """Return a time as it is read: `2026-03-01 02:00 UTC, 4 h ago`; text that is no time stays as it is."""
     if not text:
         return "at no known time"
@@ -38,12 +38,12 @@ def _distance(seconds: float) -> str:
     return f"{phrase} ago" if seconds > 0 else f"in {phrase}"
 
 
-def counted(number: int, name: str) -> str:
+def count_text(number: int, name: str) -> str:
     """Return `1 line`, `2 lines`."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
-def once(text: str) -> str:
+def without_repeats(text: str) -> str:
     """Return text without sentences that it holds already."""
     return " ".join(dict.fromkeys(_SENTENCE.split(text)))
 
@@ -88,7 +88,7 @@ def as_data(source: str, text: str) -> str:
     return prompt_data(redact(source), redact(text))
 
 
-def cut(text: str, most: int, *, end: bool = False) -> str:
+def cut_text(text: str, most: int, *, end: bool = False) -> str:
     """Return text of at most so many characters, cut at a line where one ends, and say so; its end is kept where that is wanted."""
     if len(text) <= most:
         return text
@@ -99,7 +99,7 @@ def cut(text: str, most: int, *, end: bool = False) -> str:
     return f"{head}\n[{len(text) - len(head):,} more characters]"
 
 
-def exact(command: str) -> str:
+def command_text(command: str) -> str:
     """Return a stored command as the chat's cards and the inbox show it; only one of several thousand characters is cut."""
     return unambiguous(command, MOST_CHARACTERS)
 

@@ -226,12 +226,12 @@ _LIFTS = re.compile(
 """Words that would take a rule away, or claim to speak with more authority than who asks has."""
 
 
-def lifting(sentence: str) -> bool:
+def lifts_rules(sentence: str) -> bool:
     """Tell whether a sentence tries to talk the rules away; who asks about them does not."""
     return bool(_LIFTS.search(sentence)) and not _ASKS.match(sentence)
 
 
-def barred(sentence: str) -> frozenset[str]:
+def excluded_intents(sentence: str) -> frozenset[str]:
     """Return the intents that a sentence cannot have: who asks whether a node is back does not ask to put it back.
 
     Args:

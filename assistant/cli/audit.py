@@ -108,10 +108,10 @@ def verify_audit(
     store = invocation.store
     heads, notes = [AuditHead.parse(text) for text in since or ()], store.audit_notes()
     if invocation.settings.audit.anchor:
-        from assistant.daemon.audit_anchors import kept_heads
+        from assistant.daemon.audit_anchors import anchored_heads
 
         try:
-            for place, saved_head in kept_heads(invocation.settings, store):
+            for place, saved_head in anchored_heads(invocation.settings, store):
                 heads += saved_head
                 notes += [] if saved_head else [f"audit.anchor {place}: no head of this store is kept there yet"]
         except Unavailable as error:

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 _VERDICTS = {Verdict.ALLOW: Exit.DONE, Verdict.ASK: Exit.WAITS, Verdict.DENY: Exit.REFUSED}
 
 
-def make(engine: Engine, tool: str, arguments: Mapping[str, Any], *, why: str, yes: bool, dry_run: bool, as_json: bool) -> Exit:
+def make_call(
+    engine: Engine, tool: str, arguments: Mapping[str, Any], *, why: str, yes: bool, dry_run: bool, as_json: bool
+) -> Exit:
     """Make a call, or show what it would do, and return the exit code.
 
     With `dry_run` the code says what the policy would answer: 0 allow, 3 deny, 4 ask.
@@ -60,10 +62,10 @@ def make(engine: Engine, tool: str, arguments: Mapping[str, Any], *, why: str, y
             print_line(f"would run: {unambiguous(preview.text)}")
             print_line(f"  policy: {decision.verdict} ({decision.rule}) {decision.why}".rstrip())
         return _VERDICTS[decision.verdict]
-    return settle(lambda: engine.gate.call(tool, arguments, why=why, by=by, approved_by=approved_by), engine, as_json=as_json)
+    return settle_call(lambda: engine.gate.call(tool, arguments, why=why, by=by, approved_by=approved_by), engine, as_json=as_json)
 
 
-def settle(call: Callable[[], Outcome], engine: Engine, *, as_json: bool) -> Exit:
+def settle_call(call: Callable[[], Outcome], engine: Engine, *, as_json: bool) -> Exit:
     """Make a call that the gate knows already or is about to know, print what came of it, and return the exit code."""
     try:
         outcome = call()
@@ -224,7 +226,7 @@ def _go_on(context: typer.Context, call: Call, *, as_json: bool) -> None:
     invocation = invocation_of(context)
     engine = invocation.engine(narrated=call.incident is not None)
     if call.incident is None or call.step is None or outlives_incident(engine, call):
-        raise typer.Exit(settle(lambda: engine.gate.go_on(call.id), engine, as_json=as_json))
+        raise typer.Exit(settle_call(lambda: engine.gate.go_on(call.id), engine, as_json=as_json))
     end = drive(engine, engine.store.incident(call.incident), by=f"cli:{user()}")
     print_end(invocation, end, as_json)
     raise typer.Exit(exit_of(invocation, [end]))
@@ -248,7 +250,7 @@ def undo(
     engine = invocation_of(context).engine(yes=yes)
     by = f"cli:{user()}"
     approved_by = by if yes else None
-    raise typer.Exit(settle(lambda: engine.gate.undo(call, by, why=why, approved_by=approved_by), engine, as_json=as_json))
+    raise typer.Exit(settle_call(lambda: engine.gate.undo(call, by, why=why, approved_by=approved_by), engine, as_json=as_json))
 
 
 stop_app = app(help="Stop every change, or let changes be made again.")

@@ -168,7 +168,7 @@ def advise_interval(
     """
     engine = invocation_of(context).engine()
     subject = engine.scheduler.job(job)
-    listing = None if save_seconds else found_or_none(lambda: _inventory(context, job)[0])
+    listing = None if save_seconds else result_or_none(lambda: _inventory(context, job)[0])
     advice = advice_for(engine, subject, listing, now=now(), cost_s=save_seconds, between_h=mtbf_hours, gpus_per_node=gpus_per_node)
     print_advice(subject, advice, as_json)
 
@@ -271,7 +271,7 @@ def _root(incident: Incident, by_id: dict[int, Incident]) -> int:
 
 
 def print_advice(job: Job, advice: Advice, as_json: bool) -> None:
-    """Write it."""
+    """Print the advised interval with its costs, as a table or as JSON."""
     rows = list(_rows(advice))
     if as_json:
         print_json(_record(job, advice, rows))
@@ -316,7 +316,7 @@ def _record(job: Job, advice: Advice, rows: list[tuple[str, dict[str, float]]]) 
     }
 
 
-def found_or_none(gather: Any) -> Any:
+def result_or_none(gather: Any) -> Any:
     """Return what a call gives, or None where there is nothing to be found: the cost may still be in the log."""
     try:
         return gather()

@@ -69,7 +69,7 @@ def diagnose(
     from assistant.diagnose.verdict import judge
 
     invocation = invocation_of(context)
-    knowledge, memory = remembered(invocation, Knowledge.load(invocation.site), shipped_only=shipped)
+    knowledge, memory = learned_knowledge(invocation, Knowledge.load(invocation.site), shipped_only=shipped)
     opinions = (*memory, RankerOpinion(invocation.site))
     failures = 0
     for number, path in enumerate(paths):
@@ -81,7 +81,7 @@ def diagnose(
             failures += 1
             continue
         if as_json:
-            print_json(as_object(str(path), diagnosis))
+            print_json(diagnosis_record(str(path), diagnosis))
         else:
             if number:
                 print_line()
@@ -119,7 +119,7 @@ def by_given_name(diagnosis: Diagnosis, path: Path, case: Case) -> Diagnosis:
     return placed(diagnosis, lambda line: (name, line)) if name != MAIN else diagnosis
 
 
-def as_object(path: str, diagnosis: Diagnosis) -> Mapping[str, Any]:
+def diagnosis_record(path: str, diagnosis: Diagnosis) -> Mapping[str, Any]:
     """Return a diagnosis as JSON; `faulty_nodes` holds names, `nodes` says why."""
     from assistant.tooling import to_json
 
@@ -170,7 +170,7 @@ def _cited(citation: Citation) -> str:
     return f"{citation.file}:{citation.line}: {text if len(text) <= LINE_ROOM else text[:LINE_ROOM] + '…'}"
 
 
-def remembered(invocation: Invocation, knowledge: Knowledge, *, shipped_only: bool) -> tuple[Knowledge, tuple[Opinion, ...]]:
+def learned_knowledge(invocation: Invocation, knowledge: Knowledge, *, shipped_only: bool) -> tuple[Knowledge, tuple[Opinion, ...]]:
     """Return the knowledge with the learned rules on top, and memory as an opinion; a store that cannot be opened only narrates."""
     if shipped_only or not invocation.settings.store.is_file():
         return knowledge, ()

@@ -42,7 +42,7 @@ class DoctorHealth(StrEnum):
 
 
 class DoctorFinding(NamedTuple):
-    """What one check found."""
+    """The result of one check."""
 
     name: str
     health: DoctorHealth

@@ -24,7 +24,7 @@ from assistant.errors import UsageError
 
 
 class _Unsure(Exception):
-    """Typer must look at it."""
+    """The quick way cannot read the value for sure: Typer itself has to."""
 
 
 class _Quick:

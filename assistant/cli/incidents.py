@@ -38,13 +38,13 @@ incident_app = app(help="Show, report, correct or close one incident.", no_args_
 def incident_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids of incidents for the shell to complete, with the job as help."""
     listed = invocation_of(context).store.incidents()
-    return completions(((str(incident.id), f"{incident.state} {about(incident)}") for incident in listed), incomplete)
+    return completions(((str(incident.id), f"{incident.state} {incident_subject(incident)}") for incident in listed), incomplete)
 
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the incident.", autocompletion=incident_ids)]
 
 
-def about(incident: Incident) -> str:
+def incident_subject(incident: Incident) -> str:
     """Return what an incident is about, in words."""
     if incident.job is None:
         return incident.subject
@@ -130,7 +130,7 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
     print_pairs(
         [
             ("incident", row.id),
-            ("about", about(row)),
+            ("about", incident_subject(row)),
             ("state", row.state),
             ("note", row.note),
             ("seen as", row.kind),

@@ -226,7 +226,7 @@ def _of_script(invocation: Invocation, path: Path, arguments: list[str]) -> Chec
     reading = read_job(
         job, search.programs, way, place=_place(invocation, job, search, ()), search=search, logs=logs, log_problems=problems
     )
-    return CheckedJob(reading, None, search, "", False, _saved(search), "")
+    return CheckedJob(reading, None, search, "", False, _saved_text(search), "")
 
 
 def checked_job(invocation: Invocation, job: Job) -> CheckedJob:
@@ -268,7 +268,7 @@ def checked_job(invocation: Invocation, job: Job) -> CheckedJob:
     )
     readable = len(logs.readable)
     log = f"{readable} of {len(logs.files)} can be read, {len(texts):,} lines of their ends" if readable else logs.none_because()
-    return CheckedJob(reading, job, search, log, readable > 0, _saved(search), _first(job, search, way))
+    return CheckedJob(reading, job, search, log, readable > 0, _saved_text(search), _moves_first(job, search, way))
 
 
 def _place(invocation: Invocation, job: Job, search: CheckpointSearch, texts: list[str] | tuple[()]) -> Place | None:
@@ -285,7 +285,7 @@ def _newest(search: CheckpointSearch) -> Checkpoint | None:
     return last(search.inventory) if search.inventory is not None else None
 
 
-def _first(job: Job, search: CheckpointSearch, way: ResumeWay) -> str:
+def _moves_first(job: Job, search: CheckpointSearch, way: ResumeWay) -> str:
     """Return what would have to be done before a restart from the newest checkpoint, none of whose contents are read for that."""
     from assistant.recover.checkpoints.search import folder_moves
     from assistant.recover.resume_plan import resume_plan
@@ -331,7 +331,7 @@ def _submission(engine: Engine, job: Job, checked: CheckedJob) -> str:
         return f"none: {error}"
 
 
-def _saved(search: CheckpointSearch) -> str:
+def _saved_text(search: CheckpointSearch) -> str:
     newest = _newest(search)
     if newest is None or search.inventory is None:
         return "; ".join(search.looked_at)

@@ -41,7 +41,7 @@ class _NoScheduler:
 
 
 class _NoHistory:
-    """Nothing is remembered."""
+    """A history that is empty: a node that checks itself has no store."""
 
     def incidents(self, *, job: str | None = None, node: str | None = None, limit: int = 50) -> Sequence[Incident]:
         """Return none."""

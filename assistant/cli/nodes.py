@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.changes import make
+from assistant.cli.changes import make_call
 from assistant.cli.context import invocation_of, user
 from assistant.cli.group import DryRun, Json, Yes, app, examples
 from assistant.cli.output import Exit, Nagios, age, completions, print_json, print_line, print_record, print_table
@@ -293,7 +293,7 @@ def _change(
     if not names and not node_set:
         raise UsageError("name nodes: nightshift nodes cordon node[1-3]")
     codes = [
-        make(engine, tool, {"node": node, **options}, why=why, yes=yes, dry_run=dry_run, as_json=as_json)
+        make_call(engine, tool, {"node": node, **options}, why=why, yes=yes, dry_run=dry_run, as_json=as_json)
         for node in _targets(engine.scheduler.nodes(), names, node_set)
     ]
     raise typer.Exit(max(codes, default=Exit.DONE))

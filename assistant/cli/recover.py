@@ -8,7 +8,7 @@ import typer
 
 from assistant.cli.context import Invocation, invocation_of, user
 from assistant.cli.group import DryRun, Json, Yes, app, examples
-from assistant.cli.incidents import about, incident_ids
+from assistant.cli.incidents import incident_ids, incident_subject
 from assistant.cli.jobs import job_ids
 from assistant.cli.output import Exit, print_line, print_pairs, print_record
 from assistant.display import unambiguous
@@ -181,7 +181,7 @@ def print_end(invocation: Invocation, end: Incident, as_json: bool) -> None:
     if as_json:
         print_record(end)
         return
-    print_line(f"incident {end.id}, {about(end)}: {end.state}" + (f". {end.note}" if end.note else ""))
+    print_line(f"incident {end.id}, {incident_subject(end)}: {end.state}" + (f". {end.note}" if end.note else ""))
     if end.state is IncidentState.WAITING:
         own_calls = {call.id for call in invocation.store.calls(end.id)}
         for approval in invocation.store.approvals():

@@ -24,7 +24,7 @@ class DocumentedCommand(NamedTuple):
 
     @property
     def is_group(self) -> bool:
-        """Whether it has commands below it."""
+        """Whether the command has subcommands."""
         return hasattr(self.command, "commands")
 
 

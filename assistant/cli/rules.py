@@ -177,7 +177,7 @@ def try_rule(
     files = logs if pattern else logs[1:]
     total = 0
     for file in files if _is_safe(entry) else []:
-        total += _tried(invocation, entry, file, as_json)
+        total += _print_matches(invocation, entry, file, as_json)
     verdict = "holds" if not flaws else "fails"
     if as_json:
         print_json({"id": entry.id, "pattern": entry.pattern, "matched": total, "proof": verdict, "flaws": flaws})
@@ -313,7 +313,7 @@ def _as_rule(entry: Entry) -> LearnedRule:
     return LearnedRule(entry.id, RuleKind.FILTER, entry.pattern, entry.examples, "", RuleState.PROPOSED, "cli", "", at)
 
 
-def _tried(invocation: Invocation, entry: Entry, file: str, as_json: bool) -> int:
+def _print_matches(invocation: Invocation, entry: Entry, file: str, as_json: bool) -> int:
     """Print the first lines of a log that a rule matches and return how many there are."""
     from assistant.logs.search import search
     from assistant.rules.matching import Patterns

@@ -24,7 +24,7 @@ from assistant.errors import ConfigError, NightshiftError, Unavailable
 from assistant.private_files import open_private
 from assistant.store import AuditHead, Store
 
-__all__ = ["AuditAnchors", "anchor_line", "kept_heads", "write_anchor"]
+__all__ = ["AuditAnchors", "anchor_line", "anchored_heads", "write_anchor"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def anchor_line(store: Store, head: AuditHead) -> str:
 
 
 def write_anchor(settings: Settings, place: str, line: str, row: int) -> None:
-    """Write a line to one place.
+    """Write an anchor line to a file, a host, syslog or a sink.
 
     Args:
         settings: Hold the sinks and how hosts are reached.
@@ -68,7 +68,7 @@ def write_anchor(settings: Settings, place: str, line: str, row: int) -> None:
         raise Unavailable(f"audit.anchor {place}: wanted to write the audit's head, found: {error.strerror or error}") from error
 
 
-def kept_heads(settings: Settings, store: Store) -> Iterator[tuple[str, list[AuditHead]]]:
+def anchored_heads(settings: Settings, store: Store) -> Iterator[tuple[str, list[AuditHead]]]:
     """Yield what each place that can be read (`file:`, `ssh:`) has kept of a store, oldest first.
 
     Raises:

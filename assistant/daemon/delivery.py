@@ -43,7 +43,7 @@ Send = Callable[[Notice], None]
 
 @dataclass
 class DeliveryWorker:
-    """Brings notices to one place."""
+    """Brings the notices of the audit to one sink."""
 
     name: str
     sink: SinkSettings

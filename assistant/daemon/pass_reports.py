@@ -57,7 +57,7 @@ class PassRecorder:
     _stood_by_at: datetime | None = field(default=None, init=False)
 
     def report(self, pass_result: PassResult) -> None:
-        """Write one pass down."""
+        """Write the result of a pass into the store."""
         try:
             if not pass_result.leads:
                 self._stands_by(pass_result)
@@ -67,7 +67,7 @@ class PassRecorder:
             logger.warning("the pass was not written down: %s", error)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the recorder keeps nothing open."""
 
     def _stands_by(self, pass_result: PassResult) -> None:
         self._whole_at = None

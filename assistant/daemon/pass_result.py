@@ -15,7 +15,7 @@ from assistant.watch.troubles import Extent, Remark, Trouble
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """One pass."""
+    """The result of one pass of the watch."""
 
     at: datetime
     """When it began."""

@@ -332,11 +332,11 @@ class PlayableRun(ShownRun, Protocol):
     """A rehearsal, here or on a cluster."""
 
     def run(self, show: Callable[[Any], None]) -> RehearsalResult:
-        """Run it to its end."""
+        """Run the rehearsal to its end."""
         ...
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove the cluster and its jobs."""
         ...
 
 

@@ -155,7 +155,7 @@ _WORDS = HashingEmbedder()
 
 
 class RefitResult(NamedTuple):
-    """What came of a refit."""
+    """How well the refitted heads know the remembered lines."""
 
     path: Path
     lines: int

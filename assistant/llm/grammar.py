@@ -30,7 +30,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of these."""
+    """A set of characters, of which one stands here."""
 
     ranges: tuple[tuple[int, int], ...]
     """First and last code point of each range, ascending, apart from one another."""

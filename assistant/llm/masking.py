@@ -82,11 +82,11 @@ class _AliasBuffer:
 
     @property
     def waits(self) -> bool:
-        """Whether something is held back."""
+        """Whether a piece of text is held back."""
         return bool(self._pending)
 
     def take(self, piece: str) -> str:
-        """Return what is whole now."""
+        """Return the text that cannot be the beginning of a stand-in any more."""
         whole = self._pending + piece
         match = _UNFINISHED_ALIAS.search(whole)
         cut = match.start() if match else len(whole)

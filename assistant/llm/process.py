@@ -68,7 +68,7 @@ class AnswerSummary:
 
 @dataclass(frozen=True)
 class Ask:
-    """One turn that is wanted."""
+    """A request for one turn of a model."""
 
     messages: Sequence[Mapping[str, str]]
     """Each with `role` (system, user, assistant) and `content`."""
@@ -292,7 +292,7 @@ class Child:
         self.answers.put(None)
 
     def alive(self) -> bool:
-        """Tell whether it runs."""
+        """Tell whether the process runs."""
         return self.process.poll() is None
 
     def ask(self, request: Mapping[str, Any], until: float) -> Iterator[dict[str, Any]]:
@@ -371,7 +371,7 @@ class Child:
             self.process.send_signal(signal.SIGUSR1)
 
     def end(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         self.process.kill()
         self.process.wait()
         self.reader.join(timeout=2)

@@ -55,7 +55,7 @@ class FilterCase:
 
 @dataclass(frozen=True)
 class SummaryCase:
-    """What is known of an incident."""
+    """An incident to be summed up in a trial."""
 
     lines: tuple[str, ...]
     """As `engine.brief` puts it; numbered from 1."""

@@ -64,7 +64,7 @@ class StepEntry:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """A playbook and where it stands."""
+    """A playbook and where its steps stand."""
 
     name: str = ""
     """Empty where there is no playbook."""
@@ -100,7 +100,7 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
     standing = PlaybookStanding({}, None, "")
     if is_begun:
         standing = replace(stand(book, values, calls), over=incident.state.ended)
-    steps = tuple(_seen_step(entry, standing, values, has_begun=is_begun) for entry in book.entries)
+    steps = tuple(_step_entry(entry, standing, values, has_begun=is_begun) for entry in book.entries)
     budget = engine.budget(book, diagnosis, job) if book.restarts else None
     ends = standing.ended or f"ends {book.ends} when all goes well"
     return Play(book.name, book.title, steps, is_begun, changed, book.limits, budget, ends)
@@ -133,12 +133,12 @@ def stand(book: Playbook, values: Mapping[str, Any], calls: Sequence[CallEntry])
     from assistant.recover.playbook import play
 
     order = tuple(entry.name for entry in book.entries)
-    by_key = {seen_call.call.step: seen_call for seen_call in calls if seen_call.call.step}
+    by_key = {call_entry.call.step: call_entry for call_entry in calls if call_entry.call.step}
     calls_by_entry: dict[str, tuple[CallEntry, ...]] = {}
-    for seen_call in calls:
-        if seen_call.call.step:
-            name = _entry_of(seen_call.call.step)
-            calls_by_entry[name] = (*calls_by_entry.get(name, ()), seen_call)
+    for call_entry in calls:
+        if call_entry.call.step:
+            name = _entry_of(call_entry.call.step)
+            calls_by_entry[name] = (*calls_by_entry.get(name, ()), call_entry)
     running = play(book, values, look_s=0)
     try:
         step = next(running)
@@ -162,7 +162,7 @@ def _entry_of(key: str) -> str:
     return key.partition("[")[0].partition("#")[0]
 
 
-def _seen_step(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, has_begun: bool) -> StepEntry:
+def _step_entry(entry: Step | Verify, standing: PlaybookStanding, values: Mapping[str, Any], *, has_begun: bool) -> StepEntry:
     calls = standing.calls_of.get(entry.name, ())
     expects = f"until it says {entry.expect}, within {entry.within_min:g} min" if entry.expect else ""
     return StepEntry(
@@ -170,14 +170,14 @@ def _seen_step(entry: Step | Verify, standing: PlaybookStanding, values: Mapping
         entry.use,
         _at(entry, calls, standing) if has_begun else At.NEXT,
         isinstance(entry, Verify),
-        calls[-1].call.why if calls and not expects else foretold(entry.why, values),
+        calls[-1].call.why if calls and not expects else expected_reason(entry.why, values),
         found_by(calls),
         expects,
-        tuple(seen_call.call.id for seen_call in calls),
+        tuple(call_entry.call.id for call_entry in calls),
     )
 
 
-def foretold(why: str, values: Mapping[str, Any]) -> str:
+def expected_reason(why: str, values: Mapping[str, Any]) -> str:
     """Return why a step would be taken, with what is known already; what an earlier step must find first is told by its name."""
     from assistant.errors import ToolError
     from assistant.recover.values import look_up
@@ -204,7 +204,7 @@ def _at(entry: Step | Verify, calls: Sequence[CallEntry], standing: PlaybookStan
         return At.NEXT if not standing.over and standing.now in standing.order and _is_after(entry.name, standing) else At.SKIPPED
     if entry.expect:
         return At.DONE if _status(calls[-1].outcome) == entry.expect else At.FAILED
-    return At.FAILED if turn or any(seen_call.outcome is not None and not seen_call.outcome.ok for seen_call in calls) else At.DONE
+    return At.FAILED if turn or any(call.outcome is not None and not call.outcome.ok for call in calls) else At.DONE
 
 
 def _is_after(name: str, standing: PlaybookStanding) -> bool:
@@ -218,9 +218,9 @@ def _status(outcome: Outcome | None) -> str:
 
 def found_by(calls: Sequence[CallEntry]) -> str:
     """Return what calls found, in a few words: the last of a verify's looks, each of a step's items."""
-    findings = [_short(seen_call.outcome) for seen_call in calls if seen_call.outcome is not None]
+    findings = [_short(call_entry.outcome) for call_entry in calls if call_entry.outcome is not None]
     is_looping = (
-        len({seen_call.call.step.partition("#")[0] for seen_call in calls if seen_call.call.step}) == 1 and len(findings) > 1
+        len({call_entry.call.step.partition("#")[0] for call_entry in calls if call_entry.call.step}) == 1 and len(findings) > 1
     )
     return f"{findings[-1]} ({len(findings)} looks)" if is_looping else "; ".join(dict.fromkeys(filter(None, findings)))
 
@@ -259,7 +259,7 @@ class CallEntry:
 
 @dataclass(frozen=True, slots=True)
 class IncidentSnapshot:
-    """One incident."""
+    """All that the screen of an incident shows, at one moment."""
 
     at: datetime
     incident: Incident
@@ -329,7 +329,7 @@ def read_incident(engine: Engine, incident_id: int, jobs: Mapping[str, Job], now
         if diagnosis is not None:
             advice = advice_left(diagnosis.advice, facts_of_page(store, incident_id), incident, store)
             diagnosis = replace(diagnosis, advice=advice)
-        calls = tuple(seen_call(store, call) for call in store.calls(incident_id))
+        calls = tuple(call_entry_of(store, call) for call in store.calls(incident_id))
         own = {record.call.id for record in calls}
         return IncidentSnapshot(
             now,
@@ -349,7 +349,7 @@ def read_incident(engine: Engine, incident_id: int, jobs: Mapping[str, Job], now
         )
 
 
-def seen_call(store: Store, call: Call) -> CallEntry:
+def call_entry_of(store: Store, call: Call) -> CallEntry:
     """Return a call with what became of it."""
     tool = found().get(call.tool)
     decisions = store.decisions(call.id)
@@ -372,9 +372,9 @@ def job_of(engine: Engine, job_id: str | None, jobs: Mapping[str, Job]) -> tuple
 
 def _restarts(engine: Engine, calls: tuple[CallEntry, ...], jobs: Mapping[str, Job]) -> list[Job]:
     restarts: list[Job] = []
-    for seen_call in calls:
-        value: Any = seen_call.outcome.value if seen_call.outcome is not None and seen_call.outcome.ok else None
-        if seen_call.call.tool in RESTARTS and isinstance(value, dict) and value.get("job"):
+    for call_entry in calls:
+        value: Any = call_entry.outcome.value if call_entry.outcome is not None and call_entry.outcome.ok else None
+        if call_entry.call.tool in RESTARTS and isinstance(value, dict) and value.get("job"):
             job, _ = job_of(engine, str(value["job"]), jobs)
             restarts += [job] if job is not None else []
     return restarts
@@ -413,7 +413,7 @@ class CheckpointsSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """One job."""
+    """All that the screen of a job shows, at one moment."""
 
     at: datetime
     id: str

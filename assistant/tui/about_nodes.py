@@ -23,7 +23,7 @@ KERNEL_LINES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class NodeEntry:
-    """One node."""
+    """A node as the screen of nodes shows it."""
 
     name: str
     node: Node | None

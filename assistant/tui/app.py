@@ -24,7 +24,7 @@ from assistant.tui.memory import PAUSE_S, Garbage
 from assistant.tui.palette import PROVIDERS
 from assistant.tui.screen_basics import DARK, LIGHT, THEMES
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
-from assistant.tui.screens.consent import ConsentScreen, asked_on
+from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
 from assistant.tui.screens.main import MainScreen
 from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
 from assistant.tui.sessions import Talks
@@ -57,8 +57,8 @@ class ChatApp(App[int]):
     ]
 
     # whoever shows them watches them: without `repaint=False` the whole screen is drawn anew for each look
-    store_seen: reactive[StoreSnapshot | None] = reactive(None, repaint=False)
-    cluster_seen: reactive[ClusterSnapshot | None] = reactive(None, repaint=False)
+    store_snapshot: reactive[StoreSnapshot | None] = reactive(None, repaint=False)
+    cluster_snapshot: reactive[ClusterSnapshot | None] = reactive(None, repaint=False)
     kill_switch: reactive[KillSwitchSnapshot | None] = reactive(None, repaint=False)
     """The file that stops every change; None while none is set."""
 
@@ -108,7 +108,7 @@ class ChatApp(App[int]):
         self.talk.close()
 
     async def on_event(self, event: events.Event) -> None:
-        """Note that somebody is there."""
+        """Note that a person is at the keyboard."""
         if self._garbage is not None and isinstance(event, events.InputEvent):
             self._garbage.touched()
         if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded and not self._admits(event):
@@ -136,8 +136,8 @@ class ChatApp(App[int]):
 
     def _saw(self, snapshot: StoreSnapshot) -> None:
         """Take what was read of the store, unless something younger was taken: two threads read it."""
-        if self.store_seen is None or snapshot.at >= self.store_seen.at:
-            self.store_seen = snapshot
+        if self.store_snapshot is None or snapshot.at >= self.store_snapshot.at:
+            self.store_snapshot = snapshot
 
     def on_kill_switch_read(self, message: messages.KillSwitchRead) -> None:
         """Show whether everything is stopped."""
@@ -145,7 +145,7 @@ class ChatApp(App[int]):
 
     def on_cluster_read(self, message: messages.ClusterRead) -> None:
         """Show what the scheduler says."""
-        self.cluster_seen = message.snapshot
+        self.cluster_snapshot = message.snapshot
 
     def on_chat_trouble(self, message: messages.ChatTrouble) -> None:
         """Say what does not work; what was seen before stays on the screen."""
@@ -171,7 +171,7 @@ class ChatApp(App[int]):
             setattr(bar, name, value)
 
     def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
-        """Take what was typed."""
+        """Give the text of the prompt to the conversation."""
         self.talk.typed(message.text)
 
     def on_prompt_too_long(self, message: Prompt.TooLong) -> None:
@@ -220,7 +220,7 @@ class ChatApp(App[int]):
         await self.talk.failed(message.question, message.why)
 
     async def on_noted(self, message: messages.Noted) -> None:
-        """Show what came of a command."""
+        """Show the result of a command."""
         await self.talk.noted(message.question, message.text)
 
     async def on_resumed(self, message: messages.Resumed) -> None:
@@ -233,7 +233,7 @@ class ChatApp(App[int]):
             prompt.remember(message.lines)
 
     def on_approval_settled(self, message: messages.ApprovalSettled) -> None:
-        """Say what came of an approval."""
+        """Say how an approval was settled."""
         self.notify(line(message.text), severity="information" if message.won else "warning", markup=False)
         if not message.waits:
             self.talk.settled(message.approval, message.text)
@@ -243,11 +243,11 @@ class ChatApp(App[int]):
         if isinstance(self.screen, ConsentScreen):  # a second Enter or click: what is open stays
             return
         if not self._asks(message.approval):  # it may be younger than what was read last
-            asked_on = self.screen
+            ask_on_screen = self.screen
             self.backend.read(
                 f"approval {message.approval}",
                 lambda engine: read_store(engine.store, self.backend.now()),
-                lambda snapshot: messages.ApprovalLookedFor(message.approval, snapshot, asked_on),
+                lambda snapshot: messages.ApprovalLookedFor(message.approval, snapshot, ask_on_screen),
             )
 
     def on_approval_looked_for(self, message: messages.ApprovalLookedFor) -> None:
@@ -261,9 +261,9 @@ class ChatApp(App[int]):
 
     def _asks(self, approval: int) -> bool:
         """Ask about an approval that waits as far as is known; tell whether it does."""
-        snapshot = self.store_seen
+        snapshot = self.store_snapshot
         waiting = (
-            next((approval_seen for approval_seen in snapshot.approvals if approval_seen.approval.id == approval), None)
+            next((approval_entry for approval_entry in snapshot.approvals if approval_entry.approval.id == approval), None)
             if snapshot is not None
             else None
         )
@@ -303,7 +303,7 @@ class ChatApp(App[int]):
     def _ask_person(self, question: ConsentScreen[bool], on_answer: Callable[[bool], None]) -> None:
         """Ask on the conversation's screen, or say where to ask again."""
         self._focus_prompt()
-        if not asked_on(self.main, question, lambda yes: on_answer(bool(yes))):
+        if not ask_on_screen(self.main, question, lambda yes: on_answer(bool(yes))):
             self.notify("What you asked for in the conversation was looked at; ask there again to see it.", timeout=10)
             on_answer(False)
 

@@ -34,7 +34,7 @@ from assistant.tui.messages import (
     SourceRead,
     StoreRead,
 )
-from assistant.tui.snapshot import ApprovalEntry, ClusterSnapshot, cluster_seen, read_kill_switch, read_store
+from assistant.tui.snapshot import ApprovalEntry, ClusterSnapshot, cluster_snapshot_of, read_kill_switch, read_store
 from assistant.tui.words import hindrance
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ class ChatBackend:
         while not self._closed.is_set():
             try:
                 jobs, nodes = scheduler.jobs(), scheduler.nodes()
-                self._cluster = cluster_seen(self.now(), jobs, nodes)
+                self._cluster = cluster_snapshot_of(self.now(), jobs, nodes)
             except Unavailable as error:
                 self._cluster = dataclasses.replace(self._cluster, trouble=str(error))
             self._tell(ClusterRead(self._cluster))

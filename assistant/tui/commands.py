@@ -56,12 +56,12 @@ class SlashCommands:
 
     def existing_values(self, kind: Takes) -> Iterator[ArgumentValue]:
         """Yield what exists of a kind, what needs somebody first."""
-        store, cluster = self._app.store_seen, self._app.cluster_seen
+        store, cluster = self._app.store_snapshot, self._app.cluster_snapshot
         if kind is Takes.INCIDENT and store is not None:
-            for incident_seen in store.incidents:
+            for incident_entry in store.incidents:
                 yield ArgumentValue(
-                    str(incident_seen.incident.id),
-                    f"{about(incident_seen.incident)}  {incident_seen.reason}  {incident_seen.incident.state}",
+                    str(incident_entry.incident.id),
+                    f"{about(incident_entry.incident)}  {incident_entry.reason}  {incident_entry.incident.state}",
                 )
         elif kind is Takes.APPROVAL and store is not None:
             for waits in store.approvals:
@@ -93,7 +93,7 @@ class SlashCommands:
     def _log(self, command: TypedCommand) -> None:
         from assistant.tui.screens.log import LogScreen
 
-        jobs = self._app.cluster_seen.jobs if self._app.cluster_seen is not None else ()
+        jobs = self._app.cluster_snapshot.jobs if self._app.cluster_snapshot is not None else ()
         job = next((job for job in jobs if job.id == command.first), None)
         if job is None:
             raise UsageError(f"the scheduler knows no job {command.first}; /log and Tab lists those that it knows")

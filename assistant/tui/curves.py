@@ -70,7 +70,7 @@ class CurvesSnapshot:
 
     @property
     def note(self) -> str:
-        """What must be known about them."""
+        """A warning about the curves, empty where there is none."""
         return " · ".join(f"{run.name}: {run.note}" for run in self.runs if run.note)
 
 
@@ -204,9 +204,9 @@ def _incident_marks(snapshot: IncidentSnapshot, points: Sequence[MetricPoint]) -
 
 def _checkpoint_step(snapshot: IncidentSnapshot) -> int | None:
     """Return the step of the checkpoint that the playbook chose."""
-    for seen_call in reversed(snapshot.calls):
-        value: Any = seen_call.outcome.value if seen_call.outcome is not None and seen_call.outcome.ok else None
-        if seen_call.call.tool == "choose_checkpoint" and isinstance(value, dict) and value.get("path"):
+    for call_entry in reversed(snapshot.calls):
+        value: Any = call_entry.outcome.value if call_entry.outcome is not None and call_entry.outcome.ok else None
+        if call_entry.call.tool == "choose_checkpoint" and isinstance(value, dict) and value.get("path"):
             return int(value.get("step") or 0)
     return None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
-from assistant.agent.wording import cut, harmless
+from assistant.agent.wording import cut_text, harmless
 from assistant.display import block, markdown, markdown_code, markdown_fence, markdown_tamed
 from assistant.errors import InputError, UsageError
 from assistant.private_files import open_private, private_folder
@@ -195,7 +195,7 @@ def _to_line(entry: SessionEntry) -> bytes:
 
 def _capped(value: Any) -> Any:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return value if len(text) <= MOST_VALUE else cut(text, MOST_VALUE)
+    return value if len(text) <= MOST_VALUE else cut_text(text, MOST_VALUE)
 
 
 def _dumped(value: Any) -> bytes:

@@ -149,7 +149,7 @@ class ClusterSnapshot:
         return sum(len(names) for (state, _), names in self.groups.items() if state in OUT)
 
 
-def cluster_seen(at: datetime, jobs: Sequence[Job], nodes: Sequence[Node]) -> ClusterSnapshot:
+def cluster_snapshot_of(at: datetime, jobs: Sequence[Job], nodes: Sequence[Node]) -> ClusterSnapshot:
     """Return what the scheduler said at a time, ordered and counted: thousands of jobs are no work for the screens' thread."""
     foremost = sorted(jobs, key=lambda job: 0 if job.state.failed else _JOBS_FIRST.get(job.state, 3))
     return ClusterSnapshot(

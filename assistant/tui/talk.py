@@ -238,7 +238,7 @@ class Talk:
         entries, name = list(self._conversation.entries[:-1]), self.name or "conversation"
 
         def work(engine: Engine) -> str:
-            text = exported(name, entries, came_of(engine, entries))
+            text = exported(name, entries, approval_results(engine, entries))
             return f"Written: {code(str(write_new_file(Path(file).expanduser() if file else None, name, text)))}"
 
         if not any(entry.answer is not None for entry in entries):
@@ -291,7 +291,7 @@ class Talk:
 # What the export of a conversation needs of the world: what came of its proposals, and a file that was not there before.
 
 
-def came_of(engine: Engine, entries: Sequence[SessionEntry]) -> Mapping[int, str]:
+def approval_results(engine: Engine, entries: Sequence[SessionEntry]) -> Mapping[int, str]:
     """Return what came of the changes that were proposed in a conversation, by their approvals."""
     proposals = [proposal for entry in entries if entry.answer is not None for proposal in entry.answer.proposals]
     came = {}

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from assistant.agent.semantic import SemanticAgent
-from assistant.cli.changes import settle
+from assistant.cli.changes import settle_call
 from assistant.cli.output import Exit
 from assistant.errors import ChangesStopped, Denied, NightshiftError, Parked, UsageError
 from assistant.gate.approvers import AnswersFrom
@@ -195,7 +195,7 @@ def test_the_command_line_says_waits_of_what_only_waits(
     def call() -> Outcome:
         raise error
 
-    assert settle(call, scene.engine, as_json=False) is Exit.REFUSED
+    assert settle_call(call, scene.engine, as_json=False) is Exit.REFUSED
     assert capsys.readouterr().err == f"nightshift: {prefix}{error}\n"
 
 
@@ -245,8 +245,8 @@ NAMES = ("llm " * 2_500, "x" * 10_000, "a\n" * 5_000, "深" * 5_000)
 @pytest.mark.parametrize("size", [(80, 24), (60, 15)])
 async def test_a_name_of_10_kb_leaves_the_dialog_usable(scene: Scene, size: tuple[int, int]) -> None:
     async with opened(scene, size=size) as (app, pilot):
-        assert app.store_seen is not None
-        waits = app.store_seen.approvals[0]
+        assert app.store_snapshot is not None
+        waits = app.store_snapshot.approvals[0]
         for place, name in enumerate(NAMES):
             call = replace(waits.call, preview=f"scancel 1  # {name!r}", why=name, arguments={"job": name})
             undo = UndoSnapshot(call, replace(call, digest="0" * 64), waits.risk, Verdict.ALLOW, "mode.act", name, "node02")

@@ -206,7 +206,7 @@ async def proposed(scene: Scene) -> AsyncIterator[tuple[ChatApp, Pilot[int], But
         await say(pilot, "cordon node03")
         await answered(pilot, 1)
         button = exchange(app, 1).query_one(ProposalCard).query_one(".allow", Button)
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 2, "both approvals")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 2, "both approvals")
         yield app, pilot, button
 
 
@@ -409,7 +409,7 @@ async def test_a_double_enter_opens_one_dialog_and_a_new_approval_replaces_none(
         await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the dialog")
         app.post_message(OpenApproval(1))
         second = park(broken, "cordon_node", node="node05", reason="x")
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 2, "the second approval")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 2, "the second approval")
         app.post_message(OpenApproval(second))
         await pilot.pause()
         assert [type(one) for one in app.screen_stack].count(ApprovalScreen) == 1
@@ -427,7 +427,9 @@ async def test_the_cursor_stays_on_its_approval_while_others_come_and_go(broken:
         assert broken.engine.store.answer(1, Verdict.DENY, "cli:bob")
         park(broken, "cordon_node", node="node07", reason="x")
         await until(
-            pilot, lambda: app.store_seen and [one.approval.id for one in app.store_seen.approvals] == [*numbers[1:], 5], "the list"
+            pilot,
+            lambda: app.store_snapshot and [one.approval.id for one in app.store_snapshot.approvals] == [*numbers[1:], 5],
+            "the list",
         )
         await pilot.pause()
         assert rows.cursor_key == str(numbers[2])
@@ -439,7 +441,7 @@ async def test_a_command_that_changed_while_its_dialog_was_open_is_not_allowed(b
         app.post_message(OpenApproval(1))
         await seen(pilot, ApprovalScreen, broken.clock)
         call = store.approval(1).call
-        shown = app.store_seen.approvals[0] if app.store_seen else None
+        shown = app.store_snapshot.approvals[0] if app.store_snapshot else None
         with store.transaction() as connection:
             connection.execute("UPDATE calls SET preview = 'scontrol update NodeName=node07 State=DRAIN' WHERE id = ?", [call])
         app.backend.look_again()

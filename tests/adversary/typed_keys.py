@@ -83,8 +83,8 @@ def planned(verdict: Verdict, undo: str) -> Planned:
 
 def samples(scene: Scene, app: ChatApp) -> dict[str, ConsentScreen[Any]]:
     """Return one dialog of each class, and of each class that can ask for a name one that does."""
-    assert app.store_seen is not None
-    waits = app.store_seen.approvals[0]
+    assert app.store_snapshot is not None
+    waits = app.store_snapshot.approvals[0]
     diagnosis = scene.engine.store.diagnosis(1)
     assert diagnosis is not None
     undo = replace(waits.call, id=99, preview="scontrol update NodeName=node02 State=RESUME", digest="0" * 64)

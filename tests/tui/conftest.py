@@ -75,7 +75,7 @@ async def opened(
     async with app.run_test(size=size) as pilot:
         await until(
             pilot,
-            lambda: app.store_seen is not None and app.cluster_seen is not None and app.cluster_seen.at is not None,
+            lambda: app.store_snapshot is not None and app.cluster_snapshot is not None and app.cluster_snapshot.at is not None,
             "the first look",
         )
         yield app, pilot

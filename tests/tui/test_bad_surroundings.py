@@ -74,8 +74,8 @@ async def test_a_scheduler_that_falls_silent_is_told_with_what_was_seen_last(bro
     async with opened(broken) as (app, pilot):
         broken.cluster.outage = True
         await until(pilot, lambda: "scheduler silent" in str(app.main.query_one(StatusBar).render()), "the silence")
-        assert app.cluster_seen is not None
-        assert app.cluster_seen.jobs
+        assert app.cluster_snapshot is not None
+        assert app.cluster_snapshot.jobs
         broken.cluster.outage = False
         await until(pilot, lambda: "scheduler silent" not in str(app.main.query_one(StatusBar).render()), "its answer")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from assistant.records import Job, JobState, Node, NodeState
-from assistant.tui.snapshot import cluster_seen
+from assistant.tui.snapshot import cluster_snapshot_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -23,7 +23,7 @@ def test_jobs_stand_as_an_operator_wants_them() -> None:
         JobState.COMPLETED, JobState.PENDING, JobState.RUNNING, JobState.CANCELLED, JobState.FAILED, JobState.UNKNOWN,
         JobState.OUT_OF_MEMORY, JobState.RUNNING,
     )  # fmt: skip
-    seen = cluster_seen(NOW, [job(number, state) for number, state in enumerate(states)], [])
+    seen = cluster_snapshot_of(NOW, [job(number, state) for number, state in enumerate(states)], [])
     assert [one.id for one in seen.foremost] == ["4", "6", "2", "5", "7", "1", "3", "0"]
     assert [one.id for one in seen.jobs] == [str(number) for number in range(8)]
     assert seen.states == {
@@ -43,7 +43,7 @@ def test_nodes_are_grouped_by_state_and_reason_what_is_out_first() -> None:
         node("n7", NodeState.DOWN),
         node("n8", NodeState.DRAINING, "gpu"),
     ]
-    seen = cluster_seen(NOW, [], nodes)
+    seen = cluster_snapshot_of(NOW, [], nodes)
     assert list(seen.groups.items()) == [
         ((NodeState.DOWN, ""), ("n7",)),
         ((NodeState.DRAINED, "gpu"), ("n4", "n5")),

@@ -246,7 +246,7 @@ async def test_what_another_door_answers_is_shown_on_the_card(broken: Scene) -> 
     async with opened(broken) as (app, pilot):
         await say(pilot, "cordon node03")
         await answered(pilot, 1)
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 2, "both")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 2, "both")
         exchange(app, 1).query_one(".later").press()  # type: ignore[attr-defined]
         other = broken.store()
         try:
@@ -298,7 +298,7 @@ async def test_enter_takes_the_name_of_a_command_and_never_an_argument_that_nobo
     async with opened(broken) as (app, pilot):
         await say(pilot, "cordon node03")
         await answered(pilot, 1)
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 2, "two approvals")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 2, "two approvals")
         await pilot.press(*"/appro", "enter")
         assert prompt(app).text == "/approve "
         assert [one.label for one in app.main.query_one(Completion).offers] == ["1", "2"]

@@ -37,7 +37,7 @@ async def test_the_first_screen_waits_and_catches_up(broken: Scene) -> None:
         app.post_message(OpenPlaybook(next(iter(app.playbooks()))))
         await until(pilot, lambda: isinstance(app.screen, PlaybookScreen), "a screen on top")
         refuse(broken)
-        await until(pilot, lambda: app.store_seen and not app.store_seen.approvals, "the answer of the other door")
+        await until(pilot, lambda: app.store_snapshot and not app.store_snapshot.approvals, "the answer of the other door")
         assert "1 waits for you" in str(bar.render())
         await pilot.press("escape")
         await until(pilot, lambda: "waits for you" not in str(bar.render()), "the first line without what waited")
@@ -65,7 +65,7 @@ async def test_screens_of_incidents_jobs_and_nodes_wait_and_catch_up(broken: Sce
         await until(pilot, lambda: not app.backend._lanes["read"].busy, "what was asked before")
         before = below.snapshot  # type: ignore[attr-defined]
         refuse(broken)
-        await until(pilot, lambda: app.store_seen and not app.store_seen.approvals, "the answer of the other door")
+        await until(pilot, lambda: app.store_snapshot and not app.store_snapshot.approvals, "the answer of the other door")
         await pilot.pause(0.3)
         assert below.snapshot is before  # type: ignore[attr-defined]
         await pilot.press("escape")

@@ -39,7 +39,7 @@ async def test_what_another_door_does_is_shown(broken: Scene) -> None:
             assert other.answer(other.approvals()[0].id, Verdict.DENY, "cli:bob", why="no")
         finally:
             other.close()
-        await until(pilot, lambda: app.store_seen and not app.store_seen.approvals, "the answer of the other door")
+        await until(pilot, lambda: app.store_snapshot and not app.store_snapshot.approvals, "the answer of the other door")
         assert app.main.query_one(ApprovalsPanel).has_class("-empty")
 
 

@@ -249,7 +249,7 @@ async def test_an_export_is_written_beside_and_never_over_a_file(broken: Scene, 
         await say(pilot, "cordon node02")
         await answered(pilot, 2)
         await say(pilot, "/deny 2 not now")
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 1, "the refusal")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 1, "the refusal")
         await say(pilot, f"/export {page}")
         await until(pilot, page.exists, "the file")
         await until(pilot, lambda: "Written" in seen_text(app), "what was written")

@@ -122,11 +122,11 @@ async def test_a_question_that_waits_no_more_is_said(broken: Scene) -> None:
 
 async def test_a_question_younger_than_what_was_read_of_the_store_is_asked(broken: Scene) -> None:
     async with opened(broken) as (app, pilot):
-        assert app.store_seen is not None
-        app.store_seen = replace(app.store_seen, approvals=())
+        assert app.store_snapshot is not None
+        app.store_snapshot = replace(app.store_snapshot, approvals=())
         app.post_message(OpenApproval(1))
         await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question")
-        assert [one.approval.id for one in app.store_seen.approvals] == [1]
+        assert [one.approval.id for one in app.store_snapshot.approvals] == [1]
 
 
 async def test_the_keys_of_the_screen_below_are_listed(broken: Scene) -> None:

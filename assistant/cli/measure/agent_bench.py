@@ -308,7 +308,7 @@ class QuestionAnswerer(Protocol):
     """Answers questions one after the other."""
 
     def ask(self, question: str, *, trusted: bool = True) -> Answer:
-        """Answer one."""
+        """Answer a question."""
         ...
 
 

@@ -69,13 +69,13 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
     def on_mount(self) -> None:
         """Follow what becomes of the approval."""
         self.query_one("#approval").border_title = Content(line(f"Approval {self.snapshot.approval.id}"))
-        self.watch(self.app, "store_seen", self._still_as_shown, init=False)
+        self.watch(self.app, "store_snapshot", self._still_as_shown, init=False)
 
-    def _still_as_shown(self, store_seen: StoreSnapshot | None) -> None:
+    def _still_as_shown(self, store_snapshot: StoreSnapshot | None) -> None:
         """Leave when somebody else was faster; answer nothing when the change is not the one that was shown."""
-        if store_seen is None:
+        if store_snapshot is None:
             return
-        now = next((waiting for waiting in store_seen.approvals if waiting.approval.id == self.snapshot.approval.id), None)
+        now = next((waiting for waiting in store_snapshot.approvals if waiting.approval.id == self.snapshot.approval.id), None)
         if now is None:
             text = f"Approval {self.snapshot.approval.id} was answered elsewhere, or has expired."
             self.app.notify(line(text), timeout=8, markup=False)
@@ -179,7 +179,7 @@ class LiftScreen(ConsentScreen[bool]):
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
-        """Say what is lifted."""
+        """Show which kill switches would be lifted."""
         self.query_one("#lift").border_title = "Lift the kill switch"
 
     def agreed(self) -> bool:
@@ -187,7 +187,7 @@ class LiftScreen(ConsentScreen[bool]):
         return True
 
     def unanswered(self) -> bool:
-        """Return that it stays set."""
+        """Return the sentence for a dialog left unanswered: the kill switch stays set."""
         return False
 
 
@@ -234,7 +234,7 @@ class UndoScreen(ConsentScreen[bool]):
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
-        """Say what is taken back."""
+        """Show which change would be taken back."""
         self.query_one("#undo").border_title = Content(line(f"Take back call {self.snapshot.call.id}"))
 
     def agreed(self) -> bool:
@@ -304,7 +304,7 @@ class RecoveryScreen(ConsentScreen[bool]):
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
-        """Say what is recovered."""
+        """Show which job would be recovered."""
         self.query_one("#recovery").border_title = Content(line(f"Recover {self.snapshot.about}"))
 
     @property

@@ -127,7 +127,7 @@ class NameField(Input):
     """Takes a name that is typed; nothing is pasted into it, not from the application's own clipboard either."""
 
     def action_paste(self) -> None:
-        """Paste nothing."""
+        """Ignore a paste: it is no deliberate answer."""
 
 
 class ConsentScreen(ModalScreen[Result]):
@@ -344,7 +344,7 @@ class ConsentScreen(ModalScreen[Result]):
             self.dismiss(self.agreed())
 
     def action_leave(self) -> None:
-        """Leave it."""
+        """Close the dialog without an answer."""
         self.dismiss(self.unanswered())
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
@@ -390,7 +390,7 @@ class ConsentScreen(ModalScreen[Result]):
         field.value = ""
 
 
-def asked_on(screen: Screen[Any], question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
+def ask_on_screen(screen: Screen[Any], question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
     """Put a question on the screen that it belongs to; tell whether that could be done.
 
     Not where the person went on to another screen meanwhile: a question that jumps under their hands is answered by accident.

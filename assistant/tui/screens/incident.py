@@ -20,7 +20,7 @@ from assistant.tui.curves import CurvesSnapshot, incident_curves
 from assistant.tui.messages import ActionReport, OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.tui.screen_basics import is_covered
 from assistant.tui.screens.changes import RecoveryScreen, UndoScreen
-from assistant.tui.screens.consent import ConsentScreen, asked_on
+from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
 from assistant.tui.screens.pages import ReportScreen
 from assistant.tui.screens.tabbed import NotThere, TabbedScreen
 from assistant.tui.snapshot import ClusterSnapshot, StoreSnapshot
@@ -89,8 +89,8 @@ class IncidentScreen(TabbedScreen):
     def on_mount(self) -> None:
         """Follow the store."""
         super().on_mount()
-        self.watch(self.app, "store_seen", self._store_read)
-        self.watch(self.app, "cluster_seen", self._cluster_read, init=False)
+        self.watch(self.app, "store_snapshot", self._store_read)
+        self.watch(self.app, "cluster_snapshot", self._cluster_read, init=False)
 
     def on_unmount(self) -> None:
         """Throw away the texts that were written to be read."""
@@ -100,7 +100,7 @@ class IncidentScreen(TabbedScreen):
         """Read what has happened while something lay on top."""
         self._store_read(None)
 
-    def _store_read(self, _store_seen: StoreSnapshot | None) -> None:
+    def _store_read(self, _store_snapshot: StoreSnapshot | None) -> None:
         if not is_covered(self):
             jobs, now = self._jobs(), self.backend.now()
             self.ask("incident", lambda engine: read_incident(engine, self.incident, jobs, now), IncidentRead)
@@ -112,13 +112,13 @@ class IncidentScreen(TabbedScreen):
 
     def _jobs(self) -> dict[str, Job]:
         """Return the jobs that are known: as the scheduler lists them, else as it answered before."""
-        cluster: ClusterSnapshot | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         snapshot = self.snapshot
         previous = [job for job in (snapshot.job, *snapshot.restarts) if job is not None] if snapshot is not None else []
         return {job.id: job for job in (*previous, *(cluster.jobs if cluster is not None else ()))}
 
     def on_incident_read(self, message: IncidentRead) -> None:
-        """Show what was read."""
+        """Show an incident that was read."""
         snapshot = self.snapshot = message.snapshot
         self.head(*incident_head(snapshot))
         self.query_one(VerdictView).tell(snapshot)
@@ -145,7 +145,7 @@ class IncidentScreen(TabbedScreen):
             self.ask("curves", lambda _engine: incident_curves(snapshot, previous), IncidentCurvesRead)
 
     def on_incident_curves_read(self, message: IncidentCurvesRead) -> None:
-        """Draw them."""
+        """Draw the curves that were read."""
         self._curves = message.curves
         self.query_one(CurvesView).tell(message.curves)
 
@@ -202,9 +202,9 @@ class IncidentScreen(TabbedScreen):
 
     def _open_call(self, snapshot: IncidentSnapshot, key: str) -> None:
         number = int(key.partition(":")[2])
-        seen_call = next(seen_call for seen_call in snapshot.calls if seen_call.call.id == number)
-        call = seen_call.call
-        facts = f"{call.preview or call.tool}\n{dict(call.arguments)}\nwhy: {call.why}\n\n{value_text(seen_call)}\n"
+        call_entry = next(call_entry for call_entry in snapshot.calls if call_entry.call.id == number)
+        call = call_entry.call
+        facts = f"{call.preview or call.tool}\n{dict(call.arguments)}\nwhy: {call.why}\n\n{value_text(call_entry)}\n"
         self._read_text(f"call {number} {call.tool}", facts)
 
     def _open_step(self, snapshot: IncidentSnapshot, name: str) -> None:
@@ -285,7 +285,7 @@ class IncidentScreen(TabbedScreen):
 
     def _ask_person(self, question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
         """Ask, or say where to ask again; return whether it was asked."""
-        dialog = asked_on(self, question, answered)
+        dialog = ask_on_screen(self, question, answered)
         if not dialog:
             self.notify(
                 line(f"What you asked for on incident {self.incident} was looked at; ask there again to see it."),
@@ -348,7 +348,7 @@ class IncidentScreen(TabbedScreen):
         self.action_report()
 
     def on_report_made(self, message: ReportMade) -> None:
-        """Show it."""
+        """Open the report."""
         export, self._export = self._export, False
         self.app.push_screen(ReportScreen(message.text, name=f"incident-{self.incident}", export=export))
 

@@ -35,7 +35,7 @@ class JobRead(Latest):
 
 
 class CheckpointsRead(Latest):
-    """What it saved was read."""
+    """The checkpoints of the job were read."""
 
     def __init__(self, snapshot: CheckpointsSnapshot) -> None:
         super().__init__()
@@ -81,8 +81,8 @@ class JobScreen(TabbedScreen):
     def on_mount(self) -> None:
         """Follow store and scheduler."""
         super().on_mount()
-        self.watch(self.app, "store_seen", self._look, init=False)
-        self.watch(self.app, "cluster_seen", self._look, init=False)
+        self.watch(self.app, "store_snapshot", self._look, init=False)
+        self.watch(self.app, "cluster_snapshot", self._look, init=False)
         by = self.backend.by
         self.ask("checkpoints", lambda engine: read_checkpoints(engine, self.job, by), CheckpointsRead, lane="nodes")
 
@@ -97,11 +97,11 @@ class JobScreen(TabbedScreen):
         self.ask("job", lambda engine: read_job(engine, self.job, jobs, now), JobRead)
 
     def _listed_job(self) -> Job | None:
-        cluster: ClusterSnapshot | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         return next((job for job in cluster.jobs if job.id == self.job), None) if cluster is not None else None
 
     def on_job_read(self, message: JobRead) -> None:
-        """Show what was read."""
+        """Show a job that was read."""
         self.snapshot = message.snapshot
         self.head(*job_head(message.snapshot))
         self.query_one(IncidentList).tell(message.snapshot.incidents, message.snapshot.at)
@@ -114,7 +114,7 @@ class JobScreen(TabbedScreen):
             self.dismiss(None)
 
     def on_checkpoints_read(self, message: CheckpointsRead) -> None:
-        """Show what it saved."""
+        """Show the checkpoints of the job."""
         self.checkpoints = message.snapshot
         self.query_one(CheckpointsTable).tell(message.snapshot, self.backend.now())
         self._read_curves()
@@ -130,7 +130,7 @@ class JobScreen(TabbedScreen):
             self.ask("curves", lambda _engine: job_curves(job, step, previous), JobCurvesRead)
 
     def on_job_curves_read(self, message: JobCurvesRead) -> None:
-        """Draw them."""
+        """Draw the curves that were read."""
         self._curves = message.curves
         self.query_one(CurvesView).tell(message.curves)
 

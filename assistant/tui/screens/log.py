@@ -115,7 +115,7 @@ class LogScreen(Screen[None]):
         words.focus()
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Do what was asked for."""
+        """Search, go to the line or filter the ranks that were typed."""
         message.stop()
         kind, text = self._asking, message.value.strip()
         self._answered()

@@ -58,7 +58,7 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         """Let the operator type at once."""
         self.query_one(Prompt).focus()
-        self.watch(self.app, "store_seen", self._answered, init=False)
+        self.watch(self.app, "store_snapshot", self._answered, init=False)
 
     def on_screen_resume(self) -> None:
         """Show what was read while another screen covered this one."""

@@ -88,8 +88,8 @@ class NodesScreen(TabbedScreen):
     def on_mount(self) -> None:
         """Follow store and scheduler."""
         super().on_mount()
-        self.watch(self.app, "store_seen", self._look, init=False)
-        self.watch(self.app, "cluster_seen", self._look, init=False)
+        self.watch(self.app, "store_snapshot", self._look, init=False)
+        self.watch(self.app, "cluster_snapshot", self._look, init=False)
 
     def on_unmount(self) -> None:
         """Throw away the texts that were written to be read."""
@@ -102,13 +102,13 @@ class NodesScreen(TabbedScreen):
     def _look(self, _cluster: object) -> None:
         if is_covered(self):
             return
-        cluster: ClusterSnapshot | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         nodes = cluster.nodes if cluster is not None and cluster.at is not None else None
         now = self.backend.now()
         self.ask("nodes", lambda engine: read_nodes(engine, self.names, nodes, now), NodesRead)
 
     def on_nodes_read(self, message: NodesRead) -> None:
-        """Show what was read."""
+        """Show the nodes that were read."""
         self.snapshot = message.snapshot
         self.head(*nodes_head(message.snapshot, fold(self.names)))
         self.query_one(NodeTable).tell(message.snapshot)
@@ -134,7 +134,7 @@ class NodesScreen(TabbedScreen):
             self.ask("health", lambda engine: read_health(engine, names, by), HealthRead, lane="nodes")
 
     def on_health_read(self, message: HealthRead) -> None:
-        """Show what they said."""
+        """Show the results of the health probes."""
         self.query_one(HealthTable).tell(message.snapshot)
 
     def action_kernel(self) -> None:
@@ -185,13 +185,13 @@ class HealthTable(Vertical):
         yield self.table
 
     def begin(self, nodes: int) -> None:
-        """Show that they are asked."""
+        """Show that the nodes are being probed."""
         self.busy = True
         self.note.update(f"Asking the probes on {nodes:,} node{'s' * (nodes != 1)}…")
         self.add_class("-busy")
 
     def tell(self, snapshot: HealthSnapshot) -> None:
-        """Show what they said."""
+        """Show the results of the probes."""
         self.busy = False
         self.remove_class("-busy")
         self.note.update(line(f"Unknown: {snapshot.trouble}" if snapshot.trouble else _summary(snapshot)))

@@ -123,7 +123,7 @@ class TabbedScreen(Screen[None]):
         self.current_tab = names[(names.index(self.current_tab) + by) % len(names)]
 
     def head(self, *lines: Content) -> None:
-        """Say what it is about."""
+        """Write the facts above the tabs."""
         self.query_one("#head", Static).update(Content("\n").join([line for line in lines if line.plain]))
 
     @property
@@ -158,5 +158,5 @@ class TabbedScreen(Screen[None]):
         self.show_place(CitedPlace(message.path, f"log of {message.run}", message.line, account=message.account))
 
     def on_not_there(self, message: NotThere) -> None:
-        """Say why it cannot be shown."""
+        """Say why a citation cannot be shown."""
         self.notify(line(message.why), severity="warning", timeout=10, markup=False)

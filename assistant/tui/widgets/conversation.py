@@ -33,8 +33,8 @@ class Welcome(Static):
 
     def on_mount(self) -> None:
         """Follow what the backend reads."""
-        self.watch(self.app, "store_seen", self.look, init=False)
-        self.watch(self.app, "cluster_seen", self.look, init=False)
+        self.watch(self.app, "store_snapshot", self.look, init=False)
+        self.watch(self.app, "cluster_snapshot", self.look, init=False)
         self.look()
 
     def says(self, answers: str) -> None:
@@ -50,7 +50,7 @@ class Welcome(Static):
         """Show what fits now."""
         if is_covered(self):
             return
-        self.examples = examples(self.app.store_seen, self.app.cluster_seen)  # type: ignore[attr-defined]
+        self.examples = examples(self.app.store_snapshot, self.app.cluster_snapshot)  # type: ignore[attr-defined]
         lines = [Content.styled(INTRODUCTION, "bold"), Content.styled(line(agent_sentence(self.answers)), MUTED), Content("")]
         lines += [
             Content.styled(line(f"{place + 1}  "), "$accent") + link(example, "ask", place)
@@ -173,7 +173,7 @@ class Conversation(VerticalScroll):
             await self._exchanges[question].failed(why)
 
     async def noted(self, question: int, markdown: str) -> None:
-        """Show what came of a command."""
+        """Show the result of a command."""
         if question not in self._exchanges:
             await self._begin(question, "")
         await self._exchanges[question].noted(markdown)
@@ -292,5 +292,5 @@ class Earlier(Static):
         self.update(link(f"… {count:,} earlier", "earlier"))
 
     def action_earlier(self) -> None:
-        """Ask for some of them."""
+        """Ask for some of the earlier exchanges."""
         self.post_message(self.EarlierRequested())

@@ -59,7 +59,7 @@ class CurvesView(VerticalScroll):
             yield Curve(metric)
 
     def tell(self, snapshot: CurvesSnapshot) -> None:
-        """Show them."""
+        """Show the curves of a snapshot."""
         if snapshot != self.snapshot:
             self.snapshot = snapshot
             self._draw()
@@ -69,7 +69,7 @@ class CurvesView(VerticalScroll):
         self._draw()
 
     def watch_current_metric(self) -> None:
-        """Show another one."""
+        """Show another curve where only one has room."""
         for curve in self.query(Curve):
             curve.set_class(curve.metric == self.current_metric, "-chosen")
 
@@ -155,7 +155,7 @@ class Curve(Vertical):
         self.plot.margin_top, self.plot.margin_bottom, self.plot.margin_left = 0, 1, 8
 
     def draw(self, snapshot: CurvesSnapshot, *, log: bool) -> None:
-        """Draw it."""
+        """Draw the curve."""
         self.set_class(not snapshot.has(self.metric), "-empty")
         self._title.update(self._summary_text(snapshot, log))
         self.plot.clear()

@@ -40,7 +40,7 @@ class Exchange(Vertical):
         self.reply = AnswerView()
 
     def compose(self) -> ComposeResult:
-        """Lay it out."""
+        """Lay out the question and its answer."""
         if self.text:
             yield QuestionView(self.text)
         yield self._thinking
@@ -86,7 +86,7 @@ class Exchange(Vertical):
         await self.reply.mount(Static(line(why), markup=False, classes="failed"))
 
     async def noted(self, markdown: str) -> None:
-        """Show what came of a command."""
+        """Show the result of a command."""
         self._ends()
         await self.reply.mount(AnswerMarkdown(markdown, classes="answer"))
 
@@ -186,7 +186,7 @@ class Rests(Static):
         self._answer = answer
 
     def on_mount(self) -> None:
-        """Show it."""
+        """Show the evidence and the incidents."""
         evidence = ", ".join(map(str, self._answer.evidence))
         parts = [Content.styled(line(f"evidence {evidence}"), MUTED)] if evidence else []
         parts += [link(f"incident {number}", "incident", number) for number in self._answer.incidents[:5]]
@@ -210,7 +210,7 @@ class QuestionView(Static):
         self.text = block(text)
 
     def on_mount(self) -> None:
-        """Show it."""
+        """Show the question."""
         lines = self.text.split("\n")
         more = [f"… {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
         first, *further = [*lines[:MOST_LINES], *more]
@@ -225,7 +225,7 @@ class Options(Static):
     """What the person may say instead, numbered."""
 
     class OptionClicked(Message):
-        """One was clicked."""
+        """An option was clicked."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -236,7 +236,7 @@ class Options(Static):
         self.options = options
 
     def on_mount(self) -> None:
-        """Show them."""
+        """Show the numbered options."""
         lines = [
             Content.styled(line(f"{place + 1}  "), "$accent") + link(line(option), "choose", place)
             for place, option in enumerate(self.options)
@@ -244,7 +244,7 @@ class Options(Static):
         self.update(Content("\n").join(lines))
 
     def action_choose(self, place: int) -> None:
-        """Say one."""
+        """Say an option as if it were typed."""
         self.post_message(self.OptionClicked(self.options[place]))
 
 
@@ -299,7 +299,7 @@ class SourceView(Collapsible):
         self.set_class(bool(source.error), "-failed")
 
     def open(self) -> None:
-        """Unfold, and bring it into view."""
+        """Unfold the source, and bring it into view."""
         self.collapsed = False
         self._title.focus()
 
@@ -349,7 +349,7 @@ class ProposalCard(Vertical):
         self._facts = Static("", markup=False, classes="facts")
 
     def compose(self) -> ComposeResult:
-        """Lay it out."""
+        """Lay out the proposal."""
         proposal = self.proposal
         yield self._change
         yield self._facts
@@ -360,7 +360,7 @@ class ProposalCard(Vertical):
                 yield Button("Later", classes="later", compact=True)
 
     def on_mount(self) -> None:
-        """Follow what becomes of it."""
+        """Follow what becomes of the proposal."""
         proposal = self.proposal
         if proposal.approval is None:
             self.border_title = "Not proposed" if proposal.why_not else "Done"
@@ -368,7 +368,7 @@ class ProposalCard(Vertical):
             self.add_class("-over")
             return
         self.border_title = Content(line(f"Proposed, not done · approval {proposal.approval}"))
-        self.watch(self.app, "store_seen", self._show_state)
+        self.watch(self.app, "store_snapshot", self._show_state)
 
     def settled(self, text: str) -> None:
         """Say what came of it; it cannot be answered any more."""
@@ -402,15 +402,15 @@ class ProposalCard(Vertical):
             self.border_subtitle = Content(line(f"/approve {approval} when you are ready"))
 
 
-def _facts(seen_approval: ApprovalEntry, approval: StoreSnapshot) -> Content:
-    risk, colour = RISKS[seen_approval.risk]
+def _facts(approval_entry: ApprovalEntry, approval: StoreSnapshot) -> Content:
+    risk, colour = RISKS[approval_entry.risk]
     facts = (
-        ("why", seen_approval.call.why or "nobody said why", ""),
+        ("why", approval_entry.call.why or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
-        ("undo", seen_approval.undo or "cannot be undone", ""),
-        ("asks", f"{seen_approval.call.by}; {seen_approval.approval.rule}", MUTED),
-        ("left", f"{age(seen_approval.approval.expires, approval.at)}, then it lapses", MUTED),
-        ("digest", seen_approval.digest, MUTED),
+        ("undo", approval_entry.undo or "cannot be undone", ""),
+        ("asks", f"{approval_entry.call.by}; {approval_entry.approval.rule}", MUTED),
+        ("left", f"{age(approval_entry.approval.expires, approval.at)}, then it lapses", MUTED),
+        ("digest", approval_entry.digest, MUTED),
     )
     lines = [
         Content.styled(line(f"{name:<7}"), MUTED) + Content.styled(unambiguous(text), style) for name, text, style in facts if text

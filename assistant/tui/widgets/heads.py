@@ -90,7 +90,7 @@ def job_head(snapshot: JobSnapshot) -> list[Content]:
 
 def nodes_head(snapshot: NodesSnapshot, names: str) -> list[Content]:
     """Return the head of some nodes."""
-    states = Counter(node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN for node_seen in snapshot.nodes)
+    states = Counter(node_entry.node.state if node_entry.node is not None else NodeState.UNKNOWN for node_entry in snapshot.nodes)
     count = len(snapshot.nodes)
     first = [styled(names, "bold"), styled(f"{count:,} nodes" if count != 1 else "", "$foreground 60%")]
     first += [
@@ -104,16 +104,18 @@ def nodes_head(snapshot: NodesSnapshot, names: str) -> list[Content]:
 
 
 def _one_node(snapshot: NodesSnapshot) -> list[Content]:
-    node_seen = snapshot.nodes[0]
-    if node_seen.node is None:
+    node_entry = snapshot.nodes[0]
+    if node_entry.node is None:
         return [styled("The scheduler knows no node of this name.", "$warning")]
-    facts = [part for part in (node_seen.node.partition, ", ".join(node_seen.node.features)) if part]
-    facts.append(f"runs job {', '.join(node_seen.node.jobs)}" if node_seen.node.jobs else "runs no job")
-    reason = node_seen.node.reason
-    if node_seen.lease is not None:
-        lease_end = f"until {clock(node_seen.lease.until, snapshot.at)}" if node_seen.lease.until is not None else "without an end"
-        expiry = " (has run out)" if node_seen.lease.expired(snapshot.at) else ""
-        reason = f"our cordon {lease_end}{expiry}, by {node_seen.lease.by}: {node_seen.lease.why}"
+    facts = [part for part in (node_entry.node.partition, ", ".join(node_entry.node.features)) if part]
+    facts.append(f"runs job {', '.join(node_entry.node.jobs)}" if node_entry.node.jobs else "runs no job")
+    reason = node_entry.node.reason
+    if node_entry.lease is not None:
+        lease_end = (
+            f"until {clock(node_entry.lease.until, snapshot.at)}" if node_entry.lease.until is not None else "without an end"
+        )
+        expiry = " (has run out)" if node_entry.lease.expired(snapshot.at) else ""
+        reason = f"our cordon {lease_end}{expiry}, by {node_entry.lease.by}: {node_entry.lease.why}"
     elif reason:
         reason = f"somebody else set it aside: {reason}"
     return [styled(" · ".join(facts), "$foreground 60%"), styled(reason, "$warning")]

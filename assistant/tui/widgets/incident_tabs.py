@@ -23,7 +23,7 @@ class VerdictView(Openable):
         super().__init__(label_width=16)
 
     def tell(self, snapshot: IncidentSnapshot) -> None:
-        """Show it."""
+        """Show the verdict."""
         self.show(list(verdict_items(snapshot)))
 
 
@@ -150,7 +150,7 @@ class EvidenceView(Openable):
         super().__init__(label_width=12)
 
     def tell(self, snapshot: IncidentSnapshot) -> None:
-        """Show it."""
+        """Show the evidence."""
         self.show(list(evidence_items(snapshot)))
 
 
@@ -205,11 +205,11 @@ def _folded(text: str) -> list[StyledText]:
     return [*parts, StyledText(f"… {remaining:,} more line{'s' * (remaining != 1)}: Enter", "accent")] if remaining else parts
 
 
-def value_text(seen_call: CallEntry) -> str:
+def value_text(call_entry: CallEntry) -> str:
     """Return what a call returned, as text for people."""
-    outcome = seen_call.outcome
+    outcome = call_entry.outcome
     if outcome is None:
-        return f"{seen_call.call.status}: nothing is known of its outcome"
+        return f"{call_entry.call.status}: nothing is known of its outcome"
     if not outcome.ok:
         return f"failed: {outcome.error}"
     if isinstance(outcome.value, str):
@@ -237,7 +237,7 @@ class PlaybookView(Openable):
         super().__init__(label_width=16)
 
     def tell(self, snapshot: IncidentSnapshot) -> None:
-        """Show it."""
+        """Show the steps of the playbook."""
         self.show(list(playbook_items(snapshot.play)))
 
 
@@ -292,7 +292,7 @@ class ChangesView(Openable):
         super().__init__(label_width=12)
 
     def tell(self, snapshot: IncidentSnapshot) -> None:
-        """Show them."""
+        """Show the changes."""
         self.show(list(change_items(snapshot)))
 
     @property
@@ -308,24 +308,24 @@ def change_items(snapshot: IncidentSnapshot) -> Iterator[Item]:
         yield heading("Nothing was changed")
         return
     yield heading(f"Changes ({len(snapshot.changes)})")
-    for seen_call in snapshot.changes:
-        yield _change(seen_call, snapshot)
+    for call_entry in snapshot.changes:
+        yield _change(call_entry, snapshot)
 
 
-def _change(seen_call: CallEntry, snapshot: IncidentSnapshot) -> Item:
-    call, outcome, decided = seen_call.call, seen_call.outcome, seen_call.decision
+def _change(call_entry: CallEntry, snapshot: IncidentSnapshot) -> Item:
+    call, outcome, decided = call_entry.call, call_entry.outcome, call_entry.decision
     sign, look = CALL_SIGNS[call.status]
     at = outcome.at if outcome is not None else call.at
     state = "failed" if outcome is not None and not outcome.ok else str(call.status)
     allowed = f"{VERDICTS[decided.verdict]} {decided.by} ({decided.rule})" if decided is not None else "not decided"
     parts: list[StyledText | tuple[StyledText, ...]] = [
         StyledText(call.preview or f"{call.tool} {dict(call.arguments)}", "bold"),
-        (StyledText(state, look), StyledText(f" at {clock(at, snapshot.at)} · {allowed} · {RISKS[seen_call.risk][0]}", "dim")),
+        (StyledText(state, look), StyledText(f" at {clock(at, snapshot.at)} · {allowed} · {RISKS[call_entry.risk][0]}", "dim")),
         (StyledText("why ", "dim"), StyledText(f"{call.why}  ({call.by})")),
     ]
     if outcome is not None and not outcome.ok:
         parts.append((StyledText("error ", "dim"), StyledText(outcome.error, "error")))
-    if seen_call.can_be_undone:
+    if call_entry.can_be_undone:
         parts.append((StyledText("undo ", "dim"), StyledText(f"nightshift undo {call.id}, or press u")))
     elif call.status is CallStatus.UNDONE:
         parts.append(StyledText("taken back", "dim"))
@@ -355,7 +355,7 @@ class TimelineView(Openable):
         super().__init__(label_width=12)
 
     def tell(self, snapshot: IncidentSnapshot) -> None:
-        """Show it."""
+        """Show the timeline."""
         self.show(list(timeline_items(snapshot)))
 
 

@@ -17,7 +17,7 @@ from assistant.tui.screen_basics import vi_keys
 
 
 class StyledText(NamedTuple):
-    """Text in one look."""
+    """Text in one style."""
 
     text: str
     look: str = ""
@@ -25,7 +25,7 @@ class StyledText(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One thing of the list."""
+    """A row of the list: its key, its label and its text."""
 
     key: str
     """Tells it from all others; what is opened is told by it. Empty for a heading."""

@@ -50,16 +50,16 @@ class Panel(Vertical):
 
     def on_mount(self) -> None:
         """Follow what the backend reads."""
-        self.watch(self.app, "store_seen", self.look, init=False)
-        self.watch(self.app, "cluster_seen", self.look, init=False)
+        self.watch(self.app, "store_snapshot", self.look, init=False)
+        self.watch(self.app, "cluster_snapshot", self.look, init=False)
         self.look()
 
     def look(self) -> None:
-        """Show what is seen now."""
+        """Draw the panel anew from the latest snapshot."""
         if is_covered(self):
             return
-        store: StoreSnapshot | None = self.app.store_seen  # type: ignore[attr-defined]
-        cluster: ClusterSnapshot | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        store: StoreSnapshot | None = self.app.store_snapshot  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         previous, self._displayed = self._displayed, (store, cluster)
         if store is not previous[0]:
             self.store_read(store)

@@ -217,7 +217,7 @@ class Completion(OptionList):
     can_focus = False
 
     class OfferClicked(Message):
-        """The person clicked one."""
+        """A completion was clicked."""
 
         def __init__(self, offer: CompletionOffer) -> None:
             super().__init__()
@@ -257,7 +257,7 @@ class Completion(OptionList):
             self.highlighted = ((self.highlighted or 0) + by) % len(self.offers)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Tell which one was clicked."""
+        """Tell which completion was clicked."""
         event.stop()
         self.post_message(self.OfferClicked(self.offers[event.option_index]))
 

@@ -78,7 +78,7 @@ class IncidentList(Vertical):
         yield self.table
 
     def tell(self, incidents: Sequence[IncidentEntry], now: datetime) -> None:
-        """Show them."""
+        """Show the incidents."""
         self.set_class(not incidents, "-empty")
         self.table.show([incident_row(incident, now) for incident in incidents])
 

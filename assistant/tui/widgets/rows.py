@@ -23,7 +23,7 @@ from assistant.tui.words import NODES, age, short
 
 
 class Cell(NamedTuple):
-    """What stands in one cell."""
+    """The text and the style of one cell."""
 
     text: str
     colour: str = ""
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """One record."""
+    """A record as a row: its key and its cells."""
 
     key: str
     """Tells it from all others of the table, for as long as it lives."""
@@ -129,7 +129,7 @@ class CheckpointsTable(Vertical):
         yield self.table
 
     def tell(self, snapshot: CheckpointsSnapshot, now: datetime) -> None:
-        """Show them."""
+        """Show the checkpoints."""
         nothing = "" if snapshot.checkpoints else "No checkpoints. "
         self.note.update(f"{nothing}{line(snapshot.note)}")
         self.table.show([_row(checkpoint, now) for checkpoint in reversed(snapshot.checkpoints)])
@@ -182,20 +182,24 @@ class NodeTable(Vertical):
         yield self.table
 
     def tell(self, snapshot: NodesSnapshot) -> None:
-        """Show them."""
-        self.table.show([row_of(node_seen, snapshot) for node_seen in snapshot.nodes[:MOST]])
+        """Show the nodes."""
+        self.table.show([row_of(node_entry, snapshot) for node_entry in snapshot.nodes[:MOST]])
 
 
-def row_of(node_seen: NodeEntry, snapshot: NodesSnapshot) -> TableRow:
+def row_of(node_entry: NodeEntry, snapshot: NodesSnapshot) -> TableRow:
     """Return a node as a row."""
-    state = node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN
+    state = node_entry.node.state if node_entry.node is not None else NodeState.UNKNOWN
     look = NODES[state]
-    state_text = str(state) if node_seen.node is not None else "unknown" if snapshot.unknown else "no such node"
-    score = node_seen.score
+    state_text = str(state) if node_entry.node is not None else "unknown" if snapshot.unknown else "no such node"
+    score = node_entry.score
     of = Counter(sighting.reason for sighting in score.blamed).most_common() if score is not None else []
-    lease = node_seen.lease
+    lease = node_entry.lease
     by = (
-        f"us ({lease.by})" if lease is not None else "somebody else" if node_seen.node is not None and node_seen.node.reason else ""
+        f"us ({lease.by})"
+        if lease is not None
+        else "somebody else"
+        if node_entry.node is not None and node_entry.node.reason
+        else ""
     )
     lease_text = (
         ""
@@ -204,14 +208,14 @@ def row_of(node_seen: NodeEntry, snapshot: NodesSnapshot) -> TableRow:
         if lease.expired(snapshot.at)
         else f"{age(lease.until, snapshot.at)} left"
     )
-    reason = lease.why if lease is not None else node_seen.node.reason if node_seen.node is not None else ""
+    reason = lease.why if lease is not None else node_entry.node.reason if node_entry.node is not None else ""
     return TableRow(
-        node_seen.name,
+        node_entry.name,
         (
             Cell(look.sign, look.colour),
-            node_seen.name,
+            node_entry.name,
             Cell(state_text, look.colour),
-            short(", ".join(node_seen.node.jobs), 24) if node_seen.node is not None else "",
+            short(", ".join(node_entry.node.jobs), 24) if node_entry.node is not None else "",
             Cell(
                 f"{score.score:.2f}" if score is not None and score.blamed else "0",
                 "warning" if score is not None and score.score else "",

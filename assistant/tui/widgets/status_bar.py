@@ -39,28 +39,28 @@ class StatusBar(Static):
 
     def on_mount(self) -> None:
         """Follow what the backend reads."""
-        self.watch(self.app, "store_seen", self.look, init=False)
-        self.watch(self.app, "cluster_seen", self.look, init=False)
+        self.watch(self.app, "store_snapshot", self.look, init=False)
+        self.watch(self.app, "cluster_snapshot", self.look, init=False)
         self.look()
 
     def watch_answers(self) -> None:
-        """Say it."""
+        """Draw who answers."""
         self.look()
 
     def watch_mode(self) -> None:
-        """Say it."""
+        """Draw the mode."""
         self.look()
 
     def watch_trouble(self) -> None:
-        """Say it."""
+        """Draw the trouble."""
         self.look()
 
     def look(self) -> None:
-        """Show what is seen now."""
+        """Draw the bar anew from the latest snapshot."""
         if is_covered(self):
             return
-        store: StoreSnapshot | None = self.app.store_seen  # type: ignore[attr-defined]
-        cluster: ClusterSnapshot | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        store: StoreSnapshot | None = self.app.store_snapshot  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         parts = [StatusPart(" Nightshift ", "$primary bold")]
         if self.trouble:
             parts.append(StatusPart(f"! {self.trouble}", "$error bold"))
