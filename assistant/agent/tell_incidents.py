@@ -140,7 +140,8 @@ def kernel_log(turn: QuestionTurn) -> Iterator[str]:
     for node, text in source.value["text"].items():
         lines = str(text).splitlines()
         marked = [line for line in lines if "xid" in line.lower() or "error" in line.lower() or "fail" in line.lower()]
-        yield f"Kernel log of {node}: {count_text(len(lines), 'line')}, {len(marked)} of them about Xids, errors or failures {mark}."
+        size_text = count_text(len(lines), "line")
+        yield f"Kernel log of {node}: {size_text}, {len(marked)} of them about Xids, errors or failures {mark}."
         yield "\n".join(f"  {one_line(line, 240)}" for line in (marked or lines)[-12:]) or "  (nothing)"
     for node, why in source.value["unknown"].items():
         yield f"Kernel log of {node}: not known, {one_line(why, 160)} {mark}."
@@ -211,8 +212,9 @@ def explain_incident(turn: QuestionTurn) -> Iterator[str]:
     turn.incidents.append(incident["incident"])
     turn.evidence += [fact["id"] for fact in incident["evidence"]]
     about = f"job {incident['job']}" if incident["job"] else f"node {incident['node']}"
+    opened = time_text(incident["opened"], turn.now)
     yield (
-        f"Incident {incident['incident']} about {about} is {incident['state']}, opened {time_text(incident['opened'], turn.now)} {mark}."
+        f"Incident {incident['incident']} about {about} is {incident['state']}, opened {opened} {mark}."
         + (f" Note: {one_line(incident['note'], 240)}" if incident["note"] else "")
     )
     if incident["diagnosis"] is None:
