@@ -61,7 +61,7 @@ drill: $(STAMP)  ## the demo with every fault, one after the other
 	$(BIN)/nightshift demo --all
 
 test: $(STAMP)   ## run all tests but the slow ones and those on a real cluster
-	$(BIN)/pytest -n $(JOBS) -m "not live and not slow and not exhaustive"
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not live and not slow and not exhaustive"
 
 test-fast: $(STAMP) ## run contract and unit-fast side by side: while you work
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target contract unit-fast
@@ -70,7 +70,7 @@ unit-fast: $(STAMP) ## run the unit tests that wait for nothing, half a second o
 	$(BIN)/python -m pytest -q -r fE -p tests.fast_run -m "not live and not slow" tests/unit
 
 test-slow: $(STAMP) ## run the slow tests: real processes, terminals, trainers and models
-	$(BIN)/pytest -n $(JOBS) -m "slow and not live and not exhaustive"
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "slow and not live and not exhaustive"
 
 interleavings: $(STAMP) ## try every order of two and three that restart one job, with kill -9 at every point (half an hour)
 	$(BIN)/pytest -n $(JOBS) -rP tests/adversary/test_interleavings.py --timeout 7200

@@ -280,7 +280,7 @@ class Reserves(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one node answered."""
+    """One node's answer to a command."""
 
     node: str
     reached: bool
@@ -328,7 +328,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for some seconds."""
         ...
 
 
@@ -348,7 +348,7 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for some seconds."""
         import time
 
         time.sleep(seconds)
@@ -405,7 +405,7 @@ class Embedder(Protocol):
 
     @property
     def dims(self) -> int:
-        """Of a vector."""
+        """Numbers of a vector."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
@@ -415,7 +415,7 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True)
 class LineScore:
-    """What a ranker makes of one line."""
+    """A ranker's judgement of one line."""
 
     root: float
     """0..1: how likely it is the line that an expert would cite."""
@@ -447,7 +447,7 @@ class RuleWriter(Protocol):
 
 @dataclass(frozen=True)
 class Described:
-    """What a language model makes of an excerpt."""
+    """A language model's description of an excerpt."""
 
     reason: str
     """One of the reasons it was given."""

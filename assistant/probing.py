@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from assistant.counting import Past
 
 if TYPE_CHECKING:
-    from assistant.content.limits import HardwareLimits
+    from assistant.content.devices import HardwareLimits
 
 
 class Health(StrEnum):
@@ -65,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a parser may know besides the output."""
+    """Facts that a parser may use besides the output: limits, the GPU model, earlier readings."""
 
     limits: HardwareLimits
     now: datetime

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from assistant.evaluation.staging import argv
+from assistant.evaluation.stage import argv
 from assistant.evaluation.trial import Server
 from bench._file_store import get
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from assistant import display
-from assistant.content.limits import limits
+from assistant.content.devices import limits
 from assistant.diagnose.case import Case, numbered
 from assistant.diagnose.kernel import read_kernel
 from assistant.diagnose.knowledge import Knowledge
@@ -45,8 +45,8 @@ from assistant.tools._gpu_activity import activities
 from assistant.tools._stacks import node_stacks
 from assistant.tools.probes import probes
 from assistant.tools.probes._check import judged_by
-from assistant.transports.ssh_config import read_config
-from assistant.transports.ssh_known import read_known_hosts
+from assistant.transports.ssh_hosts import read_config
+from assistant.transports.ssh_keys import read_known_hosts
 from tests.adversary.test_files import READERS
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

@@ -29,12 +29,12 @@ from pathlib import Path
 
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.coordinator_plan import planner
-from assistant.evaluation.demo import tasks
+from assistant.evaluation.demo import model
 from assistant.evaluation.demo.model import train
-from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.files import RunFolder
 from assistant.evaluation.records import Dataset, Estimate
-from assistant.evaluation.run_spec import RunSpec
-from assistant.evaluation.staging import Model
+from assistant.evaluation.stage import Model
+from assistant.evaluation.suite import RunSpec
 from assistant.ports import SystemClock
 from assistant.records import JobSpec, JobState
 from assistant.schedulers.local import LocalScheduler
@@ -94,7 +94,7 @@ def datasets(folder: Path, found: list[Case]) -> list[Dataset]:
     for one in found:
         data = folder / "data" / f"{one.name}.jsonl"
         count = max(1, round(one.infer_s * 1000 / ITEM_MS))
-        tasks.write_items(data, "sums", count, seed=5)
+        model.write_items(data, "sums", count, seed=5)
         made.append(Dataset(one.name, count, infer, f"{metric} {one.metric_s:.2f}", str(data)))
     return made
 

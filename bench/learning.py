@@ -41,8 +41,7 @@ from assistant.errors import InputError
 from assistant.llm.hashing import HashingEmbedder
 from assistant.ports import JumpingClock
 from assistant.records import Action, DecidedBy, Diagnosis, Event, EventKind
-from assistant.rules.matching import Entry, Patterns
-from assistant.rules.protected import alarm_words
+from assistant.rules.matching import Entry, Patterns, alarm_words
 from assistant.store import Store
 from bench.diagnosis import ROOT, bench_folder
 

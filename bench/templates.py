@@ -227,10 +227,10 @@ def _misses(name: str, lines: Lines, templates: Sequence[str]) -> None:
         of_group[group].add(number)
     for number, found in sorted(of_template.items()):
         if len(found) > 1:
-            print(f"  {name} split  {len(found):3} {templates[number][:90]}  e.g. {masks.shown(str(min(map(str, found))))[:90]}")
+            print(f"  {name} split  {len(found):3} {templates[number][:90]}  e.g. {masks.readable(str(min(map(str, found))))[:90]}")
     for group, numbers in of_group.items():
         if len(numbers) > 1:
-            print(f"  {name} merged {masks.shown(str(group))[:80]}: {[templates[number][:50] for number in sorted(numbers)]}")
+            print(f"  {name} merged {masks.readable(str(group))[:80]}: {[templates[number][:50] for number in sorted(numbers)]}")
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ from assistant.tooling import Context
 from assistant.tools.checkpoints import search_of
 from assistant.untrusted import LOOK_S as CANCEL_LOOK_S
 from assistant.untrusted import reading_as, within
-from assistant.watch.moved import motion_since
-from assistant.watch.queue import hidden_failure_in
+from assistant.watch.attempts import hidden_failure_in
+from assistant.watch.witness import motion_since
 
 LOOK_S = 1.0
 HELD_AT_MOST_S = 120.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from assistant.content.limits import limits
+from assistant.content.devices import limits
 from assistant.errors import ToolError
 from assistant.probing import Circumstances
 from assistant.records import Node, NodeState, Risk

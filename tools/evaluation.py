@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
-from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.run_spec import load_asked
-from assistant.evaluation.submitting import agrees, spec_of, tag_of
+from assistant.evaluation.files import RunFolder
+from assistant.evaluation.jobs import agrees, spec_of, tag_of
+from assistant.evaluation.suite import load_asked
 from assistant.records import Job, JobSpec, Risk
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool

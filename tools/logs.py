@@ -23,7 +23,7 @@ def tail_log(context: Context, job: str, lines: int = 200) -> str:
         job: Scheduler job id, "4821" or "4821_3".
         lines: How many lines, 1 to 5,000.
     """
-    from assistant.logs.backward import last_lines
+    from assistant.logs.tail import last_lines
 
     _check("lines", lines, 5_000)
     path, account = _log_of(context, job)

@@ -6,7 +6,7 @@ import re
 from difflib import get_close_matches
 from typing import Any
 
-from assistant.content.device_codes import xids
+from assistant.content.devices import xids
 from assistant.content.playbooks import playbooks
 from assistant.content.reasons import reasons
 from assistant.errors import ToolError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from assistant.content.limits import limits
+from assistant.content.devices import limits
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Reply
 from assistant.probing import Circumstances

@@ -273,7 +273,7 @@ def stop(
     Exit code 0: it is set, or with --lift none is set any more. 1: no file could be written, the leading watch does not look for
     the one that was, or with --lift one is set still. 2: the policy names no kill switch.
     """
-    from assistant.gate.kill_switch import lift_kill_switch, set_kill_switch
+    from assistant.gate.stops import lift_kill_switch, set_kill_switch
 
     invocation, by = invocation_of(context), f"cli:{user()}"
     policy = invocation.in_force.policy

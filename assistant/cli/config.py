@@ -64,7 +64,7 @@ def check_config(context: typer.Context, as_json: Json = False) -> None:
 
     Prints the policy's digest, its files and what the site's file changes. Exit code 2 and the place when something is wrong.
     """
-    from assistant.content.device_codes import xids
+    from assistant.content.devices import xids
     from assistant.content.playbooks import playbooks
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons

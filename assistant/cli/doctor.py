@@ -82,7 +82,7 @@ def _settings(invocation: Invocation) -> Iterator[DoctorFinding]:
 
 
 def _policy(invocation: Invocation) -> Iterator[DoctorFinding]:
-    from assistant.gate.kill_switch import kill_switch_note, missing_folders, stopped_by
+    from assistant.gate.stops import kill_switch_note, missing_folders, stopped_by
     from assistant.policy import load_policy, short_digest
 
     standing = invocation.in_force.look()
@@ -112,7 +112,7 @@ def _policy(invocation: Invocation) -> Iterator[DoctorFinding]:
 
 
 def _content(invocation: Invocation) -> Iterator[DoctorFinding]:
-    from assistant.content.device_codes import xids
+    from assistant.content.devices import xids
     from assistant.content.playbooks import playbooks
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons

@@ -20,8 +20,7 @@ from assistant.cli.context import invocation_of
 from assistant.cli.group import Json, app, examples, one_of
 from assistant.cli.output import Exit, print_json, print_line, print_pairs, print_record, print_table
 from assistant.config import Settings, WatchSettings
-from assistant.content.cluster_fixtures import ClusterFixture, Happening
-from assistant.content.playbooks import Fixture, Playbook, choose_playbook, playbooks
+from assistant.content.playbooks import ClusterFixture, Fixture, Happening, Playbook, choose_playbook, playbooks
 from assistant.engine.untold import untold
 from assistant.errors import Unavailable
 from assistant.policy import Mode, load_policy

@@ -54,7 +54,7 @@ def activate_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_jso
         if candidate.kind is not RuleKind.FILTER:
             raise UsageError(f"{rule} is a signature and {candidate.state}; teach it again with `nightshift incident correct`")
         from assistant.diagnose.knowledge import Knowledge
-        from assistant.rules.admission import flaws, ground_of
+        from assistant.rules.learned import flaws, ground_of
 
         counting = [existing for existing in invocation.store.rules(counting=True) if existing.id != rule]
         knowledge = Knowledge.load(invocation.site).with_learned(counting)
@@ -78,7 +78,7 @@ def export_rules(
     What lies in the site's folder loads like what was shipped.
     """
     from assistant.records import RuleState
-    from assistant.rules.export import exported
+    from assistant.rules.learned import exported
 
     invocation = invocation_of(context)
     rules = [rule for rule in invocation.store.rules(counting=True) if include_all or rule.state is RuleState.ACTIVE]
@@ -271,7 +271,7 @@ def _entry(invocation: Invocation, rule: str) -> Entry:
 
 def _filter_of(pattern: str) -> Entry:
     from assistant.content.reading import Filter
-    from assistant.rules.voting import ended
+    from assistant.rules.learned import ended
 
     return Filter(TRIED, ended(pattern), (), "lines of the pattern")
 
@@ -279,7 +279,7 @@ def _filter_of(pattern: str) -> Entry:
 def _proof(invocation: Invocation, entry: Entry) -> list[str]:
     """Return what the proof of a filter finds; only filters that were not shipped need one."""
     from assistant.content.reading import Filter, filters
-    from assistant.rules.admission import flaws, ground_of
+    from assistant.rules.learned import flaws, ground_of
 
     if not isinstance(entry, Filter) or entry in filters(None):
         return []

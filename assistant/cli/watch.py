@@ -143,7 +143,7 @@ def _status_of(invocation: Invocation, url: str | None) -> Status:
         return of_url(url)
     if not invocation.settings.store.exists():
         raise Unavailable(f"{invocation.settings.store}: there is no store, so no watch ever ran here; another one's: --url")
-    from assistant.gate.kill_switch import stopped_by
+    from assistant.gate.stops import stopped_by
 
     standing = invocation.in_force.look()
     return of_store(invocation.store, standing, stopped_by(standing.policy.kill_switch), now())

@@ -55,7 +55,7 @@ class AdviceExample:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to change where a line says so."""
+    """One piece of advice: what to change where a line of a log says so."""
 
     id: str
     """`<what>.<word>`, unique."""

@@ -19,7 +19,7 @@ from assistant.records import Action, Category, IncidentState
 
 
 class FaultEffect(StrEnum):
-    """What really happens to the rank that is struck."""
+    """What a fault does to the rank that it strikes."""
 
     RAISE = "raise"
     """It prints, raises `exception` with `message`, and exits with status 1."""
@@ -46,7 +46,7 @@ class FaultEffect(StrEnum):
 
 
 class On(StrEnum):
-    """Where in a step it strikes."""
+    """The place in a training step at which a fault strikes."""
 
     STEP = "step"
     SAVE = "save"
@@ -55,7 +55,7 @@ class On(StrEnum):
 
 
 class Tied(StrEnum):
-    """What it comes back with."""
+    """Where a fault comes back after a restart."""
 
     ONCE = "once"
     """It happens once and is over."""
@@ -66,7 +66,7 @@ class Tied(StrEnum):
 
 
 class Damages(StrEnum):
-    """What it does to the checkpoints besides cutting the one that is being written."""
+    """What a fault does to checkpoints besides cutting the one that is being written."""
 
     NOTHING = ""
     TRACKER = "tracker"
@@ -77,7 +77,7 @@ class Damages(StrEnum):
 
 @dataclass(frozen=True)
 class Expect:
-    """How an incident by this fault must end."""
+    """How an incident that a fault causes must end."""
 
     reason: str
     category: Category
@@ -93,7 +93,7 @@ class Expect:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault."""
+    """One fault that a drill makes happen."""
 
     name: str
     title: str

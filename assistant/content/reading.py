@@ -279,7 +279,7 @@ def filters(site: Path | None = None) -> tuple[Filter, ...]:
 
 @dataclass(frozen=True)
 class Rename:
-    """A name that is gone."""
+    """A name that a library no longer has, and what replaced it."""
 
     old: str
     """Attribute, argument, module or function."""
@@ -300,17 +300,17 @@ class _File:
 
 
 @cache
-def _known() -> _File:
+def _renames_file() -> _File:
     path: Path = knowledge_file("renames.toml")
     return build(_File, read_toml(path), path)
 
 
 def successor_of(name: str, message: str) -> Rename | None:
     """Return what became of a name that a message complains of; None where that is not known."""
-    return next((rename for rename in _known().rename if rename.old == name and rename.of in message), None)
+    return next((rename for rename in _renames_file().rename if rename.old == name and rename.of in message), None)
 
 
 def package_for(module: str) -> str:
     """Return the package that holds a module, where its name differs; else empty."""
-    packages = _known().package
+    packages = _renames_file().package
     return packages.get(module) or packages.get(module.partition(".")[0], "")

@@ -103,7 +103,7 @@ def _writable_by_others(path: Path, status: os.stat_result) -> str:
     if status.st_uid not in (0, os.geteuid()):
         return (
             f"{path}: belongs to {_name(status.st_uid)}, who could change what Nightshift does; wanted "
-            f"{_wanted()}: chown {_name(os.geteuid())} {path}"
+            f"{_owners_allowed()}: chown {_name(os.geteuid())} {path}"
         )
     # with the sticky bit, as on /tmp, others may add files to a folder but neither rename nor remove those of ours
     sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
@@ -119,7 +119,7 @@ def _untrusted_way(path: Path) -> str:
         if stat.S_ISLNK(status.st_mode):
             # its mode says nothing; who owns it may point it elsewhere
             if status.st_uid not in (0, os.geteuid()):
-                return f"{step}: the link belongs to {_name(status.st_uid)}, wanted {_wanted()}"
+                return f"{step}: the link belongs to {_name(status.st_uid)}, wanted {_owners_allowed()}"
         elif stat.S_ISDIR(status.st_mode):
             why = _writable_by_others(step, status)
             if why:
@@ -127,7 +127,7 @@ def _untrusted_way(path: Path) -> str:
     return ""
 
 
-def _wanted() -> str:
+def _owners_allowed() -> str:
     return " or ".join(dict.fromkeys((_name(0), _name(os.geteuid()))))
 
 

@@ -37,7 +37,7 @@ from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
 from assistant.policy import short_digest
 from assistant.records import Incident
 from assistant.store import Store
-from assistant.watch.troubles import Extent, Remark, Trouble
+from assistant.watch.attempts import Extent, Remark, Trouble
 
 logger = logging.getLogger(__name__)
 

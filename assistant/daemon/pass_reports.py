@@ -22,7 +22,7 @@ from assistant.daemon.heartbeat import Systemd
 from assistant.daemon.pass_result import PassListener, PassResult
 from assistant.engine.lease import owner_name
 from assistant.errors import ConfigError, StoreError
-from assistant.gate.kill_switch import stopped_by
+from assistant.gate.stops import stopped_by
 from assistant.policy import PolicyInForce, PolicyStanding
 from assistant.records import EventKind, IncidentState
 from assistant.store import AuditRow, Count, Store

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from assistant.errors import StoreError
 from assistant.store import Store, Unseen
-from assistant.watch.troubles import Extent, Remark, Trouble
+from assistant.watch.attempts import Extent, Remark, Trouble
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from assistant.errors import ContentError, InputError
 from assistant.linear_patterns import LinearPattern, holds, linear_pattern
 from assistant.records import LearnedRule
 from assistant.rules.learned import entry_of
-from assistant.rules.matching import Patterns
-from assistant.rules.protected import protected_lines
+from assistant.rules.matching import Patterns, protected_lines
 from assistant.store import Memory
 
 FILES = {"job": "job.log", "kernel": "dmesg.log", "scheduler": "slurmctld.log"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.torchrun import ended_after_failure
 from assistant.diagnose.tracebacks import Episode, Kind
 from assistant.diagnose.wording import cut
 from assistant.records import Citation
@@ -25,6 +26,8 @@ def ended_later(line: int, facts: Facts) -> str:
         return ""
     for end in reversed(facts.lines[-MOST_OF_LINE:]):
         match = _CANCELLED.search(end.text[:MOST_OF_LINE]) if end.number > line else None
+        if match is not None and ended_after_failure(Citation("job.log", end.number, end.text[:MOST_OF_LINE], ""), facts.tasks):
+            continue  # nobody did that: a task of the step had failed
         if match is not None and match["limit"]:
             return (
                 f"Behind it the job ran into its time limit (job.log:{end.number}): it did not end on that error, so let it exit "

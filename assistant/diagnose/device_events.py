@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from assistant.content.device_codes import CodeKind, DeviceCode, ascend_codes, sxids, xids
+from assistant.content.devices import CodeKind, DeviceCode, ascend_codes, sxids, xids
 from assistant.content.reasons import Role
 from assistant.records import Action
 

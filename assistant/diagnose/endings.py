@@ -22,7 +22,7 @@ from assistant.diagnose.reasoning import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, sy
 from assistant.diagnose.recorded import OF_THE_JOB, failed_nodes
 from assistant.diagnose.survival import SURVIVED_STEPS, cut_off
 from assistant.diagnose.times import stamp
-from assistant.diagnose.torchrun import TaskExit
+from assistant.diagnose.torchrun import is_end_of_step
 from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.training_tail import ends_of_training
 from assistant.logs.spikes import Spike
@@ -42,7 +42,6 @@ SHELL_PROGRAMS = frozenset(("bash", "sh", "dash", "zsh", "ksh", "sleep", "tail",
 QUIET = timedelta(minutes=20)
 """Longer than a validation or a checkpoint takes, as a rule."""
 _CLOCK = re.compile(r"(?<![\d:.-])([01]\d|2[0-3]):([0-5]\d)(?::[0-5]\d)?(?![\d:])")
-_STEP_KILLED = re.compile(r"\*\*\* STEP \S+ ON \S+ CANCELLED AT|Force Terminated")
 _NUMERIC = re.compile(r"\bnan\b|\binf\b|loss|overflow|diverg|scale", re.IGNORECASE)
 _ALARM = re.compile(
     r"\b(?:ERROR|FATAL|CRITICAL|[Ff]atal)\b"
@@ -232,7 +231,7 @@ def _spiked(spike: Spike | None, told: Sequence[Finding], facts: Facts) -> Endin
 
 def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Ending | None:
     """Return what somebody outside did, unless a cause stands before it."""
-    said = [f for f in told if f.reason in EXTERNAL and not symptomatic(f) and not _any_kill(f) and f.strength > 0.25]
+    said = [f for f in told if f.reason in EXTERNAL and not symptomatic(f) and not is_end_of_step(f.text) and f.strength > 0.25]
     said.sort(key=lambda f: -f.strength)
     state = _STATES.get(facts.case.job.state) if facts.case.job is not None else None
     for finding in said:
@@ -295,24 +294,9 @@ def _unopened(facts: Facts) -> Ending | None:
     return Ending("output_file_error", 0.9, said, "; ".join(facts.case.unread[:2]) or f"its output is {job.log}")
 
 
-def _any_kill(finding: Finding) -> bool:
-    """Tell whether Slurm prints the line for every step that it ends, so also after a rank has failed."""
-    return bool(_STEP_KILLED.search(finding.text)) and "DUE TO" not in finding.text.upper()
-
-
-def ended_after_failure(finding: Finding, facts: Facts) -> bool:
-    """Tell whether Slurm ended a step only because a task of it had failed by itself, whatever that one died of."""
-    first = min((task.line for task in facts.tasks if _failed_by_itself(task)), default=finding.line)
-    return finding.file == "job.log" and _any_kill(finding) and first < finding.line
-
-
-def _failed_by_itself(task: TaskExit) -> bool:
-    return task.how.startswith(("Exited with exit code", "Aborted", "Segm", "Bus")) and "code 15" not in task.how
-
-
 def _failed(facts: Facts) -> bool:
     """Tell whether a launcher reports a process of the last run that failed by itself."""
-    own = [task.line for task in facts.tasks if _failed_by_itself(task)]
+    own = [task.line for task in facts.tasks if task.by_itself]
     own += [end.line for end in facts.exits if not end.victim and end.code not in (None, -2, -15)]
     return any(not facts.before_leg(line) for line in own)
 

@@ -22,7 +22,7 @@ from assistant.diagnose.progress import Progress, read_progress
 from assistant.diagnose.streams import Streams
 from assistant.diagnose.times import Span, span
 from assistant.diagnose.torchrun import Exit, TaskExit, read_exits, read_tasks
-from assistant.diagnose.tracebacks import Episode, read_episodes
+from assistant.diagnose.tracebacks import Episode, read_tracebacks
 from assistant.logs.combined import Combined, combine
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
@@ -55,6 +55,9 @@ class Facts:
     scheduler_hits: Sequence[Hit]
     streams: Streams
     episodes: Sequence[Episode]
+    """Tracebacks with an exception."""
+    cut_off: Sequence[Episode]
+    """Tracebacks of which no exception stands in the log."""
     exits: Sequence[Exit]
     tasks: Sequence[TaskExit]
     places: Places
@@ -118,7 +121,8 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     kernel_lines = list(numbered(case.kernel, case.kernel_from)) if case.kernel else []
     scheduler = list(numbered(case.scheduler, case.scheduler_from)) if case.scheduler else []
     points, metric_file = _points(case, lines)
-    episodes = read_episodes(lines, streams)
+    tracebacks = read_tracebacks(lines, streams)
+    episodes = tracebacks.ended
     own_points = points if metric_file == "job.log" else metric_points(lines)
     progress = read_progress(lines, own_points, [(episode.first, episode.last) for episode in episodes])
     if combined is None:
@@ -137,6 +141,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         scheduler_hits=_hits(scheduler, knowledge.patterns),
         streams=streams,
         episodes=episodes,
+        cut_off=tracebacks.cut_off,
         exits=exits,
         tasks=tasks,
         places=places,

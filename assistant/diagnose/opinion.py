@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.reasoning import EXTERNAL
+from assistant.diagnose.torchrun import ended_after_failure
 from assistant.records import Diagnosis
 
 DOUBTFUL = 0.5
@@ -36,3 +38,17 @@ class Opinion(Protocol):
 def doubtful(found: Diagnosis) -> bool:
     """Tell whether others should be asked."""
     return found.reason == "unknown" or found.confidence < DOUBTFUL
+
+
+def contradicted(opinion: Diagnosis, facts: Facts, *, failed: bool) -> bool:
+    """Tell whether the end of an attempt contradicts an opinion: that all is well, or that somebody from outside stopped it.
+
+    Args:
+        opinion: What somebody other than the rules makes of it.
+        facts: Of the case.
+        failed: Whether the scheduler saw it fail, or its last words tell of a failure.
+    """
+    if opinion.reason == "no_failure":
+        return failed
+    lines = opinion.root_cause
+    return opinion.reason in EXTERNAL and bool(lines) and all(ended_after_failure(line, facts.tasks) for line in lines)

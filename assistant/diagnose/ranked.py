@@ -19,6 +19,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.outcome import tells_failure
 from assistant.diagnose.reasoning import SYMPTOMS
 from assistant.diagnose.telling import Told, telling
+from assistant.diagnose.torchrun import ended_after_failure
 from assistant.diagnose.weighing import KERNEL_EARLY
 from assistant.diagnose.wording import advice
 from assistant.errors import ContentError
@@ -89,7 +90,8 @@ def _candidates(facts: Facts) -> list[Told]:
     mine = {facts.job_id, *facts.places.hosts} - {None, ""}
     others = {line.number for line in facts.scheduler if not any(name and name in line.text for name in mine)}
     left_out = {"job.log": explained, "dmesg.log": old, "slurmctld.log": others if mine else set()}
-    return [line for line in telling(facts) if line.line not in left_out.get(line.file, ())]
+    lines = [line for line in telling(facts) if line.line not in left_out.get(line.file, ())]
+    return [line for line in lines if not ended_after_failure(line, facts.tasks)]
 
 
 def _worth(score: LineScore) -> dict[str, float]:

@@ -20,9 +20,8 @@ from assistant.logs.task import task_key
 from assistant.logs.templates import LONGEST, Miner, Template, homes
 from assistant.ports import RuleWriter
 from assistant.records import LearnedRule, RuleKind, RuleState
-from assistant.rules.admission import admitted, ground_of
+from assistant.rules.learned import admitted, ground_of, voted
 from assistant.rules.matching import name_of, pattern_of
-from assistant.rules.voting import voted
 
 LEAST = 20
 """Lines of a template that make a rule worth while."""

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from assistant.diagnose.bars import several_draw
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
+from assistant.diagnose.lone_exits import exits_alone
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
 from assistant.diagnose.runs import END, keyed_lines
@@ -258,18 +259,18 @@ def counted_in_results(line: int, facts: Facts) -> bool:
 
 
 def _one_of_several(finding: Finding, facts: Facts) -> bool:
-    """Tell whether an exception that nobody caught is of one of several programs that draw into one log: bars prove only theirs.
+    """Tell whether an exception that nobody caught is of one of several programs that write into one log: steps are theirs.
 
-    Their bars go on by one in turn, or fall back without beginning anew; that of one program goes on from where it was.
+    Bars of several go on by one in turn, or fall back without beginning anew; that of one program goes on from where it was.
     """
     episode = finding.episode
-    if episode is None or episode.kind is not Kind.MAIN or finding.stream:
+    if episode is None or episode.kind is not Kind.MAIN:
         return False
     before = facts.line(episode.first - 1)
     if _quoted_before(episode, facts) or (before is not None and _INTRODUCES.search(before.text[:LOOK_AHEAD])):
         return False
-    around = facts.between(episode.first - AROUND, episode.last + AROUND)
-    return several_draw(around)
+    drawn = () if finding.stream else facts.between(episode.first - AROUND, episode.last + AROUND)
+    return several_draw(drawn) or (exits_alone(episode, facts) and not _handled(finding, facts))
 
 
 def _stays_full(text: str, line: int, facts: Facts) -> bool:

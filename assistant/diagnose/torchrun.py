@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from assistant.diagnose.hostlists import numbers
 from assistant.diagnose.streams import Streams
@@ -20,8 +21,36 @@ _ROW = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
 _RANK = re.compile(r"(\d{1,18}) \(local_rank: (\d{1,18})\)")
 _CODE = re.compile(r"(-?\d{1,9})")
 _SRUN = re.compile(r"srun: error: ([\w.-]+): tasks? ([\d,-]+): (.*)")
+_EXIT_CODE = re.compile(r"Exited with exit code (\d{1,3})\b")
+_SIGNALLED = re.compile(r"exit code (?:15|130|143)\b")
+"""How a program or its shell ends over SIGTERM or SIGINT."""
+_STEP_ENDED = re.compile(r"\*\*\* STEP \S+ ON \S+ CANCELLED AT|Force Terminated")
+_FOLLOWS = re.compile(
+    r"_step_signal: Terminating|srun: Terminating (?:StepId|job step)|Job step aborted"
+    r"|: tasks? [\d,-]{1,200}: (?:Terminated|Killed)\b"
+)
+"""What srun says of the other tasks of a step that it ends."""
 _HYDRA = re.compile(r"\bRANK (\d{1,18}) PID \d+ RUNNING AT ([\w.-]+)")
 _MPIRUN = re.compile(r"process rank (\d{1,18}) with PID \d+ on node ([\w.-]+) exited on signal (\d{1,18})")
+
+
+class LineOfCase(Protocol):
+    """A line of a file of a case, as findings and citations name it."""
+
+    @property
+    def file(self) -> str:
+        """Name inside the case."""
+        ...
+
+    @property
+    def line(self) -> int:
+        """1-based."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """As it stands there."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +87,33 @@ class TaskExit:
     def victim(self) -> bool:
         """Whether Slurm ended them because others had failed."""
         return self.how.startswith(("Terminated", "Killed")) or "signal 15" in self.how
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether they ended without a signal from outside."""
+        return self.how.startswith(("Exited with exit code", "Aborted", "Segm", "Bus")) and not _SIGNALLED.search(self.how)
+
+    @property
+    def code(self) -> int | None:
+        """Their exit code; None where a signal ended them."""
+        match = _EXIT_CODE.match(self.how)
+        return int(match[1]) if match is not None else None
+
+
+def is_end_of_step(text: str) -> bool:
+    """Tell whether Slurm prints a line for every step that it ends, so also after a task has failed."""
+    return bool(_STEP_ENDED.search(text)) and "DUE TO" not in text.upper()
+
+
+def ended_after_failure(line: LineOfCase, tasks: Iterable[TaskExit]) -> bool:
+    """Tell whether a line says that Slurm ended a step or tasks of it behind a task that had failed by itself, of whatever.
+
+    Args:
+        line: Of any file of a case.
+        tasks: From `read_tasks`, of the job's log.
+    """
+    ends = is_end_of_step(line.text) or _FOLLOWS.search(line.text) is not None
+    return ends and line.file == "job.log" and any(task.by_itself and task.line < line.line for task in tasks)
 
 
 def read_exits(lines: Iterable[NumberedLine], streams: Streams) -> list[Exit]:

@@ -1,8 +1,9 @@
 """Read Python tracebacks out of a log of many ranks: one episode a failure, chained exceptions in it.
 
 Each stream (see `streams`) is read by itself. Where a log has no marks and ranks interleave, tracebacks that were opened and not
-yet closed are kept beside each other and closed in order. An episode says how it came about, because a traceback is often no
-failure: `ignored` (in `__del__`), `atexit`, `thread` (a side thread), `launcher` (torchrun telling that a child failed).
+yet closed are kept beside each other and closed in order; one that is never closed was cut off. An episode says how it came about,
+because a traceback is often no failure: `ignored` (in `__del__`), `atexit`, `thread` (a side thread), `launcher` (torchrun telling
+that a child failed).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from assistant.diagnose.streams import Body, Streams
 
@@ -91,11 +92,22 @@ class Episode:
     kind: Kind = Kind.MAIN
     raised: list[Raised] = field(default_factory=list)
     last: int = 0
+    open_frames: list[Frame] = field(default_factory=list)
+    """Frames behind which no exception line stands."""
 
     @property
     def lines(self) -> range:
         """Numbers of the lines from its start to its end."""
         return range(self.first, self.last + 1)
+
+
+class Tracebacks(NamedTuple):
+    """The tracebacks of a log, each kind in the order in which they begin."""
+
+    ended: list[Episode]
+    """Those with an exception line."""
+    cut_off: list[Episode]
+    """Those of a program, not of its launcher, of which no exception line stands in the log."""
 
 
 ADVISES = re.compile(r"\W{0,4}(?:HINT|Hint|hint|NOTE|Note|TIP|Tip|help|Help)\s?\d{0,2}:\s")
@@ -124,6 +136,8 @@ QUOTING = {"CheckpointException", "ProcessRaisedException", "RemoteTraceback", "
 _LOGGED = re.compile(
     r"\[?\d{4}-\d\d|\[?(?:INFO|WARNING|WARN|ERROR|DEBUG)\b|srun|slurmstepd|Traceback|Exception ignored|\[[EWI]\d*\b"
 )
+_SIGNAL_WORDS = frozenset({"Terminated", "Killed", "Aborted", "Hangup", "Interrupt", "Quit"})
+"""What a shell prints of a program that a signal ended."""
 _FINALIZERS = re.compile(r"_run_finalizers|_remove_temp_dir|__del__|_exit_function|_cleanup|_shutdown_workers|atexit|_python_exit")
 
 
@@ -140,6 +154,8 @@ class _Open:
     """What announced the next traceback of the chain."""
     over: bool = False
     """Whether the message of its last exception has ended."""
+    interrupted: bool = False
+    """Whether other lines stand behind its frames: then only what is surely an exception ends it."""
 
 
 class _Reader:
@@ -167,13 +183,13 @@ class _Reader:
         indent = len(start["before"]) - len(start["before"].lstrip()) if not start["before"].strip() else 0
         latest = self._open[-1] if self._open else None
         if latest is not None and not latest.awaiting and (latest.link or _nested(latest, body.text)):
-            latest.awaiting, latest.frames, latest.indent = True, [], indent
+            latest.awaiting, latest.frames, latest.indent = True, latest.episode.open_frames, indent
             return
         self._open = [entry for entry in self._open if entry.awaiting][-8:]
         kind = next((kind for mark in self._before for words, kind in _KINDS if words in mark), Kind.MAIN)
         episode = Episode(self._stream, number, body.rank, body.task, body.host, kind, last=number)
         self.episodes.append(episode)
-        self._open.append(_Open(episode, indent))
+        self._open.append(_Open(episode, indent, episode.open_frames))
 
     def _inside(self, number: int, whole: str, text: str) -> None:
         if frame := _FRAME.match(text):
@@ -181,11 +197,16 @@ class _Reader:
             entry.frames.append(Frame(frame.group(1), (frame.group(3) or "").strip(), int(frame.group(2)), number))
             entry.episode.last = max(entry.episode.last, number)
             return
-        waiting = next((entry for entry in self._open if entry.awaiting and entry.frames), None)
-        if waiting is not None:
-            indented = len(text) - len(text.lstrip()) > waiting.indent
-            if text.strip() and not indented and (raised := _RAISED.match(text.strip())) and _plausible(raised, text):
-                self._raise(waiting, number, whole, raised)
+        waiting = [entry for entry in self._open if entry.awaiting and entry.frames]
+        if waiting:
+            if not text.strip() or len(text) - len(text.lstrip()) > waiting[0].indent:
+                return
+            raised = _RAISED.match(text.strip())
+            if raised is not None and _plausible(raised, text, surely=waiting[0].interrupted):
+                self._raise(_raising(waiting, raised.group(1)), number, whole, raised)
+            else:
+                for entry in waiting:
+                    entry.interrupted = True
             return
         closed = self._open[-1]
         if not closed.awaiting and closed.episode.raised:
@@ -197,7 +218,8 @@ class _Reader:
             Raised(raised.group(1), raised.group(2) or "", number, whole, entry.frames, cause=entry.link == "caused")
         )
         episode.last = number
-        entry.awaiting, entry.frames, entry.link, entry.over = False, [], "", False
+        entry.awaiting, entry.frames, entry.link, entry.over, entry.interrupted = False, [], "", False, False
+        episode.open_frames = entry.frames
         if entry in self._open:
             self._open.remove(entry)
         self._open.append(entry)
@@ -227,13 +249,27 @@ def _nested(latest: _Open, text: str) -> bool:
     return latest.episode.raised[-1].short in QUOTING and not latest.over
 
 
-def _plausible(raised: re.Match[str], text: str) -> bool:
+def _raising(waiting: Sequence[_Open], name: str) -> _Open:
+    """Return which of several open tracebacks an exception ends: the first, but a launcher's exception that of a launcher."""
+    of_launcher = name.rpartition(".")[2] in _WRAPPERS
+    return next((entry for entry in waiting if of_launcher and _is_of_launcher(entry.frames)), waiting[0])
+
+
+def _is_of_launcher(frames: Iterable[Frame]) -> bool:
+    return any(_LAUNCHERS.search(frame.file) for frame in frames)
+
+
+def _plausible(raised: re.Match[str], text: str, *, surely: bool) -> bool:
     name = raised.group(1)
+    if text.strip() in _SIGNAL_WORDS:
+        return False
+    if surely:
+        return bool(_CLASS.search(name)) or "." in name
     return bool(_CLASS.search(name)) or "." in name or text.strip() == name or name[:1].isupper()
 
 
-def read_episodes(lines: Iterable[NumberedLine], streams: Streams) -> list[Episode]:
-    """Return the tracebacks of a log in the order in which they begin; those without an exception line are left out."""
+def read_tracebacks(lines: Iterable[NumberedLine], streams: Streams) -> Tracebacks:
+    """Return the tracebacks of a log: those with an exception line, and those that were cut off before one."""
     readers: dict[str, _Reader] = {}
     active: set[str] = set()
     for line in lines:
@@ -250,10 +286,19 @@ def read_episodes(lines: Iterable[NumberedLine], streams: Streams) -> list[Episo
         if opens:
             active.add(body.stream)
         reader.take(line.number, text, body)
-    found = [episode for reader in readers.values() for episode in reader.episodes if episode.raised]
-    for episode in found:
+    episodes = sorted((episode for reader in readers.values() for episode in reader.episodes), key=lambda episode: episode.first)
+    ended = [episode for episode in episodes if episode.raised]
+    for episode in ended:
         episode.kind = _kind(episode)
-    return sorted(found, key=lambda episode: episode.first)
+    cut_off = [
+        episode
+        for episode in episodes
+        if not episode.raised
+        and episode.kind is Kind.MAIN
+        and not _is_of_launcher(episode.open_frames)
+        and not _is_of_teardown(episode.open_frames)
+    ]
+    return Tracebacks(ended, cut_off)
 
 
 def _announces(text: str) -> bool:
@@ -264,14 +309,15 @@ def _kind(episode: Episode) -> Kind:
     if episode.kind is not Kind.MAIN:
         return episode.kind
     final = episode.raised[-1]
-    if final.short in _WRAPPERS and any(_LAUNCHERS.search(frame.file) for frame in final.frames):
+    if final.short in _WRAPPERS and _is_of_launcher(final.frames):
         return Kind.LAUNCHER
     if final.short == "ChildFailedError":
         return Kind.LAUNCHER
-    first = episode.raised[0].frames
-    if first and any(_FINALIZERS.search(frame.function) for frame in first[:2]):
-        return Kind.ATEXIT
-    return Kind.MAIN
+    return Kind.ATEXIT if _is_of_teardown(episode.raised[0].frames) else Kind.MAIN
+
+
+def _is_of_teardown(frames: Sequence[Frame]) -> bool:
+    return any(_FINALIZERS.search(frame.function) for frame in frames[:2])
 
 
 def innermost(raised: Raised, count: int = 3) -> Sequence[Frame]:

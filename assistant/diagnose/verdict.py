@@ -17,12 +17,13 @@ from assistant.diagnose.blame import behind, blame, straggler
 from assistant.diagnose.calibration import calibrated
 from assistant.diagnose.case import Case
 from assistant.diagnose.divergence import spike_of
-from assistant.diagnose.endings import Ending, decide, ended_after_failure
+from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.last_file import with_last_file
-from assistant.diagnose.opinion import Opinion, doubtful
+from assistant.diagnose.lost_exceptions import with_lost_exception
+from assistant.diagnose.opinion import Opinion, contradicted, doubtful
 from assistant.diagnose.order import last_step, with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
@@ -43,6 +44,7 @@ from assistant.diagnose.survival import (
     says_it_goes_on,
     work_went_on,
 )
+from assistant.diagnose.torchrun import ended_after_failure
 from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
@@ -106,9 +108,9 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
         found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
         better = opinion.ask(facts, found) if doubtful(found) else None
-        # that all is well outweighs no doubtful cause where the scheduler saw the job fail, and no words of failure at its end
-        if better is not None and not (better.reason == "no_failure" and (_ended_badly(facts) or outcome.how in _BADLY)):
-            found = found if _guess_outlived(better, found, outcome, facts) else better
+        refuted = better is not None and contradicted(better, facts, failed=_ended_badly(facts) or outcome.how in _BADLY)
+        if better is not None and not refuted and not _guess_outlived(better, found, outcome, facts):
+            found = better
     if outcome.how is How.NOTHING_WRONG and _says_enough(found, facts):
         found = _by_outcome(found, outcome, facts, knowledge)
     for opinion in opinions:
@@ -117,7 +119,8 @@ def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) 
     found = with_places(with_order(checked(found, facts), facts), facts)
     found = with_particulars(found, facts, knowledge.reasons.get(found.reason), knowledge.advices)
     found = with_last_file(found, facts)
-    found = with_training_over(_told_of_logs(_never_well(found, facts, knowledge), facts), facts)
+    found = _told_of_logs(with_lost_exception(_never_well(found, facts, knowledge), facts), facts)
+    found = with_training_over(found, facts)
     if facts.combined is not None:
         return placed(found, facts.combined.place, facts.combined.label_of)
     return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
@@ -324,7 +327,7 @@ def conclude(facts: Facts, knowledge: Knowledge) -> Diagnosis:
     ending = decide(errors, told, spike, facts)
     if ending is not None:
         return _by_ending(ending, findings, considered, spike, facts, knowledge)
-    cause = best_of(errors or [finding for finding in told if not ended_after_failure(finding, facts)])
+    cause = best_of(errors or [finding for finding in told if not ended_after_failure(finding, facts.tasks)])
     if cause is None:
         return _unknown(considered, facts, knowledge)
     return _by_cause(cause, errors, considered, facts, knowledge)

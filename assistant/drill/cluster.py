@@ -27,7 +27,7 @@ from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.engine.times import times_of
 from assistant.errors import ConfigError, Denied, NightshiftError, Unavailable
-from assistant.gate.kill_switch import stopped_by
+from assistant.gate.stops import stopped_by
 from assistant.logs.metrics import metric_points
 from assistant.logs.tail import LogFollower
 from assistant.policy import Mode, Policy, PolicyInForce

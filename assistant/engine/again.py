@@ -12,7 +12,7 @@ from assistant.recover.budget import Budget, failing_step, fingerprint, made_pro
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
 from assistant.store import WENT_ON, Store
-from assistant.watch.attempt_state import STANDING, KnownIncidents
+from assistant.watch.attempts import STANDING, KnownIncidents
 
 __all__ = [
     "MOVED",

@@ -21,8 +21,8 @@ from assistant.records import Action, Diagnosis, Incident, Job, JobState, Wherea
 from assistant.recover.services import configured_texts
 from assistant.recover.situation import WRITER, WRITTEN
 from assistant.untrusted import reading_as
+from assistant.watch.attempts import Remark
 from assistant.watch.outages import MOST_CHARACTERS, PATH, is_of_system
-from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -28,9 +28,8 @@ from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_points, logs_of
 from assistant.store import Store
 from assistant.untrusted import reading_as, within
+from assistant.watch.attempts import HIDDEN_FAILURE, Remark, about, hidden_failure_in
 from assistant.watch.loss import SHORT_RUN, SpikeLimits, lasting_spike, loss_in_words
-from assistant.watch.queue import HIDDEN_FAILURE, about, hidden_failure_in
-from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

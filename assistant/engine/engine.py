@@ -55,8 +55,8 @@ from assistant.errors import (
     UsageError,
 )
 from assistant.gate import Gate
-from assistant.gate.breaker import BY as BREAKER
-from assistant.gate.breaker import open_if_due
+from assistant.gate.stops import BY as BREAKER
+from assistant.gate.stops import open_if_due
 from assistant.policy import sits_at_a_door
 from assistant.ports import Clock, Embedder, Scheduler
 from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job, Outcome, Risk, Verdict
@@ -71,8 +71,7 @@ from assistant.store import Store
 from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
 from assistant.untrusted import reading_as
-from assistant.watch.attempt_state import KnownIncidents
-from assistant.watch.troubles import Trouble
+from assistant.watch.attempts import KnownIncidents, Trouble
 from assistant.watch.watcher import Watcher
 
 logger = logging.getLogger(__name__)

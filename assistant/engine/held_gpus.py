@@ -12,8 +12,8 @@ from assistant.engine.held_ports import Holder, PortHolder, holder_of, nodes_els
 from assistant.errors import Unavailable
 from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
 from assistant.recover.situation import AVOIDED, HELD
+from assistant.watch.attempts import Remark
 from assistant.watch.outages import MOST_CHARACTERS
-from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

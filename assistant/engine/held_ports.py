@@ -12,8 +12,8 @@ from assistant.engine.gather import ask
 from assistant.errors import Unavailable
 from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeState, Whereabouts
 from assistant.recover.situation import AVOIDED, HELD
+from assistant.watch.attempts import Remark
 from assistant.watch.outages import ENDED_BY_ITSELF, MOST_CHARACTERS
-from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

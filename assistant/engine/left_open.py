@@ -15,7 +15,7 @@ from assistant.records import Call, CallStatus, Job, Risk, Verdict, run_of, tags
 from assistant.recover.identity import CLOCKS_APART, HELD_UNKNOWN, LIVING, is_claim
 from assistant.store import Store
 from assistant.tooling import find_tool
-from assistant.watch.troubles import Trouble
+from assistant.watch.attempts import Trouble
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -18,8 +18,8 @@ from assistant.records import Action, Category, Diagnosis, Incident, Job, Wherea
 from assistant.recover.services import configured_texts
 from assistant.recover.situation import AVOIDED, NOWHERE
 from assistant.untrusted import reading_as
+from assistant.watch.attempts import Remark
 from assistant.watch.outages import ENDED_BY_ITSELF, MOST_CHARACTERS, awaited_by
-from assistant.watch.troubles import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

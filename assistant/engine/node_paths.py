@@ -23,6 +23,8 @@ PASSING = ("/tmp", "/var/tmp", "/dev", "/run", "/proc", "/sys", "/var/run")
 """Where mounts and files come and go with a job or a login."""
 OF_A_USER = re.compile(r"(?:^|,)user_id=(?!0(?:,|$))\d")
 """Options of a FUSE mount that somebody else than root made."""
+STICKY = 0o1000
+"""Of a folder's mode: only the owner of an entry may rename or remove it."""
 _OF_THE_MACHINE = re.compile(r"^/(?:proc|sys|dev|run|var/spool|var/run)(?:/|$)")
 _DENIED = re.compile(r"Permission denied|Errno 13\b|EACCES", re.IGNORECASE)
 _READ_ONLY = re.compile(r"Read-only file system|Errno 30\b|EROFS", re.IGNORECASE)
@@ -167,11 +169,18 @@ def _passes(path: str) -> bool:
 
 
 def _installed(row: Row, user: str) -> bool:
-    """Tell whether neither a job's owner nor everybody could have put a path where it stands: it came with the machine."""
+    """Tell whether neither a job's owner nor everybody could have put a path where it stands: it came with the machine.
+
+    Everybody may write into a folder such as /scratch that is sticky, but only root makes an entry that is root's.
+    """
     owners = [str(owner).rsplit(":", 2) for owner in row.get("owners") or ()]
     if not owners or not user or any(len(words) != 3 for words in owners):
         return False
     return all(
-        owner != user and owner != "UNKNOWN" and not int(mode, 8) & 0o002 and (group == "0" or not int(mode, 8) & 0o020)
-        for owner, group, mode in owners
+        owner not in (user, "UNKNOWN")
+        and (
+            (number > 0 and int(mode, 8) & STICKY and owners[number - 1][0] == "root")
+            or (not int(mode, 8) & 0o002 and (group == "0" or not int(mode, 8) & 0o020))
+        )
+        for number, (owner, group, mode) in enumerate(owners)
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from assistant.gate import Park
 from assistant.store import Store
-from assistant.store.keys import copy_key
+from assistant.store.seals import copy_key
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -24,8 +24,7 @@ from assistant.ports import ControllerLog
 from assistant.records import Checkpoint, Event, EventKind, Evidence, Incident, IncidentState, Job, JobState
 from assistant.recover.identity import RESTARTS
 from assistant.recover.joblog import log_points, marks_before, whole_lines
-from assistant.watch.attempt_state import ADVICE
-from assistant.watch.queue import about
+from assistant.watch.attempts import ADVICE, about
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

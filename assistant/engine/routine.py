@@ -22,7 +22,7 @@ from assistant.records import EventKind, Job, JobState, RuleKind
 from assistant.recover.joblog import log_points
 from assistant.store import Store
 from assistant.untrusted import reading_as, status_of, within
-from assistant.watch.troubles import Remark
+from assistant.watch.attempts import Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -49,8 +49,7 @@ from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
 from assistant.recover.wrong_start import proof_of_wrong_start
 from assistant.untrusted import reading_as
-from assistant.watch.attempt_state import ADVICE
-from assistant.watch.troubles import Remark
+from assistant.watch.attempts import ADVICE, Remark
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

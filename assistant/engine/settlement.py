@@ -13,8 +13,8 @@ from assistant.recover.dependencies import never_begin
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_points
 from assistant.recover.runs import successor_of
+from assistant.watch.attempts import hidden_failure_in
 from assistant.watch.loss import loss_in_words
-from assistant.watch.queue import hidden_failure_in
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
+from assistant.engine.lost_folders import lost_saves, missing_folder, relative_paths, with_lost_saves, without_its_data
 from assistant.engine.node_paths import NodeFault, held_elsewhere, node_fault, system_paths
 from assistant.engine.unnamed_storage import (
     FULL_PERCENT,
@@ -28,11 +29,10 @@ from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Action, Category, Citation, Diagnosis, Incident, Job, Node, NodeFinding, NodeState, Whereabouts
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
-from assistant.recover.saved_into import saved_into
 from assistant.recover.situation import AVOIDED, AWAY
 from assistant.untrusted import reading_as
-from assistant.watch.outages import paths_of
-from assistant.watch.troubles import Remark
+from assistant.watch.attempts import Remark
+from assistant.watch.outages import NOT_THERE, paths_of
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
@@ -89,8 +89,12 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     if compared.where != diagnosis.where:
         return compared
     diagnosis = compared
-    if states and (gone := _gone(states[0], job)):
-        return _lost(diagnosis, gone)
+    if states and (loss := lost_saves(states[0], job)):
+        return with_lost_saves(diagnosis, loss)
+    away = bool(states) and NOT_THERE.search(error) is not None and bool(missing_folder(states[0]))
+    waiting = _waiting_for_data(engine, incident, diagnosis, job, states[0]) if away else None
+    if waiting is not None:
+        return waiting
     if states and fault_of(error) is DiskFault.FULL and not is_full(states[0]):
         return _with_crowded(
             engine, incident, diagnosis, job, _all_states(engine, incident, job.nodes[:MOST_ASKED]), [first], paths
@@ -103,7 +107,7 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
 def _paths(diagnosis: Diagnosis, job: Job) -> tuple[str, ...]:
     """Return the paths that the root cause names, else those of another explanation that the same file system would explain."""
     texts = [cited.text for cited in diagnosis.root_cause]
-    paths = paths_of(diagnosis.reason, texts) or system_paths(diagnosis.reason, texts)
+    paths = paths_of(diagnosis.reason, texts) or system_paths(diagnosis.reason, texts) or relative_paths(job, texts)
     if paths or fault_of(" ".join(texts)) is not None:
         return paths
     for rival in diagnosis.rivals:
@@ -112,6 +116,16 @@ def _paths(diagnosis: Diagnosis, job: Job) -> tuple[str, ...]:
         if rival_paths := paths_of(rival.reason, lines) or system_paths(rival.reason, lines):
             return rival_paths
     return ()
+
+
+def _waiting_for_data(
+    engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]
+) -> Diagnosis | None:
+    """Return a diagnosis by which a job waits for the folder that it was reading; None where that is not what is gone."""
+    others = [node for node in job.nodes if node != first["node"]][:MOST_OTHERS]
+    asked = {"nodes": others, "paths": [str(first["path"])]}
+    answer = ask(engine.store, engine.gate, incident, "storage_state", asked) if others else None
+    return without_its_data(diagnosis, [first, *((answer or {}).get("states") or ())])
 
 
 def _whole_lines(job: Job, begin: str) -> list[str]:
@@ -142,9 +156,7 @@ def _compared(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job
             if owner_words and diagnosis.action not in RETRIED
             else diagnosis
         )
-    if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
-        return diagnosis  # what it needs to go on lies there and nowhere else
-    return _without_node(engine, incident, diagnosis, job, fault, same_kind=_of_same_kind(all_nodes, fault))
+    return without_node(engine, incident, diagnosis, job, fault)
 
 
 def suspicious(state: Mapping[str, Any], error: str) -> bool:
@@ -180,14 +192,14 @@ def _of_same_kind(all_nodes: Sequence[Node], fault: NodeFault) -> bool:
     return fault.node in features and all(features.get(node) == features[fault.node] for node in fault.fine)
 
 
-def _without_node(
-    engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, fault: NodeFault, *, same_kind: bool
-) -> Diagnosis:
-    """Return a diagnosis by which the job goes on without a node.
+def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, fault: NodeFault) -> Diagnosis:
+    """Return a diagnosis by which the job goes on without a node; as it is where what it needs lies there and nowhere else.
 
     A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained
     on it, else its fstab has to be the second. Any other is only left out. People hear of both.
     """
+    if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
+        return diagnosis
     victim = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     text = f"{fault.subject} {fault.fault} on {fault.node}, and {victim} failed by that: see to it there, other jobs will meet it"
     engine.good_runs.remarks.append(Remark(f"{fault.subject} of {fault.node}", text))
@@ -195,7 +207,7 @@ def _without_node(
     advice += "Somebody has to see to it there."
     diagnosis = replace(diagnosis, category=Category.INFRASTRUCTURE, summary=f"{diagnosis.summary} {fault.sentence}", advice=advice)
     places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {fault.subject} {fault.fault} there", fault.node))
-    if not fault.lost_mount or not same_kind:
+    if not fault.lost_mount or not _of_same_kind(nodes_of_cluster(engine), fault):
         return replace(diagnosis, action=Action.RESTART_SAME_NODES, where=places)
     lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
     probe_lines = (_probe_line(engine, incident, fault.sentence),) if diagnosis.step is not None else ()
@@ -277,14 +289,17 @@ def _with_crowded(
     rows = [*states, *(_all_states(engine, incident, peers) if peers else ())]
     paths = _kept(engine, job)
     disk = crowded_disk(rows, nodes, paths_used(job, [*error_paths, *map(str, paths)]))
-    if disk is None or not paths or any(path.is_relative_to(disk.place) for path in paths):
+    if disk is None:
         return diagnosis
     (node,) = disk.nodes
     shares = {str(row["node"]): f"{row['used_percent']:.0f} %" for row in rows if row["place"] == disk.place}
     peer_words = ", ".join(f"{shares[name]} on {name}" for name in disk.fine[:4])
     words = f"Of {disk.place} ({disk.kind}) of {node} {shares[node]} is in use now, behind the job's end, and {peer_words}."
     diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}")
-    return _moved(engine, incident, diagnosis, (disk.place, node, DiskFault.CROWDED), job, words)
+    apart = bool(paths) and not any(path.is_relative_to(disk.place) for path in paths)
+    moved = _moved(engine, incident, diagnosis, (disk.place, node, DiskFault.CROWDED), job, words) if apart else diagnosis
+    # where the job stays, people hear which disk it is all the same
+    return moved if moved.where != diagnosis.where else replace(moved, advice=f"{moved.advice} {words}")
 
 
 def _with_full_disk(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], paths: Sequence[str]) -> Diagnosis:
@@ -368,44 +383,6 @@ def _moved(
     advice += f"That is so on {node} alone, and the job needs nothing of it elsewhere. Somebody has to {todo} there."
     places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))
     return replace(diagnosis, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
-
-
-def _gone(state: Mapping[str, Any], job: Job) -> str:
-    """Return that a folder into which a job had saved is not there now, seen from a node; empty where that is not proven."""
-    folder = missing_folder(state)
-    if not folder or state.get("silent"):
-        return ""
-    try:
-        said = saved_into((line.text for line in log_lines(job)), folder, str(state["path"]))
-    except (NightshiftError, OSError):
-        return ""
-    stands = f"The folder {folder} is gone on {state['node']}, where no more than {state['stands']} stands"
-    return f"{stands}; the job had saved into it: {said}." if said else ""
-
-
-def missing_folder(state: Mapping[str, Any]) -> str:
-    """Return the highest folder of a path that does not stand; empty where only its last part is missing, or that is not known.
-
-    Args:
-        state: A row of `storage_state`.
-    """
-    path, real, stands = (PurePosixPath(str(state.get(name) or "")) for name in ("path", "real", "stands"))
-    if not path.is_absolute() or not stands.is_absolute() or not real.is_relative_to(stands):
-        return ""
-    missing = min(len(real.parts) - len(stands.parts), len(path.parts) - 1)
-    return str(PurePosixPath(*path.parts[: len(path.parts) - missing + 1])) if missing > 1 else ""
-
-
-def _lost(found: Diagnosis, gone: str) -> Diagnosis:
-    """Return a diagnosis of storage that was there and is gone: nothing is made or started by anybody before it is back."""
-    advice = (
-        f"Do not restart yet, and make no folder. {gone} Look whether its file system is still mounted there and what may have "
-        "removed it, and bring it back first: a start now would begin at step 0 in an empty folder."
-    )
-    if found.action is Action.WAIT_AND_RETRY:
-        return replace(found, summary=f"{found.summary} {gone}")
-    summary = f"{found.summary} {gone}"
-    return replace(found, category=Category.INFRASTRUCTURE, action=Action.FIX_AND_RESUBMIT, summary=summary, advice=advice)
 
 
 def still_read_only(state: Mapping[str, Any], error: str) -> bool:

@@ -8,6 +8,7 @@ from assistant.engine.changed_files import with_changed_files
 from assistant.engine.gather import with_no_checkpoint
 from assistant.engine.held_gpus import with_gpu_holder
 from assistant.engine.held_ports import with_port_holder
+from assistant.engine.lost_paths import with_lost_path
 from assistant.engine.node_hosts import with_unreached_host
 from assistant.engine.read_races import with_read_race
 from assistant.engine.senders import with_sender
@@ -29,6 +30,7 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     diagnosis = with_wait(engine, incident, diagnosis, job)
     diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
     diagnosis = with_read_race(engine, incident, diagnosis, job)
+    diagnosis = with_lost_path(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
     with reading_as(job.account if job is not None else ""):
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

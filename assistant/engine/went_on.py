@@ -29,8 +29,8 @@ from assistant.records import (
 from assistant.store import WENT_ON
 from assistant.tooling import find_tool
 from assistant.untrusted import LOOK_S, reading_as, within
-from assistant.watch.moved import Motion, motion_since
-from assistant.watch.waiting import WAITS
+from assistant.watch.hang import WAITS
+from assistant.watch.witness import Motion, motion_since
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -11,18 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from assistant.errors import NightshiftError, Unavailable
-from assistant.evaluation.coordinator_plan import Estimator, Planner
-from assistant.evaluation.files import claim
-from assistant.evaluation.fleet import Fleet
-from assistant.evaluation.job_tracking import JobFollower
+from assistant.evaluation.coordinator_plan import LEAST_S, Estimator, Fleet, Planner, holding
+from assistant.evaluation.files import RunFolder, claim
+from assistant.evaluation.jobs import Cancel, JobFollower, Submit, Submitter
 from assistant.evaluation.journal import CLEAN, METRIC, TRIAL, EvaluationFailure, JobNote, Journal, JournalState, Outputs, listed
-from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.pending_work import LEAST_S, holding
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
 from assistant.evaluation.remaining_work import corrected, gaps, is_complete, is_far, seconds_of
-from assistant.evaluation.run_spec import load_asked
 from assistant.evaluation.strategies import to_shed
-from assistant.evaluation.submitting import Cancel, Submit, Submitter
+from assistant.evaluation.suite import load_asked
 from assistant.evaluation.trial import WITHDRAWN
 from assistant.ports import Clock, Scheduler
 
@@ -41,7 +37,7 @@ class Stuck(NightshiftError):
 
 
 class Coordinator:
-    """Runs one evaluation."""
+    """The coordinator of one evaluation run."""
 
     def __init__(
         self,
@@ -89,7 +85,7 @@ class Coordinator:
 
     @property
     def state(self) -> JournalState:
-        """What is known of the run."""
+        """The state of the run as its journal tells it."""
         return self.journal.state
 
     def run(self, *, poll_s: float = 2.0, look: Callable[[Coordinator], None] | None = None) -> None:
@@ -164,7 +160,7 @@ class Coordinator:
         return dataset.name in self.state.sunk or self.outputs.has_score(dataset.name)
 
     def pending_pieces(self) -> list[Piece]:
-        """Return ranges that have no output and are in nobody's hands."""
+        """Return the pieces that have no output and that no job works on."""
         covered = [
             *self.outputs.times_by_piece,
             *(piece for note in self.state.live(TRIAL) for piece in note.own_pieces),

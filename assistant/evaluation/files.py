@@ -1,6 +1,18 @@
-"""Files that several machines read and write: JSON by atomic rename, claims that exactly one wins, locks that die with us.
+"""The files of a run: where each lies, in one folder that the coordinator and all nodes see, and how several machines share them.
 
-All are 0600 from their first byte and missing folders 0700: coordinator and jobs have one user.
+    run.json                     what was asked
+    journal.jsonl                what the coordinator did
+    coordinator.lock             held by the one coordinator
+    digests.json                 what the first node read of the model
+    out/<dataset>/<first>-<last>         output of a piece, there only when it is whole
+    out/<dataset>/<first>-<last>.json    when and where it was made, in seconds
+    scores/<dataset>.json        score of a dataset
+    jobs/<number>/               job.json (what it does), owner, status.json, begun/, failed/, log
+    nodes/<node>.json            how staging went
+
+JSON is written by atomic rename, of several claims exactly one wins, locks die with their holder. All files are 0600 from their
+first byte and missing folders 0700: coordinator and jobs have one user. Names of datasets are quoted, so that none leads out of its
+folder.
 """
 
 from __future__ import annotations
@@ -10,11 +22,13 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import quote, unquote
 
+from assistant.evaluation.records import Piece
 from assistant.private_files import append_private, create_private, private_folder
 from assistant.untrusted import parse_json, read_whole
 from assistant.untrusted import read_json as read_bounded
@@ -34,7 +48,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     """Replace a file as a whole; where it has to be durable it survives a crash of the machine once this returns."""
-    part_path = _beside(path)
+    part_path = _draft_path(path)
     private_folder(path.parent)
     with create_private(part_path, encoding="utf-8") as file:
         json.dump(value, file)
@@ -46,7 +60,7 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
 
 def claim(path: Path, owner: str) -> str:
     """Write who owns something unless it is owned already; return the owner. Of several at once exactly one wins."""
-    part_path = _beside(path)
+    part_path = _draft_path(path)
     private_folder(path.parent)
     with create_private(part_path, encoding="utf-8") as file:
         file.write(owner)
@@ -59,7 +73,7 @@ def claim(path: Path, owner: str) -> str:
     return owner
 
 
-def _beside(path: Path) -> Path:
+def _draft_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}")
 
 
@@ -147,3 +161,77 @@ def _is_still(file: IO[bytes], path: Path) -> bool:
         return False
     ours = os.fstat(file.fileno())
     return (path_stat.st_dev, path_stat.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def name_of(dataset: str) -> str:
+    """Return a dataset's name as a name of files."""
+    quoted = quote(dataset, safe="")
+    return quoted.replace(".", "%2E", 1) if quoted.startswith(".") else quoted
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path) -> None:
+        """Look at a folder; nothing is made."""
+        self.path = path
+        self.id = path.name
+
+    @property
+    def spec_file(self) -> Path:
+        """The file with the run spec."""
+        return self.path / "run.json"
+
+    @property
+    def journal(self) -> Path:
+        """The journal of the coordinator."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """The lock that the coordinator holds."""
+        return self.path / "coordinator.lock"
+
+    @property
+    def digests(self) -> Path:
+        """The file of digests that the first node read of the model."""
+        return self.path / "digests.json"
+
+    def job(self, number: int) -> Path:
+        """Return the folder of a job of ours."""
+        return self.path / "jobs" / str(number)
+
+    def node(self, node: str) -> Path:
+        """Return where a node says how staging went."""
+        return self.path / "nodes" / f"{name_of(node)}.json"
+
+    def score(self, dataset: str) -> Path:
+        """Return where the score of a dataset comes."""
+        return self.path / "scores" / f"{name_of(dataset)}.json"
+
+    def out(self, piece: Piece) -> Path:
+        """Return where the output of a piece comes."""
+        return self.path / "out" / name_of(piece.dataset) / f"{piece.first}-{piece.last}"
+
+    def timing_file(self, piece: Piece) -> Path:
+        """Return where it is written when and where a piece was made."""
+        out = self.out(piece)
+        return out.with_name(f"{out.name}.json")
+
+    def claim_file(self, number: int, piece: Piece) -> Path:
+        """Return where a job says that it began a piece, or the coordinator that it took the piece away."""
+        return self.job(number) / "begun" / f"{name_of(piece.dataset)}.{piece.first}-{piece.last}"
+
+    def failed(self, number: int, piece: Piece) -> Path:
+        """Return where a job says why a piece failed."""
+        return self.job(number) / "failed" / f"{name_of(piece.dataset)}.{piece.first}-{piece.last}.json"
+
+    def pieces(self, datasets: Iterable[str] | None = None) -> Iterator[Piece]:
+        """Return the pieces whose output is there, of some datasets or of all."""
+        root = self.path / "out"
+        names = sorted(path.name for path in root.glob("*")) if datasets is None else sorted(map(name_of, datasets))
+        for name in names:
+            for path in sorted((root / name).glob("*")):
+                first, _, last = path.name.partition("-")
+                if first.isdecimal() and last.isdecimal():
+                    yield Piece(unquote(name), int(first), int(last))

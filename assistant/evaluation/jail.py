@@ -42,7 +42,7 @@ _stopped: list[bool] = []
 
 
 def main() -> None:
-    """Run what standard input says."""
+    """Run the program that standard input names."""
     signal.signal(signal.SIGTERM, _stop)
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if len(sys.argv) > 1 and os.getppid() != int(sys.argv[1]):
@@ -60,7 +60,7 @@ def main() -> None:
         os._exit(_init(spec))
     status, timed_out = _wait(init, limits["wall_s"])
     _end_orphans()
-    report = {"status": status, "timed_out": timed_out, "missing": missing + _said(Path(spec["folder"]))}
+    report = {"status": status, "timed_out": timed_out, "missing": missing + _reported_problems(Path(spec["folder"]))}
     Path(spec["report"]).write_text(json.dumps(report), encoding="utf-8")
 
 
@@ -216,7 +216,7 @@ def _on_path(program: str) -> list[str]:
     return [f"{folder}/{program}" for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
 
 
-def _said(folder: Path) -> list[str]:
+def _reported_problems(folder: Path) -> list[str]:
     mark = folder / READS_ALL
     if not mark.exists():
         return []

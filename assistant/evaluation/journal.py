@@ -16,16 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assistant.evaluation import files
-from assistant.evaluation.files import read_json
-from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.records import Dataset, Piece, Took
+from assistant.evaluation.files import RunFolder, read_json
+from assistant.evaluation.records import Dataset, Piece, PieceTime
 
 STAGE, TRIAL, METRIC, CLEAN = "stage", "trial", "metric", "clean"
 
 
 @dataclass
 class JobNote:
-    """A job of ours."""
+    """One job of the run, as the journal knows it."""
 
     number: int
     kind: str
@@ -183,21 +182,21 @@ class Outputs:
     """The outputs and scores in a run's folder, as of the last look."""
 
     def __init__(self, folder: RunFolder, datasets: Sequence[Dataset]) -> None:
-        """Know nothing yet."""
+        """Name the run's folder; nothing is read yet."""
         self._folder = folder
         self._names = frozenset(dataset.name for dataset in datasets)
-        self._times_by_piece: dict[Piece, Took | None] = {}
+        self._times_by_piece: dict[Piece, PieceTime | None] = {}
         self._scored: set[str] = set()
         self._seen_all = False
 
     @property
-    def times_by_piece(self) -> Mapping[Piece, Took | None]:
+    def times_by_piece(self) -> Mapping[Piece, PieceTime | None]:
         """Pieces that have an output, with how long they took where that is known."""
         return self._times_by_piece
 
     @property
-    def known_times(self) -> list[Took]:
-        """What is known of how long pieces took."""
+    def known_times(self) -> list[PieceTime]:
+        """Seconds that pieces took, as far as they are known."""
         return [piece_time for piece_time in self._times_by_piece.values() if piece_time is not None]
 
     def has_score(self, dataset: str) -> bool:
@@ -215,11 +214,11 @@ class Outputs:
         self._seen_all = True
 
 
-def took(folder: RunFolder, piece: Piece) -> Took | None:
+def took(folder: RunFolder, piece: Piece) -> PieceTime | None:
     """Return how long a piece took; None where its trial could not say."""
     piece_record = read_json(folder.timing_file(piece)) or {}
     seconds, prepare_s = piece_record.get("seconds"), piece_record.get("prepare_s", 0.0)
     if not isinstance(seconds, int | float):
         return None
     prepare_s = min(max(0.0, prepare_s), seconds) if isinstance(prepare_s, int | float) else 0.0
-    return Took(piece, seconds - prepare_s, prepare_s)
+    return PieceTime(piece, seconds - prepare_s, prepare_s)

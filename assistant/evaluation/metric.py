@@ -16,13 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assistant.evaluation.files import write_json
+from assistant.evaluation.files import RunFolder, name_of, write_json
 from assistant.evaluation.jail import NOBODY_ID
-from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.records import Piece
 from assistant.evaluation.sandbox import ProgramLimits, run
-from assistant.evaluation.staging import argv
-from assistant.evaluation.work import FAILED, NOT_OURS, JobContext
+from assistant.evaluation.stage import FAILED, NOT_OURS, JobContext, argv
 from assistant.untrusted import read_json
 
 MOST_DATA_BYTES = 2 << 30
@@ -56,10 +54,10 @@ def joined(paths: Sequence[Path], target: Path) -> Path:
         for path in paths:
             (shutil.copytree if path.is_dir() else shutil.copy)(path, target / path.name)
         return target
-    with target.open("wb") as whole:
+    with target.open("wb") as outputs:
         for path in paths:
             block = path.read_bytes()
-            whole.write(block if not block or block.endswith(b"\n") else block + b"\n")
+            outputs.write(block if not block or block.endswith(b"\n") else block + b"\n")
     return target
 
 

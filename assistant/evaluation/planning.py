@@ -1,9 +1,9 @@
 """Plan an evaluation: small datasets share a trial, large ones are split by range, long metrics come first, all slots end together.
 
-The slots that machines have are filled on paper (`packing`): the small datasets first, and the large ones, which can be cut
-anywhere, make up for their differences. Then each slot's pieces become a few trials, the first ones longest: a trial costs loading
-the model once, so there are only as many as keep that small. Whichever slot is free takes the next trial, so where estimates are
-right the evaluation runs as planned, and where they are wrong it still balances itself; `replan` does the rest.
+The slots that machines have are filled on paper: the small datasets first, and the large ones, which can be cut anywhere, make up
+for their differences. Then each slot's pieces become a few trials, the first ones longest: a trial costs loading the model once, so
+there are only as many as keep that small. Whichever slot is free takes the next trial, so where estimates are right the evaluation
+runs as planned, and where they are wrong it still balances itself; `replan` does the rest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,72 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assistant.errors import UsageError
-from assistant.evaluation.lower_bound import lower_bound
-from assistant.evaluation.pieces import Work, open_work, work_of
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
+from assistant.evaluation.remaining_work import Work, open_work, work_of
 
-__all__ = ["SHORT_METRIC", "Bundle", "RunningTrial", "Slot", "gather", "level", "plan", "pour", "replan", "spread", "trials_for"]
+__all__ = [
+    "SHORT_METRIC",
+    "Bundle",
+    "RunningTrial",
+    "Slot",
+    "gather",
+    "level",
+    "lower_bound",
+    "plan",
+    "pour",
+    "replan",
+    "spread",
+    "trials_for",
+]
+
+
+def lower_bound(datasets: Iterable[Dataset], estimates: Mapping[str, Estimate], machines: Machines) -> float:
+    """Return seconds before which no schedule of these datasets ends, if each takes what is estimated; 0 without datasets.
+
+    A dataset of no GPU seconds and no metric still has to be loaded for. One that needs more GPUs than a node has takes for ever.
+
+    Claim: no schedule ends before `lower_bound`. The rules that each schedule keeps:
+      (a) the model reaches a node or a GPU by one read of remote storage at least, which takes `fetch_s` when nobody else reads;
+      (b) each process that evaluates then loads for `load_s`, holding its GPUs;
+      (c) a dataset is prepared at least once, which takes `prepare_s` with its GPUs held, before any of its items;
+      (d) its items hold `gpus` GPUs of one node, each for its share of `infer_s`; all of them in one go where it cannot be split;
+      (e) its metric takes `metric_s` on one processor after its last item, and no two share a processor.
+
+    Proof. Let R = fetch_s + load_s. By (a) and (b) no GPU prepares or evaluates before R.
+      Area: by (c) and (d) GPUs are held for W = sum of gpus x (prepare_s + infer_s) after R, and there are M of them; one of them
+      is held until R + W / M at least. Where fewer are used, until later.
+      Longest dataset: no more than k = nodes x floor(gpus_per_node / gpus) groups of GPUs can evaluate items of one dataset at
+      once, so one group evaluates at least ceil(items / k) of them, one after the other, after R + prepare_s (c); where it cannot
+      be split, all. By (e) its metric follows.
+      Processors: by the same argument with the first of its items no metric begins before the earliest end of a dataset that has
+      one, R + min(prepare_s + the longest group); after that, sum of metric_s is shared by the processors. A GPU job that computes
+      its own metrics holds one processor of its node, so there are never more metrics at work than max(cpus, gpus) of the nodes.
+      All three hold at once, so their maximum is a bound too.
+    """
+    ready = machines.fetch_s + machines.load_s
+    area = metrics = longest = 0.0
+    first_metric = math.inf
+    any_left = False
+    for dataset in datasets:
+        any_left = True
+        estimate = estimates[dataset.name]
+        groups = machines.nodes * (machines.gpus_per_node // dataset.gpus)
+        if not groups:
+            return math.inf
+        items = math.ceil(dataset.items / groups) if dataset.split else dataset.items
+        inferred = estimate.prepare_s + estimate.infer_s * items / dataset.items
+        area += dataset.gpus * (estimate.prepare_s + estimate.infer_s)
+        metrics += estimate.metric_s
+        longest = max(longest, inferred + estimate.metric_s)
+        if estimate.metric_s > 0:
+            first_metric = min(first_metric, inferred)
+    if not any_left:
+        return 0.0
+    gpus = machines.nodes * machines.gpus_per_node
+    processors = machines.nodes * max(machines.cpus_per_node, machines.gpus_per_node)
+    shared = first_metric + metrics / processors if metrics else 0.0
+    return ready + max(area / gpus, longest, shared)
+
 
 _LOADS_SHARE = 0.015
 """Of the makespan at most that goes into loading the model again; more trials adapt better, fewer load less."""
@@ -64,7 +125,7 @@ def plan(
     if not works:
         return TrialPlan((), max((entry.left_s for entry in running), default=0.0), 0.0)
     trials, ends_s = _planned(works, machines, running)
-    return TrialPlan(trials, machines.fetch_s + ends_s, lower_bound(_whole(works), _remaining_estimates(works), machines))
+    return TrialPlan(trials, machines.fetch_s + ends_s, lower_bound(_datasets_of(works), _remaining_estimates(works), machines))
 
 
 def trials_for(
@@ -239,7 +300,7 @@ def _end(slots: Sequence[Slot], begins: Sequence[float], bundles: Sequence[Bundl
     return last
 
 
-def _whole(works: Sequence[Work]) -> list[Dataset]:
+def _datasets_of(works: Sequence[Work]) -> list[Dataset]:
     return list({work.dataset.name: work.dataset for work in works}.values())
 
 

@@ -238,7 +238,7 @@ def learned(points: Iterable[Point], run: str, model_bytes: int) -> FittedFactor
     runs: dict[str, set[str]] = defaultdict(set)
     for p in points:
         runs[p.dataset].add(p.run)
-    run_counts = {name: len(found) for name, found in runs.items()}
+    run_counts = {name: len(measurements) for name, measurements in runs.items()}
     return FittedFactors(math.exp(speeds[run]), _factors(own), _factors(metric), _factors(prepare), run_counts)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How long a dataset is expected to take, all of its items."""
+    """Seconds that a dataset is expected to take, all of its items."""
 
     prepare_s: float
     """Reading and tokenising it, while the GPU waits; saved where another piece of it was prepared on the same node."""
@@ -64,8 +64,8 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
-    """How long a piece took that is done."""
+class PieceTime:
+    """Seconds that a finished piece took."""
 
     piece: Piece
     infer_s: float
@@ -76,7 +76,7 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one GPU job evaluates, in this order."""
+    """The pieces that one GPU job evaluates, in this order."""
 
     pieces: tuple[Piece, ...]
     seconds: float
@@ -88,7 +88,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """What an evaluation may use."""
+    """The nodes, GPUs and processors that an evaluation may use, and how fast they load."""
 
     nodes: int
     gpus_per_node: int

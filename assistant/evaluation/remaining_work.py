@@ -1,12 +1,20 @@
-"""What is left to do: ranges of items that have no output and are in nobody's hands; and how long it should take. Pure."""
+"""What is left to do in a run: ranges of items without an output that nobody works on, how long they take, and how they are cut.
+
+Nothing here reads or writes a file.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
-from assistant.evaluation.records import Dataset, Estimate, Piece, Took
+from assistant.evaluation.records import Dataset, Estimate, Piece, PieceTime
+
+__all__ = ["CLOSE_FACTOR", "FEW", "Work", "corrected", "gaps", "is_complete", "is_far", "open_work", "seconds_of", "work_of"]
 
 FEW = 3
 """So many datasets must have been seen before they say something about the others."""
@@ -34,7 +42,9 @@ def is_complete(dataset: Dataset, finished: Iterable[Piece]) -> bool:
     return not gaps(dataset, finished)
 
 
-def corrected(estimates: Mapping[str, Estimate], measurements: Sequence[Took], items: Mapping[str, int]) -> dict[str, Estimate]:
+def corrected(
+    estimates: Mapping[str, Estimate], measurements: Sequence[PieceTime], items: Mapping[str, int]
+) -> dict[str, Estimate]:
     """Return estimates after what was measured: a dataset's own seconds count most, for others what all have in common.
 
     Args:
@@ -70,3 +80,106 @@ def seconds_of(piece: Piece, estimates: Mapping[str, Estimate], items: Mapping[s
     """Return how long a piece should take on the GPU."""
     estimate = estimates[piece.dataset]
     return estimate.prepare_s + estimate.infer_s * piece.items / max(1, items[piece.dataset])
+
+
+_FEELERS = (1 / 64, 1 / 16, 1 / 4)
+"""Of a range, ends of its first pieces: that it takes a hundred times what was expected is found out after a sixty-fourth."""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """A range of a dataset with what it is expected to take; never changed once made."""
+
+    dataset: Dataset
+    first: int
+    last: int
+    item_s: float
+    prepare_s: float
+    metric_s: float
+    """Of the whole dataset: it is computed when its last piece is there."""
+    is_measured: bool
+    """Whether what is expected was measured."""
+    infer_s: float = field(init=False)
+    """Seconds on the GPU without preparing."""
+    seconds: float = field(init=False)
+    """Seconds on the GPU."""
+
+    def __post_init__(self) -> None:
+        self.infer_s = (self.last - self.first) * self.item_s
+        self.seconds = self.prepare_s + self.infer_s
+
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether two trials could share it."""
+        return self.dataset.split and self.last - self.first > 1 and self.item_s > 0
+
+    def part(self, first: int, last: int) -> Work:
+        """Return a range of it."""
+        return Work(self.dataset, first, last, self.item_s, self.prepare_s, self.metric_s, self.is_measured)
+
+    def edges(self, most_s: float) -> list[int]:
+        """Return where to cut it so that no part has more seconds of inference than so many, as far as items allow."""
+        items = self.last - self.first
+        parts = 1
+        if self.can_be_cut and self.infer_s > most_s:
+            parts = min(items, math.ceil(self.infer_s / max(most_s, self.item_s)))
+        return [self.first + items * n // parts for n in range(parts + 1)]
+
+    def cut(self, most_s: float) -> list[Work]:
+        """Return it in parts of about the same size, none with more seconds of inference than so many, as far as items allow."""
+        edges = self.edges(most_s)
+        return [self] if len(edges) == 2 else [self.part(first, last) for first, last in itertools.pairwise(edges)]
+
+    def pieces(self, most_s: float, *, feel_out: bool = False) -> list[Piece]:
+        """Return the same as pieces; to feel out how long they take, small ones come first."""
+        edges = self.edges(most_s)
+        if feel_out and self.dataset.split:
+            edges = sorted({*edges, *(self.first + round((self.last - self.first) * share) for share in _FEELERS)})
+        return [Piece(self.dataset.name, first, last) for first, last in itertools.pairwise(edges)]
+
+    def cut_off(self, seconds: float) -> tuple[Work, Work] | None:
+        """Return it parted so that the second part takes about so many seconds of inference; None where either would be empty."""
+        items = int(seconds / self.item_s) if self.can_be_cut else 0
+        if not 0 < items < self.last - self.first:
+            return None
+        return self.part(self.first, self.last - items), self.part(self.last - items, self.last)
+
+
+def open_work(datasets: Iterable[Dataset], estimates: Mapping[str, Estimate], done_pieces: Iterable[Piece]) -> list[Work]:
+    """Return the ranges that are left, in the order of the datasets.
+
+    Args:
+        datasets: Of the suite; the items of each are counted from 0.
+        estimates: By their names.
+        done_pieces: Pieces that need not be done; they may overlap. A dataset that cannot be split is left whole until all of
+            it is done.
+    """
+    by_dataset: dict[str, list[Piece]] = defaultdict(list)
+    for piece in done_pieces:
+        by_dataset[piece.dataset].append(piece)
+    works: list[Work] = []
+    for dataset in datasets:
+        estimate = estimates[dataset.name]
+        ranges = _gaps(dataset.items, by_dataset[dataset.name])
+        if ranges and not dataset.split:
+            ranges = [(0, dataset.items)]
+        works += [work_of(dataset, estimate, first, last) for first, last in ranges]
+    return works
+
+
+def work_of(dataset: Dataset, estimate: Estimate, first: int, last: int) -> Work:
+    """Return a range of a dataset with its part of what all of it takes."""
+    item_s = estimate.infer_s / dataset.items
+    return Work(dataset, first, last, item_s, estimate.prepare_s, estimate.metric_s, estimate.runs > 0)
+
+
+def _gaps(items: int, done_pieces: list[Piece]) -> list[tuple[int, int]]:
+    gaps: list[tuple[int, int]] = []
+    at = 0
+    for piece in sorted(done_pieces, key=lambda done_piece: done_piece.first):
+        if piece.first > at:
+            gaps.append((at, min(piece.first, items)))
+        at = max(at, piece.last)
+    if at < items:
+        gaps.append((at, items))
+    return [(first, last) for first, last in gaps if first < last]

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assistant import display
-from assistant.evaluation.files import read_json
+from assistant.evaluation.files import RunFolder, read_json
 from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal, JournalState
-from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.lower_bound import lower_bound
+from assistant.evaluation.planning import lower_bound
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
 from assistant.evaluation.remaining_work import seconds_of
-from assistant.evaluation.run_spec import RunSpec, load_asked
+from assistant.evaluation.suite import RunSpec, load_asked
 
 if TYPE_CHECKING:
     from assistant.evaluation.coordinator import Coordinator
@@ -26,7 +25,7 @@ COLUMNS = ("dataset", "score", "items", "state", "infer_s", "metric_s", "why")
 
 @dataclass(frozen=True, slots=True)
 class DatasetResult:
-    """What came of one dataset."""
+    """The result of one dataset."""
 
     dataset: str
     state: str
@@ -46,7 +45,7 @@ class DatasetResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """What came of a run."""
+    """The results of a run."""
 
     run: str
     title: str
@@ -189,7 +188,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationProgress:
-    """How a run stands."""
+    """The progress of a run."""
 
     scored: int
     given_up: int
@@ -205,7 +204,7 @@ class EvaluationProgress:
 
     @property
     def line(self) -> str:
-        """The whole in one line."""
+        """The progress of the run in one line."""
         share = f"{self.items_done / self.items:.0%}" if self.items else "-"
         remaining = f", about {duration(self.left_s)} left" if self.left_s else ""
         given_up = f", {self.given_up} given up" if self.given_up else ""
@@ -269,9 +268,9 @@ def _place(note: JobNote, status: Mapping[str, Any]) -> str:
 
 def duration(seconds: float) -> str:
     """Return a time as people say it."""
-    whole = int(seconds + 0.5)
-    if whole < 90:
-        return f"{whole} s"
-    if whole < 5400:
-        return f"{(whole + 30) // 60} min"
-    return f"{whole / 3600:.1f} h"
+    rounded_s = int(seconds + 0.5)
+    if rounded_s < 90:
+        return f"{rounded_s} s"
+    if rounded_s < 5400:
+        return f"{(rounded_s + 30) // 60} min"
+    return f"{rounded_s / 3600:.1f} h"

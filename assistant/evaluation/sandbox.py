@@ -61,7 +61,7 @@ class EndedProgram:
 
     @property
     def why(self) -> str:
-        """What to tell people."""
+        """Why the program did not end well, for people."""
         if self.timed_out:
             return f"it did not end within {self.seconds:.0f} s and was killed with everything it had started"
         how = f"was ended by {signal.Signals(-self.status).name}" if self.status < 0 else f"ended with exit status {self.status}"

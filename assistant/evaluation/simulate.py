@@ -61,7 +61,7 @@ def simulate(
     changes: Sequence[FleetChange] = (),
     planner: Planner | None = None,
 ) -> ReplayOutcome:
-    """Return what happens.
+    """Simulate an evaluation and return its result.
 
     Args:
         datasets: Of the suite.
@@ -161,7 +161,7 @@ class _Simulation:
         self.reads.stop(node.number)
         for run in [live_run for live_run in self.runs.values() if live_run.node is node]:
             run.lost = True
-            self._note(run, whole=False)
+            self._note(run, completed=False)
             del self.runs[run.number]
             pieces = ([run.current_piece] if run.current_piece is not None else []) + list(run.pieces)
             if pieces:
@@ -265,10 +265,10 @@ class _Simulation:
         else:
             self._after(seconds, lambda: self._step(run))
 
-    def _note(self, run: _Run, *, whole: bool = True) -> None:
+    def _note(self, run: _Run, *, completed: bool = True) -> None:
         if run.since is not None:
             phase, begin, piece = run.since
-            self.spans += [PhaseSpan(run.node.number, slot, phase, begin, self.now, piece, whole) for slot in run.slots]
+            self.spans += [PhaseSpan(run.node.number, slot, phase, begin, self.now, piece, completed) for slot in run.slots]
         run.since = None
 
     # metrics apart
@@ -365,7 +365,7 @@ class Reads:
     """Reads under way. Those of a node progress alike, so each is known by the progress at which it ends."""
 
     def __init__(self, storage: Storage) -> None:
-        """Nobody reads."""
+        """Begin without a reader."""
         self.storage = storage
         self.now = 0.0
         self.rates: dict[int, float] = {}

@@ -12,8 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from assistant.evaluation.lower_bound import lower_bound
-from assistant.evaluation.planning import RunningTrial, plan, replan
+from assistant.evaluation.planning import RunningTrial, lower_bound, plan, replan
 from assistant.evaluation.priors import Measured, Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
 from assistant.evaluation.replay import BegunTrial, FleetChange, Orders, ReplayOutcome, ReplaySituation, Rules
@@ -60,7 +59,7 @@ NAMES = tuple(strategy.name for strategy in STRATEGIES)
 
 @dataclass(frozen=True, slots=True)
 class StrategyComparison:
-    """What each strategy came to, by its name."""
+    """Results of the compared strategies, by name."""
 
     outcomes: Mapping[str, ReplayOutcome]
     bound_s: float
@@ -112,7 +111,7 @@ def compare(
 
 def baseline_trials(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate]) -> list[Trial]:
     """Return one trial per dataset, in their order."""
-    return [_whole((dataset,), estimates) for dataset in datasets]
+    return [_packed_trial((dataset,), estimates) for dataset in datasets]
 
 
 def sized_trials(datasets: Sequence[Dataset], priors: Priors, estimates: Mapping[str, Estimate]) -> list[Trial]:
@@ -134,15 +133,15 @@ def sized_trials(datasets: Sequence[Dataset], priors: Priors, estimates: Mapping
             ]
             continue
         if packed and (units > room or packed[0].gpus != dataset.gpus):
-            trials.append(_whole(packed, estimates))
+            trials.append(_packed_trial(packed, estimates))
             packed, room = [], most
         packed.append(dataset)
         room -= units
-    return trials + ([_whole(packed, estimates)] if packed else [])
+    return trials + ([_packed_trial(packed, estimates)] if packed else [])
 
 
-def _whole(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate]) -> Trial:
-    dataset_estimates = [estimates[one.name] for one in datasets]
+def _packed_trial(datasets: Sequence[Dataset], estimates: Mapping[str, Estimate]) -> Trial:
+    dataset_estimates = [estimates[dataset.name] for dataset in datasets]
     seconds = sum(estimate.prepare_s + estimate.infer_s for estimate in dataset_estimates)
     pieces = tuple(Piece(dataset.name, 0, dataset.items) for dataset in datasets)
     return Trial(pieces, seconds, max(estimate.metric_s for estimate in dataset_estimates), datasets[0].gpus)
@@ -188,17 +187,17 @@ class Elastic:
     """The planner of a simulated evaluation: learns from each piece, plans again where that changes something."""
 
     def __init__(self, datasets: Sequence[Dataset], priors: Priors, rules: Rules, machines: Machines) -> None:
-        """Begin with what is expected."""
+        """Begin with the estimates from before the run."""
         self.datasets, self.before, self.rules, self.machines = datasets, priors, rules, machines
         self.items = {dataset.name: dataset.items for dataset in datasets}
         self.expected = priors.estimates(datasets)
-        self.seen = 0
+        self.pieces_learned = 0
         self.plans = 0
 
     def __call__(self, now: ReplaySituation) -> Orders | None:
         """Return what should change, or None where the plan holds."""
-        new = now.measured[self.seen :]
-        self.seen = len(now.measured)
+        new = now.measured[self.pieces_learned :]
+        self.pieces_learned = len(now.measured)
         off = any(self._is_off(piece, seconds) for piece, seconds in new)
         if not off and not now.nodes_changed and not now.idle:
             return None

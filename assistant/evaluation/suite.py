@@ -1,4 +1,4 @@
-"""Read a suite: which model is evaluated on which datasets, by which commands. Whatever is wrong is found before anything runs.
+"""What an evaluation is asked to do: the suite that a person writes, and the run spec that is kept in the run's folder.
 
 title = "nightly"
 model = "/ckpt/7b-step4000"
@@ -10,6 +10,8 @@ metric = "{python} exact.py {out} {score}"
 [[dataset]]
 name = "gsm8k"
 data = "data/gsm8k.jsonl"
+
+Whatever is wrong with a suite is found before anything runs. A run goes on with nothing but its run spec.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ import io
 import math
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from assistant.content.reading import build, line_of, read_toml, wrong
-from assistant.errors import ContentError, InputError
-from assistant.evaluation.records import Dataset
+from assistant.errors import ContentError, InputError, UsageError
+from assistant.evaluation.files import RunFolder, read_json, write_json
+from assistant.evaluation.records import Dataset, Estimate
+from assistant.evaluation.stage import Model
 from assistant.untrusted import open_regular
 
-__all__ = ["PLACEHOLDERS", "Suite", "load_suite"]
+__all__ = ["PLACEHOLDERS", "RunSpec", "Suite", "load_asked", "load_suite"]
 
 PLACEHOLDERS = frozenset({"model", "data", "dataset", "first", "last", "count", "out", "score", "python", "pieces", "cache"})
 """What a command may hold in braces."""
@@ -131,13 +136,13 @@ def _check_entry(path: Path, entry: _Entry, number: int, numbers_by_name: dict[s
 
 
 def _check_numbers(path: Path, table: _Entry | _Defaults, trail: tuple[tuple[str, int], ...]) -> None:
-    for field in fields(table):
-        value = getattr(table, field.name)
-        if field.name not in _RANGES or value is None:
+    for setting in fields(table):
+        value = getattr(table, setting.name)
+        if setting.name not in _RANGES or value is None:
             continue
-        least, most = _RANGES[field.name]
+        least, most = _RANGES[setting.name]
         if not (math.isfinite(value) and least <= value <= most):
-            raise wrong(path, field.name, f"must be {least:g} to {most:g}, not {value!r}", trail=trail)
+            raise wrong(path, setting.name, f"must be {least:g} to {most:g}, not {value!r}", trail=trail)
 
 
 def _check_data(path: Path, entries: Sequence[_Entry]) -> None:
@@ -223,3 +228,67 @@ def _items(path: Path, entry: _Entry, number: int, known_items: Mapping[str, int
         return known_items[entry.name]
     hint = "say it, or give its data as .jsonl, of which the lines are counted"
     raise ContentError(f"{path}:{line_of(path, 'dataset', number)}: {entry.name}: how many `items` it has is not known; {hint}")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """An evaluation as it was asked for."""
+
+    model: Model
+    datasets: tuple[Dataset, ...]
+    estimates: Mapping[str, Estimate]
+    """By dataset."""
+    memory: str
+    """Folder in a node's memory; {node} is its name."""
+    nodes: int = 1
+    gpus_per_node: int = 1
+    cpus_per_node: int = 4
+    title: str = ""
+    from_storage: bool = False
+    """Read the model where it lies, copy it nowhere."""
+    python: str = sys.executable
+    """On the nodes."""
+    partition: str = ""
+    metric_partition: str = ""
+    """Empty: the same."""
+    gpu_option: str = "--gres=gpu:{gpus}"
+    no_gpu_option: str = "--gres=none"
+    options: tuple[str, ...] = field(default_factory=tuple)
+    """More options of the scheduler, for all jobs."""
+    retries: int = 2
+    """How often a piece or a metric that failed is tried again."""
+    infer_timeout_s: float = 4 * 3600.0
+    """For one piece."""
+    stage_timeout_s: int = 3600
+    """For a precursor: a storage that hangs must not hold a run for ever."""
+    load_s: float = 30.0
+    fetch_s: float = 120.0
+
+    def dataset(self, name: str) -> Dataset:
+        """Return a dataset of the suite."""
+        return next(dataset for dataset in self.datasets if dataset.name == name)
+
+    def save(self, folder: RunFolder) -> None:
+        """Write it into the folder of its run."""
+        write_json(folder.spec_file, asdict(self))
+
+
+def load_asked(folder: RunFolder) -> RunSpec:
+    """Return the run spec of a run.
+
+    Raises:
+        UsageError: There is no such run.
+    """
+    document = read_json(folder.spec_file)
+    if document is None:
+        raise UsageError(
+            f"there is no evaluation {folder.id!r}: {folder.spec_file} is missing; nightshift evaluate --runs lists them"
+        )
+    fields: dict[str, Any] = {
+        **document,
+        "model": Model(**document["model"]),
+        "datasets": tuple(Dataset(**dataset_fields) for dataset_fields in document["datasets"]),
+        "estimates": {name: Estimate(**estimate_fields) for name, estimate_fields in document["estimates"].items()},
+        "options": tuple(document["options"]),
+    }
+    return RunSpec(**fields)

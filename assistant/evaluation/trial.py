@@ -24,8 +24,7 @@ from assistant import processes
 from assistant.evaluation.files import claim, write_json
 from assistant.evaluation.records import Piece
 from assistant.evaluation.sandbox import ProgramLimits, run
-from assistant.evaluation.staging import StagingError, argv, staged_for
-from assistant.evaluation.work import FAILED, NOT_OURS, JobContext
+from assistant.evaluation.stage import FAILED, NOT_OURS, JobContext, StagingError, argv, staged_for
 from assistant.private_files import private_folder
 
 WITHDRAWN = "taken away"
@@ -183,11 +182,11 @@ def end_with_parent() -> None:
 
 
 class ServerError(Exception):
-    """It ended, or did not answer in time."""
+    """An inference program ended, or did not answer in time."""
 
 
 class Server:
-    """One such program; `close` ends it with everything it started."""
+    """An inference program that loads the model once and answers for each piece; `close` ends it with everything it started."""
 
     def __init__(self, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str]) -> None:
         """Start it and wait until the model is loaded.

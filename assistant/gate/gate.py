@@ -14,11 +14,10 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from assistant.errors import ChangesStopped, Denied, Parked, RestartPending, StoreBusy, ToolError, Unavailable, UsageError
-from assistant.gate.asking import Preview, request_of, shared_arguments, shown, undo_text
-from assistant.gate.breaker import open_if_due
-from assistant.gate.exclusion import must_be_alone
+from assistant.gate.approvers import Preview, rendered_change, request_of, shared_arguments, undo_text
 from assistant.gate.running import CallRunner, LastLook
-from assistant.gate.targets import Reach, reach_of
+from assistant.gate.stops import open_if_due
+from assistant.gate.targets import Reach, must_be_alone, reach_of
 from assistant.policy import Policy, PolicyInForce
 from assistant.ports import Approver
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict
@@ -102,7 +101,7 @@ class Gate(CallRunner):
         checked = tool.checked(arguments)
         standing = self._store.calls(incident, step=step) if step is not None and incident is not None else []
         if standing:
-            return self._go_on(standing[0], given=checked, approved_by=approved_by)
+            return self._go_on(standing[0], checked_arguments=checked, approved_by=approved_by)
         if tool.risk is Risk.READ and incident is None:
             return self._try(tool, checked, Call(0, None, tool.name, checked, why, by, self._now(), CallStatus.INTENT))
         status = CallStatus.INTENT if tool.risk is Risk.READ else CallStatus.PENDING
@@ -183,7 +182,7 @@ class Gate(CallRunner):
         context = replace(self._context_for(incident, PENDING_TAG), by=by)
         reach = reach_of(checked, context.scheduler) if tool.risk > Risk.READ else None
         request = request_of(tool, by, reach, approved_by, self._cause_of(tool, incident))
-        return Preview(redact(shown(tool, context, checked).text), self._decide(request, reach, 0))
+        return Preview(redact(rendered_change(tool, context, checked).text), self._decide(request, reach, 0))
 
     def would_ask(self, tool_name: str, arguments: Mapping[str, Any], *, by: str, incident: int, step: str) -> bool:
         """Return whether a person would be asked now about a step of an incident that has no call yet; nothing is written."""
@@ -214,7 +213,7 @@ class Gate(CallRunner):
         reach = reach_of(arguments, self._context_for(incident, PENDING_TAG).scheduler)
         request = request_of(tool, by, reach, None, self._cause_of(tool, incident))
         planned_calls = [PastCall(0, self._find(name).kind, reach.counted(), self._now(), by) for name in after]
-        return self._decide(request, reach, 0, made=planned_calls)
+        return self._decide(request, reach, 0, planned_calls=planned_calls)
 
     def refusal_of(self, incident: int, step: str) -> str | None:
         """Return by which rule of the policy the call of a step was refused, and why; None where no call of it was."""
@@ -320,7 +319,7 @@ class Gate(CallRunner):
         call = Call(0, old.incident, undo.name, checked, reason, by, self._now(), CallStatus.PENDING)
         return self._store.write_call(call, kind=undo.kind, undoes=call_id), checked
 
-    def _go_on(self, call: Call, *, given: dict[str, Any] | None = None, approved_by: str | None = None) -> Outcome:
+    def _go_on(self, call: Call, *, checked_arguments: dict[str, Any] | None = None, approved_by: str | None = None) -> Outcome:
         outcome = self._store.outcome(call.id)
         if outcome is not None:
             return outcome
@@ -349,7 +348,7 @@ class Gate(CallRunner):
                 raise Denied(f"{call.preview or call.tool}: {decision.by} said no: {decision.why}")
             if decision.rule == "approved" and approval is None:
                 approved_by = approved_by or decision.by
-        return self._decided(call, tool, self._runnable(call, tool, given), approved_by)
+        return self._decided(call, tool, self._runnable(call, tool, checked_arguments), approved_by)
 
     def _decided(self, call: Call, tool: Tool, checked: dict[str, Any], approved_by: str | None) -> Outcome:
         """Ask the policy, then a person where it says so, then run."""
@@ -361,7 +360,7 @@ class Gate(CallRunner):
             before = call.digest
             try:
                 reach = reach_of(checked, context.scheduler)
-                call = self._frozen(call, shown(tool, context, checked))
+                call = self._frozen(call, rendered_change(tool, context, checked))
             except ToolError as error:
                 return self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
             if (moot := self._moot(call, tool, checked)) is not None:
@@ -383,7 +382,7 @@ class Gate(CallRunner):
 
     def _prepared(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Call:
         try:
-            return self._frozen(call, shown(tool, self._context_of(call), checked))
+            return self._frozen(call, rendered_change(tool, self._context_of(call), checked))
         except ToolError as error:
             self._ended(call, tool, Outcome(call.id, False, None, str(error), self._now()))
             raise
@@ -420,7 +419,7 @@ class Gate(CallRunner):
         return ends
 
     def _moot(self, call: Call, tool: Tool, checked: dict[str, Any]) -> Outcome | None:
-        """End a call that would change nothing any more: nobody is asked about it, and no limit counts it."""
+        """End a call that would change nothing any more: no person is asked about it, and no limit counts it."""
         if tool.standing is None or call.status is not CallStatus.PENDING:
             return None
         try:

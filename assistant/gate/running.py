@@ -11,9 +11,8 @@ from threading import Lock
 from typing import Any, cast
 
 from assistant.errors import ChangesStopped, Denied, Fenced, ToolError, Unavailable
-from assistant.gate.asking import request_of, undo_text
-from assistant.gate.breaker import open_if_due
-from assistant.gate.kill_switch import stopped_by
+from assistant.gate.approvers import request_of, undo_text
+from assistant.gate.stops import open_if_due, stopped_by
 from assistant.gate.targets import Reach, reach_of
 from assistant.policy import ChangeLimits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
 from assistant.ports import PlannedChange, PlansChanges, Scheduler
@@ -219,7 +218,13 @@ class CallRunner:
         return hourly_hard_limit(kind, self.policy, Situation(now, past=past))
 
     def _decide(
-        self, request: Request, reach: Reach | None, own: int, *, before: datetime | None = None, made: Sequence[PastCall] = ()
+        self,
+        request: Request,
+        reach: Reach | None,
+        own: int,
+        *,
+        before: datetime | None = None,
+        planned_calls: Sequence[PastCall] = (),
     ) -> Decision:
         """Ask the policy that is in force now about a call.
 
@@ -228,7 +233,7 @@ class CallRunner:
             reach: What the call names; None for a reading one.
             own: Id of the call, which does not count for its own limits.
             before: Changes that were allowed later do not count: they were decided with this call counted.
-            made: Changes that count as made right now, on top of those that were.
+            planned_calls: Changes that count as made right now, on top of those that were.
         """
         standing, now = self.in_force.look(), self._now()
         past = [change for change in self._store.changes_since(now - timedelta(days=1)) if change.call != own]
@@ -236,7 +241,7 @@ class CallRunner:
         situation = Situation(
             now,
             reach.fleet if reach else (),
-            [*past, *made],
+            [*past, *planned_calls],
             stopped_by(standing.policy.kill_switch),
             why_open(self._store),
             reach.racks if reach else {},
@@ -277,13 +282,13 @@ class FrozenCommands:
     """The commands of one call, each of which may be given once."""
 
     def __init__(self, digests: Sequence[str], rendered: str) -> None:
-        """Keep what was frozen.
+        """Begin with the digests of the frozen commands.
 
         Args:
             digests: Of the commands, as `store.calls.command_digest` makes them.
             rendered: The commands as people saw them, for messages.
         """
-        self._digests, self._shown = list(digests), rendered
+        self._digests, self._rendered = list(digests), rendered
         self._lock = Lock()
 
     def holds(self, lines: Sequence[str]) -> bool:
@@ -306,7 +311,7 @@ class FrozenCommands:
         """
         if not self.holds(lines):
             raise ToolError(
-                f"the change is not the one that was allowed, so it was not made: allowed was {self._shown or 'no command'!r},"
+                f"the change is not the one that was allowed, so it was not made: allowed was {self._rendered or 'no command'!r},"
                 f" now it would be {'; '.join(lines)!r}; ask for it again"
             )
 

@@ -1,4 +1,8 @@
-"""What a call would change: read from its arguments, looked up at the scheduler, so that the policy knows users and partitions."""
+"""What a call would change, and that nothing else is changing it.
+
+Targets are read from the arguments and looked up at the scheduler, so that the policy knows users and partitions. Exclusion: while
+a change of a node, job or run has begun and is undecided, no other change of it begins.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assistant.errors import ToolError, Unavailable
+from assistant.errors import TargetBusy, ToolError, Unavailable
 from assistant.nodeset import expand, fold
 from assistant.policy import Targets
 from assistant.ports import Scheduler, Topology
-from assistant.records import Node, partition_names, run_of
+from assistant.records import Call, Node, partition_names, run_of
+from assistant.store import Store
+from assistant.store.calls import PastCall
 
-__all__ = ["JOB_ARGUMENTS", "NODE_ARGUMENTS", "Reach", "reach_of"]
+__all__ = ["JOB_ARGUMENTS", "NODE_ARGUMENTS", "Reach", "must_be_alone", "reach_of"]
 
 NODE_ARGUMENTS = ("node", "nodes")
 JOB_ARGUMENTS = ("job", "jobs")
 """Names that an argument of a changing tool must have for the policy to see what it changes."""
 _RACK = re.compile(r"(?i)(?:rack|cabinet|row)[-_]?\w+")
 """What a site's features of a node call its rack."""
-_WHOLE = re.compile(r"[^_+]*")
+_JOB_ID_WITHOUT_TASK = re.compile(r"[^_+]*")
 """Of the id of an array's task or a heterogeneous job's part: the id of the whole, `12` of `12_3` and of `12+1`."""
 
 
@@ -55,7 +61,7 @@ def reach_of(arguments: Mapping[str, Any], scheduler: Scheduler) -> Reach:
     partitions = [name for node in fleet if node.name in nodes for name in node.partitions]
     partitions += [name for job in jobs for name in partition_names(job.partition)]
     targets = Targets(
-        jobs=tuple(dict.fromkeys(name for job in jobs for name in (job.id, _WHOLE.match(job.id)[0], job.name))),  # type: ignore[index]
+        jobs=tuple(dict.fromkeys(name for job in jobs for name in (job.id, _JOB_ID_WITHOUT_TASK.match(job.id)[0], job.name))),  # type: ignore[index]
         nodes=nodes,
         users=tuple(dict.fromkeys(job.user for job in jobs if job.user)),
         partitions=tuple(dict.fromkeys(partitions)),
@@ -92,3 +98,47 @@ def _listed(arguments: Mapping[str, Any], names: Sequence[str]) -> list[str]:
         value = arguments.get(name)
         listed_names += [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)] if value else []
     return listed_names
+
+
+STARTING = frozenset({"resubmit", "requeue"})
+"""Action classes that bring a run back: two of them on one run would write over the same checkpoints."""
+
+
+def must_be_alone(store: Store, call: Call, kind: str, reach: Reach) -> None:
+    """Make sure that no other call is changing what a call would change; ask inside the transaction that writes its intent.
+
+    A person's approved call is refused, too: its approval stands, and it can be asked for again.
+
+    Raises:
+        TargetBusy: Another call has begun and has no outcome.
+    """
+    for undecided_call in store.undecided():
+        if undecided_call.call == call.id:
+            continue
+        shared = _shared(undecided_call, kind, reach)
+        if shared:
+            age_s = max(0.0, (store.clock.now() - undecided_call.at).total_seconds())
+            begun_call = store.call(undecided_call.call)
+            raise TargetBusy(
+                f"call {call.id} ({call.preview or call.tool}) must wait: "
+                f"{undecided_call.by} is making call {undecided_call.call} on {shared}, "
+                f"{_ago(age_s)} ago ({begun_call.preview or begun_call.tool}), "
+                f"and what came of it is not known yet. Nothing was changed and "
+                "an approval is kept: ask again. If that process is gone, `nightshift resume` finds out what it did"
+            )
+
+
+def _shared(undecided_call: PastCall, kind: str, reach: Reach) -> str:
+    """Return what two calls would both change, for people; empty where nothing is."""
+    nodes = sorted({*reach.targets.nodes} & {*undecided_call.targets.get("nodes", ())})
+    jobs = sorted({*reach.job_ids} & {*undecided_call.targets.get("jobs", ())})
+    if nodes or jobs:
+        return ", ".join([*nodes, *(f"job {job}" for job in jobs)])
+    same_run = {*reach.runs} & {*undecided_call.targets.get("runs", ())}
+    if same_run and STARTING & {kind, undecided_call.kind}:
+        return f"the run of job {', '.join(undecided_call.targets.get('jobs', ()))}"
+    return ""
+
+
+def _ago(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

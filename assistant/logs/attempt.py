@@ -52,7 +52,7 @@ STREAMS = (LogOrigin.OUTPUT, LogOrigin.ERROR)
 
 
 class LogFileState(StrEnum):
-    """What a log file is for an attempt."""
+    """The state of a log file for an attempt."""
 
     READABLE = "readable"
     EMPTY = "empty"

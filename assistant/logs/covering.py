@@ -7,29 +7,22 @@ lines is done in NumPy.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
-from assistant.logs.keeping import Block
 from assistant.logs.lines import clean, cut_lines, strip_ansi
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 FIRST_HITS, LAST_HITS = 200, 50
 """How many hits of one entry are kept, from the start and from the end."""
 WORTH, TRIES = 32, 6
 """Lines of a block that a filter must cover before shapes are learnt from them, and from how many of them."""
-SIGNATURE, HERRING, FILTER, WHOLE, ALARM = range(5)
+SIGNATURE, HERRING, FILTER, WHOLE_LINE, ALARM = range(5)
 
 
 class Matcher(Protocol):
@@ -64,8 +57,24 @@ class Hit(NamedTuple):
     """The segment that matched, cleaned."""
 
 
+class Block(NamedTuple):
+    """A scanned block of whole lines."""
+
+    first: int
+    """Number of its first line."""
+    text: bytes
+    ends: Any
+    """Offset behind each line's text."""
+    cover: Any
+    """Per line -1 blank, 0 uncovered, n + 1 for filter n."""
+    hits: Any
+    """0-based lines of the block with hits, ascending."""
+    errors: Any
+    """0-based lines of the block that a signature matches, or with an alarm word that nothing excuses; ascending."""
+
+
 class Covering:
-    """State of a pass."""
+    """What covers each line of one log, fed block after block."""
 
     def __init__(self, matcher: Matcher) -> None:
         """Begin at line 1."""
@@ -74,7 +83,7 @@ class Covering:
         self._np = np
         self._matcher = matcher
         self._kinds = np.frombuffer(matcher.kinds, dtype=np.uint8)
-        self._whole = np.append(self._kinds, 0)[np.arange(-1, len(self._kinds))] == WHOLE  # by cover: number + 1
+        self._covers_whole_line = np.append(self._kinds, 0)[np.arange(-1, len(self._kinds))] == WHOLE_LINE  # by cover: number + 1
         self._shapes = Shapes()
         self._hits: dict[int, tuple[list[Hit], deque[Hit]]] = {}
         self.hit_lines: dict[int, int] = {}
@@ -93,7 +102,9 @@ class Covering:
     @property
     def filters(self) -> dict[int, Filter]:
         """The filters by pattern number."""
-        return {n: cast(Filter, self._matcher.entry(n)) for n, kind in enumerate(self._matcher.kinds) if kind in (FILTER, WHOLE)}
+        return {
+            n: cast(Filter, self._matcher.entry(n)) for n, kind in enumerate(self._matcher.kinds) if kind in (FILTER, WHOLE_LINE)
+        }
 
     def begin(self) -> int:
         """Let the next line begin a file of its own and return its number."""
@@ -131,7 +142,7 @@ class Covering:
         own[segments.ends[uncovered] == segments.starts[uncovered]] = -1
         own[at[match_kinds == SIGNATURE]] = 0
         alarms = at[match_kinds == ALARM]
-        own[alarms[~self._whole[own[alarms]]]] = 0
+        own[alarms[~self._covers_whole_line[own[alarms]]]] = 0
         cover[uncovered] = own
         self._learn(open_text, left_ends, own)
         hits = (match_kinds == SIGNATURE) | ((match_kinds == HERRING) & (own[at] == 0))
@@ -151,7 +162,7 @@ class Covering:
         """Return n + 1 for each segment that filter n covers, 0 for the others."""
         own = self._np.zeros(len(left_ends), dtype=self._np.int64)
         numbers, at, match_kinds = self._matches(self._matcher.routine(open_text), left_ends)
-        for kind in (FILTER, WHOLE):
+        for kind in (FILTER, WHOLE_LINE):
             is_kind = match_kinds == kind
             own[at[is_kind]] = numbers[is_kind] + 1
         return own

@@ -232,12 +232,12 @@ class _Reading:
         if folder is not None and any(name in options for name in ("redirects", "tee", "r", "t")):
             for stream in ("stdout", "stderr"):
                 path = f"/{ANY}/attempt_{ANY}/{LOCAL}/{stream}.log"
-                self._add(folder, LogOrigin.OPTION, f"torchrun --log-dir {folder.source}", behind=path)
+                self._add(folder, LogOrigin.OPTION, f"torchrun --log-dir {folder.source}", suffix=path)
         folder = options.get("output-filename")
         if folder is not None:
             for stream in ("stdout", "stderr"):
                 self._add(
-                    folder, LogOrigin.OPTION, f"mpirun --output-filename {folder.source}", behind=f"/{ANY}/rank.{RANK}/{stream}"
+                    folder, LogOrigin.OPTION, f"mpirun --output-filename {folder.source}", suffix=f"/{ANY}/rank.{RANK}/{stream}"
                 )
 
     def _log_options(self, words: Sequence[Word]) -> None:
@@ -289,10 +289,10 @@ class _Reading:
 
     # From words to paths
 
-    def _add(self, word: Word, origin: LogOrigin, how: str, *, append: bool = False, step: bool = False, behind: str = "") -> None:
+    def _add(self, word: Word, origin: LogOrigin, how: str, *, append: bool = False, step: bool = False, suffix: str = "") -> None:
         values = self.values(word)
         for value in values:
-            text = (_placed(value, self.around.placeholders) if step else value) + behind
+            text = (_placed(value, self.around.placeholders) if step else value) + suffix
             if _NO_FILE.fullmatch(text) or (step and text in ("all", "none", "0")):
                 self.nowhere += [how] if text.endswith("null") or text == "none" else []
                 continue

@@ -105,7 +105,7 @@ class Document:
         return self._newlines + (self.complete and self.size > 0 and not self._finished)
 
     def build(self, step: int = STEP) -> bool:
-        """Count on, about `step` bytes.
+        """Count newlines of about `step` further bytes.
 
         Returns:
             Whether more is left to count.
@@ -195,7 +195,7 @@ class Document:
             start = start + cut if cut else self._offset(number)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -280,7 +280,7 @@ class Document:
             cut = piece.find(b"\n") + 1
             pieces.append(piece[:cut] if cut else piece)
             if cut:
-                return (whole := b"".join(pieces)), len(whole)
+                return (text := b"".join(pieces)), len(text)
             spent += len(piece)
             offset += len(piece)
         return b"".join(pieces), 0
@@ -409,6 +409,6 @@ class Spool:
         return self._file.read(min(size, max(self.size - offset, 0)))
 
     def close(self) -> None:
-        """Let go of the text."""
+        """Close the text."""
         self._stream.close()
         self._file.close()

@@ -13,7 +13,7 @@ from operator import eq
 
 
 class WordMask(StrEnum):
-    """What stood in a place."""
+    """The kind of value that a mask stands for."""
 
     NUMBER = "\x01"
     HEX = "\x02"
@@ -122,7 +122,7 @@ def _value(word: str) -> str | float:
     return word.rstrip(",;") if _VALUE.search(word) else math.nan
 
 
-def shown(text: str) -> str:
+def readable(text: str) -> str:
     """Return a masked text as people read it: `loss <number> at <time>`."""
     return text.translate(_NAMES)
 

@@ -1,22 +1,113 @@
-"""Read several documents through in the background, block by block, and go on where lines were appended."""
+"""What the log browser reads of several documents: passes over them in the background, counts per rank, and their lines in order.
+
+Passes go block by block and go on where lines were appended. The counts note which rank fell silent first: there a hang began. The
+lines in order are those of one file, of files merged, or of either only some ranks'.
+"""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
 
-from assistant.logs.covering import Covering, Matcher
+from assistant.logs.combined import LinePlace, Merged
+from assistant.logs.compress import BLANK, FoldRun, KeyedLine, key_of
+from assistant.logs.covering import Block, Covering, Matcher
 from assistant.logs.document import Document
-from assistant.logs.folding import BLANK, FoldRun, KeyedLine, key_of
 from assistant.logs.lines import clean, strip_ansi
-from assistant.logs.marks import NO_RANK, ranks_of
-from assistant.logs.rank_counts import RankCounts
+from assistant.logs.prefix import NO_RANK, parse, ranks_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+LOOKED_BACK = 12
+"""Lines of a rank in which its last time is looked for: a traceback has none."""
+
+
+@dataclass(slots=True)
+class RankTally:
+    """How many lines and errors one rank wrote, and when it wrote last."""
+
+    rank: int
+    """`NO_RANK` for lines that name none."""
+    lines: int = 0
+    errors: int = 0
+    """Lines that a signature matches, or with an alarm word that nothing excuses."""
+    source: int = 0
+    """Position of the file of its last line, from 0."""
+    last: int = 0
+    """Number of its last line in that file."""
+    last_at: datetime | None = None
+    """The last time it printed."""
+
+
+class RankCounts:
+    """Tallies of all ranks, fed block after block."""
+
+    def __init__(self) -> None:
+        """Begin without a rank."""
+        self._tallies: dict[int, RankTally] = {}
+
+    def take(self, block: Block, *, source: int = 0, rank: int | None = None) -> Any:
+        """Count the lines of a block and return the rank of each.
+
+        Args:
+            block: Covered lines.
+            source: Position of their file.
+            rank: Whose file it is; a line that names a rank is that one's.
+        """
+        import numpy as np
+
+        ranks = ranks_of(block.text, block.ends)
+        if rank is not None:
+            ranks[ranks == NO_RANK] = rank
+        order = np.argsort(ranks, kind="stable")
+        block_ranks, starts = np.unique(ranks[order], return_index=True)
+        errors = np.bincount(np.searchsorted(block_ranks, ranks[block.errors]), minlength=len(block_ranks))
+        stops = [*starts[1:].tolist(), len(ranks)]
+        for own, start, stop, wrong in zip(block_ranks.tolist(), starts.tolist(), stops, errors.tolist(), strict=True):
+            tally = self._tallies.setdefault(own, RankTally(own))
+            tally.lines += stop - start
+            tally.errors += wrong
+            latest = order[max(start, stop - LOOKED_BACK) : stop].tolist()
+            tally.source, tally.last = source, block.first + latest[-1]
+            at = _last_time(block, latest)
+            if at is not None and (tally.last_at is None or at > tally.last_at):
+                tally.last_at = at
+        return ranks
+
+    def tallies(self) -> list[RankTally]:
+        """Return one tally a rank, by rank; lines without a rank come first."""
+        return [self._tallies[rank] for rank in sorted(self._tallies)]
+
+
+def by_silence(tallies: Iterable[RankTally]) -> list[RankTally]:
+    """Return the ranks in the order in which they fell silent, the first one first.
+
+    By their last times where all have one; else, within one file, by their last lines; ranks of several files without times cannot
+    be told apart and the list is empty.
+    """
+    ranks = [tally for tally in tallies if tally.rank != NO_RANK]
+    if ranks and all(tally.last_at is not None for tally in ranks):
+        return sorted(ranks, key=lambda tally: (tally.last_at, tally.last))
+    if len({tally.source for tally in ranks}) == 1:
+        return sorted(ranks, key=lambda tally: tally.last)
+    return []
+
+
+def _last_time(block: Block, places: list[int]) -> datetime | None:
+    """Return the time of the last of some lines that has one."""
+    for place in reversed(places):
+        start = int(block.ends[place - 1]) + 1 if place else 0
+        at = parse(clean(block.text[start : min(int(block.ends[place]), start + 200)])).at
+        if at is not None:
+            return at
+    return None
+
 
 MOST_FOUND = 5_000_000
 """Line numbers that one pass keeps, over all documents."""
@@ -68,7 +159,7 @@ class SearchHits:
     """Numbers of lines, per document."""
 
     def __init__(self, sources: int) -> None:
-        """Begin with none of them."""
+        """Begin without hits."""
         self.numbers = [array("I") for _ in range(sources)]
         self.count = 0
 
@@ -115,7 +206,7 @@ class OfRanks(SearchHits):
         self._file_ranks = file_ranks
 
     def take(self, source: int, number: int, block: bytes) -> None:
-        """Find them in a block."""
+        """Note the lines of the wanted ranks in a block."""
         import numpy as np
 
         ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == 10)
@@ -132,7 +223,7 @@ class Cover:
     """What covers the lines of each document, what the others say, and the tallies of the ranks."""
 
     def __init__(self, matcher: Matcher, file_ranks: Sequence[int | None]) -> None:
-        """Begin with nothing."""
+        """Begin before the first line of each document."""
         self.counts = RankCounts()
         self.runs: list[list[FoldRun]] = [[] for _ in file_ranks]
         """Positions are line numbers."""
@@ -184,3 +275,182 @@ def next_of(numbers: Sequence[int], number: int, *, forward: bool) -> int | None
     """Return the next number after one, or the last one before it; None where there is none."""
     place = bisect_right(numbers, number) if forward else bisect_left(numbers, number) - 1
     return numbers[place] if 0 <= place < len(numbers) else None
+
+
+class LineSequence(Protocol):
+    """Lines by position, from 0."""
+
+    @property
+    def count(self) -> int:
+        """How many lines the sequence has."""
+        ...
+
+    def place(self, position: int) -> LinePlace:
+        """Return which line stands at a position."""
+        ...
+
+    def position(self, place: LinePlace) -> int | None:
+        """Return where a line stands; of one that is left out where the next one does, None where there is none."""
+        ...
+
+    def positions_of_hits(self, hits: SearchHits) -> NDArray[np.int64]:
+        """Return the positions of lines that a pass found, ascending."""
+        ...
+
+    def runs(self, cover: Cover) -> list[FoldRun]:
+        """Return covered runs by position."""
+        ...
+
+    def keyed_lines(self, cover: Cover) -> list[KeyedLine]:
+        """Return uncovered lines by position."""
+        ...
+
+
+class Single:
+    """All lines of one document."""
+
+    def __init__(self, document: Document, source: int) -> None:
+        """Look at a document; `source` is its position among all."""
+        self.document, self.source = document, source
+
+    @property
+    def count(self) -> int:
+        """How many lines have numbers."""
+        return self.document.count
+
+    def place(self, position: int) -> LinePlace:
+        """Return the line of a position."""
+        return LinePlace(self.source, position + 1)
+
+    def position(self, place: LinePlace) -> int | None:
+        """Return where a line stands; None for one of another document."""
+        return place.number - 1 if place.source == self.source and 0 < place.number <= self.count else None
+
+    def positions_of_hits(self, hits: SearchHits) -> NDArray[np.int64]:
+        """Return positions of lines that were found."""
+        import numpy as np
+
+        return np.frombuffer(hits.numbers[self.source], dtype=np.uint32).astype(np.int64) - 1
+
+    def runs(self, cover: Cover) -> list[FoldRun]:
+        """Return covered runs by position."""
+        return [FoldRun(first - 1, last - 1, kind) for first, last, kind in cover.runs[self.source]]
+
+    def keyed_lines(self, cover: Cover) -> list[KeyedLine]:
+        """Return uncovered lines by position."""
+        return [KeyedLine(number - 1, key, rank) for number, key, rank in cover.uncovered_lines[self.source]]
+
+
+class Interleaved:
+    """The lines of several documents in order of time."""
+
+    def __init__(self, merged: Merged) -> None:
+        """Look at merged documents."""
+        self.merged = merged
+
+    @property
+    def count(self) -> int:
+        """How many lines are in order."""
+        return self.merged.count
+
+    def place(self, position: int) -> LinePlace:
+        """Return the line of a position."""
+        return self.merged.places(position, 1)[0]
+
+    def position(self, place: LinePlace) -> int | None:
+        """Return where a line stands."""
+        return self.merged.position(place)
+
+    def positions_of_hits(self, hits: SearchHits) -> NDArray[np.int64]:
+        """Return positions of lines that were found."""
+        import numpy as np
+
+        parts = [self._at(source, numbers) for source, numbers in enumerate(hits.numbers) if len(numbers)]
+        return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+    def runs(self, cover: Cover) -> list[FoldRun]:
+        """Return covered runs by position: one of a file is in several pieces here."""
+        import numpy as np
+
+        kinds = np.full(self.count, _NONE, dtype=np.int16)
+        for source, runs in enumerate(cover.runs):
+            positions, first = self.merged.positions(source), self.merged.first_of(source)
+            for run in runs:
+                kinds[positions[max(run.first - first, 0) : max(run.last + 1 - first, 0)]] = run.kind
+        edges = np.concatenate(([0], np.flatnonzero(np.diff(kinds)) + 1, [len(kinds)])) if len(kinds) else np.zeros(1, int)
+        covered = np.flatnonzero(kinds[edges[:-1]] != _NONE)
+        firsts, lasts, own = edges[covered].tolist(), (edges[covered + 1] - 1).tolist(), kinds[edges[covered]].tolist()
+        return [FoldRun(*run) for run in zip(firsts, lasts, own, strict=True)]
+
+    def keyed_lines(self, cover: Cover) -> list[KeyedLine]:
+        """Return uncovered lines by position."""
+        lines: list[KeyedLine] = []
+        for source, source_lines in enumerate(cover.uncovered_lines):
+            positions, first = self.merged.positions(source), self.merged.first_of(source)
+            block_lines = [line for line in source_lines if 0 <= line.position - first < len(positions)]
+            lines += [KeyedLine(int(positions[line.position - first]), line.key, line.rank) for line in block_lines]
+        return sorted(lines)
+
+    def _at(self, source: int, numbers: Sequence[int]) -> NDArray[np.int64]:
+        import numpy as np
+
+        places = np.asarray(numbers, dtype=np.int64) - self.merged.first_of(source)
+        positions = self.merged.positions(source)
+        return positions[places[(places >= 0) & (places < len(positions))]]
+
+
+_NONE = -2
+
+
+class Picked:
+    """Some lines of another sequence."""
+
+    def __init__(self, of: LineSequence, picked: NDArray[np.int64]) -> None:
+        """Keep the positions in `picked`, ascending."""
+        self.of, self._picked = of, picked
+
+    @property
+    def count(self) -> int:
+        """How many lines were picked."""
+        return len(self._picked)
+
+    def place(self, position: int) -> LinePlace:
+        """Return the line of a position."""
+        return self.of.place(int(self._picked[position]))
+
+    def position(self, place: LinePlace) -> int | None:
+        """Return where a line stands, or else the next one that was picked."""
+        lower = self.of.position(place)
+        if lower is None or not self.count:
+            return None
+        return min(bisect_left(self._picked, lower), self.count - 1)
+
+    def positions_of_hits(self, hits: SearchHits) -> NDArray[np.int64]:
+        """Return positions of lines that were found."""
+        import numpy as np
+
+        lower = self.of.positions_of_hits(hits)
+        places = np.searchsorted(self._picked, lower)
+        in_range = places < self.count
+        places, lower = places[in_range], lower[in_range]
+        picked: NDArray[np.int64] = places[self._picked[places] == lower]
+        return picked
+
+    def runs(self, cover: Cover) -> list[FoldRun]:
+        """Return covered runs by position."""
+        lower_runs = self.of.runs(cover)
+        edges = self._edges(run.first for run in lower_runs), self._edges(run.last + 1 for run in lower_runs)
+        pairs = zip(lower_runs, *edges, strict=True)
+        return [FoldRun(first, stop - 1, run.kind) for run, first, stop in pairs if stop > first]
+
+    def keyed_lines(self, cover: Cover) -> list[KeyedLine]:
+        """Return uncovered lines by position."""
+        lower_lines = self.of.keyed_lines(cover)
+        starts, stops = self._edges(line.position for line in lower_lines), self._edges(line.position + 1 for line in lower_lines)
+        return [KeyedLine(at, line.key, line.rank) for line, at, stop in zip(lower_lines, starts, stops, strict=True) if stop > at]
+
+    def _edges(self, positions: Iterable[int]) -> list[int]:
+        import numpy as np
+
+        edges: list[int] = np.searchsorted(self._picked, np.fromiter(positions, dtype=np.int64)).tolist()
+        return edges

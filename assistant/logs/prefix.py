@@ -1,14 +1,24 @@
-"""What launchers, loggers and kernels put before a line: rank, host and time."""
+"""What launchers, loggers and kernels put before a line: rank, host and time; of one line, and of whole blocks at once.
+
+Also which rank a file of its own belongs to.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
-from typing import NamedTuple
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Prefix(NamedTuple):
-    """The marks of one line."""
+    """Rank, host and time that stand before a line, and the line without them."""
 
     rank: int | None
     """Global or local rank, as the launcher counts; None where the line names none."""
@@ -100,3 +110,137 @@ def _zone(text: str | None) -> timezone:
     digits = text.replace(":", "")
     minutes = int(digits[1:3]) * 60 + int(digits[3:5])
     return timezone(timedelta(minutes=-minutes if text[0] == "-" else minutes))
+
+
+NO_RANK = -1
+_RANK_PATTERN = (
+    r"(?P<when>\[?\d{4}[-/]\d\d[-/]\d\d[T ][\d:.,]{8,18}Z?\]?:? ?)?"
+    r"(?: {0,5}(?P<task>\d{1,6}): ?(?!\d\d:))?"
+    r"(?:\[?(?:rank|default|Rank |RANK )(?P<rank>\d{1,6})\]?: ?|\[(?:\d+,)?(?P<bare>\d{1,6})\](?::|<std(?:out|err)>:) ?)?"
+)
+_RANK_TEXT, _RANK_BYTES = re.compile(_RANK_PATTERN), re.compile(_RANK_PATTERN.encode())
+_ISO = re.compile(
+    rb"[^\d\n]{0,20}?(?:\d{1,6}\]?: ?\[?)?"
+    rb"(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?\d*(?!\d| ?[+-]\d\d)"
+)
+_MAY_BEGIN = b"[0123456789 rdR"
+_DIGITS = re.compile(r"\d+")
+
+
+class RankMark(NamedTuple):
+    """The rank that launchers put before a line."""
+
+    rank: int | None
+    size: int
+    """Characters of it that tell nothing once the rank is shown beside the line; 0 where a time stands before the rank."""
+
+
+def rank_mark(text: str) -> RankMark:
+    """Return the rank that stands before a line: `[rank3]: `, `3: `, `[1,3]<stderr>: `."""
+    match = _RANK_TEXT.match(text)
+    if match is None or (rank := _rank(match)) is None:
+        return RankMark(None, 0)
+    return RankMark(rank, 0 if match["when"] else match.end())
+
+
+def ranks_of(block: bytes, ends: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the rank of each line of a block, `NO_RANK` where none is named.
+
+    Args:
+        block: Bytes.
+        ends: Offset behind each line's text.
+    """
+    import numpy as np
+
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    ranks = np.full(len(ends), NO_RANK, dtype=np.int32)
+    may = np.zeros(256, dtype=bool)
+    may[np.frombuffer(_MAY_BEGIN, dtype=np.uint8)] = True
+    data = np.frombuffer(block, dtype=np.uint8)
+    filled = np.flatnonzero(ends > starts)
+    marked = filled[may[data[starts[filled]]]]
+    match_at = _RANK_BYTES.match
+    for place, start in zip(marked.tolist(), starts[marked].tolist(), strict=True):
+        match = match_at(block, start, start + 120)
+        rank = _rank(match) if match is not None else None
+        if rank is not None:
+            ranks[place] = rank
+    return ranks
+
+
+def _rank(match: re.Match[str] | re.Match[bytes]) -> int | None:
+    rank_text = match["rank"] or match["bare"] or match["task"]
+    return int(rank_text) if rank_text is not None else None
+
+
+def times_of(lines: Sequence[bytes]) -> NDArray[np.int64]:
+    """Return when each line was printed, in microseconds since 1970; 0 where it does not say.
+
+    Times without a year lie in `DEFAULT_YEAR`.
+    """
+    import numpy as np
+
+    return np.array([_microseconds(line) for line in lines], dtype=np.int64)
+
+
+def _microseconds(line: bytes) -> int:
+    match = _ISO.match(line)
+    if match is not None:
+        second = _second(match[1])
+        return second + int((match[2] or b"0").ljust(6, b"0")) if second else 0
+    if not line or line[:1] in b" \t":
+        return 0
+    at = parse(line[:160].decode("utf-8", "replace")).at
+    return int(at.timestamp() * 1_000_000) if at is not None else 0
+
+
+@lru_cache(maxsize=4096)
+def _second(text: bytes) -> int:
+    try:
+        naive = datetime.fromisoformat(text.decode().replace("/", "-"))
+    except ValueError:
+        return 0
+    return int(naive.replace(tzinfo=UTC).timestamp()) * 1_000_000
+
+
+def year_of(microseconds: int) -> int | None:
+    """Return the year of a time, None where the line carried none."""
+    year = datetime.fromtimestamp(microseconds / 1_000_000, UTC).year
+    return None if year == DEFAULT_YEAR else year
+
+
+def file_ranks(paths: Sequence[Path]) -> list[int | None]:
+    """Return the rank that each file belongs to, told by the one number in which the paths differ.
+
+    `job_0.out`, `job_1.out`; `attempt_0/0/stdout.log`, `attempt_0/1/stdout.log`; `rank3/stderr.log`. A single file belongs to a
+    rank only where its path says `rank`.
+    """
+    if len(paths) > 1 and len({_DIGITS.sub("#", str(path)) for path in paths}) == 1:
+        columns = list(zip(*(_DIGITS.findall(str(path)) for path in paths), strict=True))
+        differing = [column for column in columns if len(set(column)) > 1]
+        if len(differing) == 1 and len(set(map(int, differing[0]))) == len(paths):
+            return [int(number) for number in differing[0]]
+    return [int(match[1]) if (match := re.search(r"rank[_-]?(\d{1,6})(?!.*rank)", str(path))) else None for path in paths]
+
+
+def siblings(path: Path, most: int = 4096) -> list[Path]:
+    """Return the logs of all ranks of a job, by rank, given one of them; the path alone where it has no siblings.
+
+    The last number in its name, or else in that of its folder, is taken for the rank.
+    """
+    for depth, part in enumerate((path.stem, path.parent.name)):
+        numbers = list(_DIGITS.finditer(part))
+        if not numbers:
+            continue
+        before, after = part[: numbers[-1].start()], part[numbers[-1].end() :]
+        pattern = re.compile(f"{re.escape(before)}(\\d+){re.escape(after)}")
+        folder = path.parent if depth == 0 else path.parent.parent
+        paths_by_rank: dict[int, Path] = {}
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            match = pattern.fullmatch(entry.stem if depth == 0 else entry.name)
+            candidate = entry if depth == 0 else entry / path.name
+            if match is not None and entry.suffix == (path.suffix if depth == 0 else entry.suffix) and candidate.is_file():
+                paths_by_rank.setdefault(int(match[1]), candidate)
+        if len(paths_by_rank) > 1:
+            return [paths_by_rank[rank] for rank in sorted(paths_by_rank)][:most]
+    return [path]

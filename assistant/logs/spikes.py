@@ -50,7 +50,7 @@ class Spike:
 
     @property
     def weight(self) -> float:
-        """How sure it is, 0..1."""
+        """How sure the spike is, 0..1."""
         if self.no_gradients:
             return 0.85
         if math.isnan(self.height) or self.height > 1.5 * self.level:

@@ -40,13 +40,13 @@ class PriorChange(Protocol):
 
     @property
     def at(self) -> datetime:
-        """When."""
+        """When the change was made."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of the policy."""
+    """A change that the policy is asked about."""
 
     risk: Risk
     kind: str
@@ -62,7 +62,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the policy must know of the world."""
+    """Facts that a decision of the policy rests on besides the request."""
 
     now: datetime
     fleet: Sequence[Node] = ()

@@ -26,7 +26,7 @@ RETURN_TO_SHIPPED = "nightshift config policy --shipped"
 
 
 class PolicyRecord(Protocol):
-    """Where it is kept, over restarts, that a site has a policy of its own."""
+    """The record, kept over restarts, that a site has a policy of its own."""
 
     def site_policy(self) -> str | None:
         """Return the file of the site's policy that was in force last, None where there never was one or it was given up."""
@@ -67,7 +67,7 @@ class PolicyInForce:
     def __init__(
         self, site: Path | None, *, record: PolicyRecord | None = None, amend: Callable[[Policy], Policy] | None = None
     ) -> None:
-        """Read nothing yet.
+        """Name the files; nothing is read yet.
 
         Args:
             site: The site's content folder; None where the settings name none.
@@ -98,7 +98,7 @@ class PolicyInForce:
 
     @property
     def policy(self) -> Policy:
-        """What `look` finds, without its problem."""
+        """The policy in force, as `look` returns it, without its problem."""
         return self.look().policy
 
     def look(self) -> PolicyStanding:

@@ -283,11 +283,11 @@ def _changes(base: Mapping[str, Any], merged: Mapping[str, Any]) -> Iterator[str
     before, after = dict(_leaves(base)), dict(_leaves(merged))
     for key in dict.fromkeys([*before, *after]):
         if key not in after:
-            yield f"{key} is left out (was {_shown(before[key])})"
+            yield f"{key} is left out (was {_as_toml(before[key])})"
         elif key not in before:
-            yield f"{key} = {_shown(after[key])}"
+            yield f"{key} = {_as_toml(after[key])}"
         elif before[key] != after[key]:
-            yield f"{key} = {_shown(after[key])} (was {_shown(before[key])})"
+            yield f"{key} = {_as_toml(after[key])} (was {_as_toml(before[key])})"
 
 
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -298,7 +298,7 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def _shown(value: Any) -> str:
+def _as_toml(value: Any) -> str:
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
         return f"{len(value)} of them" if len(value) > 1 else "one"
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -160,13 +160,13 @@ class Protected:
 
     def covers(self, targets: Targets, kind: str) -> str | None:
         """Return the first target that is protected, None when none is."""
-        if not _named(self.kinds, kind):
+        if not _matches_any(self.kinds, kind):
             return None
         for node in targets.nodes:
             if _in_set(self.nodes, node):
                 return node
         for patterns, names in ((self.jobs, targets.jobs), (self.users, targets.users), (self.partitions, targets.partitions)):
-            covered = next((name for name in names if _named(patterns, name)), None)
+            covered = next((name for name in names if _matches_any(patterns, name)), None)
             if covered is not None:
                 return covered
         return None
@@ -226,7 +226,7 @@ class Window:
         if not self.nodes and not self.partitions:
             return True
         return any(_in_set(self.nodes, node) for node in targets.nodes) or any(
-            _named(self.partitions, p) for p in targets.partitions
+            _matches_any(self.partitions, p) for p in targets.partitions
         )
 
 
@@ -358,7 +358,7 @@ def _minutes(clock: str) -> int:
     raise ValueError(f"{clock!r} is no time of day; write it as 22:30")
 
 
-def _named(patterns: Sequence[str], name: str) -> bool:
+def _matches_any(patterns: Sequence[str], name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -119,7 +119,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why an attempt failed, with what that rests on."""
+    """Why an attempt failed, and the evidence for that."""
 
     reason: str
     category: Category

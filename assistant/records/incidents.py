@@ -12,7 +12,7 @@ from assistant.records.words import CallStatus, EventKind, IncidentState, Verdic
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something was noticed."""
+    """Something that a watch or a person noticed about a job, a node or a service."""
 
     kind: EventKind
     job: str | None
@@ -114,7 +114,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a call."""
+    """The result of a call."""
 
     call: int
     ok: bool

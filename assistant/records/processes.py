@@ -71,7 +71,7 @@ class ProcessFolder:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """What all looks at the processes of one attempt of a job have shown."""
+    """Files and folders that the processes of one attempt of a job were seen to use, over all looks."""
 
     at: datetime
     """Time of the last look."""

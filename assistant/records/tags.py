@@ -26,7 +26,7 @@ _SPACED_TAG = re.compile(rf"\s{{0,16}}+(?<!\S)(?:{PATTERN}|{_HOLD_MARK}[0-9]{{1,
 
 
 class Tag(NamedTuple):
-    """What a tag claims."""
+    """The store, incident and call that a tag names; a claim, until it is checked."""
 
     store: str
     """Id of the store; empty in the form that Nightshift wrote before stores had ids."""

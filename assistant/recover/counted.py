@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from assistant.logs.epochs import counts_of
 from assistant.logs.lines import Lines
+from assistant.logs.phases import counts_of
 from assistant.records import MetricPoint
 
 __all__ = ["Comparison", "compared_by_count"]

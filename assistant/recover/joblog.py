@@ -15,8 +15,8 @@ from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogFileState, LogM
 from assistant.logs.combined import names_of
 from assistant.logs.declared import LogOrigin
 from assistant.logs.lines import Lines
-from assistant.logs.metric_files import metric_file_points
 from assistant.logs.metrics import metric_points
+from assistant.logs.program_logs import metric_file_points
 from assistant.records import Checkpoint, Job, JobState, MetricPoint
 from assistant.recover.directives import read_directives
 from assistant.recover.identity import restart_of

@@ -271,12 +271,12 @@ def _on_next_line(text: str, start: int, strength: Strength) -> tuple[int, int] 
 
 def _end_of_bare(text: str, value: re.Match[str], *, closed: bool) -> int:
     """Return where a value without quotes ends: before the next pair and what closes the list around it."""
-    whole = value.group()
-    following = _NEXT_PAIR.search(whole)
-    length = following.start() if following else len(whole)
+    value_text = value.group()
+    following = _NEXT_PAIR.search(value_text)
+    length = following.start() if following else len(value_text)
     if closed and not following:  # JSON and YAML in flow style: {"token": abc}
-        length = len(whole.rstrip("}]),;"))
-    trimmed = whole[:length].rstrip(",;")
+        length = len(value_text.rstrip("}]),;"))
+    trimmed = value_text[:length].rstrip(",;")
     while trimmed and trimmed[-1] in _PAIRS and trimmed.count(trimmed[-1]) > trimmed.count(_PAIRS[trimmed[-1]]):
         trimmed = trimmed[:-1].rstrip(",;")
     return value.start() + len(trimmed)

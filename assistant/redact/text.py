@@ -1,19 +1,24 @@
-"""Replace every secret of a text by `[redacted]`.
+"""Replace every secret of a text by `[redacted]`, and names of hosts and users by stand-ins.
 
 Harmless to what diagnosis reads: the number of lines stays, and `tokens per second: 12`, `KeyError: 'secret'` or `MAX_TOKENS=4096`
 stay as they are. The time is linear in the length of the text: each detector looks at a bounded number of characters around each
-place at which it starts.
+place at which it starts. Stand-ins are for a model or a service that is not the site's own; they are put back in what it answers.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
+import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assistant.redact.assignments import assignment_spans, names_option, names_secret
 from assistant.redact.tokens import command_spans, maker_spans, token_spans
+
+__all__ = ["MASK", "Mask", "block_spans", "redact", "redact_value", "secret_spans", "url_spans"]
 
 MASK = "[redacted]"
 
@@ -218,7 +223,7 @@ def block_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
         following = bisect_left(starts, begin.end())
         closing = ends[following] if following < len(ends) else None
         paired = closing is not None and closing[0] - begin.end() <= _LONGEST
-        last = closing[1] if closing and paired else _behind(text, begin.end())
+        last = closing[1] if closing and paired else _end_of_headless_key(text, begin.end())
         yield begin.start(), last
     yield from ((_before(text, start), end) for start, end in ends if start >= last or _tail_alone(text, start))
     yield from _putty_spans(text)
@@ -228,7 +233,7 @@ def _tail_alone(text: str, end: int) -> bool:
     return "-----BEGIN" not in text[max(end - _LONGEST, 0) : end]
 
 
-def _behind(text: str, position: int) -> int:
+def _end_of_headless_key(text: str, position: int) -> int:
     """Return where a key ends that has no last line: behind what looks like base64."""
     escaped = _ESCAPED.match(text, position)
     end = escaped.end() if escaped else position
@@ -261,7 +266,7 @@ def _is_escape_or_base64(sign: str) -> bool:
 def _putty_spans(text: str) -> Iterator[tuple[int, int]]:
     for match in _PUTTY.finditer(text):
         if match.group().startswith("Private-Lines"):
-            yield match.start(), _behind(text, match.end())
+            yield match.start(), _end_of_headless_key(text, match.end())
         else:
             yield match.span()
 
@@ -269,3 +274,85 @@ def _putty_spans(text: str) -> Iterator[tuple[int, int]]:
 def _line_end(text: str, start: int) -> int:
     stop = text.find("\n", start)
     return len(text) if stop < 0 else stop
+
+
+class Mask:
+    """Replaces names of hosts and users by stand-ins, and back: for a model or a service that is not the site's own.
+
+    A name has the same stand-in whenever the key is the same; `show` knows those that this mask has hidden or was made with.
+    Hosts that are numbered like a known one (node017 beside node016), and folded sets of them (`node[001-016]`), are hidden too.
+    """
+
+    def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = (), *, key: bytes = b"") -> None:
+        """Begin with names of hosts and users.
+
+        Args:
+            hosts: Names of nodes and login hosts.
+            users: Login names; those that every system has stay.
+            key: Secret of the site: without it nobody can find a name by trying all.
+        """
+        self._key = key
+        self._names: dict[str, str] = {}
+        self._stands_for: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self.learn(hosts, users)
+
+    def learn(self, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
+        """Hide further names from now on."""
+        new_hosts = sorted({host for host in hosts if _NAME.fullmatch(host)})
+        with self._lock:
+            for host in new_hosts:
+                self._stand_in("host", host)
+            for user in sorted({user for user in users if _NAME.fullmatch(user) and user not in _EVERYWHERE}):
+                self._stand_in("user", user)
+            self._pattern = self._compiled()
+
+    def hide(self, text: str) -> str:
+        """Return the text with stand-ins for names."""
+        with self._lock:
+            return self._pattern.sub(lambda match: self._stand_in("host", match.group()), text) if self._names else text
+
+    def show(self, text: str) -> str:
+        """Return the text with the names themselves; a stand-in that this mask does not know stays."""
+        return _STAND_IN.sub(lambda match: self._name(match.group()), text)
+
+    def _name(self, stand_in: str) -> str:
+        # letters that follow may be hexadecimal digits, too
+        for end in range(len(stand_in), len("host-") + _DIGITS - 1, -1):
+            if stand_in[:end] in self._stands_for:
+                return self._stands_for[stand_in[:end]] + stand_in[end:]
+        return stand_in
+
+    def _stand_in(self, sort: str, name: str) -> str:
+        if name not in self._names:
+            digest = hmac.new(self._key, f"{sort}:{name}".encode(), hashlib.sha256).hexdigest()
+            length = _DIGITS
+            while (alias := f"{sort}-{digest[:length]}") in self._stands_for:
+                length += 1
+            self._names[name], self._stands_for[alias] = alias, name
+        return self._names[name]
+
+    def _compiled(self) -> re.Pattern[str]:
+        numbered = {
+            (match["stem"], len(match["number"]))
+            for name, alias in self._names.items()
+            if alias.startswith("host-") and (match := _NUMBERED.fullmatch(name))
+        }
+        number_patterns = [rf"{re.escape(stem)}\d{{{digits}}}" for stem, digits in sorted(numbered)]
+        folded = [rf"{re.escape(stem)}\[[\d,-]+\]" for stem in sorted({stem for stem, _ in numbered})]
+        # a numbered host is matched by its likes: thousands of alternatives would be slow
+        single_names = [
+            name for name, alias in self._names.items() if not (alias.startswith("host-") and _NUMBERED.fullmatch(name))
+        ]
+        plain = [re.escape(name) for name in sorted(single_names, key=lambda name: (-len(name), name)) if "[" not in name]
+        names = "|".join([*folded, *plain, *number_patterns])
+        return re.compile(rf"{_BOUNDARY}(?:{names})(?![\w-])")
+
+
+_NAME = re.compile(r"(?=[^A-Za-z]{0,252}[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{1,252}")
+_NUMBERED = re.compile(r"(?P<stem>.{0,252}[A-Za-z-])(?P<number>\d{1,252})")
+_DIGITS = 6
+_STAND_IN = re.compile(rf"(?:host|user)-[0-9a-f]{{{_DIGITS},64}}")
+_BOUNDARY = r"(?:(?<![\w-])|(?<=\\n)|(?<=\\r)|(?<=\\t))"
+"""No letter of the same word; the letter of an escape in JSON is none."""
+_EVERYWHERE = frozenset({"root", "nobody", "daemon", "slurm", "munge", "nightshift"})

@@ -62,7 +62,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class SecretForms:
-    """The file."""
+    """The shipped file of forms of secrets."""
 
     token: tuple[Token, ...]
     form: tuple[Form, ...]

@@ -2,6 +2,10 @@
 
 A filter's leading `^` stands for the start of a line *after* the marks that launchers put there (`[rank3]: `, `12: `,
 `node07: `), so one filter serves a log with and without them.
+
+The protected corpus, lines that tell of failures and that no filter may hide, is `knowledge/protected/*.txt`, one whole line of a
+real program per line; the examples of all signatures belong to it as well. `knowledge/protected/alarms.toml` lists words that
+routine output does not hold.
 """
 
 from __future__ import annotations
@@ -9,17 +13,54 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from assistant.content.reading import Filter, filters
+from assistant.content.reading import Filter, build, content_files, filters, read_toml, shipped
 from assistant.content.reasons import Herring, Role, Signature, reasons
 from assistant.errors import ContentError
 from assistant.linear_patterns import LinearPattern, holds, linear_pattern, named_groups
 from assistant.rules.compiling import Expression, database, flags_of
-from assistant.rules.protected import alarm_words, protected_lines
+
+
+@dataclass(frozen=True)
+class Alarms:
+    """Words, case matters, that keep a line from being hidden unless a filter describes the line to its end."""
+
+    words: tuple[str, ...]
+
+
+@cache
+def alarm_words(site: Path | None = None) -> tuple[str, ...]:
+    """Return the alarm words, the site's file instead of ours where it has one."""
+    own = site / "knowledge" / "protected" / "alarms.toml" if site is not None else None
+    path = own if own is not None and own.is_file() else shipped("knowledge") / "protected" / "alarms.toml"
+    return build(Alarms, read_toml(path), path).words
+
+
+@cache
+def protected_lines(site: Path | None = None) -> tuple[str, ...]:
+    """Return the corpus without its comments (`# ` at the start of a line), and the examples of all signatures but benign ones.
+
+    Raises:
+        ContentError: A file cannot be read as UTF-8 text.
+    """
+    lines: dict[str, None] = {}
+    for path in content_files("knowledge/protected", site, ".txt"):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ContentError(f"{path}: cannot be read: {error}") from error
+        lines |= dict.fromkeys(line for line in text.split("\n") if line.strip() and not line.startswith("# "))
+    for reason in reasons(site).values():
+        for signature in reason.signature:
+            if signature.role is not Role.BENIGN:
+                lines |= dict.fromkeys(signature.examples)
+    return tuple(lines)
+
 
 Entry = Signature | Herring | Filter
 
@@ -27,7 +68,7 @@ MARKS = r"(?:\[?(?:rank|default)?\d{1,6}\]?(?:<std(?:out|err)>)?: ?|[a-zA-Z][\w.
 """What may stand before the line of a program."""
 
 
-class EntryKind(IntEnum):
+class MatchKind(IntEnum):
     """What a pattern number stands for."""
 
     SIGNATURE = 0
@@ -35,7 +76,7 @@ class EntryKind(IntEnum):
     """Also a signature of the role benign: such a line may be hidden."""
     FILTER = 2
     """A filter that describes the start or some part of a line."""
-    WHOLE = 3
+    WHOLE_LINE = 3
     """A filter that describes a line to its end."""
     ALARM = 4
 
@@ -51,13 +92,13 @@ class Patterns:
         self._entries = tuple(sorted(entries, key=lambda entry: isinstance(entry, Filter)))
         self._first_filter = sum(not isinstance(entry, Filter) for entry in self._entries)
         self._first_alarm = len(self._entries)
-        self.kinds = bytes([_kind(entry) for entry in self._entries] + [EntryKind.ALARM] * len(alarms))
+        self.kinds = bytes([_kind(entry) for entry in self._entries] + [MatchKind.ALARM] * len(alarms))
         """Kind of each pattern number."""
         numbered = list(enumerate([_expression(entry) for entry in self._entries]))
         words = [(self._first_alarm + n, Expression(f"alarm {word}", re.escape(word), False)) for n, word in enumerate(alarms)]
         self._telling = _Engine([*numbered[: self._first_filter], *words], cache_folder)
         self._routine = _Engine(numbered[self._first_filter :], cache_folder)
-        self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == EntryKind.SIGNATURE]
+        self._signatures = [(n, e) for n, e in numbered if self.kinds[n] == MatchKind.SIGNATURE]
         self.folder = cache_folder
         """Where compiled forms are kept; None for the user's cache."""
 
@@ -99,7 +140,7 @@ class Patterns:
         Returns:
             (start, end) of every such place; None when a signature or an alarm word matches the line as it is.
         """
-        if any(self.kinds[number] != EntryKind.HERRING for number in self._telling.scan(line)[0::2]):
+        if any(self.kinds[number] != MatchKind.HERRING for number in self._telling.scan(line)[0::2]):
             return None
         places: list[tuple[int, int]] = []
         for number in set(self._digit_blind.scan(line)[0::2]):
@@ -123,9 +164,9 @@ class Patterns:
         """Tell whether compression would fold this line away."""
         block = text.encode("utf-8", "replace")
         kinds = {self.kinds[number] for number in [*self.telling(block)[0::2], *self.routine(block)[0::2]]}
-        if EntryKind.SIGNATURE in kinds:
+        if MatchKind.SIGNATURE in kinds:
             return False
-        return EntryKind.WHOLE in kinds or (EntryKind.FILTER in kinds and EntryKind.ALARM not in kinds)
+        return MatchKind.WHOLE_LINE in kinds or (MatchKind.FILTER in kinds and MatchKind.ALARM not in kinds)
 
 
 class _More(Patterns):
@@ -201,7 +242,7 @@ def load_patterns(site: Path | None = None) -> Patterns:
             if (entry.id, entry.pattern) not in known_patterns:
                 _check_linear(entry)
     if own := [entry for entry in filters(site) if entry not in filters(None)]:
-        from assistant.rules.proof import prove
+        from assistant.rules.learned import prove
 
         prove(own, protected_lines(site), patterns)
     return patterns
@@ -257,12 +298,12 @@ def _places(pattern: str, caseless: bool, line: bytes) -> list[tuple[int, int]]:
     return spans
 
 
-def _kind(entry: Entry) -> EntryKind:
+def _kind(entry: Entry) -> MatchKind:
     if isinstance(entry, Signature) and entry.role is not Role.BENIGN:
-        return EntryKind.SIGNATURE
+        return MatchKind.SIGNATURE
     if not isinstance(entry, Filter):
-        return EntryKind.HERRING
-    return EntryKind.WHOLE if describes_whole_lines(entry) else EntryKind.FILTER
+        return MatchKind.HERRING
+    return MatchKind.WHOLE_LINE if describes_whole_lines(entry) else MatchKind.FILTER
 
 
 def _expression(entry: Entry) -> Expression:

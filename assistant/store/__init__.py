@@ -8,16 +8,14 @@ from __future__ import annotations
 from assistant.store.approvals import Approval, ApprovalRows
 from assistant.store.audit import AuditHead, AuditRow
 from assistant.store.calls import PastCall
-from assistant.store.deliveries import Count, Telling, TellingRows
+from assistant.store.deliveries import Count, DeliveryRecord, DeliveryRows
 from assistant.store.incidents import WENT_ON, IncidentRows
-from assistant.store.ledger import Attempt, BudgetRows, LedgerRows
 from assistant.store.memories import Memory, MemoryRows, Near
-from assistant.store.past_runs import EvaluationRows, EvaluationRun, TemplateRows, TrialRows
-from assistant.store.policies import PolicyRows
+from assistant.store.past_runs import Attempt, BudgetRows, EvaluationRows, EvaluationRun, LedgerRows, TemplateRows, TrialRows
 from assistant.store.processes import ProcessRows
-from assistant.store.rules import RuleRows
-from assistant.store.verification import Broken
-from assistant.store.watches import LeaderRows, Leadership, PassingWatch, Said, SightRows, Unseen, WatchRows
+from assistant.store.rules import PolicyRows, RuleRows
+from assistant.store.verification import BrokenRow
+from assistant.store.watches import CoverageRows, LeaderRows, Leadership, PassingWatch, Said, Unseen, WatchRows
 
 __all__ = [
     "WENT_ON",
@@ -25,8 +23,9 @@ __all__ = [
     "Attempt",
     "AuditHead",
     "AuditRow",
-    "Broken",
+    "BrokenRow",
     "Count",
+    "DeliveryRecord",
     "EvaluationRun",
     "Leadership",
     "Memory",
@@ -35,7 +34,6 @@ __all__ = [
     "PastCall",
     "Said",
     "Store",
-    "Telling",
     "Unseen",
 ]
 
@@ -51,8 +49,8 @@ class Store(
     PolicyRows,
     ProcessRows,
     MemoryRows,
-    SightRows,
-    TellingRows,
+    CoverageRows,
+    DeliveryRows,
     TemplateRows,
     TrialRows,
     WatchRows,

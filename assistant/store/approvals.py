@@ -46,7 +46,7 @@ class Approval:
 
 
 class ApprovalRows(CallRows):
-    """The inbox's part of the store."""
+    """Rows of the inbox: approvals that wait for a person, and their answers."""
 
     def park(self, call: int, decision: Decision, expires: datetime, *, asked_at: datetime | None = None) -> int:
         """Put a call into the inbox and return the approval's id; a call that waits there already keeps its place."""

@@ -1,7 +1,7 @@
 """The audit: who did what, when, why, by which rule, with which exact command, with what outcome, and how to take it back.
 
 Rows are only added, in the transaction of the change that they tell about. Each carries the SHA-256 of the one before and of
-itself, the digests of the rows that the transaction wrote (`seals`), and a mac by the store's key (`keys`).
+itself, the digests of the rows that the transaction wrote (`seals`), and a mac by the store's key.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from typing import Any, NamedTuple
 from assistant.errors import StoreError, UsageError
 from assistant.store import verification
 from assistant.store.connection import Database
-from assistant.store.keys import StoreKey, key_path, make_key, read_key
 from assistant.store.rows import clean, packed, time_text, unpacked
 from assistant.store.seals import (
     SealedTable,
+    StoreKey,
     chain_hash,
     chain_mac,
     clear_touched,
     install_triggers,
+    key_path,
+    make_key,
+    read_key,
     sealed_tables,
     seals_text,
     touch_all,
     touched_seals,
 )
-from assistant.store.verification import FIRST, SEAL, SIGNED, Broken
+from assistant.store.verification import FIRST, SEAL, SIGNED, BrokenRow
 
 __all__ = ["AuditHead", "AuditRow", "AuditRows", "row_of"]
 
@@ -87,7 +90,7 @@ class AuditRow:
 
 
 class AuditRows(Database):
-    """The audit's part of the store."""
+    """Rows of the audit: written with every change, read and verified."""
 
     _kept_key: tuple[tuple[int, int], StoreKey] | None = None
 
@@ -216,11 +219,11 @@ class AuditRows(Database):
         )
         return self.row(sql, [row]) is not None
 
-    def verify(self, *, since: Sequence[AuditHead] = ()) -> Broken | None:
-        """Return the first thing that is not as Nightshift wrote it, None when all of it holds; see `broken_rows`."""
+    def verify(self, *, since: Sequence[AuditHead] = ()) -> BrokenRow | None:
+        """Return the first row that is not as Nightshift wrote it, None when all rows hold; see `broken_rows`."""
         return next(iter(self.broken_rows(since=since, most=1)), None)
 
-    def broken_rows(self, *, since: Sequence[AuditHead] = (), most: int = 20) -> list[Broken]:
+    def broken_rows(self, *, since: Sequence[AuditHead] = (), most: int = 20) -> list[BrokenRow]:
         """Return what is not as Nightshift wrote it: in the audit, in any sealed row of any table, in the schema.
 
         Args:

@@ -21,7 +21,7 @@ _WINDOW = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """One time for which it was open, or is."""
+    """One time for which the breaker was open, or is."""
 
     since: datetime
     until: datetime | None
@@ -32,7 +32,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """What happened within the last hour and since the last reset; the fields of `policy.Breaker`."""
+    """Counts within the last hour and since the last reset that may open the breaker; the fields of `policy.Breaker`."""
 
     machine_failures: int
     failed_actions: int
@@ -40,7 +40,7 @@ class Lately:
 
 
 def last_period(store: AuditRows) -> Period | None:
-    """Return when it was open last, or is; None when it never was."""
+    """Return when the breaker was open last, or is; None when it never was."""
     row = store.row("SELECT value FROM properties WHERE name = ?", [_NAME])
     if row is None:
         return None
@@ -50,13 +50,13 @@ def last_period(store: AuditRows) -> Period | None:
 
 
 def why_open(store: AuditRows) -> str | None:
-    """Return since when and why it is open, None when it is not."""
+    """Return since when and why the breaker is open, None when it is not."""
     period = last_period(store)
     return f"since {period.since:%Y-%m-%dT%H:%M:%SZ}: {period.why}" if period is not None and period.until is None else None
 
 
 def open_breaker(store: AuditRows, *, why: str, by: str) -> bool:
-    """Open it; False when it is open already."""
+    """Open the breaker; False when it is open already."""
     with store.transaction():
         before = last_period(store)
         if before is not None and before.until is None:
@@ -67,7 +67,7 @@ def open_breaker(store: AuditRows, *, why: str, by: str) -> bool:
 
 
 def reset_breaker(store: AuditRows, *, why: str, by: str) -> bool:
-    """Close it, by a person's word; False when it is not open."""
+    """Close the breaker, by a person's word; False when it is not open."""
     with store.transaction():
         before = last_period(store)
         if before is None or before.until is not None:

@@ -39,7 +39,7 @@ class PastCall(NamedTuple):
 
 
 class CallRows(AuditRows):
-    """The calls' part of the store."""
+    """Rows of calls: intents, decisions and outcomes."""
 
     def write_call(
         self, call: Call, *, kind: str = "read", targets: Mapping[str, Sequence[str]] | None = None, undoes: int | None = None
@@ -251,7 +251,7 @@ class CallRows(AuditRows):
         return None if row is None else outcome_of(row)
 
     def undone_by(self, call: int) -> Call | None:
-        """Return the newest call that takes this one back, None when nobody tried."""
+        """Return the newest call that takes this one back, None when there is none."""
         row = self.row("SELECT * FROM calls WHERE undoes = ? ORDER BY id DESC LIMIT 1", [call])
         return None if row is None else call_of(row)
 

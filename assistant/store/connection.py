@@ -31,7 +31,7 @@ _NETWORK_FILESYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs
 
 
 class Now(Protocol):
-    """What the store needs of a clock."""
+    """The clock of the store."""
 
     def now(self) -> datetime:
         """Return the time, aware, UTC."""
@@ -161,7 +161,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Read one state of the store in all queries inside, whatever others write meanwhile; nobody waits."""
+        """Read one state of the store in all queries inside, whatever others write meanwhile, without a lock."""
         with self._errors():
             connection = self._connection()
             if connection.in_transaction:

@@ -21,14 +21,14 @@ _MANY = 500
 
 
 class Count(NamedTuple):
-    """What is counted."""
+    """One count, with its labels."""
 
     name: str
     labels: Labels = ()
 
 
 class TallyRows(AuditRows):
-    """The counts' part of the store."""
+    """Rows of counts and cursors over the audit."""
 
     def audit_after(self, row: int, limit: int) -> list[AuditRow]:
         """Return rows of the audit behind one, the oldest first, at most so many."""
@@ -123,23 +123,23 @@ _RETENTION = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """The last time a thing was told to a place."""
+class DeliveryRecord:
+    """When a place was last notified of something, and how many notifications were held back."""
 
     at: datetime
     suppressed: int
     """How often it came again since, and was not told."""
 
 
-class TellingRows(TallyRows):
-    """The tellings' part of the store."""
+class DeliveryRows(TallyRows):
+    """Rows of deliveries: which place was notified of what and when."""
 
-    def tellings(self, sink: str, fingerprints: Iterable[str]) -> dict[str, Telling]:
-        """Return when things were last told to a place, by fingerprint; those that never were are left out."""
+    def tellings(self, sink: str, fingerprints: Iterable[str]) -> dict[str, DeliveryRecord]:
+        """Return when a place was last notified of each fingerprint; those that it never was notified of are left out."""
         sql = "SELECT at, held FROM tellings WHERE sink = ? AND fingerprint = ?"
         rows = {fingerprint: self.row(sql, [sink, fingerprint]) for fingerprint in set(fingerprints)}
         return {
-            fingerprint: Telling(datetime.fromisoformat(row["at"]), row["held"])
+            fingerprint: DeliveryRecord(datetime.fromisoformat(row["at"]), row["held"])
             for fingerprint, row in rows.items()
             if row is not None
         }

@@ -33,7 +33,7 @@ _OPEN_SQL = f"state NOT IN ({', '.join(repr(state) for state in _ENDED)})"
 
 
 class Acknowledgement(NamedTuple):
-    """That a person knows of an incident that was handed over."""
+    """A person's word that they know of an escalated incident."""
 
     by: str
     """The door and the person: `cli:alice`, `chat:bob`."""
@@ -42,7 +42,7 @@ class Acknowledgement(NamedTuple):
 
 
 class IncidentRows(AuditRows):
-    """The incidents' part of the store."""
+    """Rows of incidents: state, lease, timeline, evidence and diagnoses."""
 
     def open_incident(self, event: Event, *, parent: int | None = None, by: str = "watch") -> tuple[Incident, bool]:
         """Return the incident of an event, and whether it was opened for it (True) or joined (False).
@@ -89,8 +89,8 @@ class IncidentRows(AuditRows):
 
     def _standing(self, event: Event) -> Incident | None:
         if event.job is None:
-            found = self.rows(f"SELECT * FROM incidents WHERE job IS NULL AND node = ? AND {_OPEN_SQL}", [place_of(event)])
-            matching = [incident for incident in map(incident_of, found) if incident.service == event.service]
+            rows = self.rows(f"SELECT * FROM incidents WHERE job IS NULL AND node = ? AND {_OPEN_SQL}", [place_of(event)])
+            matching = [incident for incident in map(incident_of, rows) if incident.service == event.service]
             return matching[0] if matching else None
         rows = self.rows("SELECT * FROM incidents WHERE job = ? AND attempt = ? ORDER BY id DESC", [event.job, event.attempt])
         for incident in map(incident_of, rows):
@@ -325,24 +325,29 @@ class IncidentRows(AuditRows):
     def add_diagnosis(self, incident: int, diagnosis: Diagnosis, at: datetime | None = None) -> None:
         """Keep a diagnosis; the newest is the one that counts."""
         at = at or self.clock.now()
-        found = diagnosis
         with self.transaction() as connection:
             connection.execute(
                 "INSERT INTO diagnoses (incident, at, reason, category, action, confidence, by, body) VALUES (?,?,?,?,?,?,?,?)",
                 [
                     incident,
                     time_text(at),
-                    found.reason,
-                    str(found.category),
-                    str(found.action),
-                    found.confidence,
-                    str(found.by),
-                    packed(found),
+                    diagnosis.reason,
+                    str(diagnosis.category),
+                    str(diagnosis.action),
+                    diagnosis.confidence,
+                    str(diagnosis.by),
+                    packed(diagnosis),
                 ],
             )
-            detail = {"confidence": found.confidence, "action": str(found.action), "nodes": found.faulty_nodes}
+            detail = {"confidence": diagnosis.confidence, "action": str(diagnosis.action), "nodes": diagnosis.faulty_nodes}
             self.record(
-                "diagnosis", by=str(found.by), at=at, incident=incident, why=found.summary, outcome=found.reason, detail=detail
+                "diagnosis",
+                by=str(diagnosis.by),
+                at=at,
+                incident=incident,
+                why=diagnosis.summary,
+                outcome=diagnosis.reason,
+                detail=detail,
             )
 
     def diagnosis(self, incident: int) -> Diagnosis | None:

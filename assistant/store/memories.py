@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a confirmed incident leaves behind."""
+    """What is remembered of a confirmed incident: its lines, vectors and reason."""
 
     incident: int
     reason: str
@@ -54,7 +54,7 @@ class Memory:
 
 
 class Near(NamedTuple):
-    """A memory that is like a text."""
+    """A memory that is like a text, with how like it is."""
 
     incident: int
     line: int
@@ -73,7 +73,7 @@ class _Matrix(NamedTuple):
 
 
 class MemoryRows(AuditRows):
-    """The memories' part of the store."""
+    """Rows of memories of confirmed incidents."""
 
     _matrices: dict[str, _Matrix] | None = None
     _matrices_lock = threading.Lock()

@@ -23,7 +23,7 @@ AT_ONCE = 500
 
 
 class ReadingRows(AuditRows):
-    """The counters' part of the store."""
+    """Rows of counters that probes compare with their next reading."""
 
     def kept_readings(self, nodes: Sequence[str]) -> dict[str, Kept]:
         """Return what is kept of nodes; a row that cannot be read is none, and says so."""

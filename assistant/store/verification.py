@@ -9,9 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.store import migrations
-from assistant.store.keys import StoreKey
 from assistant.store.seals import (
     SealedTable,
+    StoreKey,
     chain_hash,
     chain_mac,
     row_content,
@@ -24,7 +24,7 @@ from assistant.store.seals import (
 if TYPE_CHECKING:
     from assistant.store.audit import AuditHead
 
-__all__ = ["FIRST", "SEAL", "SIGNED", "Broken", "broken_rows"]
+__all__ = ["FIRST", "SEAL", "SIGNED", "BrokenRow", "broken_rows"]
 
 FIRST = "0" * 64
 """What the first row gives as the hash before it."""
@@ -37,7 +37,7 @@ _Sealed = dict[str, dict[str, tuple[str, int]]]
 """By table and key: the digest that counts, and the audit row that gives it."""
 
 
-class Broken(NamedTuple):
+class BrokenRow(NamedTuple):
     """Something that is not as Nightshift wrote it."""
 
     id: int
@@ -48,7 +48,7 @@ class Broken(NamedTuple):
 
 def broken_rows(
     connection: sqlite3.Connection, key: StoreKey | None, *, since: Sequence[AuditHead] = (), most: int = 20
-) -> list[Broken]:
+) -> list[BrokenRow]:
     """Return what is not as Nightshift wrote it, at most so many; the chain first, then tables, then the schema.
 
     Args:
@@ -60,20 +60,20 @@ def broken_rows(
     return list(islice(_broken(connection, key, since), most))
 
 
-def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead]) -> Iterator[Broken]:
+def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead]) -> Iterator[BrokenRow]:
     sealed: _Sealed = {}
-    overwritten: list[Broken] = []
+    overwritten: list[BrokenRow] = []
     try:
         chain = next(_broken_chain(connection, key, since, sealed, overwritten), None)
     except (sqlite3.Error, ValueError, TypeError, AttributeError, IndexError) as error:
-        chain = Broken(0, f"the audit cannot be read as it was written: {error}")
+        chain = BrokenRow(0, f"the audit cannot be read as it was written: {error}")
     yield from overwritten
     if chain is not None:
         yield chain
     try:
         yield from _broken_schema(connection)
     except sqlite3.Error as error:
-        yield Broken(0, f"the schema cannot be read: {error}")
+        yield BrokenRow(0, f"the schema cannot be read: {error}")
     if chain is not None:
         # the seals behind a broken row prove nothing
         return
@@ -81,15 +81,15 @@ def _broken(connection: sqlite3.Connection, key: StoreKey | None, since: Sequenc
         try:
             yield from _broken_table(connection, table, sealed.pop(table.name, {}))
         except (sqlite3.Error, ValueError, TypeError) as error:
-            yield Broken(0, f"table {table.name} holds what Nightshift does not write: {error}")
+            yield BrokenRow(0, f"table {table.name} holds what Nightshift does not write: {error}")
     for name, rows in sealed.items():
         for row_key, row in _standing(rows):
-            yield Broken(row, f"{name} {_key_text(row_key)} was removed with its table; audit row {row} holds its seal")
+            yield BrokenRow(row, f"{name} {_key_text(row_key)} was removed with its table; audit row {row} holds its seal")
 
 
 def _broken_chain(
-    connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead], sealed: _Sealed, overwritten: list[Broken]
-) -> Iterator[Broken]:
+    connection: sqlite3.Connection, key: StoreKey | None, since: Sequence[AuditHead], sealed: _Sealed, overwritten: list[BrokenRow]
+) -> Iterator[BrokenRow]:
     """Yield breaks of the chain, of which only the first counts; collect seals, and rows that were manipulated and written over."""
     heads: dict[int, list[AuditHead]] = {}
     for head in since:
@@ -100,24 +100,26 @@ def _broken_chain(
     for row in connection.execute("SELECT * FROM audit ORDER BY id"):
         number = row["id"]
         if number != expected:
-            yield Broken(expected, f"row {expected} is missing")
+            yield BrokenRow(expected, f"row {expected} is missing")
         if row["previous"] != previous:
-            yield Broken(number, f"row {number} does not follow row {number - 1}: that one was replaced")
+            yield BrokenRow(number, f"row {number} does not follow row {number - 1}: that one was replaced")
         why = _broken_row(row, key)
         if why is not None:
-            yield Broken(number, why)
+            yield BrokenRow(number, why)
         for head in heads.get(number, ()):
             if row["hash"] != head.hash:
-                yield Broken(number, f"row {number} has the hash {row['hash']}, but {head.hash} was kept: the audit was rewritten")
+                yield BrokenRow(
+                    number, f"row {number} has the hash {row['hash']}, but {head.hash} was kept: the audit was rewritten"
+                )
         previous, expected = row["hash"], expected + 1
         overwritten += _collect(row, sealed)
     last_written = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'audit'").fetchone()[0] or 0
     if last_written != expected - 1:
-        yield Broken(expected, f"rows are missing at the end: rows up to {last_written} had been written")
+        yield BrokenRow(expected, f"rows are missing at the end: rows up to {last_written} had been written")
     last = max(heads, default=0)
     if last >= expected:
         why = f"row {last} was kept, and the audit ends with row {expected - 1}: rows were cut off, or the file is an older copy"
-        yield Broken(expected, why)
+        yield BrokenRow(expected, why)
 
 
 def _broken_row(row: sqlite3.Row, key: StoreKey | None) -> str | None:
@@ -130,7 +132,7 @@ def _broken_row(row: sqlite3.Row, key: StoreKey | None) -> str | None:
     return None
 
 
-def _collect(row: sqlite3.Row, sealed: _Sealed) -> Iterator[Broken]:
+def _collect(row: sqlite3.Row, sealed: _Sealed) -> Iterator[BrokenRow]:
     """Add the seals of an audit row, and yield rows that were not what the seal before says when Nightshift wrote over them."""
     for table, rows in seals_of(row["seals"]).items():
         own = sealed.setdefault(table, {})
@@ -138,7 +140,7 @@ def _collect(row: sqlite3.Row, sealed: _Sealed) -> Iterator[Broken]:
             before, at = own.get(row_key, ("", 0))
             if seal.before != before:
                 change = f"changed past Nightshift after row {at}" if before else "added or brought back past Nightshift"
-                yield Broken(row["id"], f"{table} {_key_text(row_key)} was {change}, before row {row['id']} wrote over it")
+                yield BrokenRow(row["id"], f"{table} {_key_text(row_key)} was {change}, before row {row['id']} wrote over it")
             own[row_key] = (seal.after, row["id"])
 
 
@@ -178,18 +180,18 @@ def call_broken(connection: sqlite3.Connection, key: StoreKey | None, call: int,
     return None
 
 
-def _broken_table(connection: sqlite3.Connection, table: SealedTable, seals: dict[str, tuple[str, int]]) -> Iterator[Broken]:
+def _broken_table(connection: sqlite3.Connection, table: SealedTable, seals: dict[str, tuple[str, int]]) -> Iterator[BrokenRow]:
     for row_key, digest in sealed_rows(connection, table):
         expected, row = seals.pop(row_key, ("", 0))
         if not expected:
-            yield Broken(
+            yield BrokenRow(
                 0,
                 f"{table.name} {_key_text(row_key)} was added past Nightshift: no row of the audit knows it, or one seals its end",
             )
         elif expected != digest:
-            yield Broken(row, f"{table.name} {_key_text(row_key)} was changed after row {row} of the audit had sealed it")
+            yield BrokenRow(row, f"{table.name} {_key_text(row_key)} was changed after row {row} of the audit had sealed it")
     for row_key, row in _standing(seals):
-        yield Broken(row, f"{table.name} {_key_text(row_key)} was removed; row {row} of the audit holds its seal")
+        yield BrokenRow(row, f"{table.name} {_key_text(row_key)} was removed; row {row} of the audit holds its seal")
 
 
 def _standing(seals: Mapping[str, tuple[str, int]]) -> Iterator[tuple[str, int]]:
@@ -201,25 +203,25 @@ def _key_text(row_key: str) -> str:
     return ", ".join(str(value) for value in json.loads(row_key))
 
 
-def _broken_schema(connection: sqlite3.Connection) -> Iterator[Broken]:
+def _broken_schema(connection: sqlite3.Connection) -> Iterator[BrokenRow]:
     """Compare tables, indexes and triggers with those that the program's own migrations make in an empty file."""
     if migrations.pending(connection) or migrations.unknown(connection):
-        yield Broken(0, "the list of migrations was changed: this version has made others")
+        yield BrokenRow(0, "the list of migrations was changed: this version has made others")
         return
     # an index that was edited hides rows from those who look by it, though the rows themselves are whole
     for (problem,) in connection.execute("PRAGMA integrity_check(3)").fetchall():
         if problem != "ok":
-            yield Broken(0, f"the file is not whole: {problem}")
+            yield BrokenRow(0, f"the file is not whole: {problem}")
     expected = _schema_of_this_version()
     actual = _schema(connection)
     for name in sorted(expected.keys() | actual.keys()):
         if name not in actual:
             hint = ": the triggers that refuse changes of the audit are gone" if name[0] == "trigger" else ""
-            yield Broken(0, f"{name[0]} {name[1]} is gone{hint}")
+            yield BrokenRow(0, f"{name[0]} {name[1]} is gone{hint}")
         elif name not in expected:
-            yield Broken(0, f"{name[0]} {name[1]} was added past Nightshift: {actual[name][:200]}")
+            yield BrokenRow(0, f"{name[0]} {name[1]} was added past Nightshift: {actual[name][:200]}")
         elif expected[name] != actual[name]:
-            yield Broken(0, f"{name[0]} {name[1]} was changed: {actual[name][:200]}")
+            yield BrokenRow(0, f"{name[0]} {name[1]} was changed: {actual[name][:200]}")
 
 
 def _schema_of_this_version() -> dict[tuple[str, str], str]:

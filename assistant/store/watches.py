@@ -49,7 +49,7 @@ class PassingWatch:
 
 
 class WatchRows(AuditRows):
-    """The watches' part of the store."""
+    """Rows of watches and their passes, and of what people switch while a watch runs."""
 
     def keep_pass(
         self,
@@ -152,8 +152,8 @@ class Said:
     text: str
 
 
-class SightRows(AuditRows):
-    """The sight's part of the store; it is the cluster's, whoever leads."""
+class CoverageRows(AuditRows):
+    """Rows of what passes do not see, and of remarks; they are the cluster's, whichever watch leads."""
 
     def unseen(self) -> list[Unseen]:
         """Return what the last pass of a leader did not see, in the order in which it began."""
@@ -228,7 +228,7 @@ def _as_json(gap: Unseen) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who leads."""
+    """The watch that leads, its fencing token, and until when."""
 
     owner: str
     token: int
@@ -238,7 +238,7 @@ class Leadership:
 
 
 class LeaderRows(AuditRows):
-    """The leaders' part of the store."""
+    """Rows of leadership among watches."""
 
     def leader(self, name: str = "watch") -> Leadership | None:
         """Return who leads, or led last; None when nobody ever did."""

@@ -191,7 +191,7 @@ class Faults:
 
 
 def eat_memory() -> None:
-    """Take memory, page by page, until somebody ends this process; at most 4 GiB, which no drill's limit lets pass."""
+    """Take memory, page by page, until this process is killed; at most 4 GiB, which no drill's limit lets pass."""
     blocks = []
     for _ in range(256):
         blocks.append(bytearray(os.urandom(1 << 20)) * 16)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class StepReport(NamedTuple):
-    """What one optimiser step brought."""
+    """The metrics of one optimiser step."""
 
     step: int
     steps: int

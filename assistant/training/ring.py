@@ -107,7 +107,7 @@ class Ring:
         """Return when every rank has come here."""
         self.all_reduce(np.zeros(1, dtype=np.float32))
 
-    def _exchange(self, chunk: Numbers, whole: int) -> Numbers:
+    def _exchange(self, chunk: Numbers, number_count: int) -> Numbers:
         """Send a chunk to the next rank while taking one of the same size from the previous."""
         to_send, received = memoryview(chunk.tobytes()), bytearray()
         expected_bytes = len(to_send)
@@ -118,7 +118,7 @@ class Ring:
             while (to_send and not self.stalled) or len(received) < expected_bytes:
                 waited = time.monotonic() - self._began
                 if waited > self.timeout_s:
-                    raise CollectiveTimeout(self.number, whole, waited_s=waited)
+                    raise CollectiveTimeout(self.number, number_count, waited_s=waited)
                 for key, _ in selector.select(min(1.0, self.timeout_s - waited + 0.001)):
                     if key.fileobj is self.next:
                         to_send = to_send[self._send(to_send) :]

@@ -23,7 +23,7 @@ class OutputLimits(NamedTuple):
 
 
 class OutputRoom:
-    """What is left of the common room of one round; counts what running commands and their answers hold."""
+    """The bytes that the commands of one round may still say; counts what running commands and their answers hold."""
 
     def __init__(self, limits: OutputLimits, nodes: int) -> None:
         """Begin a round of so many nodes."""
@@ -51,10 +51,10 @@ class OutputRoom:
 
 
 class Output:
-    """What one command has said so far."""
+    """The output of one command so far."""
 
     def __init__(self, room: OutputRoom) -> None:
-        """Begin with nothing."""
+        """Begin without output."""
         self._room = room
         self._pieces: tuple[list[bytes], list[bytes]] = ([], [])
         self._sizes = [0, 0]

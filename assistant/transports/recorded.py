@@ -38,7 +38,7 @@ class _Recording:
 
 
 class RecordedTransport:
-    """Answers as it was told to."""
+    """A transport that answers from a file."""
 
     name = "recorded"
 

@@ -115,8 +115,7 @@ class SshTransport:
                 self._pool = pool
 
     def _ask(self, node: str, typed: str, timeout_s: float, room: OutputRoom) -> Reply:
-        from assistant.transports.ssh_command import marked
-        from assistant.transports.ssh_failures import Deadline, NotReached
+        from assistant.transports.ssh_command import Deadline, NotReached, marked
 
         deadline = Deadline(timeout_s)
         pool = self._pool

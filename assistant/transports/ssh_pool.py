@@ -21,11 +21,24 @@ from paramiko.common import MSG_CHANNEL_REQUEST
 from assistant.errors import ConfigError
 from assistant.ports import Failure
 from assistant.transports.output import Output
-from assistant.transports.ssh_command import WINDOW_BYTES, Finished, collect, ending, hear_request, send_request
-from assistant.transports.ssh_failures import Deadline, NotForwarded, NotReached, Proxy, Stale, Tunnel, connect, explained
+from assistant.transports.ssh_command import (
+    WINDOW_BYTES,
+    Deadline,
+    Finished,
+    NotForwarded,
+    NotReached,
+    Proxy,
+    Stale,
+    Tunnel,
+    collect,
+    connect,
+    ending,
+    explained,
+    hear_request,
+    send_request,
+)
 from assistant.transports.ssh_hosts import Host
-from assistant.transports.ssh_identity import Identities
-from assistant.transports.ssh_known import CERTIFICATE, KnownHosts, KnownHostsFiles
+from assistant.transports.ssh_keys import CERTIFICATE, Identities, KnownHosts, KnownHostsFiles
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +48,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Place:
-    """Where the connection to one host is kept."""
+    """The slot of the pool for one host."""
 
     lock: Lock = field(default_factory=Lock)
     """Held while it is being opened, so that two do not open two."""
@@ -166,7 +179,7 @@ class Pool:
             self._sweep_later()
 
 
-# One SSH connection: open, verify the host, log in, run commands. With `ssh_identity`, all that speaks paramiko.
+# One SSH connection: open, verify the host, log in, run commands. With `ssh_keys`, all that speaks paramiko.
 #
 # Every wait has an end: paramiko's own calls that may block for ever (`exec_command`, `recv_exit_status`) are not used.
 
@@ -224,7 +237,7 @@ class Connection:
 
     @classmethod
     def open(
-        cls, host: Host, stream: Any, known: KnownHosts, identities: Identities, deadline: Deadline, *, keepalive_s: float
+        cls, host: Host, stream: Any, known_hosts: KnownHosts, identities: Identities, deadline: Deadline, *, keepalive_s: float
     ) -> Connection:
         """Return a connection over a stream, which belongs to it from now on.
 
@@ -236,9 +249,9 @@ class Connection:
         transport = None
         try:
             transport = _Transport(proxy.socket if proxy else stream)
-            _prepare(transport, known.kinds(host), deadline)
+            _prepare(transport, known_hosts.kinds(host), deadline)
             _greet(transport, host, deadline)
-            _verify(transport, host, known)
+            _verify(transport, host, known_hosts)
             _log_in(transport, host, identities, deadline)
             if host.keepalive_s or keepalive_s:
                 transport.set_keepalive(host.keepalive_s or keepalive_s)
@@ -368,11 +381,11 @@ def _greet(transport: _Transport, host: Host, deadline: Deadline) -> None:
         )
 
 
-def _verify(transport: _Transport, host: Host, known: KnownHosts) -> None:
+def _verify(transport: _Transport, host: Host, known_hosts: KnownHosts) -> None:
     key = transport.get_remote_server_key()
     certificate = key.public_blob
     kind, blob = (certificate.key_type, certificate.key_blob) if certificate else (key.get_name(), key.asbytes())
-    refusal = known.refusal(host, kind, blob, now=datetime.now(UTC))
+    refusal = known_hosts.refusal(host, kind, blob, now=datetime.now(UTC))
     if refusal:
         raise NotReached(*refusal)
 

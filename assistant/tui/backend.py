@@ -231,7 +231,7 @@ class ChatBackend:
 
     def stop(self, number: int, why: str) -> None:
         """Set the kill switch, on a lane that waits for no other work; tell in the conversation what came of it."""
-        from assistant.gate.kill_switch import set_kill_switch
+        from assistant.gate.stops import set_kill_switch
 
         def work(engine: Engine) -> str:
             path = set_kill_switch(engine.store, engine.gate.policy, by=self.by, why=why)
@@ -243,7 +243,7 @@ class ChatBackend:
 
     def lift(self, number: int) -> None:
         """Lift the kill switch, and tell in the conversation what came of it."""
-        from assistant.gate.kill_switch import lift_kill_switch
+        from assistant.gate.stops import lift_kill_switch
 
         def work(engine: Engine) -> str:
             lifted, still_set = lift_kill_switch(engine.store, engine.gate.policy, by=self.by)

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from assistant.gate.kill_switch import kill_switch_note, stopped_by
+from assistant.gate.stops import kill_switch_note, stopped_by
 from assistant.nodeset import fold
 from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, NodeState, Risk
 from assistant.store import Approval, AuditRow, Store

@@ -8,15 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from assistant.records import Event, EventKind, Job, JobState
-from assistant.watch.hang import Still, Suspicion
-from assistant.watch.moved import READ_UP_TO
+from assistant.watch.attempts import Remark, about
+from assistant.watch.hang import WAITS, OutsideWait, Still, Suspicion
 from assistant.watch.pace import Slow
-from assistant.watch.queue import about
 from assistant.watch.saves import SaveLimits
-from assistant.watch.troubles import Remark
 from assistant.watch.view import View
-from assistant.watch.waiting import WAITS, OutsideWait
-from assistant.watch.witness import Witness, proofs_of_hang, unseen
+from assistant.watch.witness import READ_UP_TO, Witness, proofs_of_hang, unobserved
 
 __all__ = ["failed_steps", "hang_of", "late_saves_of", "remark_on", "slowness_of", "spike_of", "wait_of"]
 
@@ -62,7 +59,7 @@ def hang_of(view: View, suspicion: Suspicion, witness: Witness | None) -> Event:
     detail |= {READ_UP_TO: view.read_up_to()}
     if view.beat is not None and view.heart is not None:
         detail |= {"heartbeat": str(view.heart), "beat_step": view.beat.step}
-    detail |= {"proofs": list(proofs_of_hang(suspicion, witness)), "unseen": unseen(witness)}
+    detail |= {"proofs": list(proofs_of_hang(suspicion, witness)), "unseen": unobserved(witness)}
     if witness is not None:
         detail |= {"vote": str(witness.vote), "witness": witness.text, "suspects": list(witness.suspects), **witness.facts}
     return Event(EventKind.HANG, job.id, None, suspicion.since, detail, job.attempt)

@@ -52,7 +52,7 @@ class Slow:
 
     @property
     def ratio(self) -> float:
-        """How many times slower."""
+        """How many times slower the job is than usual."""
         return self.now_s / self.usual_s if self.usual_s else 0.0
 
     def worth_restarting(self, restart_s: float) -> bool:

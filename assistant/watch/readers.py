@@ -16,7 +16,7 @@ from zlib import crc32
 
 from assistant.records import Job
 from assistant.untrusted import reading_as
-from assistant.watch.troubles import Extent, Trouble
+from assistant.watch.attempts import Extent, Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ ROOT_PARTS = 3
 
 
 class ReadableLog(Protocol):
-    """What reads on."""
+    """A log that a thread of `Readers` reads on."""
 
     job: Job
 
@@ -41,7 +41,7 @@ class ReadableLog(Protocol):
 @dataclass
 class _Round:
     views: list[ReadableLog]
-    done: set[int] = field(default_factory=set)
+    read_places: set[int] = field(default_factory=set)
     failed: dict[int, Trouble] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
     thread: threading.Thread | None = None
@@ -84,10 +84,10 @@ class Readers:
                 reading_round.thread.join(left_s)
                 if reading_round.thread.is_alive():
                     self._stuck[key], left_s = reading_round, 0.0  # the others had the same time meanwhile
-                    unread_count = len(reading_round.views) - len(reading_round.done)
+                    unread_count = len(reading_round.views) - len(reading_round.read_places)
                     text = f"{key[0]} did not answer within {self._deadline_s:g} s: {unread_count} logs unread"
                     trouble.append(Trouble(_lane(*key), text))
-            read += [view for place, view in enumerate(reading_round.views) if place in reading_round.done]
+            read += [view for place, view in enumerate(reading_round.views) if place in reading_round.read_places]
             trouble += list(reading_round.failed.values())
             denied |= reading_round.denied
         for job in sorted(denied - self._denied):
@@ -118,7 +118,7 @@ def _read(reading_round: _Round, now: datetime) -> None:
             logger.exception("job=%s its log could not be understood", view.job.id)
             reading_round.failed[place] = _of_log(view.job, "its log could not be understood")
             continue
-        reading_round.done.add(place)
+        reading_round.read_places.add(place)
 
 
 def _of_log(job: Job, why: str) -> Trouble:

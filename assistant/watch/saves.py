@@ -27,7 +27,7 @@ class SaveLimits:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A checkpoint that did not come."""
+    """An overdue checkpoint."""
 
     last_step: int
     last_at: datetime

@@ -21,13 +21,11 @@ from assistant.logs.spikes import Spike
 from assistant.logs.tail import LogFollower, TailPosition
 from assistant.records import Job, MetricPoint
 from assistant.untrusted import status_of
-from assistant.watch.cadence import Cadence, rarest
-from assistant.watch.hang import HangLimits, Signs, Suspicion, suspicion_of
+from assistant.watch.hang import Cadence, HangLimits, Signs, Suspicion, WaitTrack, rarest, suspicion_of
 from assistant.watch.loss import LossTrack, SpikeLimits
-from assistant.watch.moved import HeartbeatReading, heartbeat_path, last_beat, path_in
 from assistant.watch.pace import PaceLimits, PaceTrack
 from assistant.watch.saves import SaveTrack, tells_of_save
-from assistant.watch.waiting import WaitTrack
+from assistant.watch.witness import HeartbeatReading, heartbeat_path, last_beat, path_in
 
 LOOKED_BACK_BYTES = 1 << 20
 MOST_SHAPES = 64
@@ -65,7 +63,7 @@ class _Source:
 
 @dataclass
 class View:
-    """One attempt."""
+    """All that the watch remembers of one attempt."""
 
     job: Job
     limits: ViewLimits
@@ -125,7 +123,7 @@ class View:
         self.heart = heartbeat_path(self.job)
 
     def read(self, now: datetime) -> None:
-        """Read what is new.
+        """Read the lines that were appended since the last look.
 
         Raises:
             OSError: It cannot be read now: unknown, not silent.

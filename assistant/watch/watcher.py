@@ -23,15 +23,13 @@ from assistant.ports import Clock, Scheduler
 from assistant.records import Event, EventKind, Job, JobState, Node, NodeState, tags_in
 from assistant.records.tags import MARK
 from assistant.untrusted import reading_as, within
-from assistant.watch.attempt_state import Attempt, KnownIncidents
+from assistant.watch.attempts import Attempt, KnownIncidents, Remark, Trouble, ended_badly
 from assistant.watch.findings import failed_steps, hang_of, late_saves_of, remark_on, slowness_of, spike_of, wait_of
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.pace import PaceLimits
-from assistant.watch.queue import ended_badly
 from assistant.watch.readers import ReadableLog, Readers
 from assistant.watch.saves import SaveLimits
-from assistant.watch.troubles import Remark, Trouble
 from assistant.watch.view import View, ViewLimits, view_of
 from assistant.watch.witness import SecondLook, Witness, WitnessVote
 
@@ -56,7 +54,7 @@ Task = tuple[str, str, int]
 
 @dataclass
 class _Runs:
-    """What runs of each task took for a step."""
+    """Seconds of a step that runs of each task took."""
 
     usual: dict[Task, list[float]] = field(default_factory=dict)
 
@@ -125,7 +123,7 @@ class Watcher:
         """What the last look found worth saying that the one before had not said."""
 
     def look(self, *, known: KnownIncidents | Collection[Attempt] = ()) -> list[Event]:
-        """Return what is new; see `found`."""
+        """Return all new events at once; see `found`."""
         return list(self.found(known=known))
 
     def found(self, *, known: KnownIncidents | Collection[Attempt] = ()) -> Iterator[Event]:
@@ -220,12 +218,12 @@ class Watcher:
         self._proven = {attempt for attempt in self._proven if attempt in running or attempt[0] in unsure}
         self._raised = {attempt: kinds for attempt, kinds in self._raised.items() if attempt in running or attempt[0] in unsure}
 
-    def _read(self, running: dict[Attempt, Job], known: KnownIncidents, now: datetime) -> tuple[list[View], list[Trouble]]:
+    def _read(self, running: dict[Attempt, Job], incidents: KnownIncidents, now: datetime) -> tuple[list[View], list[Trouble]]:
         folders = Counter(job.work_dir for job in running.values())
         due: list[ReadableLog] = []
         for attempt, job in running.items():
-            is_covered = known.covers(job, EventKind.HANG) and not known.awaits_proof(job) and not known.may_go_on(job)
-            if attempt in known.closed_to_all or is_covered:
+            is_covered = incidents.covers(job, EventKind.HANG) and not incidents.awaits_proof(job) and not incidents.may_go_on(job)
+            if attempt in incidents.closed_to_all or is_covered:
                 continue
             view = self._views.get(attempt)
             if view is None or view.job.submitted != job.submitted or view.job.log != job.log:
@@ -266,20 +264,25 @@ class Watcher:
             view.more = tuple(file.path for file in logs.readable if file.path not in (job.log, job.error_log))[:MOST_MORE]
 
     def _judged(
-        self, view: View, known: KnownIncidents, now: datetime, by_task: dict[Task, list[tuple[View, float]]], remarks: list[Remark]
+        self,
+        view: View,
+        incidents: KnownIncidents,
+        now: datetime,
+        by_task: dict[Task, list[tuple[View, float]]],
+        remarks: list[Remark],
     ) -> Iterator[Event]:
         job = view.job
-        if known.has_gone_on(job) != self._gone_on.get((job.id, job.attempt), 0):
-            self._gone_on[job.id, job.attempt] = known.has_gone_on(job)
+        if incidents.has_gone_on(job) != self._gone_on.get((job.id, job.attempt), 0):
+            self._gone_on[job.id, job.attempt] = incidents.has_gone_on(job)
             self._raised.pop((job.id, job.attempt), None)
         raised = self._raised.setdefault((job.id, job.attempt), set())
-        if known.awaits_proof(job):
+        if incidents.awaits_proof(job):
             proof = self._still(view, now, remarks, again_s=self._limits.hang.told_s)
             if proof is not None and proof.detail["proofs"] and (job.id, job.attempt) not in self._proven:
                 yield proof
                 self._proven.add((job.id, job.attempt))
             return
-        if known.covers(job, EventKind.HANG):
+        if incidents.covers(job, EventKind.HANG):
             return  # it is read on only to see whether it moves again
         candidates = [self._still(view, now, remarks), spike_of(view, now)]
         if candidates == [None, None]:
@@ -287,7 +290,7 @@ class Watcher:
             peers = [usual for peer, usual in by_task.get(task, ()) if peer is not view] + self._runs.usual.get(task, [])
             candidates += [slowness_of(view, now, peers, remarks), late_saves_of(view, self._saves, now)]
         for event in candidates:
-            if event is not None and event.kind not in raised and not known.covers(job, event.kind):
+            if event is not None and event.kind not in raised and not incidents.covers(job, event.kind):
                 yield event
                 raised.add(event.kind)
 
@@ -346,7 +349,7 @@ class Watcher:
         self._nodes_unseen = stores_on_nodes(self._store_id, nodes) if self._store_id else []
         for event in events:
             yield event
-            self._nodes.told.update(event.detail["nodes"])
+            self._nodes.reported.update(event.detail["nodes"])
         return self._nodes_unseen
 
 
@@ -370,7 +373,7 @@ class NodeTrack:
     """The nodes that are away, since when, and what was said of them."""
 
     down: dict[str, datetime] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     states: dict[str, NodeState] = field(default_factory=dict)
 
     def shift(self, by: timedelta) -> None:
@@ -381,7 +384,7 @@ class NodeTrack:
         """Return events for nodes that are down although a job still runs there, and remarks on all that changed.
 
         Nodes that went down together (a rack, a switch) make one event, about the first by name, with all in its detail. A state
-        that is unknown changes nothing: neither down nor back. Whoever has told of an event adds its nodes to `told`.
+        that is unknown changes nothing: neither down nor back. Whoever has told of an event adds its nodes to `reported`.
 
         Args:
             nodes: All of the cluster.
@@ -397,16 +400,16 @@ class NodeTrack:
                 continue
             self.states[node.name] = state
             job = running.get(node.name)
-            if before is not None and before is not state and (job is not None or node.name in self.told):
+            if before is not None and before is not state and (job is not None or node.name in self.reported):
                 on = f", job {job.id} runs there" if job is not None else ""
                 why = f" ({node.reason})" if node.reason else ""
                 remarks.append(Remark(f"node {node.name} {state}", f"node {node.name}: {before} -> {state}{why}{on}"))
             if state is not NodeState.DOWN:
                 self.down.pop(node.name, None)
-                self.told.discard(node.name)
+                self.reported.discard(node.name)
                 continue
             since = self.down.setdefault(node.name, now)
-            if job is not None and node.name not in self.told and now - since >= FOR_SURE:
+            if job is not None and node.name not in self.reported and now - since >= FOR_SURE:
                 fresh.append(node.name)
         return ([self._event(fresh, running, {node.name: node.reason for node in nodes})] if fresh else []), remarks
 

@@ -16,9 +16,9 @@ import pytest
 
 from assistant.config import SlurmSettings
 from assistant.errors import Parked
-from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.run_spec import RunSpec
-from assistant.evaluation.staging import Model
+from assistant.evaluation.files import RunFolder
+from assistant.evaluation.stage import Model
+from assistant.evaluation.suite import RunSpec
 from assistant.gate import Gate, Park
 from assistant.policy import Mode, Policy
 from assistant.ports import Approver, JumpingClock, Scheduler

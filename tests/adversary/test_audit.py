@@ -38,9 +38,8 @@ from assistant.records.processes import OpenFile, ProcessReport
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import AuditHead, Memory, Store
 from assistant.store.breaker import open_breaker, reset_breaker
-from assistant.store.keys import copy_key, key_path, make_key, read_key
 from assistant.store.past_runs import KEPT_RUNS, EvaluationRun
-from assistant.store.seals import chain_hash, chain_mac, sealed_tables
+from assistant.store.seals import chain_hash, chain_mac, copy_key, key_path, make_key, read_key, sealed_tables
 from assistant.store.verification import FIRST, SIGNED, broken_rows
 from tests.unit.gate_world import START, World
 

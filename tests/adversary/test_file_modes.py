@@ -17,8 +17,7 @@ from assistant.agent.dialogue import Dialogue
 from assistant.agent.semantic import keep
 from assistant.cli.main import _keep, main
 from assistant.errors import ConfigError, StoreError
-from assistant.evaluation.files import append, claim, locked, write_json
-from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.files import RunFolder, append, claim, locked, write_json
 from assistant.evaluation.metric import scored
 from assistant.evaluation.model_cache import Shelf
 from assistant.evaluation.records import Piece

@@ -23,12 +23,11 @@ from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.engine import Engine
 from assistant.errors import InputError, MalformedContent, ToolError, Unavailable, UnreadableFile, UsageError
-from assistant.logs.backward import last_lines
 from assistant.logs.document import Document
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.logs.reading import blocks, open_log
-from assistant.logs.tail import LogFollower
+from assistant.logs.tail import LogFollower, last_lines
 from assistant.nodeset import expand
 from assistant.records import IncidentState, JobState
 from assistant.recover.checkpoints.cost import save_cost
@@ -51,10 +50,10 @@ from assistant.untrusted import (
 )
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
-from assistant.watch.moved import last_beat
 from assistant.watch.pace import PaceLimits
 from assistant.watch.readers import Readers
 from assistant.watch.view import ViewLimits, view_of
+from assistant.watch.witness import last_beat
 from tests.adversary.shown import NOON, Shown, job, made_engine
 
 logger = logging.getLogger(__name__)

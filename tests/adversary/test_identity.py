@@ -13,12 +13,10 @@ import pytest
 
 from assistant.engine.gather import parent_of
 from assistant.errors import TargetBusy, ToolError
-from assistant.evaluation.files import write_json
-from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.submitting import by_number
-from assistant.evaluation.submitting import tag_of as evaluation_tag
-from assistant.gate.exclusion import must_be_alone
-from assistant.gate.targets import Reach
+from assistant.evaluation.files import RunFolder, write_json
+from assistant.evaluation.jobs import by_number
+from assistant.evaluation.jobs import tag_of as evaluation_tag
+from assistant.gate.targets import Reach, must_be_alone
 from assistant.policy import Targets
 from assistant.ports import JumpingClock
 from assistant.records import (

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from assistant.errors import ContentError, Denied
 from assistant.gate import Gate, Park
-from assistant.gate.kill_switch import lift_kill_switch, set_kill_switch
+from assistant.gate.stops import lift_kill_switch, set_kill_switch
 from assistant.policy import Policy, PolicyInForce, Request, Situation, decide, load_policy, load_policy_files
 from assistant.policy.loading import shipped_policy_file
 from assistant.records import CallStatus, NodeState, Risk, Verdict

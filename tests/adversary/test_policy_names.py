@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from assistant.errors import ContentError
-from assistant.gate.kill_switch import lift_kill_switch, missing_folders, stopped_by
+from assistant.gate.stops import lift_kill_switch, missing_folders, stopped_by
 from assistant.gate.targets import reach_of
 from assistant.policy import Policy, Request, Situation, decide, load_policy
 from assistant.policy.terms import ChangeLimits, KindTerms, PlaceLimits, Targets

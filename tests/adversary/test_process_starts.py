@@ -14,7 +14,7 @@ import pytest
 from assistant import processes
 from assistant.errors import ConfigError, Unavailable
 from assistant.schedulers.slurm_run import SlurmCommands
-from assistant.transports.ssh_config import read_config
+from assistant.transports.ssh_hosts import read_config
 
 PACKAGE = Path(processes.__file__).parent
 EXCEPTIONS = {

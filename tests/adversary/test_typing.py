@@ -34,6 +34,8 @@ from tests.tui.conftest import opened
 from tests.tui.typing_in import answered, exchange, prompt, say
 from tests.tui.waiting import PAUSE_S, deliberately, seen, until
 
+pytestmark = pytest.mark.slow
+
 ALL = tuple(corpus())
 CHANGES_NOTHING = {KeysScreen}
 """Modal screens that lead to no change."""
@@ -163,7 +165,6 @@ async def test_no_sentence_answers_a_dialog_that_is_being_looked_at(broken: Scen
     await all_typed_at(broken, name, ALL[DIALOGS.index(name) :: 4 * len(DIALOGS)])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", DIALOGS)
 async def test_no_sentence_of_all_answers_a_dialog(broken: Scene, name: str) -> None:
     await all_typed_at(broken, name, ALL[DIALOGS.index(name) :: 3])
@@ -185,12 +186,10 @@ async def opening(scene: Scene, some: Sequence[Keys]) -> None:
         assert nothing_was_answered(scene)
 
 
-@pytest.mark.slow
 async def test_keys_that_come_while_a_dialog_opens_answer_nothing(broken: Scene) -> None:
     await opening(broken, ALL[::31])
 
 
-@pytest.mark.slow
 async def test_no_keys_of_all_that_come_while_a_dialog_opens_answer_it(broken: Scene) -> None:
     await opening(broken, ALL[::6])
 
@@ -246,7 +245,6 @@ async def test_typing_at_a_card_before_in_and_after_its_dialog_allows_nothing(br
     await typed_around_a_card(broken, [(MOMENTS[number % len(MOMENTS)], keys) for number, keys in enumerate(ALL[5::23])])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_typing_all_at_a_card_allows_nothing(broken: Scene, moment: str) -> None:
     await typed_around_a_card(broken, [(moment, keys) for keys in ALL[MOMENTS.index(moment) :: 9]])
@@ -274,7 +272,6 @@ async def test_letters_on_a_card_go_to_the_prompt(broken: Scene) -> None:
 # --- pastes and the mouse
 
 
-@pytest.mark.slow
 async def test_a_paste_answers_nothing(broken: Scene) -> None:
     async with opened(broken) as (app, pilot):
         for text in ("y", "y\n", "yes\n", "node02\n"):

@@ -9,6 +9,8 @@ import pytest
 
 from tests.chaos.run import play
 
+pytestmark = pytest.mark.slow
+
 SEEDS = int(os.environ.get("NIGHTSHIFT_CHAOS_SEEDS", "8"))
 
 

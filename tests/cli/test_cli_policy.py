@@ -163,7 +163,7 @@ def test_what_others_may_write_is_refused(cli: Run, home: Path, monkeypatch: pyt
     damage(path)
     said = cli("--config", config, "doctor") if sort == "knowledge" else cli("--config", config, "config", "check")
     if sort == "knowledge":
-        from assistant.content.limits import limits
+        from assistant.content.devices import limits
 
         with pytest.raises(Exception, match="others may write it"):
             limits(home / "site")

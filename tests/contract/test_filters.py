@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from assistant.content.reading import Filter, filters
-from assistant.rules.matching import Patterns, load_patterns, matches
-from assistant.rules.proof import hidden_errors, own_mistakes, swallowed_errors
-from assistant.rules.protected import protected_lines
+from assistant.rules.learned import hidden_errors, own_mistakes, swallowed_errors
+from assistant.rules.matching import Patterns, load_patterns, matches, protected_lines
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("logs/masks.py", "'|'.join((f'(?P<{mask.name}>{form})' for mask, form in FORMS.items()))"): "of a constant",
     ("logs/metrics.py", "words"): "literals, at the callers in that file",
     ("logs/prefix.py", "pattern"): "of a tuple of literals",
-    ("redact/mask.py", "names"): "names behind re.escape, joined above",
+    ("redact/text.py", "names"): "names behind re.escape, joined above",
     ("redact/tokens.py", "_any_of((name for maker in secret_forms().maker for name in maker.names))"): SHIPPED,
     ("redact/tokens.py", "_any_of(by_prefix)"): SHIPPED,
     ("redact/tokens.py", "_any_of(options)"): SHIPPED,
@@ -60,7 +60,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("rules/redos.py", "kind"): "of a dict of literals, on one character",
     ("schedulers/slurm_spec.py", "letter"): "a literal of the caller",
     ("schedulers/slurm_spec.py", "long"): "a literal of the caller",
-    ("transports/ssh_config.py", "translate(pattern.replace('[', '[[]'))"): "a Host line of the account's own ssh_config",
+    ("transports/ssh_hosts.py", "translate(pattern.replace('[', '[[]'))"): "a Host line of the account's own ssh_config",
     ("tools/_stacks.py", "pattern"): "of the constant PLACES",
     ("tools/processes.py", "form"): "of the constant DAEMONS",
 }

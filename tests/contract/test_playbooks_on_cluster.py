@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 
 from assistant.cli.playbooks import play_fixture
-from assistant.content.cluster_fixtures import HAPPENINGS, ClusterFixture, FixtureRun, Happening
-from assistant.content.playbooks import Fixture, Playbook, playbooks, read_playbook
+from assistant.content.playbooks import (
+    HAPPENINGS,
+    ClusterFixture,
+    Fixture,
+    FixtureRun,
+    Happening,
+    Playbook,
+    playbooks,
+    read_playbook,
+)
 from assistant.diagnose.knowledge import Knowledge
 from assistant.recover.rehearsal import try_playbook
 

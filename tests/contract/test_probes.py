@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from assistant.content.limits import limits
+from assistant.content.devices import limits
 from assistant.counting import Kept, Reading, past
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, worst

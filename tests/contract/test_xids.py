@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.content.device_codes import CodeKind, DeviceCode, Sxid, ascend_codes, sxids, xids
+from assistant.content.devices import CodeKind, DeviceCode, Sxid, ascend_codes, sxids, xids
 from assistant.content.reasons import Role, reasons
 from assistant.diagnose.device_events import event_of, meaning_of
 from assistant.records import Action

@@ -17,7 +17,7 @@ from assistant.errors import StoreError
 from assistant.ports import JumpingClock
 from assistant.store import Store
 from assistant.store.watches import KEPT_FOR, KEPT_REMARKS
-from assistant.watch.troubles import Extent, Remark, Trouble
+from assistant.watch.attempts import Extent, Remark, Trouble
 
 LOG = Trouble("the log of job 7", "job 7: its log cannot be read: Input/output error")
 MOUNT = Trouble("/lustre/project", "/lustre/project does not answer: 4 logs were not read")

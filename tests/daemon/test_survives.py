@@ -29,7 +29,7 @@ from assistant.records import Event, EventKind, IncidentState, Job, JobState, No
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
 from assistant.watch import view
-from assistant.watch.attempt_state import KnownIncidents
+from assistant.watch.attempts import KnownIncidents
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.readers import Readers

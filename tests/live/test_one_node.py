@@ -27,7 +27,7 @@ from tests.live.test_strangers_submission import Owner, ended, over, restarted, 
 pytestmark = pytest.mark.live
 ADA = "games"
 """A user that this machine and the nodes have alike, and who may not write where programs are installed."""
-READS = """import os, sys, time
+READS = """import os, sys, time, traceback
 from pathlib import Path
 rank = int(os.environ["SLURM_PROCID"])
 for step in range(1, 121):
@@ -37,6 +37,27 @@ for step in range(1, 121):
     time.sleep(0.1)
 print("done", flush=True)
 """
+HOOKS = (
+    "# as srun leaves it\n",
+    """# all of it
+def hook(*raised):
+    traceback.print_exception(*raised)
+    sys.stderr.flush()
+    time.sleep(1)
+sys.excepthook = hook
+""",
+    """# cut behind the frame
+def hook(kind, error, trace):
+    sys.stderr.write("Traceback (most recent call last):\\n" + traceback.format_tb(trace)[0].split("\\n")[0] + "\\n")
+    sys.stderr.flush()
+    time.sleep(1)
+sys.excepthook = hook
+""",
+    """# none of it
+sys.excepthook = lambda *raised: None
+""",
+)
+"""What srun leaves of an exception is chance: the last of these bring each end about."""
 EVALUATES = """set -e
 . /opt/lmeval/env/bin/activate   # on the disk of each node
 python3 -u x.py --output result-$SLURM_ARRAY_TASK_ID.json
@@ -105,32 +126,55 @@ def owner(devcluster: DevCluster, tmp_path: Path) -> User:
     return User(devcluster, devcluster.shared / tmp_path.name)
 
 
-def test_a_job_goes_on_without_the_node_that_lost_a_file_system(engine: Engine, devcluster: DevCluster, owner: User) -> None:
-    pile = devcluster.shared / f"{owner.folder.name}-pile"
-    pile.mkdir()
+@pytest.fixture
+def pile(devcluster: DevCluster, owner: User) -> Iterator[Path]:
+    """Files of data, mounted at /lustre/pile on each node."""
+    folder = devcluster.shared / f"{owner.folder.name}-pile"
+    folder.mkdir()
     for number in range(4):
-        (pile / f"shard-{number:02}.bin").write_bytes(b"x" * 1000)
+        (folder / f"shard-{number:02}.bin").write_bytes(b"x" * 1000)
     for node in devcluster.nodes:
-        devcluster.on(node, "sh", "-c", f"mkdir -p /lustre/pile && mount --bind {pile} /lustre/pile")
-    try:
-        (owner.folder / "x.py").write_text(READS)
-        owner.script("run.sh", "#SBATCH --nodes=2 --ntasks-per-node=1", "srun --kill-on-bad-exit=1 python3 x.py")
-        first = owner.sbatch("run.sh")
-        log = owner.folder / f"slurm-{first}.out"
-        until(lambda: log.exists() and "step 20 " in log.read_text(), 60)
-        bad = engine.scheduler.job(first).nodes[-1]
-        devcluster.on(bad, "umount", "-l", "/lustre/pile")
-        ended(engine, first)
-        incident = watched(engine, first, over, 120)
-        found = engine.store.diagnosis(incident.id)
-        assert found is not None
-        assert incident.state is IncidentState.RECOVERED, (incident.note, found.summary, found.advice)
-        assert f"/lustre/pile is not mounted on {bad}" in found.summary
-        assert bad not in engine.scheduler.job(restarted(engine, first)).nodes
-        assert [node.name for node in engine.scheduler.nodes() if "file_not_found" in node.reason] == [bad]
-    finally:
-        for node in devcluster.nodes:
-            devcluster.on(node, "sh", "-c", "umount -l /lustre/pile; rmdir /lustre/pile; true")
+        devcluster.on(node, "sh", "-c", f"mkdir -p /lustre/pile && mount --bind {folder} /lustre/pile")
+    yield folder
+    for node in devcluster.nodes:
+        devcluster.on(node, "sh", "-c", "umount -l /lustre/pile; rmdir /lustre/pile; true")
+
+
+def without_pile(engine: Engine, devcluster: DevCluster, owner: User, program: str) -> tuple[str, str, str]:
+    """Let one of a job's two nodes lose the mount while a program reads from it; return the job, the node, and the log."""
+    (owner.folder / "x.py").write_text(program)
+    owner.script("run.sh", "#SBATCH --nodes=2 --ntasks-per-node=1", "srun --kill-on-bad-exit=1 python3 x.py")
+    job = owner.sbatch("run.sh")
+    log = owner.folder / f"slurm-{job}.out"
+    until(lambda: log.exists() and "step 20 " in log.read_text(), 60)
+    bad = engine.scheduler.job(job).nodes[-1]
+    devcluster.on(bad, "umount", "-l", "/lustre/pile")
+    ended(engine, job)
+    return job, bad, log.read_text()
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.split("\n")[0].removeprefix("# "))
+def test_a_job_goes_on_without_the_node_that_lost_a_file_system(
+    hook: str, engine: Engine, devcluster: DevCluster, owner: User, pile: Path
+) -> None:
+    del pile
+    first, bad, log = without_pile(engine, devcluster, owner, READS.replace("rank =", f"{hook}rank =", 1))
+    incident = watched(engine, first, over, 120)
+    found = engine.store.diagnosis(incident.id)
+    assert found is not None
+    words = (incident.note, found.summary, found.advice, log)
+    if 'x.py", line' not in log:
+        # all that the rank said is lost: a person is told what is known
+        assert (found.reason, incident.state) == ("unknown", IncidentState.ESCALATED), words
+        assert f"task 1 on {bad} exited first, with exit code 1" in found.summary, words
+        assert found.step is not None
+        assert not found.faulty_nodes
+        return
+    assert incident.state is IncidentState.RECOVERED, words
+    assert f"/lustre/pile is not mounted on {bad}" in found.summary, words
+    assert ("exception itself was lost" in found.summary) is not ("FileNotFoundError" in log), words
+    assert bad not in engine.scheduler.job(restarted(engine, first)).nodes
+    assert [node.name for node in engine.scheduler.nodes() if "file_not_found" in node.reason] == [bad]
 
 
 def test_tasks_that_a_node_without_their_environment_ate_are_run_elsewhere(

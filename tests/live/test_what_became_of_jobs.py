@@ -11,7 +11,7 @@ import pytest
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.records import IncidentState, JobSpec, JobState
-from assistant.watch.cadence import HangLimits
+from assistant.watch.hang import HangLimits
 from assistant.watch.view import ViewLimits
 from tests.live.conftest import DevCluster, until
 from tests.live.test_strangers_checkpoints import worked

@@ -19,11 +19,11 @@ from typing import Any
 from assistant.evaluation import files
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.coordinator_plan import Planner
-from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.files import RunFolder
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
 from assistant.evaluation.remaining_work import gaps
-from assistant.evaluation.run_spec import RunSpec, load_asked
-from assistant.evaluation.staging import Model
+from assistant.evaluation.stage import Model
+from assistant.evaluation.suite import RunSpec, load_asked
 from assistant.ports import Scheduler, SystemClock
 from assistant.schedulers.local import LocalScheduler
 

@@ -164,3 +164,17 @@ def test_a_write_that_was_cut_short_names_the_full_file_system_of_the_job(answer
     assert (said in found.advice) is bool(answers), found
     assert incident.state is IncidentState.ESCALATED
     assert scene.cluster.changes == ["submit 1"]
+
+
+def test_people_hear_of_a_crowded_disk_also_where_it_is_not_known_what_the_job_keeps(tmp_path: Path) -> None:
+    disk = Disk(answers={"node01": CROWDED})
+    lines = tuple(line.format(named=disk.named, error=disk.error) for line in ENOSPC)
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=lines))
+    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, disk.place, mounts=True)
+    scene.cluster.submit(replace(scene.spec, script="srun python train.py --stage /scratch/ada\n"))
+    scene.watch(600)
+    (incident,) = scene.engine.store.incidents()
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert "Of /scratch (xfs) of node01 86 % is in use now" in found.advice, found
+    assert scene.cluster.changes == ["submit 1"]

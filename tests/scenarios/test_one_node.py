@@ -47,6 +47,8 @@ class Case:
     drained: bool = False
     kernel: str = ""
     """Of node02, which is the root cause."""
+    waits: str = ""
+    """A folder that is gone on all nodes, for which the job waits."""
 
 
 MOUNT = "nas:/data /lustre/data lustre rw 0 0"
@@ -71,7 +73,7 @@ CASES = {
         drained=True,
         kernel="nfs: server nas not responding, timed out",
     ),
-    "it is missing on all nodes": Case(TAR, {"*": said(TAR, stands="/lustre/data", mount=MOUNT)}),
+    "it is missing on all nodes": Case(TAR, {"*": said(TAR, stands="/lustre/data", mount=MOUNT)}, waits=str(Path(TAR).parent)),
     "two nodes lack it": Case(TAR, {"node02": GONE, "node03": GONE, "*": HAS}),
     "no other node answers": Case(TAR, {"node02": GONE, "*": ""}),
     "the node itself does not answer": Case(TAR, {"node02": "", "*": HAS}),
@@ -95,6 +97,8 @@ def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, t
         return Reply(node, True, 0, text, "") if text else Reply(node, False, None, "", "no route to host")
 
     scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", case.path))] = answer
+    look = shlex.join(("timeout", "-k", "1", "5", "stat", "-L", "-c", "%F", "--", case.waits))
+    scene.cluster.answers[look] = lambda node: Reply(node, True, 1, "", f"stat: '{case.waits}': No such file or directory")
     scene.cluster.submit(replace(scene.spec, user="ada"))
     if case.kernel:
         at = scene.cluster.clock.now() + timedelta(seconds=60)
@@ -104,7 +108,11 @@ def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, t
     found = scene.engine.store.diagnosis(incident.id)
     assert found is not None
     assert scene.cluster.changes == ["submit 1", *case.changes], found.advice
-    assert incident.state is (IncidentState.RECOVERED if case.changes else IncidentState.ESCALATED), incident.note
+    assert bool(case.waits) is (not incident.state.ended), incident.note
+    if case.waits:
+        assert f"a file system is away: {case.waits}" in [place.why for place in found.where]
+    else:
+        assert incident.state is (IncidentState.RECOVERED if case.changes else IncidentState.ESCALATED), incident.note
     assert case.kernel in found.root_cause[0].text
     remarks = [remark.text for remark in scene.engine.good_runs.taken_remarks()]
     if case.left_out:

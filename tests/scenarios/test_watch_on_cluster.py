@@ -363,3 +363,46 @@ def test_of_a_folder_that_stands_again_only_the_log_is_told(tmp_path: Path) -> N
     (incident,) = scene.watch(600)
     assert incident.state is IncidentState.ESCALATED
     assert "is gone on" not in incident.note
+
+
+@pytest.mark.parametrize(
+    ("named", "script", "begins", "waits"),
+    [
+        ("corpora/speech/shard-00006.tar", "", "", True),
+        ("{}/corpora/speech/shard-00006.tar", "", "", True),
+        ("corpora/speech/shard-00000.tar", "", "", False),  # the first of a series: whether its folder ever stood is not known
+        ("corpora/speech/labels.json", "", "", False),
+        ("corpora/speech/shard-00006.tar", "cd /opt/train\n", "", False),  # seen from which folder is not known
+        ("corpora/speech/shard-00006.tar", "", "corpora/speech", False),  # only the file is missing
+    ],
+)
+def test_a_job_waits_for_the_folder_of_the_series_that_it_was_reading(
+    tmp_path: Path, named: str, script: str, begins: str, waits: bool
+) -> None:
+    path = str(tmp_path / named.format(tmp_path))
+    missing = (
+        "Traceback (most recent call last):",
+        '  File "/opt/train/data.py", line 41, in open_shard',
+        f"FileNotFoundError: [Errno 2] No such file or directory: '{named.format(tmp_path)}'",
+    )
+    scene = Scene(tmp_path)
+    saves = tmp_path / "checkpoints"
+    scene.cluster.plan("llm", SimulatedRun(fails_at=50, lines=missing, checkpoints=saves), SimulatedRun(checkpoints=saves))
+
+    def state(node: str) -> Reply:
+        stands = path if Path(path).exists() else str(tmp_path / begins)
+        shown = f"mounts\nnas:/d {tmp_path} nfs4 rw 0 0\npath {path}\nreal {path}\nstands {stands}\n"
+        return Reply(node, True, 0, shown, "")
+
+    scene.cluster.answers[shlex.join(("sh", "-c", _PROGRAM, "sh", path))] = state
+    scene.cluster.submit(dataclasses.replace(scene.spec, script=script + scene.spec.script))
+    scene.watch(300)
+    assert restarts(scene) == []
+    Path(path).parent.mkdir(parents=True)
+    Path(path).touch()
+    (incident,) = scene.watch(1200)
+    assert incident.state is (IncidentState.RECOVERED if waits else IncidentState.ESCALATED), incident.note
+    assert len(restarts(scene)) == waits
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert (f"The folder {tmp_path}/corpora is gone on node01" in found.summary) is waits

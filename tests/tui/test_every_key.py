@@ -39,6 +39,8 @@ from tests.tui.conftest import opened
 from tests.tui.log_world import LogApp, ready
 from tests.tui.waiting import PAUSE_S, seen, until
 
+pytestmark = pytest.mark.slow
+
 Step = tuple[str, Mapping[str, Any], Sequence[str]]
 WALKS = tomllib.loads((Path(__file__).parents[1] / "cases" / "chat" / "keys.toml").read_text(encoding="utf-8"))["walk"]
 

@@ -26,6 +26,8 @@ from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import PAUSE_S, deliberately, seen, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def recovered(tmp_path: Path) -> Scene:
@@ -461,7 +463,6 @@ async def test_text_of_logs_cannot_deceive(scene: Scene) -> None:
         assert "\u202e" not in drawn
 
 
-@pytest.mark.slow
 async def test_no_size_breaks_it(recovered: Scene) -> None:
     async with shown(recovered, size=(20, 5)) as (_app, pilot, screen):
         for size in ((20, 5), (40, 10), (80, 24), (200, 60), (300, 20), (1, 1), (20, 5)):

@@ -26,6 +26,8 @@ from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def shown(
@@ -178,7 +180,6 @@ async def test_a_set_that_is_none_is_said(broken: Scene) -> None:
         assert app.screen is app.main
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "last"), [(OpenJob("1"), "checkpoints"), (OpenNodes("node[01-08]"), "health")], ids=["job", "nodes"]
 )

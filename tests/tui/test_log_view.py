@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 from rich.style import Style
 
-from assistant.logs.marks import NO_RANK
-from assistant.logs.merged import LinePlace
-from assistant.logs.rank_counts import RankTally
+from assistant.logs.combined import LinePlace
+from assistant.logs.passes import RankTally
+from assistant.logs.prefix import NO_RANK
 from assistant.tui.logs.histogram import RankHistogram, bars_of
 from assistant.tui.logs.paint import MOST_CACHED_ROWS, LogLook, LogStrips
 from assistant.tui.logs.rows import LogCitation, LogRow, RankTallies, caseless, finder, highlighter
 from tests.tui.log_world import LogApp, ready
 from tests.tui.waiting import until
+
+pytestmark = pytest.mark.slow
 
 SIZE = (80, 24)
 ROUTINE = (

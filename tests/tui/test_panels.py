@@ -11,6 +11,8 @@ from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_healthy_cluster_looks_calm(scene: Scene) -> None:
     async with opened(scene) as (app, _pilot):

@@ -25,7 +25,7 @@ from tests.tui.pictures import compare, other_drawer
 from tests.tui.waiting import until
 
 SIZES = ((80, 24), (120, 40), (200, 60))
-LOOKS = ("dark", pytest.param("light", marks=pytest.mark.slow), pytest.param("no-colour", marks=pytest.mark.slow))
+LOOKS = ("dark", "light", "no-colour")
 TOUR = (
     ("main", (), False),
     ("wrong", ("f2",), True),
@@ -39,7 +39,7 @@ TOUR = (
 """Screens one after the other: the keys that lead from one to the next, and whether one look is enough."""
 
 
-pytestmark = pytest.mark.skipif(bool(other_drawer()), reason=other_drawer())
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(other_drawer()), reason=other_drawer())]
 
 
 @pytest.fixture(autouse=True)

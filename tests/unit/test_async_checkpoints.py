@@ -23,8 +23,8 @@ from assistant.logs.metrics import metric_points
 from assistant.recover.checkpoints.inventory import inventory, last_healthy
 from assistant.training.checkpoints import AsyncCheckpointer
 from assistant.training.checkpoints.arrays import ArraySketch
-from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.persist import to_delete
+from assistant.training.checkpoints.protocol import HostBuffer
 from assistant.training.heartbeat import Heartbeat
 from tests.unit.gate_world import START
 

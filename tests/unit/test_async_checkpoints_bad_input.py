@@ -27,7 +27,7 @@ from assistant.training.checkpoints import (
     SaveFailed,
     UnsupportedState,
 )
-from assistant.training.checkpoints.lock import NAME
+from assistant.training.checkpoints.persist import LOCK_NAME
 from tests.unit.gate_world import START
 
 ROOT = Path(__file__).parents[2]
@@ -182,17 +182,17 @@ def test_a_lock_that_nobody_holds_any_more_is_taken(saved: Path, holder: dict[st
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     if holder:
         holder = {**holder, "host": os.uname().nodename, "boot": boot if holder["boot"] == "ours" else holder["boot"]}
-    (saved / NAME).write_text(json.dumps(holder))
+    (saved / LOCK_NAME).write_text(json.dumps(holder))
     assert loaded_from(saved)[0] == 3, how
 
 
 def test_another_hosts_lock_counts_while_it_beats(saved: Path) -> None:
-    (saved / NAME).write_text(json.dumps({"pid": 1, "boot": "elsewhere", "host": "another"}))
+    (saved / LOCK_NAME).write_text(json.dumps({"pid": 1, "boot": "elsewhere", "host": "another"}))
     over = threading.Event()
 
     def beat() -> None:
         while not over.wait(0.05):
-            os.utime(saved / NAME)
+            os.utime(saved / LOCK_NAME)
 
     beating = threading.Thread(target=beat)
     beating.start()

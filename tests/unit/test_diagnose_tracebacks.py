@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from assistant.diagnose.streams import Streams
-from assistant.diagnose.tracebacks import Episode, Kind, read_episodes
+from assistant.diagnose.tracebacks import Episode, Kind, read_tracebacks
 from assistant.logs.lines import Line
 
 
 def episodes(text: str) -> list[Episode]:
     lines = [Line(number, line) for number, line in enumerate(text.strip("\n").split("\n"), 1)]
-    return read_episodes(lines, Streams(line.text for line in lines))
+    return read_tracebacks(lines, Streams(line.text for line in lines)).ended
 
 
 def test_ranks_that_interleave_are_read_apart() -> None:

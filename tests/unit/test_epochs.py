@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.logs.epochs import counts_of
 from assistant.logs.lines import Line, Lines, clean
+from assistant.logs.phases import counts_of
 from assistant.recover.counted import compared_by_count
 from assistant.recover.verify import Look, loss_seen
 

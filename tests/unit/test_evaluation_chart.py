@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.evaluation.chart import ChartPanel, busy, svg, terminal
-from assistant.evaluation.replay import PhaseSpan, ReplayOutcome, ReplayPhase
+from assistant.evaluation.replay import ChartPanel, PhaseSpan, ReplayOutcome, ReplayPhase, busy, svg, terminal
 
 SPANS = [
     PhaseSpan(0, 0, ReplayPhase.LOAD, 0, 10),

@@ -10,13 +10,13 @@ import pytest
 
 from assistant.errors import ContentError
 from assistant.evaluation.coordinator import failed_nodes, grouped, why_sunk
-from assistant.evaluation.job_tracking import ending
+from assistant.evaluation.files import RunFolder, name_of
+from assistant.evaluation.jobs import ending
 from assistant.evaluation.journal import STAGE, EvaluationFailure, JobNote, Journal
-from assistant.evaluation.layout import RunFolder, name_of
 from assistant.evaluation.metric import cover, joined
-from assistant.evaluation.records import Dataset, Estimate, Piece, Took, Trial
+from assistant.evaluation.records import Dataset, Estimate, Piece, PieceTime, Trial
 from assistant.evaluation.remaining_work import corrected, gaps, is_far
-from assistant.evaluation.staging import argv
+from assistant.evaluation.stage import argv
 from assistant.records import Job, JobState
 
 A = Dataset("a", 100, "infer {out}")
@@ -93,9 +93,9 @@ def test_short_metrics_share_a_job_no_longer_than_each_processor_has_to_do(cpus:
 def test_a_prior_that_is_wrong_by_a_hundred_is_replaced_by_what_was_measured() -> None:
     before = {name: Estimate(0, 10.0, 1) for name in "abcd"}
     items = dict.fromkeys("abcd", 100)
-    after = corrected(before, [Took(Piece("a", 0, 10), 100.0)], items)
+    after = corrected(before, [PieceTime(Piece("a", 0, 10), 100.0)], items)
     assert (after["a"].infer_s, after["b"].infer_s) == (1000.0, 10.0)
-    after = corrected(before, [Took(Piece(name, 0, 10), 100.0) for name in "abc"], items)
+    after = corrected(before, [PieceTime(Piece(name, 0, 10), 100.0) for name in "abc"], items)
     assert after["d"].infer_s == 1000.0
     assert is_far(before, after, ["d"])
     assert not is_far(after, after, "abcd")

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.errors import ContentError
-from assistant.evaluation.files import write_json
+from assistant.evaluation.files import RunFolder, write_json
 from assistant.evaluation.journal import took
-from assistant.evaluation.layout import RunFolder
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset, Piece, Took
+from assistant.evaluation.records import Dataset, Piece, PieceTime
 from assistant.ports import JumpingClock
 from assistant.store import EvaluationRun, Store
 
@@ -165,11 +164,11 @@ def test_what_a_command_tells_of_preparing_is_kept_apart_from_inference() -> Non
 
 def test_a_piece_that_says_nonsense_of_its_time_spoils_nothing(tmp_path: Path) -> None:
     folder, piece = RunFolder(tmp_path), Piece("a", 0, 5)
-    told: list[tuple[object, Took | None]] = [
-        ({"seconds": 5.0, "prepare_s": 2.0}, Took(piece, 3.0, 2.0)),
-        ({"seconds": 5.0, "prepare_s": 9.0}, Took(piece, 0.0, 5.0)),
-        ({"seconds": 5.0, "prepare_s": "x"}, Took(piece, 5.0)),
-        ({"seconds": 5.0, "prepare_s": -1}, Took(piece, 5.0)),
+    told: list[tuple[object, PieceTime | None]] = [
+        ({"seconds": 5.0, "prepare_s": 2.0}, PieceTime(piece, 3.0, 2.0)),
+        ({"seconds": 5.0, "prepare_s": 9.0}, PieceTime(piece, 0.0, 5.0)),
+        ({"seconds": 5.0, "prepare_s": "x"}, PieceTime(piece, 5.0)),
+        ({"seconds": 5.0, "prepare_s": -1}, PieceTime(piece, 5.0)),
         ({"seconds": None}, None),
     ]
     for record, wanted in told:

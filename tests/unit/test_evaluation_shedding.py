@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.evaluation.files import claim, write_json
+from assistant.evaluation.coordinator_plan import holding as left_of
+from assistant.evaluation.files import RunFolder, claim, write_json
 from assistant.evaluation.journal import TRIAL, JobNote
-from assistant.evaluation.layout import RunFolder
-from assistant.evaluation.pending_work import holding as left_of
 from assistant.evaluation.records import Piece
 from assistant.evaluation.strategies import Holding, to_shed
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assistant.evaluation.lower_bound import lower_bound
+from assistant.evaluation.planning import lower_bound
 from assistant.evaluation.priors import Priors
 from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
 from assistant.evaluation.replay import FleetChange, ReplayOutcome, ReplayPhase, Rules
@@ -87,7 +87,7 @@ def check(outcome: ReplayOutcome, sets: list[Dataset], there: Machines, storage:
         ordered = sorted(spans)
         assert all(a[1] <= b[0] + NEAR for a, b in itertools.pairwise(ordered))
     gpus = {one.name: one.gpus for one in sets}
-    inferred = [span for span in outcome.spans if span.phase is ReplayPhase.INFER and span.whole and span.piece is not None]
+    inferred = [span for span in outcome.spans if span.phase is ReplayPhase.INFER and span.completed and span.piece is not None]
     seen = items_of(piece for span in inferred for piece in [span.piece] if piece is not None)
     assert seen == {name: sorted(items * gpus[name]) for name, items in all_items(sets).items()}
     for _, readers in outcome.reads:
@@ -144,13 +144,13 @@ def test_nothing_is_lost_with_nodes_that_go_and_come(world: World, strategy: obj
     ]
     name = getattr(strategy, "name", "")
     outcome = compare(sets, PRIORS, there, storage_of(there), names=[name], changes=changes).outcomes[name]
-    whole = [span for span in outcome.spans if span.phase is ReplayPhase.INFER and span.whole and span.piece is not None]
+    whole = [span for span in outcome.spans if span.phase is ReplayPhase.INFER and span.completed and span.piece is not None]
     seen = items_of(piece for span in whole for piece in [span.piece] if piece is not None)
     assert {name: set(items) for name, items in seen.items()} == {name: set(items) for name, items in all_items(sets).items()}
     scored = {
         span.piece.dataset
         for span in outcome.spans
-        if span.phase in (ReplayPhase.METRIC, ReplayPhase.APART) and span.whole and span.piece
+        if span.phase in (ReplayPhase.METRIC, ReplayPhase.APART) and span.completed and span.piece
     }
     assert scored == {one.name for one in sets if one.metric_s}
 

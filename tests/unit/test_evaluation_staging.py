@@ -16,10 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from assistant.evaluation.content import FileEntry, WrongContent, compare, listing
-from assistant.evaluation.memory import room
-from assistant.evaluation.model_cache import Shelf
-from assistant.evaluation.staging import Model, StagingError, mark_of, stage, staged_for
+from assistant.evaluation.model_cache import FileEntry, Shelf, WrongContent, compare, listing, room
+from assistant.evaluation.stage import Model, StagingError, mark_of, stage, staged_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,7 +119,7 @@ def test_half_a_copy_of_a_killed_precursor_is_never_taken_for_a_model(tmp_path: 
     )
     code = (
         "import sys; from pathlib import Path; from assistant.evaluation.model_cache import Shelf\n"
-        "from assistant.evaluation.staging import Model, stage\n"
+        "from assistant.evaluation.stage import Model, stage\n"
         "stage(Model(sys.argv[2], sys.argv[3]), Shelf(Path(sys.argv[1])), 'run')"
     )
     words = [sys.executable, "-c", code, str(shelf.root), slow.source, slow.fetch]
@@ -205,7 +203,7 @@ def test_a_memory_that_fills_up_while_it_is_copied_is_said_so_and_emptied(
     if mounted.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode()}")
     try:
-        monkeypatch.setattr("assistant.evaluation.staging._fits", lambda *_: None)  # somebody else fills it meanwhile
+        monkeypatch.setattr("assistant.evaluation.stage._fits", lambda *_: None)  # somebody else fills it meanwhile
         with pytest.raises(StagingError, match=r"free space in \S+ leaves .*, it needs 5\.7 MiB") as raised:
             stage(model, Shelf(small / "models"), "run")
         assert raised.value.kind == "room"

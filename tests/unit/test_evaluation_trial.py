@@ -10,10 +10,10 @@ import pytest
 
 from assistant.evaluation import metric, trial
 from assistant.evaluation.files import claim
+from assistant.evaluation.jobs import Submitter
 from assistant.evaluation.journal import TRIAL, Journal
 from assistant.evaluation.records import Piece, Trial
-from assistant.evaluation.run_spec import load_asked
-from assistant.evaluation.submitting import Submitter
+from assistant.evaluation.suite import load_asked
 from assistant.evaluation.trial import Server, ServerError
 from tests.scenarios.evaluating import World
 

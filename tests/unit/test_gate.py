@@ -137,7 +137,7 @@ def test_a_yes_of_the_person_who_asks_is_an_approval(world: World) -> None:
 def test_an_asked_person_allows(world: World) -> None:
     approver = AnswersFrom([Verdict.ALLOW], by="bob")
     assert cordon(world.gate(PROPOSE, approver)).ok
-    ((asked, decision),) = approver.asked
+    ((asked, decision),) = approver.questions
     assert asked.preview.startswith("scontrol")
     assert decision.rule == "mode.propose"
     assert [(one.verdict, one.by) for one in world.store.decisions(1)] == [("ask", "policy"), ("allow", "bob")]

@@ -15,7 +15,7 @@ from assistant.watch.hang import HangLimits, Still, Suspicion
 from assistant.watch.loss import SpikeLimits
 from assistant.watch.pace import PaceLimits
 from assistant.watch.view import ViewLimits, view_of
-from assistant.watch.witness import WitnessVote, proofs_of_hang, unseen, witness_of
+from assistant.watch.witness import WitnessVote, proofs_of_hang, unobserved, witness_of
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "hang_proof" / "proofs.toml").read_text())["case"]
@@ -41,7 +41,7 @@ def test_only_what_was_seen_proves_a_hang(case: dict[str, Any]) -> None:
     )
     witness = witness_of(gpus, stacks, processes)
     assert list(proofs_of_hang(suspicion, witness)) == case["proofs"]
-    assert unseen(witness) == case["unseen"]
+    assert unobserved(witness) == case["unseen"]
     assert witness.vote is not WitnessVote.HUNG or case["proofs"]
 
 

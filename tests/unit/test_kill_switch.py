@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import Denied
-from assistant.gate.kill_switch import lift_kill_switch, set_kill_switch
+from assistant.gate.stops import lift_kill_switch, set_kill_switch
 from assistant.policy import Mode, Policy
 from tests.unit.gate_world import World, cordon
 

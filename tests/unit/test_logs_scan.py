@@ -9,7 +9,7 @@ import pytest
 
 from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
-from assistant.logs import covering, keeping
+from assistant.logs import covering, scan
 from assistant.logs.compress import compress
 from assistant.logs.scan import scan_log
 from assistant.rules.matching import Patterns
@@ -123,18 +123,18 @@ def test_known_shapes_change_nothing_but_the_speed(
 def test_of_a_long_log_start_end_and_the_rest_of_interest_stay(
     log: Path, patterns: Patterns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "TAIL_LINES", 1000)
-    monkeypatch.setattr(keeping, "_TAIL_BYTES", 100_000)
+    monkeypatch.setattr(scan, "TAIL_LINES", 1000)
+    monkeypatch.setattr(scan, "_TAIL_BYTES", 100_000)
     lines = [b"step %7d | loss 1.0" % step for step in range(400_000)]
     lines[200_000] = b"uncorrectable ECC error"
     log.write_bytes(b"\n".join(lines) + b"\n")
-    scan = scan_log(log, patterns, keep_bytes=1)
-    assert scan.lines_total == 400_000
-    assert [line.number for line in scan.lines.window(199_000, 201_000)] == [*range(199_971, 200_032)]
-    assert scan.lines[0].number == 1
-    assert scan.lines.tail(1)[0].number == 400_000
-    assert scan.lines.get(100_000) is None
-    assert list(scan.uncovered) == [200_001]
+    long_scan = scan_log(log, patterns, keep_bytes=1)
+    assert long_scan.lines_total == 400_000
+    assert [line.number for line in long_scan.lines.window(199_000, 201_000)] == [*range(199_971, 200_032)]
+    assert long_scan.lines[0].number == 1
+    assert long_scan.lines.tail(1)[0].number == 400_000
+    assert long_scan.lines.get(100_000) is None
+    assert list(long_scan.uncovered) == [200_001]
 
 
 @pytest.mark.parametrize("budget", [200, 500, 4000])

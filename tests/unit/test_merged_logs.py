@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assistant.logs.combined import LinePlace, Merged
+from assistant.logs.compress import BLANK, Fold, FoldRun, KeyedLine, Sheet, key_of, repeat_folds, routine_folds
 from assistant.logs.covering import Covering
 from assistant.logs.document import Document
-from assistant.logs.folding import BLANK, Fold, FoldRun, KeyedLine, Sheet, key_of, repeat_folds, routine_folds
-from assistant.logs.marks import NO_RANK, file_ranks, rank_mark, ranks_of, siblings, times_of
-from assistant.logs.merged import LinePlace, Merged
-from assistant.logs.rank_counts import RankCounts, by_silence
+from assistant.logs.passes import RankCounts, by_silence
+from assistant.logs.prefix import NO_RANK, file_ranks, rank_mark, ranks_of, siblings, times_of
 from assistant.rules.matching import load_patterns
 
 

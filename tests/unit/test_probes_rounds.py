@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assistant.content.limits import NodeLimits, limits
+from assistant.content.devices import NodeLimits, limits
 from assistant.errors import ContentError, ToolError, Unavailable
 from assistant.ports import JumpingClock, Reply, SystemClock
 from assistant.probing import Circumstances, Finding, Health, Weight, guilty, worst

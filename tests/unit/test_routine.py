@@ -17,9 +17,8 @@ from assistant.errors import Unavailable
 from assistant.logs.scan import scan_log
 from assistant.ports import RuleWriter
 from assistant.records import LearnedRule, RuleKind, RuleState
-from assistant.rules.export import FILTERS, exported
+from assistant.rules.learned import FILTERS, TIMES, ScriptedWriter, exported
 from assistant.rules.matching import load_patterns
-from assistant.rules.voting import TIMES, ScriptedWriter
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 ROUTINE = [f"fluxtrain: cache hit ratio 0.{n % 100:02} on worker {n % 8}" for n in range(300)]
@@ -109,10 +108,10 @@ def test_a_model_is_asked_where_no_pattern_holds_and_its_majority_is_proven(tmp_
         writer = ScriptedWriter(proposals)
         found = learned_with(writer, tmp_path, WARNINGS, knowledge)
         assert [rule.state for rule in found.rules] == [RuleState.PROPOSED], "an alarm word stays in sight, whoever asks"
-        assert len(writer.asked) == TIMES
+        assert len(writer.questions) == TIMES
     writer = ScriptedWriter([good], name="tiny.gguf")
     assert learned_with(writer, tmp_path, ROUTINE, knowledge).rules[0].by == "templates"
-    assert writer.asked == [], "nobody is asked where a pattern holds already"
+    assert writer.questions == [], "nobody is asked where a pattern holds already"
 
 
 def test_a_model_that_does_not_answer_leaves_what_was_learned_without_it(tmp_path: Path, knowledge: Knowledge) -> None:

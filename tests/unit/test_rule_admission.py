@@ -15,12 +15,9 @@ from hypothesis import strategies as st
 from assistant.logs.templates import mined
 from assistant.ports import RuleWriter
 from assistant.records import LearnedRule, RuleKind, RuleState
-from assistant.rules.admission import Ground, admitted, flaws, ground_of
-from assistant.rules.learned import entry_of
-from assistant.rules.matching import load_patterns, name_of, pattern_of
-from assistant.rules.protected import protected_lines
+from assistant.rules.learned import Ground, ScriptedWriter, admitted, entry_of, flaws, ground_of, voted
+from assistant.rules.matching import load_patterns, name_of, pattern_of, protected_lines
 from assistant.rules.redos import RefusedPattern, shape_of
-from assistant.rules.voting import ScriptedWriter, voted
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 CASES = tomllib.loads((Path(__file__).parent.parent / "cases" / "rules" / "proposals.toml").read_text(encoding="utf-8"))

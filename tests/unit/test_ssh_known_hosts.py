@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from assistant.errors import ConfigError
 from assistant.ports import Failure
 from assistant.transports.ssh_hosts import Host
-from assistant.transports.ssh_known import KnownHostRefusal, KnownHosts, KnownHostsFiles, read_known_hosts
+from assistant.transports.ssh_keys import KnownHostRefusal, KnownHosts, KnownHostsFiles, read_known_hosts
 
 NOW = datetime.now(UTC)
 AUTHORITY = Ed25519PrivateKey.generate()

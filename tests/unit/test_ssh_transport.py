@@ -17,7 +17,7 @@ import pytest
 from assistant.ports import Failure, Reply
 from assistant.transports.output import OutputRoom
 from assistant.transports.ssh import SshTransport
-from assistant.transports.ssh_failures import Tunnel
+from assistant.transports.ssh_command import Tunnel
 from assistant.transports.ssh_hosts import Me
 from tests.unit.sshd_here import SSHD, SshdHere, free_port, keygen, make
 

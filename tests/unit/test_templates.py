@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.logs.grouping import grouped
 from assistant.logs.lines import clean
-from assistant.logs.masks import masked, shown
-from assistant.logs.templates import MOST_FORMS, Miner, homes, mined
+from assistant.logs.masks import masked, readable
+from assistant.logs.templates import MOST_FORMS, Miner, grouped, homes, mined
 
 CASES = tomllib.loads((Path(__file__).parent.parent / "cases" / "templates" / "masks.toml").read_text(encoding="utf-8"))
 GROUPS = tomllib.loads((Path(__file__).parent.parent / "cases" / "templates" / "groups.toml").read_text(encoding="utf-8"))["group"]
@@ -23,7 +22,7 @@ GROUPS = tomllib.loads((Path(__file__).parent.parent / "cases" / "templates" / "
 
 @pytest.mark.parametrize("case", CASES["mask"], ids=lambda case: str(case["name"]))
 def test_values_are_masked(case: dict[str, str]) -> None:
-    assert shown(masked(case["line"])) == case["shown"]
+    assert readable(masked(case["line"])) == case["shown"]
 
 
 @pytest.mark.parametrize("case", GROUPS, ids=lambda case: str(case["name"]))
@@ -63,7 +62,7 @@ def test_the_state_is_json_and_mining_goes_on_from_it() -> None:
 def test_a_new_line_finds_its_template_by_its_open_places() -> None:
     templates = mined([f"removing {word}" for word in ("ftp", "telnet", "echo", "ntalk", "klogin", "rsync")])
     key = masked("removing chargen")
-    assert [shown(text) for text in homes([key], templates).values()] == ["removing <word>"]
+    assert [readable(text) for text in homes([key], templates).values()] == ["removing <word>"]
     assert homes([masked("something else")], templates) == {}
 
 

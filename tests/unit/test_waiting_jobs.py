@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.watch.waiting import WaitTrack, tells_of_wait
+from assistant.watch.hang import WaitTrack, tells_of_wait
 
 LINES = tomllib.loads((Path(__file__).parents[1] / "cases" / "waiting" / "lines.toml").read_text())
 AT = datetime(2026, 3, 1, tzinfo=UTC)

@@ -15,16 +15,13 @@ from hypothesis import strategies as st
 from assistant.logs.phases import LogPhase, phase_begun, phase_over
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState, Node, NodeState
 from assistant.training.heartbeat import Heartbeat
-from assistant.watch.attempt_state import KnownIncidents
-from assistant.watch.cadence import Cadence, HangLimits, certain_after_s, rarest, suspect_after_s
-from assistant.watch.hang import Signs, Still, suspicion_of
+from assistant.watch.attempts import Extent, KnownIncidents, ended_badly
+from assistant.watch.hang import Cadence, HangLimits, Signs, Still, certain_after_s, rarest, suspect_after_s, suspicion_of
 from assistant.watch.loss import SpikeLimits
-from assistant.watch.moved import heartbeat_path, last_beat
 from assistant.watch.outages import JobFailure, outages, service_of
-from assistant.watch.queue import ended_badly
 from assistant.watch.readers import Readers
-from assistant.watch.troubles import Extent
 from assistant.watch.watcher import FOR_SURE, NodeTrack
+from assistant.watch.witness import heartbeat_path, last_beat
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
 LIMITS = HangLimits(silent_s=1800, factor=5)
@@ -254,7 +251,7 @@ def test_nodes_that_go_down_together_under_jobs_are_one_event_and_come_back() ->
     assert [(event.kind, event.node, event.detail["nodes"], event.detail["jobs"]) for event in events] == [
         (EventKind.NODE_DOWN, "b", ["b", "c"], ["7"])
     ]
-    track.told.update(events[0].detail["nodes"])
+    track.reported.update(events[0].detail["nodes"])
     assert track.look(nodes(a=up, b=down, c=down, d=down), running, after(400))[0] == []
     _, remarks = track.look(nodes(a=up, b=up, c=NodeState.UNKNOWN, d=down), running, after(500))
     assert [one.text for one in remarks] == ["node b: down -> allocated, job 7 runs there"]

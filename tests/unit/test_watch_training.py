@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.records import MetricPoint
-from assistant.watch.cadence import HangLimits
+from assistant.watch.hang import HangLimits
 from assistant.watch.loss import LossTrack, SpikeLimits
 from assistant.watch.pace import BLOCK, PaceLimits, PaceTrack
 from assistant.watch.saves import SaveLimits, SaveTrack, tells_of_save

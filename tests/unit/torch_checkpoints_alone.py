@@ -22,8 +22,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from assistant.training.checkpoints import AsyncCheckpointer, CheckpointError, OtherLayout, SaveFailed, UnsupportedState
-from assistant.training.checkpoints.nontensor import loadable
 from assistant.training.checkpoints.tensors_load import load_state
+from assistant.training.checkpoints.torch_state import loadable
 
 EXTRA: dict[str, Any] = {
     "half": torch.ones(3, dtype=torch.bfloat16),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from assistant.content.device_codes import DeviceCode, xids
+from assistant.content.devices import DeviceCode, xids
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, Weight, merged, ok
 from assistant.records import Action

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from assistant.content.limits import GpuLimits
+from assistant.content.devices import GpuLimits
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, merged, ok, unknown
 from assistant.tooling import Probe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from assistant.content.limits import NodeLimits
+from assistant.content.devices import NodeLimits
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, merged, ok, unknown
 from assistant.tooling import Probe

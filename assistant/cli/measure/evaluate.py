@@ -20,9 +20,9 @@ from assistant.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from assistant.cli.context import Invocation
-    from assistant.evaluation.chart import ChartPanel
     from assistant.evaluation.priors import Priors
     from assistant.evaluation.records import Dataset, Machines
+    from assistant.evaluation.replay import ChartPanel
     from assistant.evaluation.results import EvaluationReport
     from assistant.evaluation.simulate import Storage
     from assistant.evaluation.strategies import StrategyComparison
@@ -237,7 +237,7 @@ def _simulation_record(
 def _print_strategies(
     comparison: StrategyComparison, sets: list[Dataset], machines: Machines, storage: Storage, title: str
 ) -> None:
-    from assistant.evaluation.chart import terminal
+    from assistant.evaluation.replay import terminal
     from assistant.evaluation.strategies import STRATEGIES
 
     nodes = f"{machines.nodes} node{'s' if machines.nodes > 1 else ''} of {machines.gpus_per_node} GPUs"
@@ -267,14 +267,14 @@ def _print_strategies(
 
 
 def _panels(comparison: StrategyComparison) -> list[ChartPanel]:
-    from assistant.evaluation.chart import ChartPanel
+    from assistant.evaluation.replay import ChartPanel
     from assistant.evaluation.strategies import STRATEGIES
 
     return [ChartPanel(strategy.title, comparison.outcomes[strategy.name]) for strategy in STRATEGIES if strategy.name in CHARTED]
 
 
 def _write_chart(path: Path, comparison: StrategyComparison, machines: Machines, title: str) -> None:
-    from assistant.evaluation.chart import ChartPanel, svg
+    from assistant.evaluation.replay import ChartPanel, svg
     from assistant.evaluation.strategies import STRATEGIES
 
     panels = [ChartPanel(strategy.title, comparison.outcomes[strategy.name]) for strategy in STRATEGIES]

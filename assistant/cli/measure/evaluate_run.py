@@ -22,17 +22,15 @@ from assistant.cli.context import Invocation, user
 from assistant.cli.output import narrate
 from assistant.display import line
 from assistant.errors import InputError, StoreBusy, ToolError, UsageError
-from assistant.evaluation.content import listing, total
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.coordinator_plan import estimator, planner
-from assistant.evaluation.files import is_held, locked, read_json
+from assistant.evaluation.files import RunFolder, is_held, locked, read_json
 from assistant.evaluation.journal import Journal, took
-from assistant.evaluation.layout import RunFolder
+from assistant.evaluation.model_cache import listing, total
 from assistant.evaluation.priors import Measured, Priors
 from assistant.evaluation.results import Activity, EvaluationProgress, EvaluationReport, duration, markdown, progress_of, report_of
-from assistant.evaluation.run_spec import RunSpec, load_asked
-from assistant.evaluation.staging import Model, mark_of
-from assistant.evaluation.suite import load_suite
+from assistant.evaluation.stage import Model, mark_of
+from assistant.evaluation.suite import RunSpec, load_asked, load_suite
 from assistant.private_files import create_private
 from assistant.records import CallStatus, JobSpec
 from assistant.store.past_runs import EvaluationRun
@@ -83,7 +81,7 @@ def resume(invocation: Invocation, run: str, *, live: bool) -> EvaluationReport:
 
 def demo(invocation: Invocation, *, nodes: int, live: bool) -> EvaluationReport:
     """Train a tiny model, evaluate it on a scheduler of its own, and return what came of it; nothing of it is kept."""
-    from assistant.evaluation.demo.suite import write_demo
+    from assistant.evaluation.demo.model import write_demo
     from assistant.ports import SystemClock
     from assistant.schedulers.local import LocalScheduler
     from assistant.wiring import build, local_folder

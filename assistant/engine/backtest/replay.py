@@ -31,10 +31,9 @@ from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Diagnosis, Event, IncidentState, Job, JobState, Risk, Sighting, Verdict
 from assistant.store import Store
 from assistant.tooling import Context, find_tool
-from assistant.watch.attempt_state import KnownIncidents
+from assistant.watch.attempts import KnownIncidents, ended_badly
 from assistant.watch.hang import HangLimits
 from assistant.watch.loss import SpikeLimits
-from assistant.watch.queue import ended_badly
 from assistant.watch.watcher import Watcher
 
 OWNER = "backtest"

@@ -1,20 +1,86 @@
-"""A network of one hidden layer that reads a prompt and chooses among the answers that it has seen."""
+"""The small evaluator's questions, the network that learns to answer them, and the suite made of both.
+
+The questions are short and have one right answer, or ask for a Python function of two numbers. The network has one hidden layer,
+reads a prompt and chooses among the answers of its training.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+Item = dict[str, object]
+PROGRAMS: Mapping[str, tuple[str, Callable[[int, int], int]]] = {
+    "the sum": ("def f(a, b):\n    return a + b", lambda a, b: a + b),
+    "the difference": ("def f(a, b):\n    return a - b", lambda a, b: a - b),
+    "the product": ("def f(a, b):\n    return a * b", lambda a, b: a * b),
+    "the larger": ("def f(a, b):\n    return a if a > b else b", max),
+    "the smaller": ("def f(a, b):\n    return a if a < b else b", min),
+    "the distance": ("def f(a, b):\n    return abs(a - b)", lambda a, b: abs(a - b)),
+}
+"""Functions by what they return, as text and as it should be."""
+WORDINGS = ("write f that returns {}", "give me a function f for {}", "python: f, {} of two numbers", "code {} as f(a, b)")
+
+
+def _sum(chance: random.Random) -> Item:
+    a, b = chance.randrange(20), chance.randrange(20)
+    return {"prompt": f"{a:02}+{b:02}=", "answer": str(a + b)}
+
+
+def _difference(chance: random.Random) -> Item:
+    a, b = chance.randrange(20), chance.randrange(20)
+    return {"prompt": f"{a:02}-{b:02}=", "answer": str(a - b)}
+
+
+def _larger(chance: random.Random) -> Item:
+    a, b = chance.randrange(20), chance.randrange(20)
+    return {"prompt": f"{a:02}>{b:02}?", "answer": "yes" if a > b else "no"}
+
+
+def _even(chance: random.Random) -> Item:
+    a = chance.randrange(100)
+    return {"prompt": f"even {a:02}?", "answer": "no" if a % 2 else "yes"}
+
+
+def _program(chance: random.Random) -> Item:
+    program = chance.choice(sorted(PROGRAMS))
+    text, right = PROGRAMS[program]
+    pairs = [(chance.randrange(-50, 50), chance.randrange(-50, 50)) for _ in range(4)]
+    tests = [f"f({a}, {b}) == {right(a, b)}" for a, b in pairs]
+    return {"prompt": chance.choice(WORDINGS).format(program), "answer": text, "tests": tests}
+
+
+TASKS: Mapping[str, Callable[[random.Random], Item]] = {
+    "sums": _sum,
+    "differences": _difference,
+    "larger": _larger,
+    "even": _even,
+    "programs": _program,
+}
+
+
+def items(task: str, count: int, seed: int) -> list[Item]:
+    """Return items of a task; the same for the same seed."""
+    chance = random.Random(f"{task} {seed}")
+    return [TASKS[task](chance) for _ in range(count)]
+
+
+def write_items(path: Path, task: str, count: int, seed: int) -> None:
+    """Write a dataset, an item a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(item)}\n" for item in items(task, count, seed)), encoding="utf-8")
+
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import numpy as np
-
-from assistant.evaluation.demo.tasks import TASKS, items
 
 FEATURES, HIDDEN_UNITS = 1024, 96
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -97,3 +163,36 @@ def _gradients(weights: dict[str, Any], inputs: Floats, labels: Any) -> dict[str
     chances /= len(labels)
     hidden_gradient = (chances @ weights["out"].T) * (activations > 0)
     return {"out": activations.T @ chances, "into": inputs.T @ hidden_gradient, "bias": hidden_gradient.sum(axis=0)}
+
+
+COUNTS = {"sums": 400, "differences": 400, "larger": 300, "even": 200, "programs": 30}
+
+
+def write_demo(folder: Path, *, sets: int = 2, item_ms: float = 2.0, padding_bytes: int = 32 << 20) -> Path:
+    """Train the model, make up datasets, and return the path of the suite.
+
+    Args:
+        folder: Made when missing.
+        sets: How many datasets of each task.
+        item_ms: How long the model rests for each item, as a larger one would compute.
+        padding_bytes: What makes the model as large as a small real one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    train().save(folder / "model", padding_bytes=padding_bytes)
+    infer = '"{python} -m assistant.evaluation.demo.infer {model} ' + f'{item_ms:g} {{pieces}}"'
+    metric = '"{python} -m assistant.evaluation.demo.score exact {out} {score}"'
+    lines = ['title = "demo"', 'model = "model"', "", "[defaults]", f"infer = {infer}", f"metric = {metric}"]
+    for number in range(1, sets + 1):
+        for task, count in COUNTS.items():
+            data = Path("data") / f"{task}-{number}.jsonl"
+            write_items(folder / data, task, count, seed=1000 + number)
+            lines += ["", "[[dataset]]", f'name = "{task}-{number}"', f'data = "{data}"']
+            lines += [f"infer_s = {count * item_ms / 1000:g}", "prepare_s = 0"]
+            if task == "programs":
+                lines += [f"metric = {metric.replace(' exact ', ' programs ')}", "sandbox = true", "metric_timeout_s = 60"]
+                lines += ["metric_s = 3"]
+            else:
+                lines += ["metric_s = 0.2"]
+    path = folder / "suite.toml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

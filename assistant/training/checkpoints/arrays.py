@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import Damaged, OtherLayout, UnsupportedState
-from assistant.training.checkpoints.protocol import Layout
+from assistant.training.checkpoints.protocol import HostBuffer, Layout
 from assistant.training.checkpoints.segments import ByteSpan
 
 KIND = "arrays"
@@ -45,7 +44,7 @@ class ArraySketch:
     kind = KIND
 
     def __init__(self, rank: int) -> None:
-        """Know whose state it is."""
+        """Name the rank whose state it is."""
         self._rank = rank
         self._tree: object = None
         self._arrays: dict[str, Array] = {}
@@ -100,7 +99,7 @@ class ArraySketch:
         return fresh
 
     def release(self) -> None:
-        """Let go of the buffer."""
+        """Drop the views of the buffer."""
         self._views = []
 
     def _described(self, value: object, place: str) -> object:

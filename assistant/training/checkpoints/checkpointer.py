@@ -14,12 +14,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from assistant.training.checkpoints.checksums import best
 from assistant.training.checkpoints.errors import CheckpointError
 from assistant.training.checkpoints.loading import Loaded, load_newest
 from assistant.training.checkpoints.protocol import Setup
 from assistant.training.checkpoints.ranks import ranks_of
-from assistant.training.checkpoints.saving import Saver, Saves
+from assistant.training.checkpoints.saving import SaveCounters, Saver
+from assistant.training.checkpoints.segments import best
 from assistant.training.checkpoints.writers import Hand, ProcessHand, ThreadHand
 from assistant.training.heartbeat import Heartbeat
 
@@ -95,7 +95,7 @@ class AsyncCheckpointer:
         return self._saver.blocked_s
 
     @property
-    def saves(self) -> Saves:
+    def saves(self) -> SaveCounters:
         """Counters: how many saves, how long they blocked training, how often and how long one waited for the one before."""
         return self._saver.saves
 
@@ -231,7 +231,7 @@ LOOK_S = 0.5
 
 
 class Wish(IntEnum):
-    """What a step ends with; the greater one counts."""
+    """What a training step ends with: nothing, a save, a save that is waited for, or the end; the greater one counts."""
 
     NOTHING = 0
     SAVE = 1
@@ -241,7 +241,7 @@ class Wish(IntEnum):
 
 
 class Controls:
-    """Looks for wishes."""
+    """Looks for saves and ends that the operator asks for."""
 
     def __init__(self, root: Path, *, leads: bool) -> None:
         """Watch a folder.
@@ -292,7 +292,7 @@ class Signals:
             self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop listening for signals."""
         if threading.current_thread() is threading.main_thread():
             for number, before in self._before.items():
                 if signal.getsignal(number) == self._hear:
@@ -332,7 +332,7 @@ class Metrics:
         self._last = time.perf_counter()
 
     def step(self, step: int, *, loss: float | None, tokens: int | None, save_s: float, more: dict[str, float]) -> None:
-        """Write a line.
+        """Write the metrics of a step as one line.
 
         Args:
             step: The step that is over.

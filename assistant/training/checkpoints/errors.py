@@ -14,7 +14,7 @@ from __future__ import annotations
 
 
 class CheckpointError(RuntimeError):
-    """Root of the tree."""
+    """Root of the errors of checkpoints."""
 
 
 class SaveFailed(CheckpointError):
@@ -48,8 +48,8 @@ class Damaged(LoadRefused):
 
 
 class NewerManifest(LoadRefused):
-    """It was written by a newer version, whose format is not known here."""
+    """The manifest was written by a newer version, whose format is not known here."""
 
 
 class OtherLayout(LoadRefused):
-    """It was saved by another number of ranks, or with other names, shapes or kinds."""
+    """The checkpoint was saved by another number of ranks, or with other names, shapes or kinds."""

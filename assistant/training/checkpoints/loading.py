@@ -22,7 +22,7 @@ class Refusal(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What training goes on with."""
+    """A loaded checkpoint, and the newer ones that were refused."""
 
     step: int
     state: Any

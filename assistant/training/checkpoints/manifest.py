@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assistant.training.checkpoints.checksums import CRC32, XXH3, of_file
 from assistant.training.checkpoints.errors import Damaged, LoadRefused, NewerManifest, OtherLayout
-from assistant.training.checkpoints.segments import Written, replace_file
+from assistant.training.checkpoints.segments import CRC32, XXH3, WrittenFile, of_file, replace_file
 
 NAME = "manifest.json"
 VERSION = 2
@@ -35,7 +34,7 @@ class Manifest:
     """`dcp`: PyTorch's distributed checkpoint, loads into any number of ranks; `arrays`: NumPy, into as many as saved it."""
     attempt: str
     checksum: str
-    files: Mapping[str, Written]
+    files: Mapping[str, WrittenFile]
     """By path relative to the checkpoint's folder."""
     save: Mapping[str, Any] = field(default_factory=dict)
     """What the save cost: `blocked_s` of the training, `wait_s` for the save before it, `persist_s`, `bytes`, `saved_at`."""
@@ -77,7 +76,7 @@ def read(folder: Path) -> Manifest:
         if "layout" not in document:
             raise OtherLayout(f"{path} was not written by AsyncCheckpointer: load it with the program that saved it")
         checksum = next((name for about in document["files"].values() for name in (XXH3, CRC32) if name in about), CRC32)
-        files = {str(name): Written(int(about["size"]), int(about[checksum])) for name, about in document["files"].items()}
+        files = {str(name): WrittenFile(int(about["size"]), int(about[checksum])) for name, about in document["files"].items()}
         identity = int(document["step"]), int(document["world"]), str(document["layout"]), str(document["attempt"])
         return Manifest(*identity, checksum, files, dict(document.get("save", {})))
     except FileNotFoundError:

@@ -32,7 +32,7 @@ class BackgroundCopy:
     """One copy that may be under way."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Begin without a copy."""
         self.waited_s = 0.0
         """How long steps of optimisers have waited."""
         self._thread: threading.Thread | None = None

@@ -1,27 +1,169 @@
-"""Persist one snapshot in two phases: all shards of all ranks on the disk, then the manifest. Runs in the writer.
+"""Persist one snapshot in two phases: all shards of all ranks on the disk, then the manifest; only one run at a time in a folder.
 
 <step>/attempt-…/           each rank writes its shards here
 <step>/attempt-…/1.begun    a rank has begun; ranks but the first
 <step>/attempt-…/1.ack      its shards are on the disk: their sizes and checksums, or why they are not
 <step>/manifest.json        written by rank 0 when all have acknowledged this very attempt
+
+Runs in the writer.
+
+The lock of a folder is a file with pid, boot and host, that a dead writer holds no longer. The kernel's lock on the file counts
+where all is on one machine. Where another host holds it, its beats do: a writer touches the file each second, and only a file that
+stays as it is for some seconds is taken over. No two clocks are compared.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import shutil
+import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from assistant.training.checkpoints import manifest as manifests
-from assistant.training.checkpoints.errors import LoadRefused
-from assistant.training.checkpoints.lock import FolderLock
+from assistant.training.checkpoints.errors import FolderInUse, LoadRefused
 from assistant.training.checkpoints.manifest import ATTEMPT, NAME, STEP_FOLDER
 from assistant.training.checkpoints.protocol import Layout, Order, SaveSummary, Setup
-from assistant.training.checkpoints.segments import Written, replace_file, sync_folder, write_file
+from assistant.training.checkpoints.segments import WrittenFile, replace_file, sync_folder, write_file
+
+LOCK_NAME = ".writer.lock"
+REQUEST_NAME = ".writer.wanted"
+"""Lies in the folder while another run waits for it: an orphaned writer then gives up waiting for ranks that are gone."""
+BEAT_S = 1.0
+SILENT_S = 5.0
+LOCK_POLL_S = 0.05
+
+
+class FolderLock:
+    """The right to commit checkpoints in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        """Name the folder; nothing is done yet."""
+        self.path, self.request_path = root / LOCK_NAME, root / REQUEST_NAME
+        self._descriptor = -1
+        self._over = threading.Event()
+
+    def claim(self, patience_s: float) -> None:
+        """Take it; a writer that still persists what a dead run left is waited for.
+
+        Raises:
+            FolderInUse: Another run holds it, still after `patience_s`.
+            OSError: The folder cannot be written.
+        """
+        until = time.monotonic() + patience_s
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            while not self._locked() or not self._silent():
+                self.request_path.touch()
+                if time.monotonic() >= until:
+                    raise FolderInUse(self._holder_text())
+                time.sleep(LOCK_POLL_S)
+        except BaseException:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise
+        self.request_path.unlink(missing_ok=True)
+        self._write({"pid": os.getpid(), "boot": _boot(), "host": socket.gethostname(), "at": time.time()})
+        threading.Thread(target=self._beat, name="lock", daemon=True).start()
+
+    def check(self) -> None:
+        """Make sure that this process still holds the lock.
+
+        Raises:
+            FileNotFoundError: The file is gone or another one lies there: the file system vanished, or was replaced.
+        """
+        own_stat, path_stat = os.fstat(self._descriptor), self.path.stat()
+        if (own_stat.st_ino, own_stat.st_dev) != (path_stat.st_ino, path_stat.st_dev):
+            raise FileNotFoundError(
+                errno.ENOENT, "another folder has come in its place; is the file system mounted?", str(self.path)
+            )
+
+    def is_wanted(self) -> bool:
+        """Tell whether another run waits for the folder."""
+        return self.request_path.exists()
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._descriptor < 0:
+            return
+        self._over.set()
+        with contextlib.suppress(OSError):  # the folder is gone, and the lock with it
+            self._write({})
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _locked(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks: the beats alone tell
+            return True
+        return True
+
+    def _silent(self) -> bool:
+        """Tell whether whoever is named in the file is gone."""
+        holder = self._read()
+        if not holder or holder.get("boot") == _boot():
+            return not holder or not _alive(int(holder.get("pid", 0))) or int(holder.get("pid", 0)) == os.getpid()
+        if holder.get("host") == socket.gethostname():
+            return True  # this machine was started anew since
+        before = self.path.stat().st_mtime_ns
+        until = time.monotonic() + SILENT_S
+        while time.monotonic() < until:
+            time.sleep(LOCK_POLL_S)
+            if self.path.stat().st_mtime_ns != before:
+                return False
+        return True
+
+    def _holder_text(self) -> str:
+        holder = self._read()
+        writer = f"pid {holder.get('pid', '?')} on {holder.get('host', '?')}" if holder else "another process"
+        return f"{self.path.parent} is written by {writer}: two runs must not save into one folder; name another, or end that one"
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            holder = json.loads(os.pread(self._descriptor, 4096, 0))
+        except ValueError:
+            return {}
+        return holder if isinstance(holder, dict) else {}
+
+    def _write(self, holder: dict[str, Any]) -> None:
+        text = json.dumps(holder).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text, 0)
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_S):
+            try:
+                os.utime(self._descriptor)
+            except OSError:
+                continue  # the next save says what is wrong with the folder
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()
+
 
 POLL_S = 0.02
 ORPHAN_S = 5.0
@@ -37,7 +179,7 @@ class Persister:
     """Writes the snapshots of one rank."""
 
     def __init__(self, setup: Setup, orphaned: Callable[[], bool] = lambda: False) -> None:
-        """Know the run.
+        """Name the run; nothing is written yet.
 
         Args:
             setup: Of this rank.
@@ -78,7 +220,7 @@ class Persister:
             return SaveSummary(order.step, reason)
         return SaveSummary(order.step, "", False, time.perf_counter() - start, sum(size for size, _ in files.values()))
 
-    def _write_shards(self, shards: Path, order: Order) -> dict[str, Written]:
+    def _write_shards(self, shards: Path, order: Order) -> dict[str, WrittenFile]:
         assert self.layout is not None
         if self.setup.rank == 0:
             self.lock.check()
@@ -100,7 +242,7 @@ class Persister:
         sync_folder(shards)
         return written_files
 
-    def _commit(self, folder: Path, shards: Path, order: Order, own_files: dict[str, Written], start: float) -> None:
+    def _commit(self, folder: Path, shards: Path, order: Order, own_files: dict[str, WrittenFile], start: float) -> None:
         assert self.layout is not None
         all_files = dict(own_files)
         for rank in range(1, self.setup.world):
@@ -118,13 +260,13 @@ class Persister:
         )
         self._tidy(folder, shards)
 
-    def _acknowledged(self, shards: Path, rank: int) -> dict[str, Written]:
+    def _acknowledged(self, shards: Path, rank: int) -> dict[str, WrittenFile]:
         path = shards / f"{rank}.ack"
         self._wait(path.exists, f"rank {rank} did not finish its part", (shards / f"{rank}.begun").exists)
         acknowledgement = json.loads(path.read_bytes())
         if "error" in acknowledgement:
             raise RankRefused(f"rank {rank}: {acknowledgement['error']}")
-        return {name: Written(*about) for name, about in acknowledgement["files"].items()}
+        return {name: WrittenFile(*about) for name, about in acknowledgement["files"].items()}
 
     def _acknowledge(self, shards: Path, acknowledgement: object) -> None:
         replace_file(shards / f"{self.setup.rank}.ack", json.dumps(acknowledgement).encode())

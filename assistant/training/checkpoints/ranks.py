@@ -1,12 +1,16 @@
-"""What the ranks of a job must agree on: the run they are, what a save does, and when to save at the operator's word."""
+"""What the ranks of a job must agree on: the run they are, what a save does, and when to save at the operator's word.
+
+The ranks of torch.distributed agree over a group of gloo of their own, so that a stuck NCCL collective stops no checkpoint.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,11 +46,11 @@ class Alone:
     rank, world, agrees = 0, 1, True
 
     def run(self, error: str, patience_s: float) -> str:
-        """Return a new name."""
+        """Return a new name for this run."""
         return secrets.token_hex(5)
 
     def highest(self, number: int) -> int:
-        """Return the number."""
+        """Return the number: there are no other ranks."""
         return number
 
 
@@ -54,7 +58,7 @@ class ByFiles:
     """Ranks that share nothing but the checkpoint folder; they meet there once."""
 
     def __init__(self, root: Path, rank: int, world: int, agree: Callable[[int], int] | None) -> None:
-        """Know the place.
+        """Name the folder where the ranks meet.
 
         Args:
             root: The checkpoint folder.
@@ -104,10 +108,8 @@ class ByFiles:
 
 def ranks_of(root: Path, rank: int | None, world: int | None, agree: Callable[[int], int] | None) -> Ranks:
     """Return the ranks of this job: of torch.distributed where it is initialised, as given, else as torchrun or Slurm says."""
-    from assistant.training.checkpoints import distributed
-
-    if world is None and distributed.is_there():
-        return distributed.ByTorch()
+    if world is None and is_there():
+        return ByTorch()
     own, size = _of_environment(os.environ)
     own, size = own if rank is None else rank, size if world is None else world
     if not 0 <= own < size:
@@ -140,3 +142,57 @@ def _read(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def is_there() -> bool:
+    """Tell whether this process belongs to a process group; PyTorch is not imported for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.distributed.is_available() and bool(torch.distributed.is_initialized())
+
+
+class ByTorch:
+    """All ranks of the default process group; made by all of them together."""
+
+    agrees = True
+
+    def __init__(self) -> None:
+        """Make the group."""
+        import torch.distributed as dist
+
+        self.rank, self.world = int(dist.get_rank()), int(dist.get_world_size())
+        self.group: Any = dist.new_group(backend="gloo")
+
+    def run(self, error: str, patience_s: float) -> str:
+        """Return the name that rank 0 has made up."""
+        import torch.distributed as dist
+
+        lead_answer = [(secrets.token_hex(5), error)]
+        dist.broadcast_object_list(lead_answer, src=0, group=self.group)
+        if lead_answer[0][1] and self.rank:
+            raise CheckpointError(lead_answer[0][1])
+        return lead_answer[0][0]
+
+    def highest(self, number: int) -> int:
+        """Return the highest number of all ranks."""
+        import torch
+        import torch.distributed as dist
+
+        highest = torch.tensor([number], dtype=torch.int64)
+        dist.all_reduce(highest, op=dist.ReduceOp.MAX, group=self.group)
+        return int(highest[0])
+
+    def gather(self, value: object) -> list[Any]:
+        """Return what every rank says, on rank 0; elsewhere an empty list."""
+        import torch.distributed as dist
+
+        gathered: list[Any] | None = [None] * self.world if self.rank == 0 else None
+        dist.gather_object(value, gathered, dst=0, group=self.group)
+        return gathered or []
+
+    def scatter(self, values: Sequence[object]) -> Any:
+        """Return our part of what rank 0 says."""
+        import torch.distributed as dist
+
+        part: list[Any] = [None]
+        dist.scatter_object_list(part, list(values) if self.rank == 0 else None, src=0, group=self.group)
+        return part[0]

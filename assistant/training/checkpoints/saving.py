@@ -5,22 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
-from assistant.training.checkpoints.buffer import HostBuffer
-from assistant.training.checkpoints.errors import CheckpointError, SaveFailed
-from assistant.training.checkpoints.protocol import Order, SaveSummary, Setup
+from assistant.training.checkpoints.errors import CheckpointError, SaveFailed, UnsupportedState
+from assistant.training.checkpoints.protocol import HostBuffer, Layout, Order, SaveSummary, Setup
 from assistant.training.checkpoints.ranks import Ranks
 from assistant.training.checkpoints.writers import Hand
 
 if TYPE_CHECKING:
     from assistant.training.checkpoints.overlap import BackgroundCopy
-from dataclasses import dataclass
-from typing import Protocol
-
-from assistant.training.checkpoints.errors import UnsupportedState
-from assistant.training.checkpoints.protocol import Layout
 
 UNCHANGED, CHANGED, UNSUPPORTED, FAILED = range(4)
 """What the ranks find before a save; the worst counts for all."""
@@ -53,7 +47,7 @@ class Saver:
         self._buffer: HostBuffer | None = None
         self._under_way: int | None = None
         self._number, self._busy, self._signalled = 0, False, False
-        self.saves = Saves()
+        self.saves = SaveCounters()
 
     def save(self, step: int, state: Any) -> float:
         """Take a snapshot; see `AsyncCheckpointer.save`."""
@@ -263,7 +257,7 @@ class Sketch(Protocol):
         """Copy the last state into the buffer and return what is saved beside it."""
 
     def release(self) -> None:
-        """Let go of the buffer."""
+        """Drop the views of the buffer."""
 
 
 def sketch_for(state: Any, before: Sketch | None, ranks: Ranks, *, overlap: bool) -> Sketch:
@@ -279,7 +273,7 @@ def sketch_for(state: Any, before: Sketch | None, ranks: Ranks, *, overlap: bool
         from assistant.training.checkpoints.arrays import ArraySketch
 
         return ArraySketch(ranks.rank)
-    from assistant.training.checkpoints.distributed import ByTorch
+    from assistant.training.checkpoints.ranks import ByTorch
     from assistant.training.checkpoints.tensors import TensorSketch
 
     if ranks.world > 1 and not isinstance(ranks, ByTorch):
@@ -302,7 +296,7 @@ def _has_tensors(value: object) -> bool:
 
 
 @dataclass
-class Saves:
+class SaveCounters:
     """Counters of a run; times in seconds."""
 
     count: int = 0

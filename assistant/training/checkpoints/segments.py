@@ -1,4 +1,4 @@
-"""Files as lists of pieces: bytes that are given, and spans of the host buffer. One thread writes while another sums up.
+"""Files as lists of pieces: bytes that are given, and spans of the host buffer; written by one thread while another sums them up.
 
 Written pages are handed to the disk every 32 MiB, so that the fsync at the end finds little left, and the page cache is not
 filled with what nobody reads again.
@@ -8,11 +8,90 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from assistant.training.checkpoints.checksums import CHUNK_BYTES, running
+CHUNK_BYTES = 8 << 20
+CRC32 = "crc32"
+XXH3 = "xxh3_64"
+
+
+class RunningChecksum(Protocol):
+    """A checksum that grows with what it is given."""
+
+    def update(self, block: bytes | memoryview, /) -> None:
+        """Add a block."""
+
+    def intdigest(self) -> int:
+        """Return the checksum of all blocks so far."""
+
+
+class Unbuffered(Protocol):
+    """A binary stream that fills buffers of its caller, as `open(path, "rb", buffering=0)` does."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill the buffer and return how much; 0 at the end."""
+
+
+class Crc32:
+    """CRC-32 as zlib, zip and Ethernet compute it."""
+
+    def __init__(self) -> None:
+        """Begin with no bytes."""
+        self._value = 0
+
+    def update(self, block: bytes | memoryview, /) -> None:
+        """Add a block."""
+        self._value = zlib.crc32(block, self._value)
+
+    def intdigest(self) -> int:
+        """Return the CRC of all blocks so far."""
+        return self._value
+
+
+def _xxh3() -> Callable[[], RunningChecksum] | None:
+    try:
+        import xxhash
+    except ImportError:
+        return None
+    return xxhash.xxh3_64
+
+
+def best() -> str:
+    """Return the name of the fastest checksum that this installation can compute."""
+    return XXH3 if _xxh3() else CRC32
+
+
+def running(name: str) -> RunningChecksum | None:
+    """Return an empty checksum, or None when this installation cannot compute it."""
+    if name == CRC32:
+        return Crc32()
+    factory = _xxh3() if name == XXH3 else None
+    return factory() if factory else None
+
+
+def of_file(path: Path, name: str) -> int | None:
+    """Return the checksum of a whole file, or None when this installation cannot compute it.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb", buffering=0) as stream:
+        return of_stream(stream, name)
+
+
+def of_stream(stream: Unbuffered, name: str) -> int | None:
+    """Return the checksum of what an unbuffered stream still holds; None when this installation cannot compute it."""
+    checksum = running(name)
+    if checksum is None:
+        return None
+    block = memoryview(bytearray(CHUNK_BYTES))
+    while count := stream.readinto(block):
+        checksum.update(block[:count])
+    return checksum.intdigest()
+
 
 HAND_OVER_BYTES = 32 << 20
 
@@ -24,7 +103,7 @@ class ByteSpan(NamedTuple):
     length: int
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """What the manifest says of a file."""
 
     size: int
@@ -39,7 +118,7 @@ def size_of(segments: Segments) -> int:
     return sum(piece.length if isinstance(piece, ByteSpan) else len(piece) for piece in segments)
 
 
-def write_file(path: Path, segments: Segments, buffer: memoryview, checksum: str) -> Written:
+def write_file(path: Path, segments: Segments, buffer: memoryview, checksum: str) -> WrittenFile:
     """Write a new file and wait until the disk has it.
 
     Args:
@@ -62,7 +141,7 @@ def write_file(path: Path, segments: Segments, buffer: memoryview, checksum: str
             os.close(descriptor)
     finally:
         summing.join()
-    return Written(size, summing.value)
+    return WrittenFile(size, summing.value)
 
 
 def sync_folder(folder: Path) -> None:
@@ -91,9 +170,9 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def _blocks(segments: Segments, buffer: memoryview) -> Iterator[memoryview]:
     for piece in segments:
-        whole = buffer[piece.offset : piece.offset + piece.length] if isinstance(piece, ByteSpan) else memoryview(piece)
-        for begin in range(0, len(whole), CHUNK_BYTES):
-            yield whole[begin : begin + CHUNK_BYTES]
+        data = buffer[piece.offset : piece.offset + piece.length] if isinstance(piece, ByteSpan) else memoryview(piece)
+        for begin in range(0, len(data), CHUNK_BYTES):
+            yield data[begin : begin + CHUNK_BYTES]
 
 
 def _write(descriptor: int, segments: Segments, buffer: memoryview) -> int:

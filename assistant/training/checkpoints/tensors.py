@@ -18,15 +18,12 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
 from torch.distributed.checkpoint.stateful import Stateful
 
-from assistant.training.checkpoints.buffer import HostBuffer
-from assistant.training.checkpoints.distributed import ByTorch
 from assistant.training.checkpoints.errors import UnsupportedState
-from assistant.training.checkpoints.nontensor import check_tensor, check_value, pickled
 from assistant.training.checkpoints.overlap import storages_of
-from assistant.training.checkpoints.protocol import Layout
+from assistant.training.checkpoints.protocol import HostBuffer, Layout
+from assistant.training.checkpoints.ranks import ByTorch
 from assistant.training.checkpoints.segments import ByteSpan
-from assistant.training.checkpoints.structure import KEY, described
-from assistant.training.checkpoints.wrappings import wrapping
+from assistant.training.checkpoints.torch_state import STRUCTURE_KEY, check_tensor, check_value, pickled, structure_text, wrapping
 
 KIND = "dcp"
 METADATA = ".metadata"
@@ -42,8 +39,8 @@ def plain_state(state: object) -> dict[str, Any]:
     if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
         raise UnsupportedState("the state must be a dictionary with names, such as {'model': model, 'optimizer': optimizer}")
     plain = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state.items()}
-    text = described(plain)
-    return {**plain, KEY: text} if text else plain
+    text = structure_text(plain)
+    return {**plain, STRUCTURE_KEY: text} if text else plain
 
 
 def shards_of(rank: int) -> str:
@@ -150,7 +147,7 @@ class TensorSketch:
         return self._optimizers
 
     def release(self) -> None:
-        """Let go of the buffer."""
+        """Drop the views of the buffer."""
         self._views, self.later = [], []
 
     def _planned(self) -> tuple[list[SavePlan], Metadata | None]:

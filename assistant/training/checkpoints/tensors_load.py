@@ -17,10 +17,10 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorS
 from torch.distributed.checkpoint.planner import ReadItem
 from torch.distributed.checkpoint.stateful import Stateful
 
-from assistant.training.checkpoints import structure
+from assistant.training.checkpoints import torch_state
 from assistant.training.checkpoints.errors import OtherLayout
-from assistant.training.checkpoints.nontensor import HELD_TYPES, loadable
 from assistant.training.checkpoints.tensors import METADATA, plain_state
+from assistant.training.checkpoints.torch_state import HELD_TYPES, loadable
 
 MOST_SHOWN = 3
 UNKNOWN_CLASS = re.compile(r"GLOBAL ([\w.]+)")
@@ -74,8 +74,8 @@ def load_state(shards: Path, state: dict[str, Any] | None, group: Any) -> dict[s
     loaded: dict[str, Any] = {}
     for name, path in metadata.planner_data.items():
         set_element(loaded, path, planner.values.get(name, targets[name]))
-    if text := loaded.pop(structure.KEY, ""):
-        structure.restore(loaded, text)
+    if text := loaded.pop(torch_state.STRUCTURE_KEY, ""):
+        torch_state.restore(loaded, text)
     for key, value in (state or {}).items():
         if isinstance(value, Stateful):
             value.load_state_dict(loaded[key])
@@ -144,7 +144,7 @@ def _check(shards: Path, have: dict[str, Any], metadata: Metadata) -> None:
     tops = {str(path[0]) for path in metadata.planner_data.values()}
     problems = []
     for name, value in have.items():
-        if name == structure.KEY:
+        if name == torch_state.STRUCTURE_KEY:
             continue
         about = saved.get(name)
         if not isinstance(value, torch.Tensor):

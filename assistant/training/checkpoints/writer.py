@@ -1,8 +1,8 @@
 """The writer process: outlives its trainer, and persists the last snapshot of one that was killed.
 
-Started by `hands.ProcessHand` as `python -m assistant.training.checkpoints.writer DESCRIPTOR`, in a session of its own. It imports
-neither NumPy nor PyTorch: files come as pieces of bytes and of the shared memory. Signals that end a trainer do not end it; the
-closed socket does, after what it was told to write is written.
+Started by `writers.ProcessHand` as `python -m assistant.training.checkpoints.writer DESCRIPTOR`, in a session of its own. It
+imports neither NumPy nor PyTorch: files come as pieces of bytes and of the shared memory. Signals that end a trainer do not end it;
+the closed socket does, after what it was told to write is written.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import signal
 import socket
 import sys
 
-from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import FolderInUse
 from assistant.training.checkpoints.persist import Persister
-from assistant.training.checkpoints.protocol import Layout, Order, SaveSummary, Setup, receive, send
+from assistant.training.checkpoints.protocol import HostBuffer, Layout, Order, SaveSummary, Setup, receive, send
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 

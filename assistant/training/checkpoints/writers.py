@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from assistant import processes
-from assistant.training.checkpoints.buffer import HostBuffer
 from assistant.training.checkpoints.errors import CheckpointError, FolderInUse
 from assistant.training.checkpoints.persist import Persister
-from assistant.training.checkpoints.protocol import Layout, Order, SaveSummary, Setup, receive, send
+from assistant.training.checkpoints.protocol import HostBuffer, Layout, Order, SaveSummary, Setup, receive, send
 
 PACKAGE = Path(__file__).resolve().parents[3]
 START_S = 60.0
@@ -140,7 +139,7 @@ class ThreadHand:
         self._thread.start()
 
     def lay_out(self, layout: Layout, buffer: HostBuffer) -> None:
-        """Say what lies where."""
+        """Tell the thread where each file lies in the buffer."""
         self._persister.layout, self._persister.buffer = layout, buffer.view
 
     def submit(self, order: Order) -> None:

@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from assistant.errors import InputError, NightshiftError
+from assistant.logs.combined import LinePlace, Merged
 from assistant.logs.document import Document, DocumentGrowth, PageCache, Tail
-from assistant.logs.marks import NO_RANK, file_ranks, rank_mark
-from assistant.logs.merged import LinePlace, Merged
-from assistant.logs.passes import MOST_FOUND, Cover, OfRanks, Pass, Search
-from assistant.logs.sequence import Interleaved, LineSequence, Picked, Single
+from assistant.logs.passes import MOST_FOUND, Cover, Interleaved, LineSequence, OfRanks, Pass, Picked, Search, Single
+from assistant.logs.prefix import NO_RANK, file_ranks, rank_mark
 from assistant.rules.matching import Patterns, load_patterns
 from assistant.tui.logs.rows import (  # fmt: skip
     GoTo,

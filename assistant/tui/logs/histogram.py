@@ -18,8 +18,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from assistant.display import line
-from assistant.logs.marks import NO_RANK
-from assistant.logs.rank_counts import RankTally
+from assistant.logs.passes import RankTally
+from assistant.logs.prefix import NO_RANK
 from assistant.tui.logs.rows import RankTallies
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"

@@ -12,7 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from assistant.display import line
-from assistant.logs.merged import LinePlace
+from assistant.logs.combined import LinePlace
 from assistant.tui.logs.rows import Highlighter, LogCitation, LogRow
 
 RANK_HUES = 6

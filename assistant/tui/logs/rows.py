@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 from assistant.errors import UsageError
 from assistant.linear_patterns import LinearPattern, typed_pattern
+from assistant.logs.combined import LinePlace
+from assistant.logs.compress import Fold, Sheet, repeat_folds, routine_folds, woven
 from assistant.logs.document import Document, Tail
-from assistant.logs.folding import Fold, Sheet, repeat_folds, routine_folds, woven
-from assistant.logs.marks import rank_mark
-from assistant.logs.merged import LinePlace
-from assistant.logs.passes import Cover, Pass
-from assistant.logs.rank_counts import RankTally, by_silence
+from assistant.logs.passes import Cover, LineSequence, Pass, RankTally, by_silence
+from assistant.logs.prefix import rank_mark
 from assistant.logs.search import Ends, typed_search
-from assistant.logs.sequence import LineSequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
-"""Set, look at and lift the kill switch: a file named by the policy; while one exists the gate refuses every change.
+"""The two stops of all changes: the kill switch, which a person sets, and the breaker, which opens by itself.
 
-Chat, command line and watch share these functions, so that each change of a switch is in the audit with who and why.
+The kill switch is a file named by the policy; while one exists the gate refuses every change. Chat, command line and watch share
+these functions, so that each change of a switch is in the audit with who and why. The breaker opens when many things go wrong at
+once: then one more action is a guess.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import logging
 import os
@@ -14,10 +17,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.errors import NightshiftError, UsageError
-from assistant.policy import Policy
+from assistant.policy import Breaker, Policy
 from assistant.store import Store
+from assistant.store.breaker import Lately, count_lately, last_period, open_breaker
 
-__all__ = ["SwitchesLifted", "kill_switch_note", "lift_kill_switch", "missing_folders", "set_kill_switch", "stopped_by"]
+__all__ = [
+    "BY",
+    "SwitchesLifted",
+    "kill_switch_note",
+    "lift_kill_switch",
+    "missing_folders",
+    "open_if_due",
+    "set_kill_switch",
+    "stopped_by",
+    "too_much",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +40,7 @@ NOTE_BYTES = 4096
 
 
 class SwitchesLifted(NamedTuple):
-    """What lifting came to."""
+    """Which kill switches were lifted, and which could not be."""
 
     lifted: tuple[Path, ...]
     """Files that were removed."""
@@ -52,7 +66,7 @@ def stopped_by(kill_switch: Iterable[Path]) -> str | None:
 
 
 def missing_folders(kill_switch: Sequence[Path]) -> list[Path]:
-    """Return the switches that nobody can set by `touch`, since their folder does not exist; a vanished mount looks like that."""
+    """Return the switches that `touch` cannot set, since their folder does not exist; a vanished mount looks like that."""
     return [path for path in kill_switch if stopped_by((path,)) is None and not path.parent.is_dir()]
 
 
@@ -171,3 +185,35 @@ def _account() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+BY = "breaker"
+"""In whose name it opens."""
+_WORDS = {
+    "machine_failures": "incidents were the machine's fault",
+    "failed_actions": "actions failed or brought nothing back",
+    "refused_actions": "actions were refused by a limit",
+}
+
+
+def too_much(lately: Lately, terms: Breaker) -> str:
+    """Return why the breaker is to be opened, empty when it is not."""
+    for field in dataclasses.fields(Breaker):
+        most, count = getattr(terms, field.name), getattr(lately, field.name)
+        if most is not None and count >= most:
+            return f"{count} {_WORDS[field.name]} within an hour; {most} open the breaker"
+    return ""
+
+
+def open_if_due(store: Store, policy: Policy) -> bool:
+    """Open it when the last hour was too much; False when it stays as it is: so where all is only observed."""
+    if policy.only_observes or policy.breaker == Breaker():
+        return False
+    period = last_period(store)
+    if period is not None and period.until is None:
+        return False
+    why = too_much(count_lately(store, period.until if period is not None else None), policy.breaker)
+    if not why or not open_breaker(store, why=why, by=BY):
+        return False
+    logger.error("the breaker stops all changes: %s", why)
+    return True

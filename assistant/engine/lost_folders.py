@@ -1,0 +1,107 @@
+"""Tell that a folder which a job had used is gone as a whole: what it saved into, or the series of files that it was reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from assistant.errors import NightshiftError
+from assistant.records import Action, Category, Diagnosis, Job, Whereabouts
+from assistant.recover.joblog import log_lines
+from assistant.recover.saved_into import saved_into
+from assistant.recover.situation import AWAY
+from assistant.watch.outages import NOT_THERE
+
+__all__ = ["lost_saves", "missing_folder", "relative_paths", "with_lost_saves", "without_its_data"]
+
+LEAST_NUMBER = 2
+"""Of a file of a series: those before it had been read."""
+_RELATIVE = re.compile(r"""['"`](?:\./)?([\w@%+=~-][\w.@%+=~-]{0,255}(?:/[\w.@%+=,~-]{1,255}){1,40})['"`]""")
+_NUMBER = re.compile(r"\d+")
+_CHANGES_FOLDER = re.compile(r"(?:^|[;&|(]|\bthen|\bdo)\s*(?:cd|pushd)\b|--chdir\b|\s-D\b", re.MULTILINE)
+
+
+def relative_paths(job: Job, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the quoted paths without a leading slash that lines say are not there, as seen from the folder of a job.
+
+    None where the script changes the folder: which one a program ran in is not known then.
+    """
+    folder = job.work_dir or (job.spec.work_dir if job.spec is not None else None)
+    if folder is None or not folder.is_absolute() or job.spec is None or _CHANGES_FOLDER.search(job.spec.script):
+        return ()
+    matches = [match for text in texts if NOT_THERE.search(text) for match in _RELATIVE.findall(text[:2000])]
+    return tuple(dict.fromkeys(str(PurePosixPath(folder) / match) for match in matches if ".." not in match))[:8]
+
+
+def missing_folder(state: Mapping[str, Any]) -> str:
+    """Return the highest folder of a path that does not stand; empty where only its last part is missing, or that is not known.
+
+    Args:
+        state: A row of `storage_state`.
+    """
+    path, real, stands = (PurePosixPath(str(state.get(name) or "")) for name in ("path", "real", "stands"))
+    if not path.is_absolute() or not stands.is_absolute() or not real.is_relative_to(stands):
+        return ""
+    missing = min(len(real.parts) - len(stands.parts), len(path.parts) - 1)
+    return str(PurePosixPath(*path.parts[: len(path.parts) - missing + 1])) if missing > 1 else ""
+
+
+def lost_saves(state: Mapping[str, Any], job: Job) -> str:
+    """Return that a folder into which a job had saved is not there now, seen from a node; empty where that is not proven."""
+    folder = missing_folder(state)
+    if not folder or state.get("silent"):
+        return ""
+    try:
+        proof = saved_into((line.text for line in log_lines(job)), folder, str(state["path"]))
+    except (NightshiftError, OSError):
+        return ""
+    stands = f"The folder {folder} is gone on {state['node']}, where no more than {state['stands']} stands"
+    return f"{stands}; the job had saved into it: {proof}." if proof else ""
+
+
+def with_lost_saves(diagnosis: Diagnosis, loss: str) -> Diagnosis:
+    """Return a diagnosis of storage that was there and is gone: nothing is made or started by anybody before it is back."""
+    advice = (
+        f"Do not restart yet, and make no folder. {loss} Look whether its file system is still mounted there and what may have "
+        "removed it, and bring it back first: a start now would begin at step 0 in an empty folder."
+    )
+    summary = f"{diagnosis.summary} {loss}"
+    if diagnosis.action is Action.WAIT_AND_RETRY:
+        return replace(diagnosis, summary=summary)
+    return replace(diagnosis, category=Category.INFRASTRUCTURE, action=Action.FIX_AND_RESUBMIT, summary=summary, advice=advice)
+
+
+def without_its_data(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) -> Diagnosis | None:
+    """Return a diagnosis by which a job waits for the folder of the files that it was reading; None where it had not read there.
+
+    It had where it trained, and the missing file is a later one of a series (`shard-00006.tar`), of which the whole folder is gone
+    on all of its nodes that answered: the files before it had been read there.
+
+    Args:
+        diagnosis: Of a file that was not found.
+        states: Rows of `storage_state` about that file, one of each node of the job.
+    """
+    answered = [state for state in states if not state.get("silent") and state.get("stands")]
+    folders = {missing_folder(state) for state in answered}
+    if diagnosis.step is None or len(folders) != 1 or not (folder := folders.pop()):
+        return None
+    path = PurePosixPath(str(answered[0]["path"]))
+    numbers = [int(number) for number in _NUMBER.findall(path.stem)]
+    if not numbers or max(numbers) < LEAST_NUMBER:
+        return None
+    nodes = ", ".join(dict.fromkeys(str(state["node"]) for state in answered))
+    loss = (
+        f"The folder {folder} is gone on {nodes}, where no more than {answered[0]['stands']} stands; "
+        f"the job had read the files before {path.name} there until step {diagnosis.step}."
+    )
+    return replace(
+        diagnosis,
+        category=Category.INFRASTRUCTURE,
+        action=Action.WAIT_AND_RETRY,
+        summary=f"{diagnosis.summary} {loss}",
+        advice=f"Start again when {folder} is there. {loss} Look whether its file system is still mounted, and who moved it.",
+        where=(*diagnosis.where, Whereabouts(f"{AWAY} {folder}")),
+    )
