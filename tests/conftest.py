@@ -1,4 +1,4 @@
-"""A limit of time for a run of tests, for CI: what it leaves out is named, and another part is left out after each commit.
+"""Limits of time: of slow tests, and of a run of CI, which names what it leaves out and leaves out another part after each commit.
 
 `NIGHTSHIFT_TESTS_UNTIL` (seconds since 1970) is when no further test begins; `NIGHTSHIFT_TESTS_ORDER` (any text, such as the id of
 a commit) puts the files into an order of its own. Without them nothing is changed.
@@ -14,6 +14,8 @@ from collections import Counter
 import pytest
 
 LEFT_OUT = "left out: the time of this run is over"
+SLOW_TIMEOUT_S = 360
+"""Of a slow test without a limit of its own; other tests have the one of pyproject.toml."""
 _UNTIL = float(os.environ.get("NIGHTSHIFT_TESTS_UNTIL") or "inf")
 _ORDER = os.environ.get("NIGHTSHIFT_TESTS_ORDER", "")
 _files: Counter[str] = Counter()
@@ -21,7 +23,10 @@ _files: Counter[str] = Counter()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files into the order of this run; the tests of a file stay together, as their fixtures ask for."""
+    """Give slow tests their time; put the files into the order of this run: the tests of a file stay together, as fixtures ask."""
+    for item in items:
+        if item.get_closest_marker("slow") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
     if _ORDER:
         items.sort(key=lambda item: hashlib.sha256(f"{_ORDER} {item.nodeid.partition('::')[0]}".encode()).digest())
 

@@ -55,7 +55,8 @@ MOST_PRESENT = 200
 def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, Any]:
     """List a job's checkpoints, oldest first, each with what speaks against loading it; contents are not read.
 
-    `foreign` has the paths of those in its folder that are another run's. Where several runs save into one folder and nothing tells
+    `foreign` has the paths of those in its folder that are another run's, `save_ends` what the job shows of saves of a form that
+    nobody can judge. Where several runs save into one folder and nothing tells
     whose a checkpoint is, all are listed, and `doubt` says so; also from which step on the job's loss is no number.
 
     Args:
@@ -90,6 +91,7 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
         "notes": list(found.notes),
         "foreign": [str(checkpoint.path) for checkpoint in found.foreign],
         "doubt": doubt,
+        "save_ends": {str(path): words for path, words in found.save_ends.items()},
     }
 
 
@@ -117,8 +119,9 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
 
     `restart_from` is its path, `none` when the job is proven to have saved none and may begin at the start, and empty when none may
     be used, when where it saved is not known, or when the script would not load the chosen one; `note` says which, and what would
-    settle it. `fallback` is its path when newer ones were refused. `set_aside` and `tracker` name what has to be done first so that
-    the script loads it, `resumes` says how it goes on. `present` has the time of each checkpoint that is there now.
+    settle it. One that is `undecided` is neither whole nor refused. `fallback` is its path when newer ones were passed over.
+    `set_aside` and `tracker` name what has to be done first so that the script loads it, `resumes` says how it goes on. `present`
+    has the time of each checkpoint that is there now.
 
     Args:
         job: Scheduler job id.
@@ -156,7 +159,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
             choice = before_step(found, step, now=now, margin=margin, live=live, epoch=_epoch_of(points, step - margin))
     if choice.checkpoint is None:
         words = f"none of {len(found.checkpoints)} checkpoints in {found.folder} " + (
-            f"is healthy and {margin} steps before step {step}" if which == "before_step" else "may be loaded"
+            f"is healthy and {margin} steps before step {step}" if which == "before_step" else _unusable(choice)
         )
         return _none(choice, words, fresh=False, notes=found.notes)
     chosen = about(choice.checkpoint)
@@ -202,7 +205,8 @@ def _refused_from(inventory: Inventory, step: int | None, points: Sequence[Metri
         if is_before(checkpoint, step, epoch):
             return checkpoint
         may_be = "" if counts_steps(checkpoint.format, checkpoint.path.name) else "counts no steps, and may have been "
-        return replace(checkpoint, healthy=False, problems=(*checkpoint.problems, f"{may_be}saved {reason}"))
+        problems = (*(() if checkpoint.undecided else checkpoint.problems), f"{may_be}saved {reason}")
+        return replace(checkpoint, healthy=False, undecided=False, problems=problems)
 
     return replace(inventory, checkpoints=tuple(map(judged, inventory.checkpoints)))
 
@@ -213,9 +217,25 @@ def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
 
 
 def _note(choice: Choice) -> str:
-    chosen = f"checkpoint of step {choice.checkpoint.step}" if choice.checkpoint is not None else "no checkpoint"
-    refused = "; ".join(f"{checkpoint.path.name} refused: {checkpoint.problems[0]}" for checkpoint in choice.refused)
-    return f"{chosen}; {refused}" if refused else chosen
+    words = f"checkpoint of step {choice.checkpoint.step}" if choice.checkpoint is not None else "no checkpoint"
+    if choice.checkpoint is not None and choice.checkpoint.unread:
+        words += f", which was not judged: {choice.checkpoint.unread}; for it speaks that {', '.join(choice.checkpoint.grounds)}"
+    refused = "; ".join(
+        f"{checkpoint.path.name}{'' if checkpoint.undecided else ' refused:'} {checkpoint.problems[0]}"
+        for checkpoint in choice.refused
+    )
+    return f"{words}; {refused}" if refused else words
+
+
+def _unusable(choice: Choice) -> str:
+    """Return why nothing was chosen: that all are refused, that none can be judged, or that some are each."""
+    undecided = sum(checkpoint.undecided for checkpoint in choice.refused)
+    if not undecided:
+        return "may be loaded"
+    person = "; a person who knows the program says which of them is whole"
+    if undecided == len(choice.refused):
+        return f"can be judged{person}"
+    return f"is known to be whole: {undecided} cannot be judged, {len(choice.refused) - undecided} are refused{person}"
 
 
 def _none(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) -> dict[str, Any]:
@@ -236,6 +256,9 @@ def about(checkpoint: Checkpoint) -> dict[str, Any]:
         "saved_at": checkpoint.saved_at.isoformat(),
         "healthy": checkpoint.healthy,
         "problems": list(checkpoint.problems),
+        "unread": checkpoint.unread,
+        "grounds": list(checkpoint.grounds),
+        "undecided": checkpoint.undecided,
     }
 
 
@@ -263,18 +286,30 @@ def saved_state(context: Context, job: Job) -> str:
         default=None,
     )
     newer = [save for save in judged.checkpoints if not save.healthy and (whole is None or save.step > whole.step)]
-    torn = "; ".join(
-        f"{checkpoint.path.name}: {checkpoint.problems[0]}" for checkpoint in newer[-MOST_TORN:] if checkpoint.problems
-    )
-    unusable = f"not to be loaded: {torn}." if torn else ""
+    torn = _named_problems([checkpoint for checkpoint in newer if not checkpoint.undecided])
+    open_ones = _named_problems([checkpoint for checkpoint in newer if checkpoint.undecided])
+    unusable = "; ".join(filter(None, (f"not to be loaded: {torn}" if torn else "", open_ones)))
     if whole is None:
-        return " ".join([f"No checkpoint of it is whole; {unusable}", *_writer(context, job)]) if unusable else ""
-    newest = f"The newest whole checkpoint is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else '.'}"
+        none = "Whether a checkpoint of it is whole is not known" if open_ones else "No checkpoint of it is whole"
+        return " ".join([f"{none}; {unusable}.", *_writer(context, job)]) if unusable else ""
+    kind = (
+        "newest checkpoint, which was not judged but for which others of its series speak,"
+        if whole.unread
+        else "newest whole checkpoint"
+    )
+    newest = f"The {kind} is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else ''}."
     try:
         going_on = _as_it_is(search, resume_plan(way, judged, whole, moves=folder_moves(job, search)), way)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
     return " ".join([newest, *going_on, *_writer(context, job)])
+
+
+def _named_problems(checkpoints: Sequence[Checkpoint]) -> str:
+    """Return the names of the newest of some checkpoints, each with the first of its problems."""
+    return "; ".join(
+        f"{checkpoint.path.name}: {checkpoint.problems[0]}" for checkpoint in checkpoints[-MOST_TORN:] if checkpoint.problems
+    )
 
 
 def time_left(context: Context, job: Job) -> str:

@@ -14,19 +14,21 @@ from assistant.accounts import Account, account_of, as_account
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import IncidentState, Job, JobState, MetricPoint, Risk
 from assistant.recover.checkpoints.place import checkpoint_place
-from assistant.recover.checkpoints.search import SaveState
-from assistant.recover.counted import Comparison, compared_by_count
+from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
+from assistant.recover.compared import compared
+from assistant.recover.counted import Comparison
 from assistant.recover.job_program import programs_of
-from assistant.recover.joblog import log_lines, log_points, marks_before, whole_lines
+from assistant.recover.joblog import log_lines, log_parts, log_points, marks_before
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import live_double
+from assistant.recover.saved_end import aborted_at_exit, saved_end
 from assistant.recover.stages import behind_training
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
 from assistant.tools._meant import is_of_run, must_be_the_same_job
 from assistant.tools.checkpoints import choose_checkpoint, search_of
-from assistant.untrusted import list_folder, read_start, reading_as, status_of, within
+from assistant.untrusted import LOOK_S, list_folder, read_start, reading_as, status_of, within
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 15.0
@@ -56,7 +58,7 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
         end = training_end(line.text for line in log_lines(shown)) if shown.state.ended else None
         finished = end.line if end is not None else ""
         points = own_points(context, shown)
-        if not points and (count := _by_count(context, shown, _failed_job(context), resumed=restart_step > 0)) is not None:
+        if not points and (count := _by_count(context, shown, _failed_job(context), restart_step)) is not None:
             return progress_seen(shown, count.began, count.after, finished=finished)
         stateless = not points and not restart_step and _keeps_no_state(context, shown)
         at = context.clock.now() if stateless else None
@@ -81,23 +83,25 @@ def _failed_job(context: Context) -> str:
     return incidents[0].job or "" if incidents else ""
 
 
-def _by_count(context: Context, shown: Job, before_job: str, *, resumed: bool) -> Comparison | None:
-    """Return epochs, samples or tokens that a restarted job and the one before count alike; None where one numbers its steps."""
+def _by_count(context: Context, shown: Job, before_job: str, chosen_step: int) -> Comparison | None:
+    """Return what a restarted job and the one before count alike in forms of their own; None where one numbers its steps."""
     if not before_job or before_job == shown.id:
         return None
     try:
         before = context.scheduler.job(before_job)
     except ToolError:
         return None
-    lines = whole_lines(shown, marks_before(context.history, shown))
-    return compared_by_count(log_lines(before), lines, resumed=resumed) if lines is not None and not log_points(before) else None
+    if log_points(before):
+        return None
+    return compared(before, shown, marks_before(context.history, shown), chosen_step=chosen_step)
 
 
 @tool(risk=Risk.READ)
 def training_finished(context: Context, job: str) -> dict[str, Any]:
     """Tell whether the training of a job that ended is over: its log says so, and its last step was saved.
 
-    `finished` is true only where both hold; `note` names the line.
+    `finished` is true only where both hold; `note` names the line. `at_exit` is the line by which its program was aborted at its
+    exit, where nothing else failed behind the training.
 
     Args:
         job: Scheduler job id of the attempt that ended.
@@ -115,9 +119,23 @@ def training_finished(context: Context, job: str) -> dict[str, Any]:
         note = f"the log of job {job} says that a training is over ({end.line}){then}{stage}"
         return {"finished": False, "note": note, "job": job}
     last = max((point.step for point in log_points(shown)), default=0)
-    saved = end.saved_after or _saved_step(context, job) >= last > 0
-    words = "its last step is saved" if saved else "no checkpoint of its last step is known, so its end may be lost"
-    return {"finished": saved, "note": f"the log of job {job} says that its training is over ({end.line}); {words}", "job": job}
+    saved = "its last step is saved" if end.saved_after or _saved_step(context, job) >= last > 0 else _saved_end(shown, search)
+    words = saved or "no checkpoint of its last step is known, so its end may be lost"
+    note = f"the log of job {job} says that its training is over ({end.line}); {words}"
+    logs = [[line.text for line in lines] for _, lines in log_parts(shown)] if saved else []
+    return {"finished": bool(saved), "note": note, "job": job, "at_exit": aborted_at_exit(shown, logs, end.line)}
+
+
+def _saved_end(job: Job, search: CheckpointSearch) -> str:
+    """Return what lies there that is proven to be the end of a training; empty where nothing is, or it cannot be read."""
+    saves = search.inventory
+    if saves is None:
+        return ""
+    try:
+        with reading_as(job.account):
+            return within(LOOK_S, partial(saved_end, job, saves), f"{saves.folder}")
+    except (Unavailable, OSError):
+        return ""
 
 
 def _saved_step(context: Context, job: str) -> int:
@@ -144,7 +162,7 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
     def look() -> Seen:
         shown = context.scheduler.job(job)
         own = own_points(context, shown)
-        count = _by_count(context, shown, before_job, resumed=restart_step > 0) if not own and not before else None
+        count = _by_count(context, shown, before_job, restart_step) if not own and not before else None
         if count is not None:
             seen = loss_seen(count.before, count.after, restart_step=count.began, ended=shown.state.ended)
         else:
@@ -155,6 +173,9 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
             return Seen(Look.CONTINUES, f"job {job} makes no steps and keeps no state")
         if seen.status is Look.UNKNOWN and (end := training_end(line.text for line in log_lines(shown))) is not None:
             return Seen(Look.CONTINUES, f"nothing was left to train: {end.line}", seen.step)
+        if seen.status is Look.UNKNOWN and shown.state is JobState.COMPLETED and not shown.exit_code and not shown.signal:
+            # what it came to is judged by all that it shows, at the end of the playbook
+            return Seen(Look.CONTINUES, f"job {job} completed with exit code 0; {seen.note}", seen.step)
         return seen
 
     return {**_until(context, look, timeout_s), "job": job}

@@ -385,11 +385,14 @@ def newest_checkpoint(turn: QuestionTurn) -> Iterator[str]:
         yield f"Job {turn.request.job} never saved a checkpoint; it would begin at the start {mark}. {note}"
         return
     if not choice["restart_from"]:
-        yield f"No checkpoint of job {turn.request.job} may be loaded {mark}: {one_line(choice['note'], 300)}"
+        is_open = any(checkpoint.get("undecided") for checkpoint in choice["refused"])
+        none = "It is not known whether a checkpoint" if is_open else "No checkpoint"
+        yield f"{none} of job {turn.request.job} may be loaded {mark}: {one_line(choice['note'], 300)}"
         return
     yield f"Job {turn.request.job} would restart from step {choice['step']} {mark}: {choice['path']}"
     for checkpoint in choice["refused"]:
-        yield f"  refused: step {checkpoint['step']}: {one_line('; '.join(checkpoint['problems']), 200)}"
+        word = "not judged" if checkpoint.get("undecided") else "refused"
+        yield f"  {word}: step {checkpoint['step']}: {one_line('; '.join(checkpoint['problems']), 200)}"
     reached = turn.look("job_progress", job=turn.request.job, timeout_s=0.0)
     step = (reached.value or {}).get("step")
     if isinstance(step, int) and step > choice["step"]:
@@ -398,7 +401,14 @@ def newest_checkpoint(turn: QuestionTurn) -> Iterator[str]:
 
 def _checkpoint_row(checkpoint: Mapping[str, Any], now: datetime) -> str:
     size = checkpoint["size_bytes"] / 1e6
-    state = "healthy" if checkpoint["healthy"] else f"not to be loaded: {one_line('; '.join(checkpoint['problems']), 160)}"
+    problems = one_line("; ".join(checkpoint["problems"]), 160)
+    refused = problems if checkpoint.get("undecided") else f"not to be loaded: {problems}"
+    healthy_text = (
+        f"not judged, others of its series speak for it: {one_line(checkpoint['unread'], 120)}"
+        if checkpoint.get("unread")
+        else "healthy"
+    )
+    state = healthy_text if checkpoint["healthy"] else refused
     return f"  step {checkpoint['step']}  {size:,.1f} MB  saved {time_text(checkpoint['saved_at'], now)}  {state}"
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -38,6 +39,8 @@ class _Folder(NamedTuple):
     """Checkpoints in it that are another run's than the job's."""
     only: Path | None = None
     """The one checkpoint that was named; None where all are meant."""
+    save_ends: Mapping[Path, str] = MappingProxyType({})
+    """What the job shows of saves that nobody can judge."""
 
 
 def _folder(context: typer.Context, target: str) -> _Folder:
@@ -62,14 +65,16 @@ def _folder(context: typer.Context, target: str) -> _Folder:
         invocation_of(context).say(outcome.value["doubt"])
     job = engine.scheduler.job(target)
     context.with_resource(reading_as(job.account))  # until the command has ended
-    return _Folder(Path(outcome.value["folder"]), not job.state.ended, frozenset(map(Path, outcome.value["foreign"])))
+    ends = {Path(path): words for path, words in outcome.value["save_ends"].items()}
+    foreign = frozenset(map(Path, outcome.value["foreign"]))
+    return _Folder(Path(outcome.value["folder"]), not job.state.ended, foreign, save_ends=ends)
 
 
 def _inventory(context: typer.Context, target: str) -> tuple[Inventory, bool]:
-    from assistant.recover.checkpoints.inventory import inventory
+    from assistant.recover.checkpoints.inventory import inventory, with_save_ends
 
     folder = _folder(context, target)
-    listing = inventory(folder.path, now=now(), live=folder.live)
+    listing = with_save_ends(inventory(folder.path, now=now(), live=folder.live), folder.save_ends, now=now(), live=folder.live)
     for note in listing.notes:
         invocation_of(context).say(f"{folder.path}: {note}")
     if folder.only is not None:
@@ -128,7 +133,7 @@ def verify_checkpoints(
 ) -> None:
     """Read checkpoints through and say which may be loaded.
 
-    Exit code 1 when one of them is not healthy.
+    Exit code 1 when one of them is refused, or cannot be judged.
     """
     from assistant.recover.checkpoints.inventory import examined
 
@@ -137,7 +142,8 @@ def verify_checkpoints(
         raise ToolError(f"{listing.folder}: holds no checkpoint of a known format")
     bad = 0
     for checkpoint in listing.checkpoints[-1:] if newest else listing.checkpoints:
-        result = examined(listing, checkpoint, now=now(), live=live) if checkpoint.healthy else checkpoint
+        is_open = checkpoint.healthy or checkpoint.undecided
+        result = examined(listing, checkpoint, now=now(), live=live) if is_open else checkpoint
         bad += not result.healthy
         if as_json:
             print_record(result)
@@ -174,7 +180,12 @@ def advise_interval(
 
 
 def _health(checkpoint: Checkpoint) -> str:
-    return "healthy" if checkpoint.healthy else "REFUSED: " + "; ".join(checkpoint.problems)
+    if checkpoint.healthy and checkpoint.unread:
+        return f"NOT JUDGED: {checkpoint.unread}; for it speaks that {', '.join(checkpoint.grounds)}"
+    if checkpoint.healthy:
+        return "healthy"
+    problems = "; ".join(checkpoint.problems)
+    return f"NOT JUDGED: {problems.removeprefix('cannot be judged: ')}" if checkpoint.undecided else f"REFUSED: {problems}"
 
 
 def _size(size_bytes: int) -> str:

@@ -407,11 +407,11 @@ class Engine:
             self._note_state(incident, IncidentState.DIAGNOSED, turn.note)
             return False
         again.credit_progress(self.store, incident, diagnosis, job)
-        if over := finished_training(self, incident, job, diagnosis):
-            if job is not None and job.ended_badly:
-                self._escalate(incident, f"{over}. {job.user or 'Its owner'} must see what failed behind it: {diagnosis.summary}")
+        if (training := finished_training(self, incident, job, diagnosis)).note:
+            if training.needs_owner:
+                self._escalate(incident, training.note)
             else:
-                self.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled: {over}")
+                self.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled: {training.note}")
             return False
         shared, outages = turn.incident, self.outages
         chosen, why = (

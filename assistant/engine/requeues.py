@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.doubled_runs import DoubledRuns
+from assistant.engine.requeue_logs import requeues_itself, steps_of_attempts
 from assistant.engine.requeue_starts import FEWEST_STEPS, begins_anew, newest_checkpoint, noted
 from assistant.engine.settled import cost_in_words
 from assistant.engine.stuck_jobs import StuckJobs
@@ -123,10 +124,16 @@ class RequeueRecords:
             return
         if back:
             self._tell_new_begin(engine, job, evidence)
-        if back and not _shows_return(engine, job, evidence):
+        silent = evidence.facts.get("last_step") is None and _watched_step(engine, job) is None
+        if back and not silent and not _shows_return(engine, job, evidence):
             return
         full = engine.scheduler.job(job.id)
-        own = _own_steps(engine, full)
+        counted = steps_of_attempts(full) if silent and full.attempt == job.attempt else None
+        if silent and back and (counted is None or not counted.own):
+            return
+        own = _own_steps(engine, full) if counted is None else counted.own
+        if counted is not None:
+            evidence = replace(evidence, facts={**evidence.facts, "last_step": counted.last})
         if full.attempt != job.attempt or (back and not _is_back(own, evidence) and (own or not self._went_on(engine, job))):
             return  # what there is to read is still of the attempt before
         self.open_costs[key] = None
@@ -258,7 +265,18 @@ def _cause(engine: Engine, job: Job) -> tuple[str, tuple[str, ...]]:
         down = ()
     if down:
         return f"the scheduler; node {', '.join(down[:4])} is down", down
+    if own_words := _own_words(engine, job):
+        return f"its own script, as it seems (`{own_words}`)", ()
     return "somebody who is not known", ()
+
+
+def _own_words(engine: Engine, before: Job) -> str:
+    """Return the words by which a job's own script or log shows that it queues itself again; empty where neither does."""
+    try:
+        job = engine.scheduler.job(before.id)
+        return requeues_itself(job, before) if job.attempt == before.attempt + 1 else ""
+    except (NightshiftError, OSError):
+        return ""
 
 
 def _unreckoned(engine: Engine, job: Job) -> Evidence | None:

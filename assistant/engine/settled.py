@@ -22,6 +22,7 @@ from assistant.engine.times import COUNTED_OTHERWISE
 from assistant.engine.wrong_starts import is_being_stopped, stop_wrong_start
 from assistant.errors import Denied, NightshiftError, Parked, ToolError
 from assistant.logs.lines import Lines
+from assistant.logs.log_marks import LogMark
 from assistant.records import (
     Call,
     CallStatus,
@@ -36,7 +37,8 @@ from assistant.records import (
 )
 from assistant.recover.checkpoints.layout import counts_steps, step_in_name
 from assistant.recover.checkpoints.search import search_checkpoints
-from assistant.recover.counted import Comparison, compared_by_count
+from assistant.recover.compared import compared
+from assistant.recover.counted import Comparison
 from assistant.recover.dependencies import never_begin
 from assistant.recover.gpus import gpus_of
 from assistant.recover.identity import LEFT_BEHIND, RESTARTS
@@ -131,6 +133,9 @@ def _as_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis, ended: 
             return replace(ended, note="; ".join([f"{verdict.note}{lost}", *left]))
         case Standing.CANCELLED if restarted.call is not None and (cancelled := _cancelled_by_owner(engine, restarted)):
             return replace(ended, state=IncidentState.CLOSED, note=cancelled)
+        case Standing.COMPLETED_UNPROVEN:
+            engine.good_runs.remarks.append(Remark(f"job {restarted.job} completed, not proven", verdict.note))
+            return replace(ended, state=IncidentState.CLOSED, note=verdict.note)
         case Standing.TWO_WRITERS:
             note = f"not recovered: {verdict.note}; end one of the two, and see which of the saves are whole"
             return replace(ended, state=IncidentState.ESCALATED, note=note)
@@ -242,9 +247,9 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
     first_step, unit = restarted.step, "step"
     if not points and not before:
         lines = whole_lines(job, marks)
-        if (count := _by_count(engine, incident, restarted, lines)) is not None:
+        if (count := _by_count(engine, incident, restarted, job, marks)) is not None:
             points, before, first_step, reached = list(count.after), list(count.before), count.began, count.reached
-            unit = count.unit.partition(" ")[0].removesuffix("s")
+            unit = count.unit.partition(" ")[0].removesuffix("s") or unit
             engine.store.mark_stage(incident.id, COUNTED_OTHERWISE)
         elif (counted := _counted(engine, incident, job, lines)) is not None:
             points, reached = counted
@@ -274,8 +279,27 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             unit=unit,
             stateless=not points and not before and _keeps_no_state(engine, job),
             hidden_failure=failure_behind(job, engine.knowledge),
+            saved_step=_saved_by(engine, job, past=first_step),
+            has_lines=bool(points) or job.state is not JobState.COMPLETED or bool(log_lines(job, marks=marks)),
         )
     )
+
+
+def _saved_by(engine: Engine, job: Job, *, past: int) -> int | None:
+    """Return the step of the newest whole checkpoint that a completed job saved since it began; None where none is known."""
+    if job.state is not JobState.COMPLETED or job.started is None:
+        return None
+    try:
+        texts = (line.text for line in log_lines(job))
+        saves = search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now()).inventory
+    except (NightshiftError, OSError):
+        return None
+    own = [
+        save.step
+        for save in (saves.checkpoints if saves is not None else ())
+        if save.healthy and save.saved_at >= job.started and save.step > past and counts_steps(save.format, save.path.name)
+    ]
+    return max(own, default=None)
 
 
 def _keeps_no_state(engine: Engine, job: Job) -> bool:
@@ -310,15 +334,15 @@ def _beside(engine: Engine, incident: Incident, restarted: _Restarted, job: Job)
         return save_beside(job, folder, before=failed, now=now)
 
 
-def _by_count(engine: Engine, incident: Incident, restarted: _Restarted, lines: Lines | None) -> Comparison | None:
-    """Return epochs, samples or tokens that a job and the failed one count alike, where neither numbers a step."""
-    if lines is None or incident.job is None or incident.job == restarted.job:
+def _by_count(engine: Engine, incident: Incident, restarted: _Restarted, job: Job, marks: Sequence[LogMark]) -> Comparison | None:
+    """Return what a job and the failed one count alike in forms of their own, where neither numbers a step in a known one."""
+    if incident.job is None or incident.job == restarted.job:
         return None
     try:
         failed = engine.scheduler.job(incident.job)
     except ToolError:
         return None
-    return compared_by_count(log_lines(failed), lines, resumed=restarted.step > 0)
+    return compared(failed, job, marks, chosen_step=restarted.step)
 
 
 def _counted(engine: Engine, incident: Incident, job: Job, lines: Lines | None) -> tuple[list[MetricPoint], int] | None:

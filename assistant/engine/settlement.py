@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.engine.completed import failure_behind, open_hidden_failure
 from assistant.errors import ToolError
@@ -13,7 +13,7 @@ from assistant.recover.dependencies import never_begin
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_points
 from assistant.recover.runs import successor_of
-from assistant.watch.attempts import hidden_failure_in
+from assistant.watch.attempts import Remark, hidden_failure_in
 from assistant.watch.loss import loss_in_words
 
 if TYPE_CHECKING:
@@ -96,20 +96,39 @@ def _run_away(incident: Incident, job: Job) -> str:
     return f"job {job.id} completed, but {gone}: what it saved since must not be used"
 
 
-def finished_training(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> str:
-    """Return that the training of a job is over and saved, so that nothing is left to be restarted; empty where it is not.
+class FinishedTraining(NamedTuple):
+    """That nothing of a training is left to be restarted."""
 
-    What failed behind it, an upload or an export, is its owner's to do again; nobody but a person closes the incident of a job
-    that failed.
+    note: str
+    """Empty where that is not known."""
+    needs_owner: bool = False
+    """Whether something else failed behind it than the exit of its program."""
+
+
+def finished_training(engine: Engine, incident: Incident, job: Job | None, diagnosis: Diagnosis) -> FinishedTraining:
+    """Return that the training of a job is over and saved, so that nothing is left to be restarted.
+
+    What failed behind it, an upload or an export, is its owner's to do again. A program that was aborted at its exit, with nothing
+    left to do, has failed nothing: that is a remark.
     """
     if diagnosis.tail or engine.replays or job is None or not job.state.ended or incident.kind is EventKind.REQUESTED:
-        return ""
+        return FinishedTraining("")
     if job.hidden_failure:
-        return ""  # its log was read for just that
+        return FinishedTraining("")  # its log was read for just that
     why = "is there anything left to train?"
     outcome = engine.gate.call("training_finished", {"job": job.id}, why=why, by="engine", incident=incident.id)
     value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
-    return f"{value.get('note')}; nothing is left to be restarted" if value.get("finished") else ""
+    if not value.get("finished"):
+        return FinishedTraining("")
+    note, abort = f"{value.get('note')}; nothing is left to be restarted", str(value.get("at_exit") or "")
+    if not job.ended_badly:
+        return FinishedTraining(note)
+    if not abort:
+        owner = f"{job.user or 'Its owner'} must see what failed behind it: {diagnosis.summary}"
+        return FinishedTraining(f"{note}. {owner}", needs_owner=True)
+    remark = f"job {job.id} finished its training and saved it; its program was aborted only at its exit: {abort}"
+    engine.good_runs.remarks.append(Remark(f"job {job.id} aborted at its exit", remark))
+    return FinishedTraining(f"{note}; its program was aborted only at its exit: {abort}")
 
 
 def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collection[str] | None) -> str:

@@ -82,7 +82,7 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
         return _with_unnamed(engine, incident, diagnosis, job, error)
     first = next((place.node for place in diagnosis.where if place.node in job.nodes), job.nodes[0])
     answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": [first], "paths": list(paths[:1])})
-    states = (answer or {}).get("states") or ()
+    states: Sequence[Mapping[str, Any]] = (answer or {}).get("states") or ()
     words = storage_words(states[0], error) if states else ""
     diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}") if words else diagnosis
     compared = _compared(engine, incident, diagnosis, job, states[0]) if states else diagnosis

@@ -2,7 +2,7 @@
 
 Slurm cuts a log off when an attempt begins, unless it is told to append; a fixed name is written by one job after the other. So
 a file counts only once the attempt has begun, and one without the job's id in its name only where it was written since then. Of a
-file that is appended to, what stood in it before is left out where an earlier look knows how long it was (`Mark`); where nobody
+file that is appended to, what stood in it before is left out where an earlier look knows how long it was (`LogMark`); where nobody
 does, the file says so (`sure`), and nothing that must be true of this attempt may rest on it.
 """
 
@@ -34,6 +34,7 @@ from assistant.logs.declared import (
     of_pattern,
     shown_pattern,
 )
+from assistant.logs.log_marks import LogMark, first_own_byte
 from assistant.logs.program_logs import ProgramLog, is_text, open_logs, wandb_logs
 from assistant.records import Job, JobState
 from assistant.untrusted import list_folder, read_start, status_of, why_unreadable
@@ -64,16 +65,6 @@ class LogFileState(StrEnum):
     """/dev/null."""
     AMBIGUOUS = "ambiguous"
     """Several files fit and nothing says which of them is this job's."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogMark:
-    """How long a file was at a time before an attempt began."""
-
-    path: str
-    inode: int
-    size_bytes: int
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +112,8 @@ class JobLogs:
     files: tuple[LogFile, ...]
     problems: tuple[str, ...] = ()
     """What names a log that could not be looked for."""
+    listings: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Patterns of files that are appended to, with the inodes of all files that each of them names, of whatever attempt."""
 
     @property
     def readable(self) -> tuple[LogFile, ...]:
@@ -160,15 +153,16 @@ def job_logs(
     """
     patterns, problems, discarded = _patterns(job, directive)
     files: list[LogFile] = [*_streams(job, marks), *discarded]
+    listings: dict[str, tuple[int, ...]] = {}
     for pattern in patterns:
-        files += _of_pattern(job, pattern, marks)
+        files += _of_pattern(job, pattern, marks, listings)
     files = list(_each_once([*files, *_program_logs(job, open_logs(job), marks)]))
     consoles = wandb_logs(job, [file.path for file in files if file.readable])
     files = list(_each_once([*files, *_program_logs(job, consoles, marks)]))
     telling_files = sorted(files, key=_telling)[:MOST_FILES]
     if len(files) > MOST_FILES:
         problems = (*problems, f"{len(files) - MOST_FILES} more log files are not read")
-    return JobLogs(tuple(telling_files), problems)
+    return JobLogs(tuple(telling_files), problems, tuple(listings.items()))
 
 
 def surroundings_of(job: Job) -> Surroundings:
@@ -274,8 +268,11 @@ def _streams(job: Job, marks: Sequence[LogMark]) -> Iterator[LogFile]:
         yield LogFile(Path(os.devnull), origin, stream, LogFileState.DISCARDED, "the scheduler was told to throw it away")
 
 
-def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[LogMark]) -> list[LogFile]:
-    """Return the files that a pattern names and that were written in this attempt; the pattern itself where there is none."""
+def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[LogMark], listings: dict[str, tuple[int, ...]]) -> list[LogFile]:
+    """Return the files that a pattern names and that were written in this attempt; the pattern itself where there is none.
+
+    What a pattern of appended files names is added to `listings`.
+    """
     if not has_gap(pattern.path):
         return [_looked_at(job, pattern, Path(pattern.path), marks)]
     try:
@@ -286,6 +283,8 @@ def _of_pattern(job: Job, pattern: LogPattern, marks: Sequence[LogMark]) -> list
         _looked_at(job, pattern, path, marks, rank=fields.get("rank"), node=fields.get("node", ""), local=fields.get("local"))
         for path, fields in paths
     ]
+    if pattern.append and len(files) <= MOST_FILES and all(file.inode for file in files):
+        listings[pattern.path] = tuple(file.inode for file in files)
     now = [file for file in files if file.state not in (LogFileState.EARLIER, LogFileState.MISSING)]
     if not now:
         state = LogFileState.EARLIER if files else LogFileState.MISSING
@@ -397,7 +396,7 @@ def _looked_at(
     if not status.st_size:
         return replace(file, state=LogFileState.EMPTY)
     if not own and pattern.append:
-        file = _behind_mark(job, file, marks)
+        file = _behind_mark(job, file, pattern, marks)
         if file.size_bytes <= file.begin:
             return replace(file, state=LogFileState.EARLIER, note="nothing was appended since the attempt began")
     return replace(file, state=LogFileState.READABLE)
@@ -434,32 +433,23 @@ def _of_others(job: Job, modified: datetime, pattern: LogPattern) -> str:
     return ""
 
 
-def _behind_mark(job: Job, file: LogFile, marks: Sequence[LogMark]) -> LogFile:
+def _behind_mark(job: Job, file: LogFile, pattern: LogPattern, marks: Sequence[LogMark]) -> LogFile:
     """Leave out what stood in an appended file before the attempt."""
-    earlier_marks = [
-        mark
-        for mark in marks
-        if mark.path == str(file.path)
-        and mark.inode == file.inode
-        and (job.started is None or mark.at <= job.started + timedelta(seconds=1))
-    ]
-    if not earlier_marks:
+    begin = first_own_byte(job, file.path, file.inode, file.size_bytes, pattern=pattern.path, marks=marks)
+    if begin is None:
         return replace(file, sure=False, note="it is appended to; lines of earlier attempts may stand in it")
-    newest = max(earlier_marks, key=lambda mark: mark.at)
-    if newest.size_bytes > file.size_bytes:
-        return file  # it was cut off since
-    return replace(file, begin=newest.size_bytes, note=f"what stands behind byte {newest.size_bytes:,} is this attempt's")
-
-
-def marks_of(files: Iterable[LogFile], at: datetime) -> list[LogMark]:
-    """Return how long files are now, for the attempt that comes next."""
-    return [LogMark(str(file.path), file.inode, file.size_bytes, at) for file in files if file.inode]
+    return replace(file, begin=begin, note=f"what stands behind byte {begin:,} is this attempt's" if begin else "")
 
 
 def _each_once(files: Iterable[LogFile]) -> Iterator[LogFile]:
+    """Yield each file as it was found first; what another way proves of it (all of it is this attempt's) counts as well."""
     paths: set[tuple[str, str]] = set()
     inodes: set[tuple[int, int]] = set()
-    for file in files:
+    every_file = list(files)
+    proven = {file.path: file.begin for file in reversed(every_file) if file.readable and file.sure}
+    for listed_file in every_file:
+        begin = proven.get(listed_file.path) if listed_file.readable and not listed_file.sure else None
+        file = replace(listed_file, sure=True, begin=begin, note="") if begin is not None else listed_file
         key = (str(file.path), file.how if file.state is LogFileState.DISCARDED else "")
         identity = (file.inode, file.size_bytes)
         if key in paths or (file.inode and identity in inodes):

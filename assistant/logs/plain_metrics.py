@@ -127,9 +127,14 @@ def _reading(values: dict[str, str]) -> PairsReading | None:
 
 BEGIN = re.compile(r"\*{3,} ?Running training ?\*{3,}")
 START = re.compile(r"Continuing training from global step (\d{1,15})\b")
+LOAD = re.compile(
+    r"\b(?:[Rr]esum(?:e|ing) training (?:at|from)|Loading model from|[Cc]ontinuing training from(?: checkpoint)?:?) "
+    r"\S{0,4000}\bcheckpoint-(\d{1,15})\b"
+)
+"""Said before a run begins, by transformers' example scripts and its Trainer (_load_from_checkpoint)."""
 SAVE = re.compile(r"\bSaving (?:model )?checkpoint to \S{0,4000}\bcheckpoint-(\d{1,15})\b")
 LOGGING_STEPS = re.compile(r"\blogging_steps=(\d{1,9})(?:\.0)?[,)\s]")
-_GATES = ("Running training", "Continuing training", "Saving ", "logging_steps=")
+_GATES = ("Running training", "ontinuing training", "Saving ", "logging_steps=", "checkpoint-")
 ROUNDED, ROUNDED_SHARE = 0.0051, 0.001
 """How far an epoch that was rounded for the log may lie from its own, and as a share of it."""
 LEAST_EPOCHS, FEWEST_EPOCHS = 0.5, 4
@@ -160,7 +165,7 @@ class LineCount:
             return False
         if BEGIN.search(text):
             return True
-        if match := START.search(text):
+        if (match := START.search(text)) or (not self.epochs and (match := LOAD.search(text))):
             self.start = int(match[1])
         elif match := SAVE.search(text):
             self.saves.append((len(self.epochs), int(match[1])))
@@ -170,8 +175,9 @@ class LineCount:
         return False
 
     def next_run(self) -> LineCount:
-        """Return the count of a run that begins now, with what was read of it before: its arguments, and a bar before all lines."""
-        return LineCount(every=self.every, first_too=self.first_too, bar=self.bar if not self.epochs else None)
+        """Return the count of a run that begins now, with what was read of it before: its arguments, what it loads, and a bar."""
+        start, bar = (self.start, self.bar) if not self.epochs else (0, None)
+        return LineCount(start=start, every=self.every, first_too=self.first_too, bar=bar)
 
     def steps(self) -> list[int] | None:
         """Return the step of each line; None unless one number of steps alone agrees with everything, from two sources at least."""

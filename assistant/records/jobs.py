@@ -181,7 +181,13 @@ class Checkpoint:
     saved_at: datetime
     healthy: bool
     problems: tuple[str, ...]
-    """Why it must not be loaded; empty when healthy."""
+    """Why it must not be loaded, or why nobody can say that it may; empty when healthy."""
+    unread: str = ""
+    """What of it no reader knows, so that it was not judged; where it is healthy, `grounds` stand for that."""
+    grounds: tuple[str, ...] = ()
+    """What speaks for one that was not judged."""
+    undecided: bool = False
+    """Whether it was not judged and nothing stands for it: it is neither whole nor refused, and a person decides."""
 
 
 @dataclass(frozen=True, slots=True)

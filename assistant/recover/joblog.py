@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import NightshiftError, ToolError, Unavailable
-from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogFileState, LogMark, job_logs
+from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogFileState, job_logs
 from assistant.logs.combined import names_of
 from assistant.logs.declared import LogOrigin
 from assistant.logs.lines import Lines
+from assistant.logs.log_marks import LogMark
 from assistant.logs.metrics import metric_points
 from assistant.logs.program_logs import metric_file_points
 from assistant.records import Checkpoint, Job, JobState, MetricPoint
@@ -80,7 +81,8 @@ def noted(logs: JobLogs, at: datetime) -> dict[str, object]:
         }
         for file in logs.files
     ]
-    return {"files": files, "at": at.isoformat()}
+    listings = [{"pattern": pattern, "inodes": list(inodes)} for pattern, inodes in logs.listings]
+    return {"files": files, "at": at.isoformat(), "listings": listings}
 
 
 def noted_logs(facts: Mapping[str, Any]) -> JobLogs:
@@ -104,7 +106,15 @@ def _marks(facts: Mapping[str, Any]) -> list[LogMark]:
     try:
         at = datetime.fromisoformat(str(facts["at"]))
         return [
-            LogMark(str(file["path"]), int(file["inode"]), int(file["size_bytes"]), at) for file in facts["files"] if file["inode"]
+            *(
+                LogMark(str(file["path"]), int(file["inode"]), int(file["size_bytes"]), at)
+                for file in facts["files"]
+                if file["inode"] or file["state"] == LogFileState.MISSING
+            ),
+            *(
+                LogMark(str(listing["pattern"]), 0, 0, at, tuple(map(int, listing["inodes"])))
+                for listing in facts.get("listings", ())
+            ),
         ]
     except (KeyError, TypeError, ValueError):
         return []
@@ -119,8 +129,19 @@ def log_lines(job: Job, *, most_bytes: int = TAIL_BYTES, marks: Sequence[LogMark
         marks: From `marks_before`.
         sure: Whether files are left out in which lines of earlier attempts may stand.
     """
-    parts = _ends(job, most_bytes, marks, sure=sure)
+    parts = [end.text for _, end in _ends(job, most_bytes, marks, sure=sure)]
     return Lines([(1, b"".join(parts))]) if parts else Lines()
+
+
+def log_parts(job: Job, *, marks: Sequence[LogMark] = (), sure: bool = False) -> list[tuple[Path, Lines]]:
+    """Return the last lines of each of a job's logs that has any; none while it has no log or it cannot be read now.
+
+    Args:
+        job: Its last attempt is meant.
+        marks: From `marks_before`.
+        sure: Whether only lines count that are proven to be this attempt's.
+    """
+    return [(file.path, Lines([(1, end.text)])) for file, end in _ends(job, TAIL_BYTES, marks, sure=sure)]
 
 
 def whole_lines(job: Job, marks: Sequence[LogMark] = ()) -> Lines | None:
@@ -154,7 +175,7 @@ def log_points(job: Job, *, marks: Sequence[LogMark] = (), sure: bool = False) -
         marks: From `marks_before`.
         sure: Whether only lines count that are proven to be this attempt's.
     """
-    parts = _ends(job, TAIL_BYTES, marks, sure=sure)
+    parts = [end.text for _, end in _ends(job, TAIL_BYTES, marks, sure=sure)]
     by_part = [metric_points(Lines([(1, part)])) for part in parts]
     best = max(by_part, key=len, default=[])
     if any(point.counted for point in best):
@@ -170,8 +191,8 @@ def log_points(job: Job, *, marks: Sequence[LogMark] = (), sure: bool = False) -
         return []
 
 
-def _ends(job: Job, most_bytes: int, marks: Sequence[LogMark], *, sure: bool) -> list[bytes]:
-    """Return the end of each log as whole lines."""
+def _ends(job: Job, most_bytes: int, marks: Sequence[LogMark], *, sure: bool) -> list[tuple[LogFile, _End]]:
+    """Return the end of each log that has any lines."""
     try:
         logs = logs_of(job, marks)
     except Unavailable:
@@ -182,7 +203,7 @@ def _ends(job: Job, most_bytes: int, marks: Sequence[LogMark], *, sure: bool) ->
     for file in files:
         share = most_bytes // max(1, len(own)) if file in own else most_bytes // MOST_READ
         if (end := _end(job, file, share)) is not None and end.text:
-            parts.append(end.text)
+            parts.append((file, end))
     return parts
 
 

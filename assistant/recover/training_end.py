@@ -20,6 +20,7 @@ _FINISHED = re.compile(
     r"['\"]?train_runtime['\"]?\s{0,8}[:=]|Training completed\. Do not forget to share"
     r"|`?Trainer\.fit`? stopped: `max_(?:steps|epochs)|\btraining (?:is |has )?(?:complete[d]?|finished|done)\b"
     r"|\bfinal (?:validation|evaluation|test) (?:metrics|results)\b\s{0,3}[:=]"
+    r"|\b(?:finished|completed|done)[.:,!]{0,2} reached (?:the )?\d{1,15} (?:train(?:ing)? )?(?:steps|iterations|batches)\b"
     r"|\b(?:finished|completed|done) training(?: in [\d.]{1,12} ?\w{1,10})?[.!]{0,3}\s{0,8}$",
     re.IGNORECASE,
 )
@@ -42,6 +43,10 @@ _ANNOUNCED = re.compile(
     r"|max[_ -]?(?:steps|iters|iterations|updates?)|train[_ -]iters)\b['\"]?\s{0,12}[:=. ]{1,40}['\"]?(\d[\d,_]{0,15})\b",
     re.IGNORECASE,
 )
+_OF_BATCHES = re.compile(r"\[(?:batch|step)=\d{1,15}/(\d{1,15})\]|\biteration\s{1,16}\d{1,15}/\s{0,16}(\d{1,15})\s{0,4}\|")
+"""Composer's and Megatron's: of how many steps of the whole training."""
+_BATCHES = re.compile(r"(\d[\d_]{0,15})ba")
+"""Composer's `max_duration` in batches; in epochs or tokens (`1ep`) it says no step."""
 _LOSS = re.compile(r"(?<![\w-])['\"]?(?:lm )?loss['\"]?\s{0,3}[:=]", re.IGNORECASE)
 MOST_LINES = 400
 """Lines from the end in which training says that it is over."""
@@ -93,11 +98,20 @@ def training_goal(options: Iterable[tuple[str, str]], texts: Iterable[str]) -> i
         options: Names, normalised, and values, of all programs of a job.
         texts: The beginning of its log.
     """
+    options, texts = list(options), list(texts)
     goals = [
         int(value.replace("_", ""))
         for name, value in options
         if (name in GOALS or name.rpartition(".")[2] in GOALS) and re.fullmatch(r"\d[\d_]{0,15}", value)
     ]
+    goals += [
+        int(match[1].replace("_", "")) for name, value in options if _is_duration(name) and (match := _BATCHES.fullmatch(value))
+    ]
+    goals += [int(match[1] or match[2]) for text in texts for match in _OF_BATCHES.finditer(text[:2000])]
     announced = [match for text in texts for match in _ANNOUNCED.finditer(text[:2000])]
     goals += [int(match[1].replace(",", "").replace("_", "")) for match in announced]
     return max((goal for goal in goals if goal > 0), default=None)
+
+
+def _is_duration(name: str) -> bool:
+    return name.rpartition(".")[2] == "max_duration"

@@ -107,6 +107,8 @@ class Standing(StrEnum):
     """Somebody else saves into its folder at the same time."""
     ENDED_AGAIN = "ended_again"
     """It failed, ran into its limit, or completed without showing that it trained."""
+    COMPLETED_UNPROVEN = "completed_unproven"
+    """It completed with exit code 0, and there is nothing to read that shows what it did."""
     UNKNOWN = "unknown"
     """The scheduler does not tell."""
 
@@ -142,6 +144,10 @@ class Restart:
     """Whether its programs are known to keep no state, and neither attempt logs a step: servers."""
     hidden_failure: str = ""
     """What its log proves of a training that failed although it completed; empty where nothing does."""
+    saved_step: int | None = None
+    """Step of the newest whole checkpoint that it saved itself; None where none is known."""
+    has_lines: bool = True
+    """Whether any line of its own can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +226,20 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
             step,
             passed=True,
         )
+    if restart.saved_step is not None and restart.saved_step >= goal and restart.saved_step > restart.restart_step:
+        note = f"job {job.id} completed and saved a whole checkpoint of step {restart.saved_step}"
+        return Verdict(Standing.RECOVERED, f"{note}; its lines: {_at(step, restart.unit)}", restart.saved_step, passed=True)
     if step is not None and step >= goal:
         return Verdict(
             Standing.RECOVERED, f"job {job.id} completed; the last {restart.unit} that its lines show is {step}", step, passed=True
         )
     if step is None and (not restart.before or (restart.reached_step is not None and restart.restart_step >= restart.reached_step)):
         return Verdict(Standing.RECOVERED, f"job {job.id} completed; its log names no step, as that of the attempt before", step)
+    if step is None and not restart.has_lines:
+        missing = "none of its lines can be read, so neither a step nor a loss is seen, and no newer checkpoint is known"
+        return Verdict(
+            Standing.COMPLETED_UNPROVEN, f"job {job.id} completed with exit code 0; that it trained is not proven: {missing}"
+        )
     awaited = f"{restart.unit} {goal}, where the attempt before ended, is not among its lines ({_at(step, restart.unit)})"
     return Verdict(Standing.ENDED_AGAIN, f"job {job.id} completed, and {awaited}", step)
 

@@ -393,7 +393,11 @@ class CheckpointEntry:
     size_bytes: int
     saved_at: datetime | None
     problems: tuple[str, ...]
-    """Why it must not be loaded; empty when healthy."""
+    """Why it must not be loaded, or why nobody can say that it may; empty when healthy."""
+    undecided: bool = False
+    """Whether nobody can judge it."""
+    unread: str = ""
+    """What of it was not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,4 +463,6 @@ def _checkpoint(row: Mapping[str, Any]) -> CheckpointEntry:
         int(row["size_bytes"]),
         datetime.fromisoformat(row["saved_at"]) if row.get("saved_at") else None,
         tuple(map(str, row.get("problems", ()))),
+        bool(row.get("undecided")),
+        str(row.get("unread", "")),
     )

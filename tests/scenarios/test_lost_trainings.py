@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,54 @@ def test_a_log_that_could_not_be_read_once_is_read_at_the_next_pass(tmp_path: Pa
     for _ in range(TRIES + 2):
         assert completed.look(scene.engine, scene.cluster.jobs()) == []
     assert len(tries) == TRIES
+
+
+ABORT = (
+    "Training completed. Do not forget to share your model",
+    "Model saved to student",
+    "terminate called after throwing an instance of 'c10::Error'",
+    "  what():  driver shutting down",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "state", "note"),
+    [
+        (ABORT, IncidentState.CLOSED, "its program was aborted only at its exit: terminate called"),
+        ((ABORT[0], "***** Running Evaluation *****", *ABORT[2:]), IncidentState.ESCALATED, "must see what failed behind it"),
+    ],
+)
+def test_a_training_that_was_aborted_only_at_its_exit_is_settled(
+    lines: tuple[str, ...], state: IncidentState, note: str, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, run=SimulatedRun(steps=101, fails_at=100, lines=lines, signal=6, exit_code=0))
+    scene.cluster.submit(scene.spec)
+    [incident] = scene.watch(300)
+    assert (incident.state, note in incident.note) == (state, True), incident.note
+    assert scene.cluster.changes == ["submit 1"]
+    remarks = [remark.text for remark in scene.engine.good_runs.remarks]
+    assert any("aborted only at its exit" in text for text in remarks) == (state is IncidentState.CLOSED)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_restart_that_completed_and_left_nothing_to_read_is_proven_by_what_it_saved_or_closed_as_not_proven(
+    saves: bool, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.submit(scene.spec)
+    while scene.cluster.changes[-1] != "submit 2":
+        scene.watch(10)
+    scene.clock.sleep(300)
+    job = scene.cluster.job("2")
+    assert job.state is JobState.COMPLETED
+    assert job.log is not None
+    job.log.unlink()
+    for folder in (scene.folder / "checkpoints").iterdir():
+        if folder.is_dir() and not saves and any(folder.name.endswith(f"{step}") for step in (60, 80, 100)):
+            shutil.rmtree(folder)
+    [incident] = scene.watch(60)
+    words = "saved a whole checkpoint of step 100" if saves else "that it trained is not proven"
+    assert (incident.state, words in incident.note) == (
+        IncidentState.RECOVERED if saves else IncidentState.CLOSED,
+        True,
+    ), incident.note

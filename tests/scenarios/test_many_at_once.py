@@ -134,6 +134,7 @@ class ShippedScene(NightScene):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a night of thirty jobs
 @pytest.mark.parametrize(("jobs", "made", "kind", "asked"), [(30, 30, NightScene, 0), (9, 6, ShippedScene, 3)])
 def test_a_night_with_limits_for_a_shared_cause_asks_nobody_and_passes_no_hard_limit(
     tmp_path: Path, jobs: int, made: int, kind: type[Scene], asked: int

@@ -120,7 +120,13 @@ CASES = {
     "foreign model": Case(
         "model_loading_error", Action.FIX_AND_RESUBMIT, (FAILS,), (), IncidentState.ESCALATED, note="ada must act"
     ),
-    "time limit": Case("time_limit", Action.RESTART_SAME_NODES, (FAILS,), (), IncidentState.ESCALATED, note="ada must act"),
+    "time limit": Case("time_limit", Action.RESTART_SAME_NODES, (FAILS, SimulatedRun()), RESTART),
+    "time limit before the first save": Case(
+        "time_limit", Action.RESTART_SAME_NODES, (replace(FAILS, save_every=80),), (), IncidentState.ESCALATED, note="ada must act"
+    ),
+    "time limit of a run whose owner wants to be asked": Case(
+        "time_limit", Action.RESTART_SAME_NODES, (FAILS,), (), IncidentState.ESCALATED, note="ada must act", directives="act=ask"
+    ),
     "chained run": Case("time_limit", Action.RESTART_SAME_NODES, (FAILS, SimulatedRun()), RESTART, directives="act=auto"),
     "preempted": Case("preempted", Action.WAIT_AND_RETRY, (replace(FAILS, state=JobState.PREEMPTED), SimulatedRun()), RESTART),
     "cancelled": Case("cancelled", Action.NONE, (FAILS,), (), IncidentState.CLOSED, category=Category.NONE),

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import ToolError
-from assistant.recover.checkpoints.files import file_problem
+from assistant.recover.checkpoints.forms import file_problem
 from assistant.recover.checkpoints.inventory import Inventory, before_step, inventory, last, last_healthy
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -266,8 +266,9 @@ def test_what_is_missing_is_named(layout: str, name: str, problem: str, tmp_path
     [
         (torch_bytes()[:-9000], "cut short"),
         (torch_bytes().replace(bytes(range(256)), bytes(256), 1), "damaged"),
-        (b"\0" * 5000, "is no PyTorch file"),
-        (b"\x80\x02legacy pickle", None),
+        (b"\0" * 5000, "holds nothing but zeros"),
+        (pickle.dumps({"state": "bare pickle"}, 2), None),
+        (pickle.dumps({"state": "bare pickle"}, 2)[:-1], "cut short"),
         (torch_bytes(), None),
     ],
 )

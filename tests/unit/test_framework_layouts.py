@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assistant.recover.checkpoints.files import file_problem
+from assistant.recover.checkpoints.forms import file_problem
 from assistant.recover.checkpoints.inventory import Inventory, inventory
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan

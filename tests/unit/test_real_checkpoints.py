@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from assistant.recover.checkpoints.arrays import zstd_problem
 from assistant.recover.checkpoints.files import crc32c
 from assistant.recover.checkpoints.inventory import examined, inventory, last_healthy
+from assistant.recover.checkpoints.streams import zstd_problem
 
 FOLDER = Path(__file__).parents[1] / "cases" / "checkpoints"
 CASES: list[dict[str, Any]] = tomllib.loads((FOLDER / "real.toml").read_text("utf-8"))["case"]

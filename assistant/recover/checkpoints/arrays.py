@@ -8,12 +8,11 @@ Source: Zarr format 2; TensorStore's "OCDBT storage format" (nodes with magic, l
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from assistant.errors import MalformedContent
 from assistant.recover.checkpoints.dcp import named
 from assistant.recover.checkpoints.files import crc32c
 from assistant.recover.checkpoints.layout import Entry, FileStat
+from assistant.recover.checkpoints.streams import ZSTD_MAGIC, zstd_problem
 from assistant.untrusted import open_regular, parse_json, read_start, read_whole, whole_number
 
 JSON_NAMES = re.compile(
@@ -34,13 +34,11 @@ NODE = re.compile(r"(?:^|/)(?:manifest\.ocdbt|d/[0-9a-f]{32})$")
 NODE_MAGICS = (b"\x0c\xdb\x3a\x2a", b"\x0c\xdb\x20\xde", b"\x0c\xdb\x1a\x2e")
 """Of a manifest, a node of the B+tree, a node of the version tree."""
 NODE_HEAD = struct.Struct("<4sQ")
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 BLOSC_HEAD = struct.Struct("<BBBBIII")
 CRC_BYTES = 1 << 20
 """The largest node whose CRC-32C is reckoned: in Python that takes some 0.2 s a MiB."""
 JSON_BYTES = 64 << 20
 MOST_CHUNKS = 2_000_000
-MOST_BLOCKS = 200_000
 ITEM_BYTES = re.compile(r"[<>|=]?[a-z](\d{1,4})$", re.IGNORECASE)
 NAMED_ITEMS = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
@@ -149,47 +147,3 @@ def _chunk_problem(path: Path, about: FileStat, plain: int | None, compressor: o
         packed = BLOSC_HEAD.unpack(head)[6]
         return f"was cut short: its head needs {packed:,} bytes, the file has {about.size:,}" if about.size < packed else None
     return None
-
-
-def zstd_problem(file: io.FileIO, size: int) -> str | None:
-    """Return what is wrong with a row of Zstandard frames, told from the heads of their blocks; None where nothing is.
-
-    What follows the frames and is none itself is not judged.
-    """
-    at = 0
-    for end in _frames(file):
-        if end is None:
-            return "is damaged: a block of its Zstandard frame is of no known type"
-        if end > size:
-            return f"was cut short: its Zstandard frame ends behind byte {end:,}, the file has {size:,}"
-        at = end
-    return None if at else "is damaged: it begins with no Zstandard frame"
-
-
-def _frames(file: io.FileIO) -> Iterator[int | None]:
-    """Yield where each frame ends, or at least has to reach; None where a block cannot be understood."""
-    at = 0
-    while True:
-        file.seek(at)
-        head = file.read(5)
-        if head[:4] != ZSTD_MAGIC or len(head) < 5:
-            return
-        flags = head[4]
-        single = flags >> 5 & 1
-        at += 5 + (not single) + (0, 1, 2, 4)[flags & 3] + ((1 if single else 0), 2, 4, 8)[flags >> 6]
-        for _ in range(MOST_BLOCKS):
-            file.seek(at)
-            block = file.read(3)
-            if len(block) < 3:
-                yield at + 3
-                return
-            word = int.from_bytes(block, "little")
-            kind, length = word >> 1 & 3, word >> 3
-            if kind == 3:
-                yield None
-                return
-            at += 3 + (1 if kind == 1 else length)
-            if word & 1:
-                break
-        at += 4 if flags & 4 else 0
-        yield at

@@ -23,8 +23,6 @@ HDF5_HEAD = b"\x89HDF\r\n\x1a\n"
 HDF5_END = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}
 """By the version of the superblock: where the end of the file stands, and where the width of an offset."""
 UNDEFINED = (1 << 64) - 1
-ZIPPED = frozenset((".pt", ".pth", ".ckpt", ".npz"))
-"""Written as a zip by PyTorch 1.6 and newer, and by NumPy."""
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 CHUNK_BYTES = 1 << 20
 HEADER_LIMIT_BYTES = 100_000_000  # the safetensors format's own limit of a header
@@ -37,28 +35,7 @@ BITS = {
 }  # fmt: skip
 
 
-def file_problem(path: Path, *, read_bytes: int = 0) -> str | None:
-    """Return what is wrong with a file, or None.
-
-    Args:
-        path: The file; its kind is told from its suffix.
-        read_bytes: How much of its content may be read to compare checksums; directories and headers are always read.
-    """
-    try:
-        if path.suffix in ZIPPED or path.name.endswith((".pth.tar", ".pt.tar")):
-            return _torch_problem(path, read_bytes)
-        if path.suffix == ".safetensors":
-            return safetensors_problem(path)
-        if path.suffix in (".h5", ".hdf5"):
-            return _hdf5_problem(path)
-        if path.suffix == ".json":
-            return _json_problem(path)
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
-    return None
-
-
-def _hdf5_problem(path: Path) -> str | None:
+def hdf5_problem(path: Path) -> str | None:
     """Return what is wrong with an HDF5 file: its superblock says where the file ends.
 
     Source: the HDF5 file format specification, level 0A: versions 0 to 3, with offsets of eight bytes.
@@ -74,16 +51,6 @@ def _hdf5_problem(path: Path) -> str | None:
     (end,) = struct.unpack_from("<Q", head, place)
     size = status_of(path).st_size
     return f"was cut short: its superblock needs {end:,} bytes, the file has {size:,}" if size < end < UNDEFINED else None
-
-
-def _torch_problem(path: Path, read_bytes: int) -> str | None:
-    head = read_start(path, 4)
-    if head == ZIP_HEAD:
-        return zip_problem(path, read_bytes)
-    if path.suffix == ".npz":
-        return "is no NumPy archive: it does not begin like a zip file"
-    # PyTorch before 1.6, or _use_new_zipfile_serialization=False, writes bare pickles, which carry no checksum.
-    return None if head[:1] == PICKLE_HEAD else f"is no PyTorch file: it begins with {head!r}"
 
 
 def zip_problem(path: Path, read_bytes: int) -> str | None:
@@ -181,7 +148,8 @@ def _tensor_end(name: str, tensor: dict[str, object]) -> int:
     return end
 
 
-def _json_problem(path: Path) -> str | None:
+def json_problem(path: Path) -> str | None:
+    """Return what is wrong with a JSON file, which is read whole."""
     try:
         parse_json(read_whole(path, JSON_BYTES).decode())
     except UnicodeDecodeError as error:

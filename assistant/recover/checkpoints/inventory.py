@@ -18,10 +18,11 @@ from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Checkpoint
 from assistant.recover.checkpoints.arrays import array_problems
 from assistant.recover.checkpoints.dcp import shard_content_problems
-from assistant.recover.checkpoints.files import file_problem
-from assistant.recover.checkpoints.layout import Entry, Format, counts_steps, entries, entry_of, links
-from assistant.recover.checkpoints.names import run_prefix, says_epoch
+from assistant.recover.checkpoints.forms import FileVerdict, file_verdict
+from assistant.recover.checkpoints.layout import UNKNOWN_STEP, Entry, Format, counts_steps, entries, entry_of, links
+from assistant.recover.checkpoints.names import SUFFIXES, run_prefix, says_epoch
 from assistant.recover.checkpoints.second_names import second_names, with_common_steps
+from assistant.recover.checkpoints.series import ends_in_zeros, fails_alone, series_verdict
 from assistant.recover.checkpoints.shards import UNTOLD, missing_problems
 from assistant.recover.checkpoints.sizes import shard_count_problem, size_problems
 from assistant.recover.checkpoints.trackers import TENSORFLOW_TRACKER, Tracker, checkpoint_state, tracker
@@ -38,6 +39,10 @@ INDEXED = (Format.TENSORFLOW, Format.SAVES)
 """Formats whose index says how many files there are, and how long each is."""
 TRACKED = (Format.MEGATRON, Format.DEEPSPEED)
 """Formats whose program updates a tracker file after each finished save."""
+OWN_FORMS = (Format.PLAIN, Format.EPOCHS, Format.NEMO)
+"""Formats of programs that may write any form; the others write PyTorch's files."""
+MOST_UNREAD = 16
+"""Files of one checkpoint that are compared with its series."""
 WRITTEN_LAST = ("latest_checkpointed_iteration.txt", "latest_checkpointed_iteration.json")
 """Trackers that a program writes behind all files of a save, whatever their layout: verl, lm-engine."""
 
@@ -68,6 +73,8 @@ class Inventory:
     """What shows of some of them that the job did not come to them."""
     second_names: Mapping[Path, Path] = field(default_factory=dict)
     """Other names of its checkpoints, with the checkpoint that each is: `last.pth.tar` with `checkpoint-5.pth.tar`."""
+    save_ends: Mapping[Path, str] = field(default_factory=dict)
+    """What the job itself shows of its last saves, that they had ended: from `save_ends`."""
 
     def own_name(self, path: PurePosixPath) -> PurePosixPath:
         """Return a path that goes by another name of a checkpoint, or by a link to it, by the checkpoint's own name."""
@@ -83,7 +90,7 @@ class Choice:
 
     checkpoint: Checkpoint | None
     refused: tuple[Checkpoint, ...]
-    """Unhealthy ones newer than the choice, newest first."""
+    """Unhealthy ones newer than the choice, newest first; also those of which nobody can say whether they are whole."""
 
 
 def inventory(folder: Path, *, now: datetime, live: bool = False) -> Inventory:
@@ -123,7 +130,25 @@ def _compared(found: Sequence[Entry], place: int) -> Sequence[Entry]:
 def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: bool = False) -> Checkpoint:
     """Return one checkpoint of an inventory, judged again with its contents read (up to `READ_BYTES`)."""
     place = next(place for place, entry in enumerate(found.entries) if entry.path == checkpoint.path)
-    return _judge(found.entries[place], _compared(found.entries, place), found.tracker, now=now, live=live, read=READ_BYTES)
+    entry, neighbours = found.entries[place], _compared(found.entries, place)
+    end = found.save_ends.get(entry.path, "")
+    return _judge(entry, neighbours, found.tracker, now=now, live=live, read=READ_BYTES, save_end=end)
+
+
+def with_save_ends(listing: Inventory, save_ends: Mapping[Path, str], *, now: datetime, live: bool = False) -> Inventory:
+    """Return an inventory that knows of some saves, by the path of the checkpoint, what shows that they had ended."""
+    if not save_ends:
+        return listing
+    listing = replace(listing, save_ends=save_ends)
+    judged = [
+        _judge(
+            entry, _compared(listing.entries, place), listing.tracker, now=now, live=live, read=0, save_end=save_ends[entry.path]
+        )
+        if checkpoint.undecided and entry.path in save_ends
+        else checkpoint
+        for place, (entry, checkpoint) in enumerate(zip(listing.entries, listing.checkpoints, strict=True))
+    ]
+    return replace(listing, checkpoints=tuple(judged))
 
 
 def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
@@ -188,29 +213,49 @@ def _trap_notes(names: Tracker | None, judged: Sequence[Checkpoint]) -> list[str
     """Return a note when a restart that follows the tracker would load a checkpoint that must not be loaded."""
     if names is None:
         return []
-    trap = next((one for one in judged if one.step == names.step and not one.healthy), None)
+    trap = next((one for one in judged if one.step == names.step and not one.healthy and not one.undecided), None)
     return [f"tracker {names.path.name} names step {trap.step}, which must not be loaded: {trap.problems[0]}"] if trap else []
 
 
-def _judge(entry: Entry, found: Sequence[Entry], names: Tracker | None, *, now: datetime, live: bool, read: int) -> Checkpoint:
-    """Return the record of one checkpoint with all that speaks against it."""
+def _judge(
+    entry: Entry, neighbours: Sequence[Entry], names: Tracker | None, *, now: datetime, live: bool, read: int, save_end: str = ""
+) -> Checkpoint:
+    """Return the record of one checkpoint with all that speaks against it, and of what was not judged all that speaks for it."""
+    content = _Content()
     try:
-        problems = missing_problems(entry, read_bytes=read) + size_problems(entry, found)
+        problems = missing_problems(entry, read_bytes=read) + size_problems(entry, neighbours)
         if entry.format is not Format.NIGHTSHIFT:
-            problems += shard_count_problem(entry, found) if entry.format not in INDEXED else []
-            problems += _content_problems(entry, read)
+            problems += shard_count_problem(entry, neighbours) if entry.format not in INDEXED else []
+            content = _content(entry, neighbours, read)
+            problems += content.problems
             problems.sort(key=lambda problem: problem.endswith(UNTOLD))  # of a damaged file that follows from its damage
     except OSError as error:
         problems = [f"cannot be read: {error.strerror or error}"]
-    if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, found, names):
+    if names is not None and names.step is not None and entry.step > names.step and _waits_for_tracker(entry, neighbours, names):
         problems.append(f"tracker {names.path.name} still names step {names.step}: this save was not finished")
     newest = max((stat.mtime for stat in entry.files.values()), default=None)
     saved_at = _moment(newest if newest is not None else _changed(entry.path))
     recent = live and entry.format not in MARKED and 0 <= (now - saved_at).total_seconds() < SETTLE_S
-    if recent and not _is_followed(entry, found, names):
+    is_followed = _is_followed(entry, neighbours, names)
+    if recent and not is_followed:
         problems.append("changed within the last seconds: it may still be written")
     size = sum(stat.size for stat in entry.files.values())
-    return Checkpoint(entry.path, entry.step, str(entry.format), size, saved_at, not problems, tuple(problems))
+    judged = Checkpoint(entry.path, entry.step, str(entry.format), size, saved_at, not problems, tuple(problems), content.unread)
+    if problems or not content.unread:
+        return judged
+    end = "a later one was saved behind it" if is_followed else _named_by(names, entry) or save_end
+    lacking = content.lacking or ("" if end else "nothing shows that its save had ended before the job did")
+    if lacking:
+        return replace(judged, healthy=False, problems=(f"cannot be judged: {content.unread}, and {lacking}",), undecided=True)
+    return replace(judged, grounds=(*content.grounds, end))
+
+
+def _named_by(names: Tracker | None, entry: Entry) -> str:
+    """Return that a tracker names a checkpoint, and was written behind it; empty where it was not."""
+    if names is None or names.step != entry.step or entry.step == UNKNOWN_STEP:
+        return ""
+    last = max((stat.mtime for stat in entry.files.values()), default=math.inf)
+    return f"tracker {names.path.name} names it" if _changed(names.path) >= last else ""
 
 
 def _waits_for_tracker(entry: Entry, others: Sequence[Entry], names: Tracker) -> bool:
@@ -253,14 +298,52 @@ def _moment(seconds: float) -> datetime:
         return datetime.fromtimestamp(0, UTC)
 
 
-def _content_problems(entry: Entry, read: int) -> list[str]:
-    problems = []
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What the contents of a checkpoint's files tell."""
+
+    problems: tuple[str, ...] = ()
+    unread: str = ""
+    """The first file that no reader knows, and why; empty where all were judged."""
+    lacking: str = ""
+    """Why its series does not speak for what was not judged."""
+    grounds: tuple[str, ...] = ()
+    """What speaks for it."""
+
+
+def _content(entry: Entry, neighbours: Sequence[Entry], read: int) -> _Content:
+    """Return what the contents of a checkpoint tell, and what its series says of those that were not judged."""
+    problems: list[str] = []
+    unread: dict[str, str] = {}
+    grounds: tuple[str, ...] = ()
+    lacking, budget = "", read
     for name, about in entry.files.items():
-        found = file_problem(entry.file(name), read_bytes=read) if about.size else None
-        if found:
-            problems.append(f"{name} {found}")
-        read = max(0, read - (0 if name.endswith(".distcp") else about.size))
-    return problems + shard_content_problems(entry, read) + array_problems(entry, read_bytes=read)
+        verdict = _file_verdict(entry, name, neighbours, budget) if about.size else FileVerdict()
+        budget = max(0, budget - (0 if name.endswith(".distcp") else about.size))
+        problems += [f"{name} {verdict.problem}"] if verdict.problem else []
+        if verdict.problem or not (verdict.unread or verdict.is_partial) or len(unread) > MOST_UNREAD:
+            continue
+        if entry.format not in OWN_FORMS:
+            problems += [f"{name} is no PyTorch file: it {verdict.unread}"] if verdict.unread else []
+            continue
+        series = series_verdict(entry, name, neighbours, read_bytes=read)
+        problems += [f"{name} {series.damage}"] if series.damage else []
+        if verdict.unread or series.differs:
+            unread[name] = verdict.unread or "can be followed only in part"
+            lacking, grounds = lacking or series.lacking, grounds or series.grounds
+    problems += shard_content_problems(entry, budget) + array_problems(entry, read_bytes=budget)
+    words = next((f"{name} {why}" for name, why in unread.items()), "")
+    return _Content(tuple(problems), words, lacking, grounds)
+
+
+def _file_verdict(entry: Entry, name: str, neighbours: Sequence[Entry], read: int) -> FileVerdict:
+    """Return what is known of one file: what all of its series fail is no check, and zeros at the end of it alone are damage."""
+    verdict = file_verdict(entry.file(name), read_bytes=read)
+    if verdict.is_doubtful and entry.format in OWN_FORMS and not fails_alone(entry, name, neighbours, read_bytes=read):
+        return FileVerdict(unread="begins with a line of digits that are no digest of what follows, as in all of its series")
+    if not verdict.problem and name.endswith(SUFFIXES) and ends_in_zeros(entry, name, neighbours):
+        return FileVerdict("ends in zeros, where the same file of the others does not: its end was never written")
+    return verdict
 
 
 def last(found: Inventory) -> Checkpoint | None:
@@ -305,7 +388,8 @@ def is_before(checkpoint: Checkpoint, step: int, epoch: int | None) -> bool:
 def _newest_healthy(found: Inventory, among: Sequence[Checkpoint], *, now: datetime, live: bool) -> Choice:
     refused: list[Checkpoint] = []
     for candidate in reversed(among):
-        checkpoint = examined(found, candidate, now=now, live=live) if candidate.healthy else candidate
+        is_open = candidate.healthy or candidate.undecided
+        checkpoint = examined(found, candidate, now=now, live=live) if is_open else candidate
         if checkpoint.healthy:
             return Choice(checkpoint, tuple(refused))
         refused.append(checkpoint)

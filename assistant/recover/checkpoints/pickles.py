@@ -62,6 +62,45 @@ def _count_of_pickle(raw: bytes, keys: Sequence[str]) -> int | None:
     return next((counts[name] for name in keys if name in counts), None)
 
 
+def texts_of_pickle(raw: bytes) -> list[str]:
+    """Return the texts that a pickle holds, in order."""
+    return [value for name, value in _values(raw) if isinstance(value, str) and name not in ("BINGET", "LONG_BINGET", "GET")]
+
+
+def storage_widths(raw: bytes) -> dict[str, int]:
+    """Return the bytes of one item of each tensor that a pickle of an old file of PyTorch names, by the tensor's key.
+
+    Each is named by a row of texts: `storage`, the class of its items, its key.
+    """
+    widths: dict[str, int] = {}
+    memo: dict[int, Any] = {}
+    row: list[Any] = []
+    try:
+        for opcode, argument, _ in pickletools.genops(raw):
+            if opcode.name in ("BINPUT", "LONG_BINPUT"):
+                memo[int(argument or 0)] = row[-1] if row else None
+                continue
+            value = memo.get(int(argument or 0)) if opcode.name in ("BINGET", "LONG_BINGET") else argument
+            row = [*row[-2:], value if isinstance(value, str) else None]
+            if (
+                isinstance(value, str)
+                and row[0] == "storage"
+                and len(row) == 3
+                and (width := STORAGE_BYTES.get(str(row[1]).rpartition(" ")[2]))
+            ):
+                widths[value] = width
+    except (ValueError, IndexError, OverflowError, UnicodeError):
+        pass
+    return widths
+
+
+STORAGE_BYTES = {
+    "DoubleStorage": 8, "FloatStorage": 4, "HalfStorage": 2, "BFloat16Storage": 2, "LongStorage": 8, "IntStorage": 4,
+    "ShortStorage": 2, "CharStorage": 1, "ByteStorage": 1, "BoolStorage": 1, "ComplexFloatStorage": 8, "ComplexDoubleStorage": 16,
+}  # fmt: skip
+"""Bytes of one item. Source: torch/storage.py."""
+
+
 class Segment(NamedTuple):
     """A stretch of bytes of one shard that `.metadata` of torch.distributed.checkpoint describes: a tensor's chunk or an object."""
 

@@ -18,12 +18,13 @@ from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.records import Job
-from assistant.recover.checkpoints.inventory import Inventory, inventory
+from assistant.recover.checkpoints.inventory import Inventory, inventory, with_save_ends
 from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, SET_ASIDE, could_be_checkpoint, entries
 from assistant.recover.checkpoints.lineage import histories_of
 from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, process_places, says_saved
+from assistant.recover.checkpoints.save_ends import save_ends
 from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.owner_looks import CLOCKS_APART
@@ -126,7 +127,9 @@ def search_checkpoints(
     saves, histories = [text for text in texts if says_saved([text])], histories_of(search.inventory, job.account)
     own = own_checkpoints(search.inventory, job, texts, saves, histories)
     if not own.doubt:
-        return replace(search, inventory=own.inventory)
+        ends = save_ends(own.inventory, job, texts, search.programs)
+        with reading_as(job.account):
+            return replace(search, inventory=with_save_ends(own.inventory, ends, now=now, live=not job.state.ended))
     note = f"which checkpoints are of job {job.id} is not known: {own.doubt}"
     settle = "somebody who knows the run names the one to go on from; a folder for each run settles it for good"
     unsorted = (search.place, search.inventory) if search.place is not None else None

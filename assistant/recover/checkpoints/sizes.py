@@ -43,11 +43,11 @@ def size_problems(entry: Entry, others: Sequence[Entry]) -> list[str]:
     small = [
         name
         for name, stat in entry.files.items()
-        if stat.size and not GROWS.search(name) and _shrunk(stat.size, normal.get(_role(entry, name)))
+        if stat.size and not GROWS.search(name) and _shrunk(stat.size, normal.get(role(entry, name)))
     ]
     if small:
         name = small[0]
-        usual = normal[_role(entry, name)]
+        usual = normal[role(entry, name)]
         about = f"{name} has {entry.files[name].size:,} bytes, in other steps {usual:,}"
         problems.append(about + (f", and {len(small) - 1} more files are smaller" if len(small) > 1 else ""))
     if not normal:
@@ -55,7 +55,7 @@ def size_problems(entry: Entry, others: Sequence[Entry]) -> list[str]:
     return problems
 
 
-def _role(entry: Entry, name: str) -> str:
+def role(entry: Entry, name: str) -> str:
     """Return the name of a file without the step, so that it is the same in each checkpoint."""
     return re.sub(rf"(?<!\d)0*{entry.step}(?!\d)", "#", name) if entry.step else name
 
@@ -68,7 +68,7 @@ def _usual_sizes(entry: Entry, others: Sequence[Entry]) -> Mapping[str, int]:
             continue
         for name, stat in other.files.items():
             if stat.size:
-                sizes[_role(other, name)].append(stat.size)
+                sizes[role(other, name)].append(stat.size)
     # median_high: of two, the larger one; a second cut checkpoint must not make the first look normal
     return {name: statistics.median_high(found) for name, found in sizes.items()}
 

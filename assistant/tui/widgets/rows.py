@@ -137,8 +137,12 @@ class CheckpointsTable(Vertical):
 
 
 def _row(checkpoint: CheckpointEntry, now: datetime) -> TableRow:
-    sign = Cell("✗", "error") if checkpoint.problems else Cell("✓", "success")
-    problems = Cell(short("; ".join(checkpoint.problems), 160), "error") if checkpoint.problems else Cell("healthy", "success")
+    colour = "warning" if checkpoint.undecided else "error"
+    sign = Cell("?" if checkpoint.undecided else "✗", colour) if checkpoint.problems else Cell("✓", "success")
+    healthy = f"not judged, stands by its series: {checkpoint.unread}" if checkpoint.unread else "healthy"
+    problems = (
+        Cell(short("; ".join(checkpoint.problems), 160), colour) if checkpoint.problems else Cell(short(healthy, 160), "success")
+    )
     saved = f"{age(checkpoint.saved_at, now)} ago" if checkpoint.saved_at is not None else "?"
     return TableRow(
         checkpoint.path,
