@@ -251,7 +251,7 @@ def must_be_unwritten(context: Context, job: Job, before: Files | None = None) -
         Unavailable: The storage did not answer.
     """
     incident = _incident(context, job)
-    ended = job.ended or (incident.failed_at or incident.opened if incident is not None else None)
+    ended = job.over or (incident.failed_at or incident.opened if incident is not None else None)
     if incident is not None and incident.kind is EventKind.REQUESTED and ended is not None:
         ended = max(ended, incident.opened)  # whoever asks for a restart knows what was written before
     search = search_of(context, job)

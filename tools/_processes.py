@@ -19,6 +19,8 @@ from assistant.records.processes import OpenFile, ProcessFolder
 from assistant.redact import redact
 
 MARK = "#nightshift processes"
+NONE_THERE = "no process of the job was found"
+"""Why nothing can be said of a node that was looked at with the right to see every process of the job."""
 MOST_PROCESSES = 512
 """Of a job on one node, lowest process ids first."""
 MOST_USER_PROCESSES = 8192
@@ -46,15 +48,17 @@ end() { printf '\n%s\0%s\0' '<<MARK>>' "$1"; exit 0; }
 t() { timeout -k 1 <<STEP>> "$@"; }
 find --version | grep -q GNU || end 'GNU find is not there'
 uid=$(id -u <<USER>>) || end 'the account of the job is not known'
+no() { case $(id -u) in 0|"$uid") end '<<NONE>>' ;; esac
+end '<<NONE>>, or its processes may not be looked at'; }
 all=$(find /proc -maxdepth 1 -name '[0-9]*' -uid "$uid" -printf '%f\n' | sort -n | head -n <<ALL>>)
-[ -n "$all" ] || end 'no process of the job was found'
+[ -n "$all" ] || no
 in_group() { t grep -lsE "slurm[^:]*/job_$1(/|\$)" $(printf '/proc/%s/cgroup ' $all) /dev/null | cut -d/ -f3; }
 mine=$(in_group '(<<JOB>>)'); theirs=" $(in_group '[0-9]+' | tr '\n' ' ') "; known=" $(echo $all) "
 listed=$(for j in <<JOBS>>; do t scontrol listpids $j; done | awk '$1 ~ /^[0-9]+$/ { print $1 }')
 marked=$(t grep -lszxE 'SLURM_JOB_ID=(<<JOB>>)' $(printf '/proc/%s/environ ' $all) /dev/null | cut -d/ -f3)
 ps=$({ echo $mine; for p in $listed $marked; do case $theirs in *" $p "*) continue ;; esac
 case $known in *" $p "*) echo $p ;; esac; done; } | tr ' ' '\n' | grep -xE '[0-9]+' | sort -nu | head -n <<PROCESSES>>)
-[ -n "$ps" ] || end 'no process of the job was found, or its processes may not be looked at'
+[ -n "$ps" ] || no
 of() { printf "/proc/%s/$1 " $ps; }
 {
 printf '\n%s\0\0%s\0' '<<MARK>>' "$(readlink /proc/$$/ns/mnt)"
@@ -89,6 +93,7 @@ def command(jobs: Sequence[str], user: str) -> tuple[str, ...]:
     """
     values = {
         "MARK": MARK,
+        "NONE": NONE_THERE,
         "STEP": STEP_S,
         "USER": shlex.quote(user) if user else "",
         "ALL": MOST_USER_PROCESSES,
@@ -181,9 +186,7 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
     folders = {pid: link for pid, link in folders.items() if pid not in elsewhere}
     report.processes = len(folders)
     if not folders:
-        report.why = (
-            "the job's processes may not be looked at from this account" if not elsewhere else "no process of the job was found"
-        )
+        report.why = "the job's processes may not be looked at from this account" if not elsewhere else NONE_THERE
         return report
     seen: set[tuple[str, str]] = set()
     for pid, link in sorted(folders.items()):

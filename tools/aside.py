@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -31,13 +31,14 @@ from assistant.recover.checkpoints.aside import (
     write_tracker,
 )
 from assistant.recover.checkpoints.inventory import inventory
-from assistant.recover.checkpoints.layout import rank_of, with_rank
+from assistant.recover.checkpoints.layout import RANK_WORD, Entry, rank_of
 from assistant.recover.checkpoints.trackers import TRACKER_NAMES
 from assistant.recover.resume_plan import MOST_LINKS
 from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant
+from assistant.tools.checkpoints import known_forms
 from assistant.untrusted import LOOK_S, list_folder, reading_as, within
 
 _REPLACED = re.compile(r' REPLACES\[(nothing|"(?:[^"\\]|\\.)*")\](?:$|  # )')
@@ -235,7 +236,7 @@ def _of_other_ranks(path: Path, text: str, old_target: str, job: Job) -> list[tu
     ranks = {
         link: link_rank
         for link in siblings
-        if (link_rank := rank_of(link.name)) is not None and with_rank(path.name, link_rank) == link.name
+        if (link_rank := rank_of(link.name)) is not None and _with_rank(path.name, link_rank) == link.name
     }
     writes = []
     for link, link_rank in ranks.items():
@@ -243,7 +244,7 @@ def _of_other_ranks(path: Path, text: str, old_target: str, job: Job) -> list[tu
             continue
         if rank_of(text) != rank or rank_of(old_target) != rank:
             raise ToolError(f"{path} is one of several links of ranks, and does not lead to a file of its rank: set them by hand")
-        new, old, now = with_rank(text, link_rank), with_rank(old_target, link_rank), tracker_text(link, job.account)
+        new, old, now = _with_rank(text, link_rank), _with_rank(old_target, link_rank), tracker_text(link, job.account)
         if now not in (new, old):
             raise ToolError(
                 f"{link} leads to {now[:80]!r} and {path.name} to {old_target[:80]!r}, of another save: set them by hand"
@@ -316,13 +317,20 @@ def _aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]:
         path = resolved(given, job.account)
         files = [path]
         if lies_at(path, job.account) or prefix_files(path, job.account):
+            entry = _entry_at(context, job, path, ()) or _entry_at(context, job, path, known_forms(context, job))
             with reading_as(job.account):
-                entry = next((one for one in inventory(path.parent, now=context.clock.now()).entries if one.path == path), None)
                 if entry is None:
                     raise ToolError(f"{path} is no checkpoint of a known form; nothing else is moved")
                 files = entry.loose_files or files
         changes += moves_aside(files, job.account)
     return changes
+
+
+def _entry_at(context: Context, job: Job, path: Path, forms: Collection[str]) -> Entry | None:
+    """Return the checkpoint at a path; None where it is none of a known layout, nor of one of these forms of names."""
+    with reading_as(job.account):
+        held = inventory(path.parent, now=context.clock.now(), forms=forms)
+    return next((entry for entry in held.entries if entry.path == path), None)
 
 
 def _make(context: Context, changes: Sequence[Move], job: Job) -> None:
@@ -367,3 +375,8 @@ def _write_line(tracker: Path, text: str, before: str, *, link: bool) -> str:
         else ["rm", "-f", command_line([str(tracker)])]
     )
     return f"{' '.join(words)} REPLACES[{json.dumps(before) if before else 'nothing'}]"
+
+
+def _with_rank(name: str, rank: int) -> str:
+    """Return a name of one rank as that of another rank would be called, with as many digits at least."""
+    return RANK_WORD.sub(lambda match: match[0].removesuffix(match[1]) + str(rank).zfill(len(match[1])), name, count=1)

@@ -374,6 +374,16 @@ def search_of(context: Context, job: Job) -> CheckpointSearch:
     return search_checkpoints(job, context.checkpoint_folders, (line.text for line in log_lines(job)), now=context.clock.now())
 
 
+def known_forms(context: Context, job: Job) -> frozenset[str]:
+    """Return how a job is known to name its checkpoints, beside the layouts that are known of any.
+
+    Raises:
+        Unavailable: The storage did not answer.
+    """
+    place = search_of(context, job).place
+    return place.forms if place is not None else frozenset()
+
+
 def resume_of(job: Job, search: CheckpointSearch) -> ResumeWay:
     """Return how a job's script goes on after a restart."""
     loaded = loaded_checkpoint(log_lines(job))

@@ -12,6 +12,7 @@ from assistant.ports import Reply
 from assistant.probing import Circumstances
 from assistant.records import Node, Risk
 from assistant.tooling import Context, tool
+from assistant.tools._gpu_faults import gpu_faults
 from assistant.tools._second import seconded
 from assistant.tools.cordons import cordon_leases, cordon_node, renew_cordon, uncordon_node
 from assistant.tools.probes._check import at, check, told
@@ -72,8 +73,10 @@ def check_nodes(
 ) -> dict[str, Any]:
     """Run the health probes on nodes: under `nodes` a status for each (ok, warning, critical, unknown) and what each probe said.
 
-    `faulty` lists those whose hardware must be taken out of service: one sign for which the vendor asks that, or two critical ones
-    of different witnesses. A node that does not answer, a program that is missing or does not end, is unknown, never bad.
+    `gpu_faults` lists nodes where a GPU shows since the job, or since its driver was loaded, an error by which it may compute
+    wrong, and `gpu_fault_words` says which: a restart after a loss that is no number stays away from them. `faulty` lists those
+    whose hardware must be taken out of service: one sign for which the vendor asks that, or two critical ones of different
+    witnesses. A node that does not answer, a program that is missing or does not end, is unknown, never bad.
 
     Args:
         nodes: Names of the nodes; all when not given.
@@ -107,6 +110,8 @@ def check_nodes(
     return {
         "nodes": {node: told(result) for node, result in checked.items()},
         "faulty": [node for node, result in checked.items() if result.faulty],
+        "gpu_faults": list(faults := gpu_faults(checked)),
+        "gpu_fault_words": "; ".join(f"{node}: {words}" for node, words in faults.items()),
         "seconded": [node for node in accused or () if seconded(context, node, checked, shown)],
         "events": sorted({event for result in checked.values() for event in result.events}),
     }

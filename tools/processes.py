@@ -63,7 +63,7 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     if shown.account and not ACCOUNT.fullmatch(shown.account):
         raise ToolError(f"job {job}: {shown.account[:64]!r} is no name of an account, so its processes cannot be told from others")
     chosen = list(dict.fromkeys((*shown.nodes[: (most_nodes + 1) // 2], *shown.nodes[len(shown.nodes) - most_nodes // 2 :])))
-    command = _processes.command(_numbers(shown), shown.account)
+    command = _processes.command(job_numbers(shown), shown.account)
     replies = context.transport.run(chosen, command, timeout_s=LOOK_S)
     at = context.clock.now()
     answers: dict[str, _processes.NodeProcesses] = {}
@@ -81,7 +81,7 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     states = [(node, state) for node, answer in answers.items() for state in answer.states if state.program not in WAITING]
     stopped, unrun = stopped_apart(states), unrun_words(states)
     about = {"programs": programs, "gone": gone, "left": left, "stopped": stopped, "unrun": unrun, "text": text}
-    return {**to_json(_report(answers, at)), **about}
+    return {**to_json(report_of_nodes(answers, at)), **about}
 
 
 def stopped_apart(states: Sequence[tuple[str, ProcessState]]) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ def _only_waits(programs: dict[str, list[str]]) -> bool:
     return any(programs.values()) and all(name in WAITING for names in programs.values() for name in names)
 
 
-def _numbers(job: Job) -> list[str]:
+def job_numbers(job: Job) -> list[str]:
     """Return the numbers under which a node knows a job; of a part of a heterogeneous job also the one of the whole."""
     numbers = [job.raw_id or job.id, *([job.id.partition("+")[0]] if "+" in job.id else [])]
     if not all(re.fullmatch(r"\d{1,18}", number, re.ASCII) for number in numbers):
@@ -139,7 +139,8 @@ def _numbers(job: Job) -> list[str]:
     return list(dict.fromkeys(numbers))
 
 
-def _report(answers: dict[str, _processes.NodeProcesses], at: Any) -> ProcessReport:
+def report_of_nodes(answers: dict[str, _processes.NodeProcesses], at: Any) -> ProcessReport:
+    """Return what processes of a job write, over all nodes that were asked."""
     files = [file for answer in answers.values() for file in answer.files]
     folders = [folder for answer in answers.values() for folder in answer.folders]
     unknown = {node: answer.why for node, answer in answers.items() if answer.why}

@@ -29,7 +29,7 @@ from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, must_be_unwritten, wait_until_alone
 from assistant.tools._suspects import away_from_suspects, without_nodes
-from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
+from assistant.tools.checkpoints import choose_checkpoint, known_forms, resume_of, search_of
 from assistant.tools.dependents import dependent_lines, move_dependents
 from assistant.untrusted import is_folder, reading_as
 
@@ -151,8 +151,9 @@ def _step_of(context: Context, job: Job, path: str) -> int:
 
 
 def _listed(context: Context, job: Job, path: str) -> Checkpoint | None:
+    folder, forms = Path(path).parent, known_forms(context, job)
     with reading_as(job.account):
-        found = inventory(Path(path).parent, now=context.clock.now()) if is_folder(Path(path).parent) else None
+        found = inventory(folder, now=context.clock.now(), forms=forms) if is_folder(folder) else None
     return next((one for one in found.checkpoints if str(one.path) == path), None) if found is not None else None
 
 

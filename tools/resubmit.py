@@ -46,7 +46,7 @@ from assistant.tools._meant import (
     must_look_again,
 )
 from assistant.tools._suspects import away_from_suspects, without_nodes
-from assistant.tools.checkpoints import choose_checkpoint, resume_of, search_of
+from assistant.tools.checkpoints import choose_checkpoint, known_forms, resume_of, search_of
 from assistant.tools.dependents import dependents_left, move_dependents
 from assistant.untrusted import reading_as
 
@@ -439,7 +439,8 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     found = search.inventory
     if chosen is not None and (found is None or chosen.path not in [one.path for one in found.checkpoints]):
         with reading_as(job.account):
-            found = inventory(chosen.path.parent, now=context.clock.now())
+            forms = search.place.forms if search.place is not None else frozenset()
+            found = inventory(chosen.path.parent, now=context.clock.now(), forms=forms)
     plan = resume_plan(way, found, chosen, moves=folder_moves(job, search))
     if plan.refusal:
         raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")
@@ -474,9 +475,9 @@ def _checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Check
         if not choice["path"]:
             raise ToolError(f"job {job.id} cannot be restarted from a checkpoint: {choice['note']}")
         path = choice["path"]
-    now = context.clock.now()
+    now, forms = context.clock.now(), known_forms(context, job)
     with reading_as(job.account):
-        found = inventory(Path(path).parent, now=now)
+        found = inventory(Path(path).parent, now=now, forms=forms)
         listed = next((one for one in found.checkpoints if one.path == Path(path)), None)
         if listed is None:
             raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")

@@ -46,8 +46,8 @@ def time_limit_outlook(context: Context, job: str, auto: str = "") -> dict[str, 
     reached = max([int(choice["step"]), *(point.step for point in log_points(ended_job))])
     if goal is not None and reached >= goal:
         return _stays(job, f"it had come to step {reached} of {goal}: nothing is left to train")
-    progress = f"; {reached} of {goal} steps are made" if goal is not None else ""
-    return {"goes_on": "yes", "note": f"it made progress until its limit and {choice['resumes']}{progress}", "job": job}
+    steps_made = f"; {reached} of {goal} steps are made" if goal is not None else ""
+    return {"goes_on": "yes", "note": f"it made progress until its limit and {choice['resumes']}{steps_made}", "job": job}
 
 
 def _stays(job: str, why: str) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def _heading(entry: Step | Verify) -> str:
     if not isinstance(entry, Step):
         return f"{name}, until it says {entry.expect} within {entry.within_min:g} min{when}"
     repetition = f", for each of {entry.each}" if entry.each else ""
-    unless = f", unless {entry.unless}" if entry.unless else ""
+    unless = f", unless {' or '.join(entry.unless)}" if entry.unless else ""
     waits = f", until it says {entry.expect} within {entry.within_min:g} min" if entry.expect else ""
     return f"{name}{waits}{repetition}{when}{unless}" + (f", then ends as {entry.then}" if entry.then else "")
 

@@ -1,8 +1,9 @@
 """The playbooks: what to do about a diagnosis, one TOML file each in playbooks/, with the fixtures that play them.
 
 There is no expression language. `{a.b.c}` is a path into the incident, the diagnosis, the job, or the value of an earlier step;
-a text that is nothing but one such path keeps the type of what it finds. `when` and `unless` hold one path each: the step is
-taken when what it finds is not empty (is empty). `each` repeats a step for every item of a list, as `{item}`.
+a text that is nothing but one such path keeps the type of what it finds. `when` holds one path: the step is taken when what it
+finds is not empty. `unless` holds one or a list: it is not taken when one of them finds something. `each` repeats a step for every
+item of a list, as `{item}`.
 
 A fixture is played on the simulated cluster: what a job does there, and what must come of it. Plain data: `cli/playbooks.py`
 turns it into a cluster, an engine and a job. The keys of a run are those of the simulated cluster's.
@@ -206,7 +207,8 @@ class Step:
     with_: Mapping[str, object] = field(default_factory=dict)
     """Arguments; `with` in the file."""
     when: str = ""
-    unless: str = ""
+    unless: tuple[str, ...] = ()
+    """Paths, each of which keeps the step from being taken where it finds something; in the file one text or a list."""
     each: str = ""
     """Path to a list: once for every item. The value is then the list of values."""
     optional: bool = False
@@ -351,13 +353,15 @@ def read_playbook(path: Path, *, shipped: bool = False) -> Playbook:
 
 
 def _with_renamed(table: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Rename `with`, a word of Python, in every step and verify."""
+    """Rename `with`, a word of Python, in every step and verify, and make a list of an `unless` that is one text."""
     for area in ("step", "verify"):
         for number, entry in enumerate(table.get(area, []) if isinstance(table.get(area, []), list) else []):
             if not isinstance(entry, dict):
                 raise wrong(path, area, f"must be a table, not {entry!r}", occurrence=number)
             if "with_" in entry:
                 raise wrong(path, "with_", "unknown key; did you mean 'with'?")
+            if isinstance(entry.get("unless"), str):
+                entry["unless"] = [entry["unless"]]
             if "with" in entry:
                 if not isinstance(entry["with"], dict):
                     raise wrong(path, "with", f"must be a table, not {entry['with']!r}", occurrence=number)
@@ -392,7 +396,7 @@ def _check_references(playbook: Playbook) -> None:
     known_names = set(ROOTS) - {"item"}
     for number, entry in enumerate(playbook.entries):
         repeated = entry.each if isinstance(entry, Step) else ""
-        conditions = [entry.when, entry.unless, repeated] if isinstance(entry, Step) else [entry.when]
+        conditions = [entry.when, *entry.unless, repeated] if isinstance(entry, Step) else [entry.when]
         for condition in filter(None, conditions):
             if not CONDITION.fullmatch(condition):
                 raise _reference_error(playbook, number, condition, "is no condition: exactly one path in braces")

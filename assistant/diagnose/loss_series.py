@@ -56,6 +56,7 @@ _PLAIN_LOSS = re.compile(
     re.IGNORECASE,
 )
 _RATE = re.compile(r"\b(?:lr|rate)\b|learning", re.IGNORECASE)
+_STEP, _EPOCH = re.compile(r"(?:^|[^a-z])(?:step|iter(?:ation)?|it|update)s?$", re.IGNORECASE), re.compile(r"epoch", re.IGNORECASE)
 _HELD_OUT = re.compile(r"val|eval|test|dev\b|held|best|min\b|lowest|previous|last", re.IGNORECASE)
 _MAY_RISE = re.compile(
     r"reward|return|episode|policy|critic|actor|discrim|generator|\b[dg]_?(?:loss|fake|real)|adversar|\bgan\b|elbo|entropy|likelihood",
@@ -122,13 +123,14 @@ def _spike(rows: Sequence[Line], facts: Facts) -> Spike | None:
     if table is None or facts.progress.after(table.lines[-1]) > FEWEST_LOST:
         return None
     steps = next((column for column in table.columns if _steady(column)), None)
+    counted = steps is None or not _names_a_step(table, steps)
     rate_search = any(_RATE.search(name) and _swept(column) for name, column in zip(table.names, table.columns, strict=True))
     for name, column in zip(table.names, table.columns, strict=True):
         if column is steps or _HELD_OUT.search(name):
             continue
         points = [
             # what counts may be epochs: nothing that could be compared with the step of a checkpoint
-            MetricPoint(int(steps[at]) if steps else at + 1, value, None, table.lines[at], counted=True)
+            MetricPoint(int(steps[at]) if steps else at + 1, value, None, table.lines[at], counted=counted)
             for at, value in enumerate(column)
         ]
         spike = _lost(name, column, points, counts=steps is not None)
@@ -166,6 +168,14 @@ def _name(text: str, number: re.Match[str]) -> str:
 def _swept(rates: Sequence[float]) -> bool:
     """Tell whether a learning rate is raised to the end by factors, as a search for the best one does; a warm-up adds."""
     return max(rates) == rates[-1] > SWEPT * median(rates)
+
+
+def _names_a_step(table: _Table, steps: Sequence[float]) -> bool:
+    """Tell whether a column that counts is the step of the whole run by its name: it never falls, and no epoch stands beside it."""
+    name = next(name for name, column in zip(table.names, table.columns, strict=True) if column is steps)
+    if not _STEP.search(name) or any(_EPOCH.search(other) for other in table.names):
+        return False
+    return all(earlier < later for earlier, later in pairwise(steps))
 
 
 def _steady(column: Sequence[float]) -> bool:

@@ -25,6 +25,7 @@ from assistant.diagnose.gpu_memory import memory_advice
 from assistant.diagnose.kills import KILLS, kill_account
 from assistant.diagnose.program import Program, program_of
 from assistant.diagnose.raising import LIBRARY, Origin, caller_of, message_of, origin_of, raised_at, source_of
+from assistant.diagnose.rising_loss import UNUSUAL_RATE, warm_up
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
     end_account,
@@ -200,10 +201,14 @@ def _said_already(found: Diagnosis, earlier: str, reached: str) -> bool:
 
 
 def _diverged_early(found: Diagnosis, facts: Facts) -> Diagnosis | None:
-    """Return the diagnosis of a loss that never was a number, or never fell; None for any other."""
+    """Return the diagnosis of a loss that never was a number, never fell, or was thrown off by its rate; None for any other."""
     if _never_finite(facts):
         return replace(found, advice=_never_finite_account(facts))
     spike = spike_of(facts)
+    warming = warm_up(facts, spike.rise) if spike is not None and spike.rise is not None else None
+    if warming is not None and warming.highest >= UNUSUAL_RATE:
+        summary = f"{found.summary} Its loss rose while the learning rate was still raised, to {warming.highest:g}."
+        return replace(found, action=Action.FIX_AND_RESUBMIT, summary=summary, advice=spike_account(found, facts))
     levels = never_learned(facts, spike) if spike is not None else None
     if levels is None:
         return None

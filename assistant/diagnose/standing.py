@@ -11,9 +11,11 @@ from typing import NamedTuple
 from assistant.diagnose.bars import run_bar, run_round
 from assistant.diagnose.batch_system import record_command
 from assistant.diagnose.circumstances import RATE, WORLD, last_save, setting
+from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.raising import LIBRARY
+from assistant.diagnose.rising_loss import rise_account, warm_up
 from assistant.diagnose.stopped import MOST_BEFORE, SHOWN_OF_SAVE, clock, saved
 from assistant.diagnose.wording import cut
 from assistant.logs.lines import Line
@@ -190,6 +192,10 @@ def _exit_status(facts: Facts) -> Line | None:
 def spike_account(found: Diagnosis, facts: Facts) -> str:
     """Return the last loss that was a number and the first that was none, with their lines; empty where there are not both."""
     points = [point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg]
+    spike = spike_of(facts)
+    if spike is not None and spike.rise is not None:
+        account = rise_account(spike.rise, facts.metric_file, spike.level, rate_lowered(facts), warm_up(facts, spike.rise))
+        return f"{account} {saved(facts, before=spike.line)}" if facts.metric_file == "job.log" else account
     bad = next((place for place, point in enumerate(points) if _lost(point)), None)
     good = next((point for point in reversed(points[:bad]) if _level(point) is not None), None) if bad else None
     if bad is None and points and facts.metric_file == "job.log":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from assistant.errors import ToolError
 from assistant.ports import LimitsSubmissions, Requeues, Scheduler
@@ -11,6 +12,7 @@ from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentSta
 from assistant.recover.budget import Budget, failing_step, fingerprint, made_progress, refuted
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.playbook import Wanted
+from assistant.recover.situation import situation
 from assistant.store import WENT_ON, Store
 from assistant.watch.attempts import STANDING, KnownIncidents
 
@@ -24,6 +26,7 @@ __all__ = [
     "known_incidents",
     "proven_since",
     "refutation",
+    "situation_of",
     "unproven_hang",
 ]
 
@@ -67,6 +70,11 @@ def unproven_hang(store: Store, incident: Incident, diagnosis: Diagnosis, job: J
         f"job {incident.job} is silent{phase}, and that it hangs is not proven; {why}. It was left running: "
         f"if it does hang, end it with `nightshift recover {incident.job}`"
     )
+
+
+def situation_of(store: Store, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> dict[str, Any]:
+    """Return what the paths of a playbook find for an incident, with what the store knows of the restart before it."""
+    return situation(incident, diagnosis, job, now=incident.opened, refuted=bool(refutation(store, incident, diagnosis)))
 
 
 def known_incidents(store: Store) -> KnownIncidents:

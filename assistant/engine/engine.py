@@ -33,6 +33,7 @@ from assistant.engine.leases import WATCH, Leases, Settled
 from assistant.engine.left_open import outlives_incident, tidy_left_open
 from assistant.engine.looked_again import AskedIncidents
 from assistant.engine.outages import Outages, Turn, interrupted_calls, tried_by_restart
+from assistant.engine.outlived import still_runs
 from assistant.engine.process_looks import ProcessLooks
 from assistant.engine.requeues import RequeueRecords
 from assistant.engine.same_cause import open_or_join
@@ -66,7 +67,6 @@ from assistant.recover.directives import directives_of
 from assistant.recover.identity import RESTARTS
 from assistant.recover.playbook import Ended, run_playbook
 from assistant.recover.restart import interactive_note
-from assistant.recover.situation import situation
 from assistant.store import Store
 from assistant.store.breaker import why_open
 from assistant.tooling import find_tool
@@ -400,7 +400,8 @@ class Engine:
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
         turn = self.outages.turn(self, incident, diagnosis) if by is None else Turn()
-        if over := lost_training(self, incident, job) or waiting_job(self, incident, job) or turn.over:
+        over = lost_training(self, incident, job) or waiting_job(self, incident, job) or turn.over
+        if over := over or still_runs(self, incident, job, diagnosis):
             self._escalate(incident, over)
             return False
         if turn.note:
@@ -440,8 +441,7 @@ class Engine:
         if chosen is None or chosen.digest != incident.playbook_digest:
             self._escalate(incident, f"playbook {incident.playbook} changed or vanished while it ran; go on by hand")
             return False
-        refuted_before = bool(again.refutation(self.store, incident, diagnosis))
-        values = situation(incident, diagnosis, job, now=incident.opened, refuted=refuted_before)
+        values = again.situation_of(self.store, incident, diagnosis, job)
         try:
             # one look and no waiting: whoever calls decides when to look again
             way = partial(again.as_the_same_job, self.scheduler)

@@ -37,6 +37,8 @@ KERNEL_LINES = 500
 """Of each node: a failure stands near the end, and a job may have a thousand nodes."""
 
 _STEP = re.compile(r"\b(?:iteration|global[_ ]step|step|iter)\b[ =:#]{1,3}(\d{1,9})\b", re.IGNORECASE)
+SPIKE_MARGIN = 5
+"""Steps before a spike that a checkpoint has to be, as in the playbook: one shortly before it may hold its beginning already."""
 MOST_PROBED = 256
 """Nodes that are probed before a diagnosis: of larger jobs the playbook probes in its own time."""
 
@@ -242,7 +244,8 @@ def _with_checkpoint_before(found: Diagnosis, search: CheckpointSearch) -> Diagn
     said = _STEP.search(found.root_cause[0].text) if found.root_cause else None
     step = found.spike_step or (int(said[1]) if said is not None else found.step)
     held = search.inventory.checkpoints if search.inventory is not None else ()
-    newest = max((one for one in held if step is not None and one.step < step), key=lambda one: one.step, default=None)
+    margin = SPIKE_MARGIN if found.spike_step else 1
+    newest = max((one for one in held if step is not None and one.step <= step - margin), key=lambda one: one.step, default=None)
     if newest is None:
         return found
     words = f"Its newest checkpoint from before step {step} is {newest.path} (step {newest.step})."

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from assistant.content.playbooks import Playbook
-from assistant.engine.again import as_the_same_job
+from assistant.engine.again import as_the_same_job, situation_of
 from assistant.errors import ToolError
 from assistant.records import Diagnosis, Job, Outcome, Risk, Verdict
 from assistant.recover.checkpoints.search import search_checkpoints
@@ -20,7 +20,6 @@ from assistant.recover.joblog import log_lines
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended, Wanted, play
 from assistant.recover.resume import resume_way
-from assistant.recover.situation import situation
 from assistant.tooling import find_tool
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def plan(engine: Engine, incident_id: int, *, by: str) -> Plan:
     if chosen is None:
         return Plan(diagnosis, None, (), f"a person is told: {why}", _resumes(engine, job))
     steps: list[Planned] = []
-    note = _played(engine, chosen, situation(incident, diagnosis, job, now=incident.opened), steps, incident_id, by)
+    note = _played(engine, chosen, situation_of(engine.store, incident, diagnosis, job), steps, incident_id, by)
     steps += _verifies(chosen) if not note else ()
     return Plan(
         diagnosis, chosen.name, tuple(steps), note or f"ends {chosen.ends} when all of this goes well", _resumes(engine, job)

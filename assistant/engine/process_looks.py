@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from assistant.engine.outlived import look_at_living
 from assistant.errors import NightshiftError, StoreError
 from assistant.records import Job, JobState
 from assistant.records.processes import ProcessReport, report_of, with_shared
@@ -44,10 +45,13 @@ class ProcessLooks:
     def look(self, engine: Engine, jobs: Sequence[Job]) -> list[str]:
         """Look at the processes of the jobs that are due, and return the ids of those that were asked about.
 
+        A program that outlived its job is looked at, too, one a pass.
+
         Args:
             engine: Its gate is asked and its store keeps the answers.
             jobs: Of the scheduler's last answer.
         """
+        look_at_living(engine)
         now = engine.clock.now()
         running = {(job.id, job.attempt): job for job in jobs if job.state is JobState.RUNNING and job.nodes}
         if len(self.looked) > _MOST_ATTEMPTS:

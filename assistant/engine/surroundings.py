@@ -8,9 +8,11 @@ from assistant.engine.changed_files import with_changed_files
 from assistant.engine.gather import with_no_checkpoint
 from assistant.engine.held_gpus import with_gpu_holder
 from assistant.engine.held_ports import with_port_holder
+from assistant.engine.learning_rates import with_rate_setting
 from assistant.engine.lost_paths import with_lost_path
 from assistant.engine.node_hosts import with_unreached_host
 from assistant.engine.read_races import with_read_race
+from assistant.engine.repeated_spikes import with_repeated_spike
 from assistant.engine.senders import with_sender
 from assistant.engine.siblings import with_own_divergence
 from assistant.engine.storage import with_storage
@@ -27,10 +29,12 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     if engine.replays:
         return diagnosis
     diagnosis = with_sender(with_storage(engine, incident, with_own_divergence(engine, diagnosis, job), job), job)
+    diagnosis = with_repeated_spike(engine, incident, diagnosis, job)
     diagnosis = with_wait(engine, incident, diagnosis, job)
     diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
     diagnosis = with_read_race(engine, incident, diagnosis, job)
     diagnosis = with_lost_path(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
     with reading_as(job.account if job is not None else ""):
+        diagnosis = with_rate_setting(diagnosis, job)
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

@@ -428,7 +428,7 @@ def _of_others(job: Job, modified: datetime, pattern: LogPattern) -> str:
     # Slurm tells whole seconds, so the first one is the attempt's whichever part of it a line was written in
     if job.started is not None and modified < job.started:
         return f"it was last written {modified:%Y-%m-%d %H:%M:%S} UTC, before the attempt began"
-    if job.ended is not None and modified > job.ended + LATE and (pattern.origin not in STREAMS or not job.appends):
+    if job.over is not None and modified > job.over + LATE and (pattern.origin not in STREAMS or not job.appends):
         return f"it was written again {modified:%Y-%m-%d %H:%M:%S} UTC, after the job had ended"
     return ""
 

@@ -93,8 +93,8 @@ def written_files(job: Job, names: Mapping[str, str], *, events: bool = False) -
             begin_time = _start_of(path)
             if not kind or modified_s < job.started.timestamp() or (begin_time is not None and begin_time < job.started):
                 continue
-            if job.ended is not None and (
-                modified_s > job.ended.timestamp() + LATE_S or (begin_time is not None and begin_time > job.ended)
+            if job.over is not None and (
+                modified_s > job.over.timestamp() + LATE_S or (begin_time is not None and begin_time > job.over)
             ):
                 continue
             if _of_another(path, job):

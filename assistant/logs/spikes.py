@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import NamedTuple
 
 from assistant.records import MetricPoint
 
@@ -25,8 +26,26 @@ LEARNING = 0.97
 """Share of its level that a loss must come below to show that it is learning, whatever its norms say."""
 SUSTAINED, OFTEN = 6, 2
 """Steps above its level that are no single jump, and times of such steps from which a loss came back that make it its way."""
+RISEN = 1.5
+"""Times its level that a loss stands at before it is no number, where it was a rise that led there."""
 LEVEL = 40
 """Steps whose median is the level before."""
+
+
+class Rise(NamedTuple):
+    """How a loss grew before it was no number any more."""
+
+    step: int
+    loss: float
+    line: int
+    """Of the first point above the level."""
+    last_step: int
+    last_loss: float
+    last_line: int
+    """Of the last point with a number."""
+    lost_step: int
+    lost_line: int
+    """Of the first point without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +66,8 @@ class Spike:
     """Whether the step was only counted, so that no checkpoint is before or behind it."""
     no_gradients: bool = False
     """Whether it is not the loss that went off, but every gradient norm from here on that is NaN."""
+    rise: Rise | None = None
+    """Of a loss that grew step by step before it was lost; None where it was lost at once."""
 
     @property
     def weight(self) -> float:
@@ -91,7 +112,20 @@ def _not_a_number(points: Sequence[MetricPoint]) -> Spike | None:
     fewest = FEWEST_BAD if finite else FEWEST_FROM_START
     if len(bad) - start < fewest:
         return None
-    return _spike(points, start, median(finite[-LEVEL:]) if finite else math.nan, math.nan)
+    spike = _spike(points, start, median(finite[-LEVEL:]) if finite else math.nan, math.nan)
+    return _with_rise(spike, points, start)
+
+
+def _with_rise(spike: Spike, points: Sequence[MetricPoint], start: int) -> Spike:
+    """Return a loss that is no number any more with its onset where it began to grow: what was saved since holds the beginning."""
+    before = [point for point in points[:start] if point.loss is not None and math.isfinite(point.loss)]
+    risen = _above_level(last_run(before)) if before else None
+    if risen is None or risen.level <= 0 or risen.height <= RISEN * risen.level:
+        return spike
+    last, first = before[-1], next(point for point in before if point.line == risen.line)
+    rise = Rise(first.step, first.loss or 0.0, first.line, last.step, last.loss or 0.0, last.line, spike.step, spike.line)
+    lines = tuple(dict.fromkeys((first.line, last.line, spike.line)))
+    return replace(spike, step=first.step, line=first.line, lines=lines, level=risen.level, counted=first.counted, rise=rise)
 
 
 def is_no_number(point: MetricPoint) -> bool:

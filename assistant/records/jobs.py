@@ -123,6 +123,17 @@ class Job:
         return self.state is JobState.COMPLETED and bool(self.exit_code or self.signal or self.hidden_failure)
 
     @property
+    def over(self) -> datetime | None:
+        """When the last of it was over, as far as is known; None where it has not ended.
+
+        That is `ended`, or the last look at processes that lived on after it: a scheduler that loses a node calls the job ended
+        while its program may go on there.
+        """
+        if self.ended is None or self.processes is None:
+            return self.ended
+        return max(self.ended, self.processes.at)
+
+    @property
     def held(self) -> bool:
         """Whether it waits until somebody releases it."""
         return self.state is JobState.PENDING and (self.reason.startswith(HELD_REASON) or self.requeued_held)

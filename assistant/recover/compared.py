@@ -109,10 +109,10 @@ def _partners(before: Sequence[Path], after: Sequence[Path], failed: Job, job: J
     """Return which log of the next attempt is which of the one that ended: by its name, but for ids, nodes and times."""
     if len(before) == 1 and len(after) == 1:
         return {before[0]: after[0]}
-    names = {_named(path.name, job): path for path in after}
+    names = {_neutral_name(path.name, job): path for path in after}
     partners: dict[Path, Path] = {}
     for path in before:
-        partner = next((names[name] for name in _renamed(_named(path.name, failed), failed, job) if name in names), None)
+        partner = next((names[name] for name in _renamed(_neutral_name(path.name, failed), failed, job) if name in names), None)
         if partner is None:
             like = [later for later in after if _shape(later, job) == _shape(path, failed)]
             alike = [sibling for sibling in before if _shape(sibling, failed) == _shape(path, failed)]
@@ -122,7 +122,7 @@ def _partners(before: Sequence[Path], after: Sequence[Path], failed: Job, job: J
     return partners
 
 
-def _named(name: str, job: Job) -> str:
+def _neutral_name(name: str, job: Job) -> str:
     for node in sorted(job.nodes, key=len, reverse=True):
         name = re.sub(rf"(?<![\w-]){re.escape(node)}(?![\w-])", "%N", name)
     return name
@@ -142,4 +142,4 @@ def _renamed(name: str, failed: Job, job: Job) -> Iterator[str]:
 
 
 def _shape(path: Path, job: Job) -> str:
-    return re.sub(r"\d+", "#", _named(path.name, job))
+    return re.sub(r"\d+", "#", _neutral_name(path.name, job))

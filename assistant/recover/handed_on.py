@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from assistant.records import Job
+from assistant.recover.file_uses import file_uses
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.load_calls import SAVES
 from assistant.recover.restart import ARGS, RESUME_FROM, STEP
@@ -47,4 +48,4 @@ def is_handed_on(job: Job, programs: Sequence[JobProgram]) -> bool:
 def may_save(program: JobProgram) -> bool:
     """Return whether a program leaves checkpoints behind, or cannot be read."""
     read = [source for source in program.sources if source.parsed]
-    return not read or any(True for source in read for _ in source.called(*SAVES))
+    return not read or any(True for source in read for _ in source.called(*SAVES)) or bool(file_uses(program).saves)

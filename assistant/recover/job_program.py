@@ -19,6 +19,7 @@ from typing import Any
 from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import Launch, absolute, launches_of
+from assistant.recover.imported_modules import imported_modules
 from assistant.recover.owner_looks import file_test, listed_folder, table_text
 from assistant.recover.shell_branches import FileTest
 from assistant.recover.shell_folders import FolderView
@@ -31,7 +32,6 @@ MOST_FILE_BYTES = 2 << 20
 MOST_FILES = 80
 """Of one job: scripts, programs, modules beside them, configurations."""
 MOST_PROGRAMS = 20
-MOST_MODULES = 24
 MOST_KEYS = 5000
 CONFIGS = frozenset((".yaml", ".yml", ".toml", ".json"))
 QUIET = frozenset(
@@ -74,6 +74,20 @@ STARTS = re.compile(
 """Calls by which a Python program starts another one."""
 
 
+ASKS = frozenset(
+    "nvidia-smi rocm-smi hostname uname df du free uptime lscpu lspci id whoami date nproc squeue scontrol sinfo sacct".split()
+)
+"""Commands that tell about a machine or a job, and load and save nothing."""
+
+
+def _only_asks(call: SourceCall) -> bool:
+    """Tell whether a call starts a command of `ASKS`, written as a list of words, and hands it to no shell."""
+    words = call.positional[0].elts if call.positional and isinstance(call.positional[0], ast.List | ast.Tuple) else []
+    first = words[0].value if words and isinstance(words[0], ast.Constant) else ""
+    writes = any(isinstance(word, ast.Constant) and str(word.value).startswith(("-f", "--filename")) for word in words)
+    return PurePosixPath(str(first)).name in ASKS and "shell" not in call.keywords and "stdout" not in call.keywords and not writes
+
+
 @dataclass(frozen=True, slots=True)
 class JobProgram:
     """One program of a job's script."""
@@ -91,6 +105,8 @@ class JobProgram:
     """Why the script is not read to its end, so that what follows this program is not known; empty where it is."""
     rounds: tuple[JobProgram, ...] = ()
     """The same program as the script would start it if what it looks for and finds were not there, again and again."""
+    settings: tuple[Option, ...] = ()
+    """What configurations say that its command line or its source names: the first of a name counts."""
 
     def option(self, *names: str) -> Option | None:
         """Return the first option of one of these names; a name with a dot must match whole, another also as the last part."""
@@ -114,7 +130,7 @@ class JobProgram:
     @property
     def starts_others(self) -> bool:
         """Whether its source starts other programs: what these load and save stands elsewhere."""
-        return any(STARTS.search(call.name) for call in self.calls)
+        return any(STARTS.search(call.name) and not _only_asks(call) for call in self.calls)
 
     @property
     def sources(self) -> tuple[TrainerSource, ...]:
@@ -322,9 +338,10 @@ def launched_program(launch: Launch, read: Callable[[str], str | None]) -> JobPr
     modules: list[TrainerSource] = []
     if text is not None:
         source = parse_source(text, path=path, arguments=launch.arguments, environment=launch.variables)
-        modules = list(_modules(source, read))
-    options = [*_command_line(launch), *_files(launch, source, read)]
-    return JobProgram(launch, tuple(options), source, tuple(modules))
+        modules = imported_modules(source, read)
+    configured = list(_files(launch, source, read))
+    program = JobProgram(launch, (*_command_line(launch), *configured), source, tuple(modules))
+    return replace(program, settings=(*configured, *_own_settings(program, read)))
 
 
 def _source_text(launch: Launch, read: Callable[[str], str | None]) -> tuple[str, str | None]:
@@ -341,38 +358,6 @@ def _source_text(launch: Launch, read: Callable[[str], str | None]) -> tuple[str
         if text is not None:
             return str(path), text
     return names[0], None
-
-
-def _modules(source: TrainerSource, read: Callable[[str], str | None]) -> Iterator[TrainerSource]:
-    """Yield the Python files beside a program that it imports, and those that these import."""
-    folder = PurePosixPath(source.path).parent
-    waiting, names, count = [*source.modules], set(), 0
-    installed = {
-        "torch",
-        "numpy",
-        "transformers",
-        "accelerate",
-        "lightning",
-        "pytorch_lightning",
-        "datasets",
-        "jax",
-        "os",
-        "sys",
-        "re",
-    }
-    while waiting and count < MOST_MODULES:
-        name = waiting.pop(0).lstrip(".")
-        if not name or name in names or name.partition(".")[0] in installed:
-            continue
-        names.add(name)
-        base = folder / name.replace(".", "/")
-        text = read(f"{base}.py") if source.path.startswith("/") else None
-        if text is None:
-            continue
-        count += 1
-        module = parse_source(text, path=f"{base}.py", environment=source.environment)
-        waiting += module.modules
-        yield module
 
 
 def _command_line(launch: Launch) -> Iterator[Option]:
@@ -419,15 +404,17 @@ def configured_keys(program: JobProgram, read: Callable[[str], str | None]) -> l
         program: From `programs_of`.
         read: Returns a file's text by its absolute path.
     """
-    keys = [(option.name, option.value) for option in program.options]
+    return [(option.name, option.value) for option in (*program.options, *_own_settings(program, read))]
+
+
+def _own_settings(program: JobProgram, read: Callable[[str], str | None]) -> Iterator[Option]:
+    """Yield what the configurations say that a program's source names."""
     if program.source is None or not program.source.path.startswith("/"):
-        return keys
+        return
     folders = (str(PurePosixPath(program.source.path).parent), program.launch.folder)
     for name in _named_configs(program.source):
         paths = (Path(posixpath.normpath(posixpath.join(folder, name))) for folder in folders)
-        options = next((values for path in paths if (values := list(_file(path, read)))), [])
-        keys += [(option.name, option.value) for option in options]
-    return keys
+        yield from next((values for path in paths if (values := list(_file(path, read)))), [])
 
 
 def _named_configs(source: TrainerSource) -> Iterator[str]:

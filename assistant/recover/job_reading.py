@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from assistant.logs.attempt import JobLogs, LogFileState
 from assistant.logs.declared import LogOrigin, Surroundings, declared_logs, known_variables, shown_pattern
 from assistant.records import Job, JobSpec, JobState
-from assistant.recover.checkpoints.place import Place, checkpoint_place
+from assistant.recover.checkpoints.place import Place, checkpoint_place, place_of
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState
 from assistant.recover.directives import Directives, read_directives
@@ -210,7 +210,7 @@ def read_job(
     options = {**sbatch_options(spec.script), **_options_of(spec.options)}
     place = search.place if search is not None and search.place is not None else place
     if search is not None and search.place is None and search.stages is not None and search.stages.resumed is not None:
-        place = Place(*save_folders(search.stages.stages[search.stages.resumed].programs)[0])
+        place = place_of(save_folders(search.stages.stages[search.stages.resumed].programs)[0])
     how = place.how if place is not None else ""
     stages = [stage for stage in search.stages.stages if stage.launched] if search is not None and search.stages is not None else []
     if len(stages) > 1:

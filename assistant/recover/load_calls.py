@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
 from assistant.recover.checkpoints.layout import could_be_checkpoint
@@ -198,12 +198,6 @@ def reads_settings(source: TrainerSource, call: SourceCall) -> bool:
 
 TRAINS = frozenset("backward step fit learn train train_step train_epoch minimize update apply_gradients save_checkpoint".split())
 """Calls of which a program that trains has one at least: an evaluation loads checkpoints and has none."""
-LOADS = frozenset(
-    (
-        "load load_checkpoint load_state_dict load_state restore restore_checkpoint load_weights load_file loads load_model "
-        "unpickle"
-    ).split()
-)
 SAVES = frozenset(
     ("save", "save_checkpoint", "save_state", "save_pretrained", "save_model", "save_file", "save_weights", "async_save", "fit")
 )
@@ -219,17 +213,6 @@ BEGINS = re.compile(r"load|resum|restor|latest|last|newest|continue|\bmain\b|tra
 def is_for_beginning(source: TrainerSource, call: SourceCall) -> bool:
     """Tell whether the function that a listing stands in is one that looks for where to begin, and no test or tool beside it."""
     return any(BEGINS.search(name) for name, _ in enclosing_functions(source, call.line))
-
-
-def removed_by(program: JobProgram) -> Iterator[str]:
-    """Yield the folders that a program itself deletes with all in them, as far as its arguments tell them."""
-    for source in program.sources:
-        for call in source.called("rmtree"):
-            node = call.keywords.get("path") or (call.positional[0] if call.positional else None)
-            value = source.value(node)
-            path = program.launch.outside(value) if isinstance(value, str) and value else None
-            if path is not None and UNRESOLVED not in str(path):
-                yield str(path)
 
 
 def free_words(program: JobProgram) -> list[str]:

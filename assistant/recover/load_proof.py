@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from assistant.recover.checkpoints.pickles import EPOCH_KEYS, STEP_KEYS
+from assistant.recover.file_uses import LOADERS, file_uses
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_calls import enclosing_functions
 from assistant.recover.trainer_options import file_name, imports
@@ -20,6 +21,8 @@ from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, 
 WHOLE = {"fit": "ckpt_path", "train": "resume_from_checkpoint"}
 """Calls that restore a training as a whole, with their argument."""
 WHOLE_METHODS = (*WHOLE, "load_state")
+HAS_WEIGHTS = frozenset(("state_dict", "parameters", "backward", "zero_grad", "load_state_dict"))
+"""Calls of a program that has weights, which a load has to give back as well."""
 MOST_PASSES = 4
 PASSED_ON = frozenset(("Path", "str", "abspath", "expanduser", "realpath", "to_absolute_path", "resolve", "expandvars", "fspath"))
 TESTED = frozenset("os path exists isfile isdir is_file is_dir Path len str lower strip not None".split())
@@ -38,7 +41,12 @@ class ArgumentProof(NamedTuple):
 
 
 def proof_of_load(
-    program: JobProgram, key: str, settings: Mapping[str, str] | None = None, *, folders: bool = False
+    program: JobProgram,
+    key: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    folders: bool = False,
+    counted_on: bool = False,
 ) -> ArgumentProof | None:
     """Return the call of a program's source that restores a training from what an option, a key or a variable names; else None.
 
@@ -47,8 +55,10 @@ def proof_of_load(
         key: Name of the option as the source reads it, or of the variable.
         settings: Of its configurations, by the last part of their keys.
         folders: Whether files of a folder that it names count as well.
+        counted_on: Whether the step that the file gives back must be the one that is counted on from: a teacher has one, too.
     """
     settings = settings or {}
+    has_no_weights = HAS_WEIGHTS.isdisjoint(call.method for call in program.calls)
     if any(is_set_again(source, key) for source in program.sources):
         return None
     for source in program.sources:
@@ -64,7 +74,11 @@ def proof_of_load(
             place = f"{call.method}() in {file_name(source)}, line {call.line}"
             if call.method in WHOLE_METHODS:
                 return ArgumentProof(place, files=False)
-            if gives_back_a_count(source, call) or (folder is not None and _counts_by_name(program, key)):
+            if counted_on and not _is_counted_on(source, call):
+                continue
+            if gives_back_a_count(source, call, alone=has_no_weights and call.name not in LOADERS) or (
+                folder is not None and _counts_by_name(program, key)
+            ):
                 return ArgumentProof(place, files=folder is None, folders=folder is not None)
     return None
 
@@ -79,7 +93,8 @@ def checkpoint_argument(program: JobProgram, source: TrainerSource, call: Source
         return call.keywords.get("input_dir") or (call.positional[0] if call.positional else None)
     if call.name in ("torch.load", "paddle.load", "joblib.load"):
         return call.positional[0] if call.positional else call.keywords.get("f")
-    return None
+    own = (load for load in file_uses(program).loads if load.source is source and load.call is call)
+    return next((load.node for load in own), None)
 
 
 def _folder_of(source: TrainerSource, node: ast.expr) -> ast.expr | None:
@@ -94,6 +109,10 @@ def _folder_of(source: TrainerSource, node: ast.expr) -> ast.expr | None:
         first, tail = node.args[0], node.args[1:]
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         first, tail = node.left, (node.right,)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        right = node.right.left if isinstance(node.right, ast.BinOp) else node.right  # `X + "/part_%d.bin" % rank`
+        if isinstance(right, ast.Constant) and str(right.value).startswith("/"):
+            return node.left
     elif isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.FormattedValue):
         first, tail = node.values[0].value, node.values[1:]
         if not tail or not (isinstance(tail[0], ast.Constant) and str(tail[0].value).startswith("/")):
@@ -230,6 +249,31 @@ def gives_back_a_count(source: TrainerSource, call: SourceCall, *, alone: bool =
         node.value for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return)
     )
     return any(_is_count_of(inner, names, is_dropped) for value in values if value is not None for inner in ast.walk(value))
+
+
+def _is_counted_on(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a name to which what a call loads gives a step or an epoch is the one that the program counts on."""
+    loaded = {
+        name
+        for name, values in source.names.items()
+        if any(isinstance(item, ast.Call) and item.lineno == call.line and dotted(item.func) == call.name for item in values)
+    }
+
+    def is_load(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and node.lineno == call.line and dotted(node.func) == call.name
+
+    counts = {
+        name
+        for name, values in source.names.items()
+        if any(_is_count_of(inner, loaded, is_load) for value in values for inner in ast.walk(value))
+    }
+    for node in ast.walk(syntax_tree(source.text)):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id in counts:
+            return True
+        first = node.args[:1] if isinstance(node, ast.Call) and dotted(node.func) == "range" and len(node.args) > 1 else []
+        if any(isinstance(inner, ast.Name) and inner.id in counts for item in first for inner in ast.walk(item)):
+            return True
+    return False
 
 
 COUNTS = re.compile(r"(?:cur(?:rent)?_|global_|train_|last_)?(?:batch_idx|step|iter|iteration|epoch|update)s?(?:_train|_num|_idx)?")

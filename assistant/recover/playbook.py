@@ -116,7 +116,7 @@ def play(playbook: Playbook, values: Mapping[str, Any], *, look_s: float = LOOK_
     latest: datetime | None = None
     done: list[str] = []
     for step in playbook.step:
-        taken = (not step.when or holds(step.when, known)) and (not step.unless or not holds(step.unless, known))
+        taken = (not step.when or holds(step.when, known)) and not any(holds(condition, known) for condition in step.unless)
         known[step.name] = SKIPPED
         if not taken:
             continue

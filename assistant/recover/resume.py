@@ -19,10 +19,11 @@ from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.directives import read_directives
+from assistant.recover.file_uses import file_uses
 from assistant.recover.handed_on import OWN_VARIABLES, is_handed_on
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import JobProgram
-from assistant.recover.listings import LISTS, is_repeated, newest_picks
+from assistant.recover.listings import LISTS, newest_picks
 from assistant.recover.load_calls import (
     LOADS,
     PRESENT,
@@ -33,23 +34,22 @@ from assistant.recover.load_calls import (
     free_words,
     has_another_source,
     is_after_training,
-    is_for_beginning,
     known_at_run_only,
     only_file,
     only_if_there,
     reads_settings,
-    removed_by,
     training_functions,
 )
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.newest_choice import newest_choice
-from assistant.recover.resume_argument import argued_way
-from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text
+from assistant.recover.removals import looks_for_saves, removed_by
+from assistant.recover.resume_argument import argued_way, by_setting
+from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text, shell_looks_for_newest
 from assistant.recover.resume_variable import way_by_variable
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
-from assistant.recover.tracker_reads import from_elsewhere, reads_tracker, restores_latest
+from assistant.recover.tracker_reads import reads_tracker, restores_latest
 from assistant.recover.trainer_options import (
     file_name,
     foreign_library,
@@ -189,7 +189,7 @@ def _unaided(code: str, programs: Sequence[JobProgram], load: LoadLine | None, *
         return ResumeWay(ResumeMeans.NEWEST, f"its last attempt did: {load.text!r}")
     if ways and len(known) == len(ways):
         return known[0]
-    if not programs and _shell_looks_for_newest(code):
+    if not programs and shell_looks_for_newest(code):
         return ResumeWay(ResumeMeans.NEWEST, "its script looks for the newest")
     unknown = next((way for way in ways if way.means is ResumeMeans.UNKNOWN), None)
     return unknown or ResumeWay(ResumeMeans.UNKNOWN, "it starts no program that can be read")
@@ -210,13 +210,6 @@ def _begins_anew(ways: Sequence[ResumeWay], programs: Sequence[JobProgram]) -> R
     return None
 
 
-def _shell_looks_for_newest(code: str) -> bool:
-    return (
-        re.search(r"\bls\b[^\n|]*\|[^\n]*\b(?:tail|head|sort)\b|latest_checkpointed_iteration|\bcat\b[^\n]*/latest\b", code)
-        is not None
-    )
-
-
 def program_way(program: JobProgram) -> ResumeWay:
     """Return how one program of a script resumes; what that chose by looking into folders is no fixed checkpoint."""
     way = _seen_on_host(program, _way_now(program))
@@ -234,10 +227,9 @@ def program_way(program: JobProgram) -> ResumeWay:
 
 
 def _on_host(program: JobProgram, path: str) -> str:
-    launch = program.launch
-    if launch.container is not None:
+    if program.launch.container is not None:
         return path  # `_seen_on_host` has followed it
-    return str(launch.outside(path) or path)
+    return str(program.launch.outside(path) or path)
 
 
 def _seen_on_host(program: JobProgram, way: ResumeWay) -> ResumeWay:
@@ -353,15 +345,11 @@ def _by_source(program: JobProgram) -> ResumeWay:
     def before_training(calls: Iterable[Found]) -> list[Found]:
         return [(source, call) for source, call in calls if not is_after_training(program, source, call.line, training)]
 
-    loads = before_training((source, call) for source in program.sources for call in source.called(*LOADS))
+    uses = file_uses(program)
+    loads = before_training(uses.starting_loads)
     picks = before_training(newest_picks(program))
     looks = before_training((source, call) for source in program.sources for call in source.called(*LISTS))
-    looks = [(source, call) for source, call in looks if not (is_repeated(source, call) or from_elsewhere(program, source, call))]
-    lists = [
-        (source, call)
-        for source, call in looks
-        if about_saves(source, call) and (source is program.source or is_for_beginning(source, call))
-    ] + picks
+    lists = [(source, call) for source, call in looks if looks_for_saves(program, source, call)] + picks
     asked = next((way for source, call in [*lists, *loads] if (way := _switched(program, source, call)) is not None), None)
     if asked is not None:
         return asked
@@ -384,17 +372,24 @@ def _by_source(program: JobProgram) -> ResumeWay:
         by = f"{call.method}() in {file_name(source)}, line {call.line}"
         return ResumeWay(ResumeMeans.NEWEST, by, takes_unfinished=METADATA not in source.text)
     present = next(
-        ((source, call) for source, call in loads if about_saves(source, call) and only_if_there(source, call)),
+        (
+            (source, call)
+            for source, call in loads
+            if (about_saves(source, call) or uses.loads_own_file(source, call)) and only_if_there(source, call)
+        ),
         None,
     )
-    if present is not None and not any(call.method in TRAINS | SAVES for call in program.calls):
+    if present is not None and not uses.saves and not any(call.method in TRAINS | SAVES for call in program.calls):
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads a checkpoint, and nothing of it that can be read trains")
     if present is not None:
         by = f"{file_name(present[0])} loads a checkpoint that is there"
         unsafe = METADATA not in present[0].text
         return ResumeWay(ResumeMeans.NEWEST, by, prefix=only_file(*present), takes_unfinished=unsafe)
-    if loads or any(re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources):
-        return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} loads something, and what is known only when it runs")
+    if any(not reads_settings(*load) for load in loads) or any(
+        re.search(r"\bresum(?:e|ed|es|ing)\b", source.text, re.IGNORECASE) for source in program.sources
+    ):
+        by = f"{program.name} loads something, and what is known only when it runs"
+        return by_setting(program) or ResumeWay(ResumeMeans.UNKNOWN, by)
     if program.starts_others:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} starts other programs, which cannot be read")
     foreign = foreign_library(program)

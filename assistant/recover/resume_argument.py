@@ -14,9 +14,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.records import Job
+from assistant.recover.file_uses import file_uses
 from assistant.recover.handed_on import may_save
-from assistant.recover.job_program import FileReader, JobProgram, configured_keys, programs_of
+from assistant.recover.job_program import FileReader, JobProgram, configured_keys, normalised, programs_of
 from assistant.recover.load_proof import WHOLE, ArgumentProof, proof_of_load
+from assistant.recover.removals import removed_by
 from assistant.recover.restart import with_words
 from assistant.recover.resume_means import NO, ResumeMeans, ResumeWay
 from assistant.recover.resume_number import NUMBER, NUMBERED, number_proof
@@ -43,6 +45,8 @@ class Candidate(NamedTuple):
     """As its source calls it: `resume`, `trainer.ckpt_path`."""
     template: str
     """With `{checkpoint}`."""
+    named: bool = True
+    """Whether its name speaks of going on; one that only a load takes has to give the number that the training counts on from."""
 
 
 def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of: Callable[[JobProgram], ResumeWay]) -> ResumeWay:
@@ -75,12 +79,14 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
         if proof is not None:
             example = candidate.template.format(checkpoint="PATH")
             by = f"{example}, which Nightshift puts behind the command line of {program.name}: {proof.call}"
+            spared = {*removed_by(program)} - {*removed_by(started)} if started is not None else set()
             return replace(
                 way,
                 means=ResumeMeans.ARGUMENT,
                 by=by,
                 argument=candidate.template,
                 takes_files=proof.files,
+                removed=tuple(path for path in way.removed if path not in spared),
             )
     by_number = _numbered_way(job, way, program, read, way_of)
     if by_number is not None:
@@ -113,6 +119,19 @@ def _numbered_way(
     return None
 
 
+def by_setting(program: JobProgram) -> ResumeWay | None:
+    """Return that a program loads what a key of its configuration names, which names nothing now; None where no load does so.
+
+    It is for people: a restart hands no other configuration to a script.
+    """
+    keys = {normalised(key) for key in file_uses(program).named_in_loads()}
+    option = next((item for item in program.settings if item.last in keys and item.value.lower() in NO), None)
+    if option is None:
+        return None
+    by = f"{program.name} loads what {option.where} names, and that is {option.value or 'empty'}"
+    return ResumeWay(ResumeMeans.UNKNOWN, by, hint=f"{option.name}: {{checkpoint}} in a copy of {option.where.rpartition(' ')[2]}")
+
+
 def _is_loaded_somewhere(program: JobProgram, key: str) -> bool:
     """Tell whether a call that loads or trains names an option at all."""
     call_pattern = re.compile(rf"\b\w*(?:load|restore|fit|train)\w*\([^()]{{0,200}}\b{re.escape(key)}\b")
@@ -136,11 +155,14 @@ def _candidates(program: JobProgram, configured: Sequence[tuple[str, str]]) -> I
     if any(True for source in program.sources for _ in source.called("add_subparsers")):
         declared = []  # which of them takes it is not known
     for call in declared:
-        names = [item.value for item in call.positional if isinstance(item, ast.Constant) and isinstance(item.value, str)]
-        name = next((item for item in names if item.startswith("--")), "")
-        key = name.lstrip("-").replace("-", "_")
+        key, name = _key_and_name(call)
         if _is_free(key, call) and _is_unset(program, key):
             yield Candidate(key, f"{name}={{checkpoint}}")
+    loaded = set(file_uses(program).named_in_loads())
+    for call in declared:
+        key, name = _key_and_name(call)
+        if key in loaded and not _is_named_so(key) and _takes_text(call) and name and _is_unset(program, key):
+            yield Candidate(key, f"{name}={{checkpoint}}", named=False)
     texts = "\n".join(source.text for source in program.sources)
     key = "resume_from_checkpoint"
     if re.search(r"\b(?:HfArgumentParser|TrlParser)\b", texts) and "TrainingArguments" in texts and _is_unset(program, key):
@@ -158,12 +180,23 @@ def _is_named_so(key: str) -> bool:
     return RESUMING.fullmatch(key) is not None and NO_PATH.search(key.replace("resume_from_checkpoint", "")) is None
 
 
+def _key_and_name(call: SourceCall) -> tuple[str, str]:
+    """Return the name of an option as the source reads it, and as the command line writes it."""
+    names = [item.value for item in call.positional if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    name = next((item for item in names if item.startswith("--")), "")
+    return name.lstrip("-").replace("-", "_"), name
+
+
 def _is_free(key: str, call: SourceCall) -> bool:
     """Tell whether an option of argparse takes any text, and is called so."""
+    return bool(key) and _is_named_so(key) and _takes_text(call)
+
+
+def _takes_text(call: SourceCall) -> bool:
     plain = not {"action", "choices", "nargs", "dest"} & set(call.keywords)
     kind = call.keywords.get("type")
     texts = kind is None or (isinstance(kind, ast.Name | ast.Attribute) and dotted(kind) in ("str", "Path", "pathlib.Path"))
-    return bool(key) and _is_named_so(key) and plain and texts
+    return plain and texts
 
 
 def _is_unset(program: JobProgram, key: str) -> bool:
@@ -248,4 +281,4 @@ def _proof(
         return None
     if "LightningCLI(" in "".join(source.text for source in program.sources) and candidate.template.startswith("--ckpt_path"):
         return ArgumentProof(f"LightningCLI in {program.name}", files=False)
-    return proof_of_load(program, key, settings)
+    return proof_of_load(program, key, settings, counted_on=not candidate.named)

@@ -126,6 +126,14 @@ def by_text(value: str, by: str) -> ResumeWay:
     return ResumeWay(ResumeMeans.FIXED, by, value)
 
 
+def shell_looks_for_newest(code: str) -> bool:
+    """Tell whether a script that starts no program that can be read looks for the newest checkpoint or reads a tracker."""
+    return (
+        re.search(r"\bls\b[^\n|]*\|[^\n]*\b(?:tail|head|sort)\b|latest_checkpointed_iteration|\bcat\b[^\n]*/latest\b", code)
+        is not None
+    )
+
+
 def resume_option(programs: Sequence[JobProgram]) -> str:
     """Return an option by which a program goes on from a checkpoint, as its source names it; empty where it names none."""
     for program in programs:

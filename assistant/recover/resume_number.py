@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.job_program import JobProgram
-from assistant.recover.load_calls import innermost_function, is_after_training, removed_by, training_functions
+from assistant.recover.load_calls import innermost_function, is_after_training, training_functions
 from assistant.recover.load_proof import asks_only, checkpoint_argument, comes_from, gives_back_a_count, is_set_again, parameters_of
+from assistant.recover.removals import removed_by
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_options import file_name, imports
@@ -137,7 +138,7 @@ def harm(started: JobProgram, base: JobProgram, name: str, value: str) -> str:
     folders = [{str(place.folder) for place in save_folders([program])} for program in (base, started)]
     if folders[0] != folders[1]:
         return f"with {name} set {started.name} saves into another folder"
-    if [*removed_by(base)] != [*removed_by(started)]:
+    if {*removed_by(started)} - {*removed_by(base)}:
         return f"with {name} set {started.name} deletes something else"
     for source in started.sources if value else ():
         for call in source.calls:

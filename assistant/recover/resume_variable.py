@@ -16,9 +16,10 @@ from typing import NamedTuple
 from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.installed_trainers import installed_trainer
-from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, removed_by_command
-from assistant.recover.load_calls import LOADS, removed_by
+from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of, removed_by_command
+from assistant.recover.load_calls import LOADS
 from assistant.recover.load_proof import proof_of_load
+from assistant.recover.removals import removed_by
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_argument import argued_way, saves
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
@@ -81,7 +82,8 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         if proven is not None:
             _, _, value = proven.variable.partition("=")
             environment = {**spec.environment, name: imagined_goal(value, "folder").value}
-            return replace(proven, removed=_removed_by_start(replace(job, spec=replace(spec, environment=environment)), programs))
+            started = replace(job, spec=replace(spec, environment=environment))
+            return replace(proven, removed=_removed_by_start(started, programs_of(started, script.read)))
     argued = argued_way(job, way, programs, way_of)
     if argued.argument or way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) or not refusals:
         return argued

@@ -123,12 +123,12 @@ def aborted_at_exit(job: Job, logs: Iterable[Sequence[str]], end_line: str) -> s
     for texts in logs:
         tail = list(texts)[-TAIL:]
         places = [number for number, text in enumerate(tail) if text.strip()[:200] == end_line]
-        later_lines = tail[places[-1] + 1 :] if places else tail
+        after_end = tail[places[-1] + 1 :] if places else tail
         ended |= bool(places)
-        if any(text.lstrip().startswith("Traceback (most recent call last)") for text in later_lines):
+        if any(text.lstrip().startswith("Traceback (most recent call last)") for text in after_end):
             return ""
-        aborts = [text.strip() for text in later_lines if ABORTED.search(text)]
-        if places and not all(ABORTED.search(text) or _OF_EXIT.search(text) for text in later_lines):
+        aborts = [text.strip() for text in after_end if ABORTED.search(text)]
+        if places and not all(ABORTED.search(text) or _OF_EXIT.search(text) for text in after_end):
             return ""
         line = line or next(iter(aborts), "")[:200]
     return line if ended else ""

@@ -29,7 +29,14 @@ LONG_STEPS = 500
 LONG_MIN = 30.0
 
 
-def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now: datetime, refuted: bool = False) -> dict[str, Any]:
+def situation(
+    incident: Incident,
+    diagnosis: Diagnosis,
+    job: Job | None,
+    *,
+    now: datetime,
+    refuted: bool = False,
+) -> dict[str, Any]:
     """Return the values that every playbook may refer to, as plain JSON values.
 
     Args:
@@ -40,6 +47,8 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
         refuted: Whether the restart before rested on the same theory and did not hold.
     """
     directives, about_job = directives_of(job), _job(incident, job)
+    hangs = incident.kind is EventKind.HANG
+    may_work = "" if hangs and _stands_on_a_fault(diagnosis, job) else about_job["running"]
     return {
         "incident": {
             "id": incident.id,
@@ -50,7 +59,12 @@ def situation(incident: Incident, diagnosis: Diagnosis, job: Job | None, *, now:
             "nodes": list(job.nodes) if job is not None else [incident.node] if incident.node else [],
         },
         "diagnosis": _about(diagnosis),
-        "job": {**about_job, "may_work": "" if _stands_on_a_fault(incident, diagnosis, job) else about_job["running"]},
+        "job": {
+            **about_job,
+            "may_work": may_work,
+            "silent": may_work if hangs else "",
+            "trouble": "stands still" if hangs and about_job["running"] else "failed",
+        },
         "run": {
             **_run(diagnosis, job, now),
             "began": _began(incident, job),
@@ -119,12 +133,12 @@ def _awaited(diagnosis: Diagnosis) -> AwaitedService:
     return AwaitedService() if there else awaited
 
 
-def _stands_on_a_fault(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> bool:
-    """Tell whether a job was seen to stand still, and something else than its own log says that one of its nodes is at fault.
+def _stands_on_a_fault(diagnosis: Diagnosis, job: Job | None) -> bool:
+    """Tell whether something else than the own log of a job that stands still says that one of its nodes is at fault.
 
     It is ended then as any hang is, also where processes of it live: a rank that has met an error of its GPU may stay.
     """
-    if incident.kind is not EventKind.HANG or job is None:
+    if job is None:
         return False
     return any(witnesses(diagnosis, node) - {"job"} for node in diagnosis.faulty_nodes if node in job.nodes)
 

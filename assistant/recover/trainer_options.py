@@ -139,6 +139,7 @@ def nanogpt(program: JobProgram) -> ResumeWay | None:
 def foreign_library(program: JobProgram) -> str:
     """Return a library that a program imports and that may resume by itself; empty where there is none."""
     own = {PurePosixPath(source.path).stem for source in program.sources}
+    own |= {PurePosixPath(module.path).parent.name for module in program.modules}
     for source in program.sources:
         for module in source.modules:
             top = module.lstrip(".").partition(".")[0]

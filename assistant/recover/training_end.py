@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 
-__all__ = ["TrainingEnd", "training_end"]
+__all__ = ["TrainingEnd", "said_over", "training_end"]
 
 _FINISHED = re.compile(
     r"['\"]?train_runtime['\"]?\s{0,8}[:=]|Training completed\. Do not forget to share"
@@ -33,6 +33,11 @@ _FINAL_SAVE = re.compile(
     r"|final (?:model|checkpoint) (?:saved|written)",
     re.IGNORECASE,
 )
+_ONE_WORD = re.compile(
+    r"(?:(?:training|run|all|everything|job) (?:is |has )?)?(?:finished|done|completed?|abgeschlossen|beendet|fertig)[.!]{0,3}",
+    re.IGNORECASE,
+)
+_STAMP = re.compile(r"^[\[(]?[\d:.,/TZ+ -]{6,40}[\])]?\s{0,4}(?:\|?\s{0,4}(?:INFO|info)\s{0,4}[|:-]?)?")
 GOALS = frozenset(
     "max_update max_updates max_steps max_step train_iters max_iters train_steps num_train_steps max_train_steps total_steps "
     "training_steps total_iters num_iterations total_iterations max_iterations training.steps trainer.max_steps".split()
@@ -89,6 +94,15 @@ def training_end(texts: Iterable[str]) -> TrainingEnd | None:
         elif _FINAL_SAVE.search(text):
             saved = True
     return TrainingEnd(line, saved, said) if line else None
+
+
+def said_over(text: str) -> bool:
+    """Tell whether a line says that a program is through, in words of a framework or with nothing but that word: `finished`.
+
+    Args:
+        text: The last line of a log, which nothing follows.
+    """
+    return bool(_FINISHED.search(text)) or _ONE_WORD.fullmatch(_STAMP.sub("", text).strip()) is not None
 
 
 def training_goal(options: Iterable[tuple[str, str]], texts: Iterable[str]) -> int | None:

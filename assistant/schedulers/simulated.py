@@ -84,6 +84,8 @@ class SimulatedCluster:
         """Nodes that fail every collective; None when no node has the program for one."""
         self.controller: list[str] = []
         """Lines of slurmctld.log."""
+        self.reachable: set[str] = set()
+        """Nodes that answer although they are down: only the daemon of the scheduler died there."""
         self.outage = False
         """Whether every call raises `Unavailable`."""
         self.changes: list[str] = []
@@ -233,7 +235,7 @@ class SimulatedCluster:
         return {node: self._answer(node, shlex.join(command)) for node in nodes}
 
     def _answer(self, node: str, typed: str) -> Reply:
-        if node in self._down or node not in self._names:
+        if (node in self._down and node not in self.reachable) or node not in self._names:
             return Reply(node, False, None, "", f"ssh: connect to host {node} port 22: No route to host")
         if typed in self.answers:
             return self.answers[typed](node)

@@ -82,6 +82,8 @@ class Play:
 
 def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job: Job | None, calls: Sequence[CallEntry]) -> Play:
     """Return the playbook of an incident, or the one that its diagnosis would choose, and where it stands."""
+    from assistant.engine.again import situation_of
+
     if diagnosis is None:
         return Play(note="No diagnosis yet: the playbook is chosen by it.")
     is_begun = incident.playbook is not None
@@ -96,7 +98,7 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
         if is_begun and book.digest != incident.playbook_digest
         else ""
     )
-    values = _values(incident, diagnosis, job)
+    values = situation_of(engine.store, incident, diagnosis, job)
     standing = PlaybookStanding({}, None, "")
     if is_begun:
         standing = replace(stand(book, values, calls), over=incident.state.ended)
@@ -104,12 +106,6 @@ def play_of(engine: Engine, incident: Incident, diagnosis: Diagnosis | None, job
     budget = engine.budget(book, diagnosis, job) if book.restarts else None
     ends = standing.ended or f"ends {book.ends} when all goes well"
     return Play(book.name, book.title, steps, is_begun, changed, book.limits, budget, ends)
-
-
-def _values(incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Mapping[str, Any]:
-    from assistant.recover.situation import situation
-
-    return situation(incident, diagnosis, job, now=incident.opened)
 
 
 @dataclass(frozen=True, slots=True)

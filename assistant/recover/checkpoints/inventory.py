@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -93,29 +93,30 @@ class Choice:
     """Unhealthy ones newer than the choice, newest first; also those of which nobody can say whether they are whole."""
 
 
-def inventory(folder: Path, *, now: datetime, live: bool = False) -> Inventory:
+def inventory(folder: Path, *, now: datetime, live: bool = False, forms: Collection[str] = ()) -> Inventory:
     """Return every checkpoint of a folder, judged without reading its contents.
 
     Args:
         folder: Where the job saves.
         now: The time, to tell a save that goes on.
         live: Whether the job may still be writing.
+        forms: Names that its program is known to give its checkpoints, as `SaveFolder.forms`.
 
     Raises:
         ToolError: The folder is missing, is a file, or may not be read; the message says what to do.
         Unavailable: The storage did not answer.
     """
     within(LOOK_S, partial(is_folder, folder), f"checkpoint folder {folder}")
-    listing = within(READ_S, partial(_judged, folder, now=now, live=live), f"checkpoint folder {folder}")
+    listing = within(READ_S, partial(_judged, folder, now=now, live=live, forms=forms), f"checkpoint folder {folder}")
     notes = _tracker_notes(listing.tracker, listing.entries) + _trap_notes(listing.tracker, listing.checkpoints)
     where = listing.entries[-1].path.parent if listing.entries else folder
     leading = within(LOOK_S, partial(links, where), f"checkpoint folder {folder}") if listing.entries else []
     return replace(listing, notes=tuple(notes), links=tuple(leading))
 
 
-def _judged(folder: Path, *, now: datetime, live: bool) -> Inventory:
+def _judged(folder: Path, *, now: datetime, live: bool, forms: Collection[str]) -> Inventory:
     """Return what lies in a folder, without notes and links."""
-    found, names = _read(folder)
+    found, names = _read(folder, forms)
     names_by_path = second_names(found)
     found = with_common_steps(found, names_by_path)
     judged = (_judge(found[n], _compared(found, n), names, now=now, live=live, read=0) for n in range(len(found)))
@@ -151,12 +152,12 @@ def with_save_ends(listing: Inventory, save_ends: Mapping[Path, str], *, now: da
     return replace(listing, checkpoints=tuple(judged))
 
 
-def _read(folder: Path) -> tuple[list[Entry], Tracker | None]:
+def _read(folder: Path, forms: Collection[str]) -> tuple[list[Entry], Tracker | None]:
     wanted = f"checkpoint folder {folder}"
     try:
         if not stat.S_ISDIR(status_of(folder).st_mode):
             raise ToolError(f"{wanted} is a file; name the folder that holds the checkpoints")
-        found = entries(folder)
+        found = entries(folder, forms=forms)
         own = entry_of(folder) if not found else None
         where = found[-1].path.parent if found else folder
         names = tracker(folder) or (tracker(where) if where != folder else None)

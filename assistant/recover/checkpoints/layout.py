@@ -12,7 +12,16 @@ from pathlib import Path
 
 from assistant.errors import InputError, OwnerDenied, UnreadableFile
 from assistant.recover.checkpoints.bundles import BUNDLE_FILE, SAVED_MODEL, bundle_prefix, bundle_saves
-from assistant.recover.checkpoints.names import SUFFIXES, Unit, is_rolling, name_form, number_in, says_epoch, without_suffix
+from assistant.recover.checkpoints.names import (
+    SUFFIXES,
+    Unit,
+    is_rolling,
+    name_form,
+    number_in,
+    number_of_form,
+    says_epoch,
+    without_suffix,
+)
 from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
 from assistant.untrusted import is_folder, is_regular, list_folder, read_json, status_of, walk_files
 
@@ -174,14 +183,16 @@ def rank_of(name: str) -> int | None:
     return int(match[1]) if match is not None else None
 
 
-def with_rank(name: str, rank: int) -> str:
-    """Return a name of one rank as that of another rank would be called, with as many digits at least."""
-    return RANK_WORD.sub(lambda match: match[0].removesuffix(match[1]) + str(rank).zfill(len(match[1])), name, count=1)
+def step_of_form(name: str, forms: Collection[str]) -> int | None:
+    """Return the step in a name, finished or not, that a program is known to give its checkpoints: `names.number_of_form`."""
+    return number_of_form(RANK_WORD.sub("", TEMPORARY.sub("", name)), forms) if forms else None
 
 
-def could_be_checkpoint(name: str, *, folder: bool) -> bool:
-    """Tell whether a name alone lets an entry of a folder be a checkpoint; nothing is read."""
+def could_be_checkpoint(name: str, *, folder: bool, forms: Collection[str] = ()) -> bool:
+    """Tell whether a name alone lets an entry of a folder be a checkpoint, one of these forms as well; nothing is read."""
     stem = TEMPORARY.sub("", name)
+    if step_of_form(name, forms) is not None:
+        return True
     if name == KERAS_WEIGHTS or (not folder and bundle_prefix(name)):
         return not folder
     if folder:
@@ -201,24 +212,25 @@ def _replaced(name: str) -> bool:
     return UNNUMBERED.fullmatch(stem) is not None or is_rolling(stem)
 
 
-def entries(folder: Path, *, depth: int = 3) -> list[Entry]:
+def entries(folder: Path, *, depth: int = 3, forms: Collection[str] = ()) -> list[Entry]:
     """Return every checkpoint in a folder, oldest step first; looks into `checkpoints/` and the like when it holds none itself.
 
     Args:
         folder: Where to look.
         depth: Folders named `checkpoints` and the like inside one another that are looked into.
+        forms: Names that the program is known to give its checkpoints, as `step_of_form` takes them.
 
     Raises:
         OSError: The folder cannot be read.
     """
     children = [child for child in list_folder(folder) if child.name != SET_ASIDE]
-    found = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child)) is not None]
+    found = [entry for child in children if not is_second_link(child) and (entry := _reachable_entry(child, forms)) is not None]
     found = [*map(_without_slot_number, found, [found] * len(found)), *_torn_slots(children, found)]
     found = [*_joined_ranks(found), *_bundles(folder, children)]
     found += [entry for slot in _slots(folder) if (entry := _snapshot(slot)) is not None]
     if not found:
         nested = [folder / name for name in NESTED if depth and is_folder(folder / name)]
-        found = [entry for inner in nested for entry in entries(inner, depth=depth - 1)]
+        found = [entry for inner in nested for entry in entries(inner, depth=depth - 1, forms=forms)]
     if any(entry.format is Format.NIGHTSHIFT for entry in found):
         # a save that was cut early on has nothing of its own yet that tells it from Megatron's
         found = [replace(entry, format=Format.NIGHTSHIFT) if _bare(entry) else entry for entry in found]
@@ -300,10 +312,10 @@ def _slot_form(name: str) -> tuple[str, ...]:
     return tuple("*" if SLOT.fullmatch(part) else part for part in parts) if name.endswith(SUFFIXES) else (name, "")
 
 
-def _reachable_entry(path: Path) -> Entry | None:
+def _reachable_entry(path: Path, forms: Collection[str] = ()) -> Entry | None:
     """Return the checkpoint at a path, None also for a link that leads in a circle: it costs the others nothing."""
     try:
-        return entry_of(path)
+        return entry_of(path) or _of_form(path, forms)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
             return None
@@ -356,6 +368,14 @@ def entry_of(path: Path) -> Entry | None:
         return None
     marked = recognised[0] is Format.NEMO and _marked(path)
     return Entry(path, recognised[1], recognised[0], files, name != path.name, unreadable, marked)
+
+
+def _of_form(path: Path, forms: Collection[str]) -> Entry | None:
+    """Return what lies at a path as a checkpoint where its name is one that the program is known to give; else None."""
+    step = step_of_form(path.name, forms)
+    folder = step is not None and is_folder(path)
+    files = stat_files(path) if folder else {path.name: file_stat(path)} if step is not None and is_regular(path) else {}
+    return Entry(path, step, Format.PLAIN, files, TEMPORARY.sub("", path.name) != path.name) if files and step is not None else None
 
 
 def _keras_entry(path: Path) -> Entry:

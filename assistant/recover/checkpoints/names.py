@@ -7,9 +7,10 @@ A name is cut into words and numbers. A number belongs to the word before it, or
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 
 class Unit(StrEnum):
@@ -104,6 +105,9 @@ _DATE = re.compile(
     r"(?<!\d)(?:19|20)\d\d[-_.]?(?:0[1-9]|1[0-2])[-_.]?(?:0[1-9]|[12]\d|3[01])(?!\d)"
     r"(?:[-_T ]{1,2}(?:[01]\d|2[0-3])(?:[-_:.hH]?[0-5]\d[-_:.mM]?[0-5]\d(?!\d)|[-_:.hH][0-5]\d(?!\d)))?"
 )
+_LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
+_MODEL = re.compile(r"(?:^|[-_.])(?:vit|gpt|llama|bert|resnet|t|k|p)[-_.]?$", re.IGNORECASE)
+"""Kinds of models, whose numbers are mostly sizes; behind one in a name that its own program gives stands the step."""
 _SECONDS_SINCE_1970 = re.compile(r"1[3-9]\d{8}(?:\d{3})?")
 _STEP_BEFORE = re.compile(r"(?:step|iter|iteration|update|batch)s?[=_-]{0,2}$", re.IGNORECASE)
 
@@ -150,6 +154,22 @@ def number_in(name: str) -> NameNumber | None:
 def name_form(name: str) -> str:
     """Return a name without what its numbers say: those of one run's checkpoints are the same."""
     return re.sub(r"\d+", "0", name)
+
+
+def number_of_form(name: str, forms: Collection[str]) -> int | None:
+    """Return the number in a name of a form that its program is known to give; None for other names, and where it counts no saves.
+
+    Args:
+        name: Without marks of a save that is not finished.
+        forms: Patterns in which each number is a 0: `model-0.mdl`, `*_0.pt`.
+    """
+    form = name_form(name)
+    if not any(fnmatchcase(form, pattern) for pattern in forms):
+        return None
+    numbered, last = number_in(name), _LAST_NUMBER.search(without_suffix(name))
+    if numbered is not None or last is None:
+        return numbered.number if numbered is not None else None
+    return int(last[1]) if _MODEL.search(name[: last.start()]) else None
 
 
 def is_rolling(name: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assistant.records import Job
 from assistant.recover.checkpoints.layout import DIRECTORY_STEPS, PLAIN_FOLDER, Format, names_step
-from assistant.recover.checkpoints.save_options import save_folders
+from assistant.recover.checkpoints.save_options import SaveFolder, save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
 from assistant.recover.shell_words import UNRESOLVED
@@ -65,6 +65,13 @@ class Place:
     """Of the witness, else of the folder, as a node saw it: what has another one here lies on a disk of that node; 0: not known."""
     witness: Path | None = None
     """The file that was seen open in the folder or below it; None for a folder that was seen itself."""
+    forms: frozenset[str] = frozenset()
+    """How its checkpoints are named, as `SaveFolder.forms`; empty where only known layouts count."""
+
+
+def place_of(save: SaveFolder) -> Place:
+    """Return a folder that programs save into as a place."""
+    return Place(save.folder, save.how, sure=save.sure, forms=save.forms)
 
 
 def checkpoint_place(
@@ -106,7 +113,7 @@ def checkpoint_places(
         places.append(Place(_absolute(exported, job), f"{ENVIRONMENT} in the script", stated=True))
     if places:
         return places
-    places += [Place(one.folder, one.how, sure=one.sure) for one in save_folders(programs)]
+    places += map(place_of, save_folders(programs))
     logged = last_saved(log_lines)
     if logged:
         boxed = (one.launch for one in programs if one.launch.container is not None)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from assistant.recover.file_uses import file_uses
 from assistant.recover.installed_trainers import installed_folders
 from assistant.recover.job_program import JobProgram, Option
 from assistant.recover.shell_words import UNRESOLVED
@@ -122,7 +123,9 @@ class SaveFolder(NamedTuple):
     how: str
     """For people: `--output_dir on the command line of train.py`."""
     sure: bool = True
-    """False where the program may join it with another option that names a folder above it."""
+    """False where the program may join it with another option that names a folder above it, or only its own writer shows it."""
+    forms: frozenset[str] = frozenset()
+    """How its programs name what they save there, as patterns in which each number is a 0: `model-0.mdl`, `stand_0`."""
 
 
 def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
@@ -133,6 +136,12 @@ def save_folders(programs: Sequence[JobProgram]) -> list[SaveFolder]:
             folder = program.launch.outside(path) if path else None
             if folder is not None and folder not in folders:
                 folders[folder] = SaveFolder(folder, how, not _may_be_joined(program, path, how))
+    for program in programs:
+        for place in file_uses(program).places():
+            folder = program.launch.outside(place.folder)
+            if folder is not None and UNRESOLVED not in str(folder):
+                known = folders.get(folder) or SaveFolder(folder, place.how, sure=False)
+                folders[folder] = known._replace(forms=known.forms | place.forms)
     return list(folders.values())
 
 
@@ -281,7 +290,11 @@ _STORES = frozenset("sqlite3 shelve dbm mmap ctypes".split())
 def silent_programs(programs: Sequence[JobProgram]) -> list[JobProgram]:
     """Return the programs whose source was read and holds no call that may save; what their libraries do is not known."""
     read = [program for program in programs if program.source is not None and program.source.parsed and not program.starts_others]
-    return [program for program in read if not any(SAVE_CALLS.fullmatch(call.method) for call in program.calls)]
+    return [
+        program
+        for program in read
+        if not any(SAVE_CALLS.fullmatch(call.method) for call in program.calls) and not file_uses(program).saves
+    ]
 
 
 def keeps_no_state(programs: Sequence[JobProgram]) -> bool:
@@ -299,7 +312,10 @@ def _is_read_whole(program: JobProgram) -> bool:
         return False
     if any(SAVE_CALLS.fullmatch(call.method) and not _NO_STATE.fullmatch(call.name) for call in program.calls):
         return False
-    if any(call.method in _WRITES and not _NO_FILE.fullmatch(call.name) for call in program.calls):
+    logged = file_uses(program).log_lines
+    if any(call.method in _WRITES and not _NO_FILE.fullmatch(call.name) and call not in logged for call in program.calls):
+        return False
+    if file_uses(program).saves:
         return False
     beside_names = {PurePosixPath(module.path).stem for module in program.modules} | {
         PurePosixPath(module.path).parent.name for module in program.modules

@@ -9,42 +9,34 @@ import pwd
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from assistant.errors import InputError, OwnerDenied, ToolError, UnreadableFile
+from assistant.errors import InputError, ToolError
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory, with_save_ends
-from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, SET_ASIDE, could_be_checkpoint, entries
+from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, could_be_checkpoint, entries
 from assistant.recover.checkpoints.lineage import histories_of
 from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.ownership import own_checkpoints
-from assistant.recover.checkpoints.place import Place, checkpoint_places, process_places, says_saved
+from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
 from assistant.recover.checkpoints.save_ends import save_ends
 from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
+from assistant.recover.checkpoints.traces import logged_places, new_series
+from assistant.recover.checkpoints.walks import WALK_ENTRIES, Walk, changed_at, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.owner_looks import CLOCKS_APART
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
-WALK_S = 10.0
-"""How long folders are walked through."""
-WALK_ENTRIES = 40_000
-WALK_FOLDERS = 6
-"""Folders below one another."""
 PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 MOST_PLACES = 12
 MOST_PROCESS_PLACES = 6
-PASSED_OVER = re.compile(
-    r"\.(?:git|hg|svn|cache|ipynb_checkpoints|venv|conda|tox|mypy_cache|pytest_cache|Trash)|__pycache__|node_modules|site-packages|"
-    rf"venv|env|conda|miniconda3?|anaconda3?|wandb|mlruns|\.?snapshot|{SET_ASIDE}"
-)
-"""Folders that hold no checkpoints of a job, or very many files."""
 JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
 OTHER_ID = "999999999"
 NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
@@ -91,18 +83,6 @@ class CheckpointSearch:
     """With NEVER_SAVED: its programs keep no state, so that a restart loses nothing."""
     unsorted: tuple[Place, Inventory] | None = None
     """With UNKNOWN, of a folder of several runs: where it is and all that it holds, whosever it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """What a walk through folders found."""
-
-    folders: tuple[Path, ...]
-    """Those that hold checkpoints changed since the job began, the last changed first."""
-    complete: bool
-    """Whether all was seen."""
-    changed: Mapping[Path, float] = field(default_factory=dict)
-    """When the newest checkpoint of each was changed, in seconds of the file server's clock."""
 
 
 def search_checkpoints(
@@ -178,13 +158,14 @@ def _search(
             strange = strange or _of_unknown_layout(place.folder, job.started)
             if _saved_by(job, held):
                 break
-        walk = _Walk((), stated)
+        walk = Walk((), stated)
         doubt = ""
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable:
             written, doubt = _where_processes_wrote(job, {place.folder for place in places}, now=now, clock=clock, looked=looked)
             finds[:0] = written
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable and not doubt:
-            walk = _new_checkpoints(job.work_dir, job.started, clock)
+            walk = new_checkpoints(job.work_dir, job.started, clock)
+            walk = replace(walk, folders=tuple(folder for folder in walk.folders if not _is_of_sibling(job, programs, folder)))
             try:
                 folder = _own_folder(walk, job, texts)
             except _SeveralRuns as error:
@@ -192,6 +173,8 @@ def _search(
             if folder is not None:
                 place = Place(folder, "new files under the work folder since the job began")
                 finds.insert(0, (place, inventory(folder, now=now, live=not job.state.ended)))
+            elif not unreadable:
+                finds[:0] = _named_by_log(job, texts, now=now, looked=looked)
     if doubt and not any(_saved_by(job, one) for _, one in finds):
         note = f"which checkpoints job {job.id} saved is not known: {doubt}"
         return CheckpointSearch(SaveState.SAVED_ELSEWHERE, None, None, note, _settling(job), programs, tuple(looked))
@@ -205,6 +188,15 @@ def _search(
         return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(looked))
     state, note = _without(job, texts, programs, places, walk, unreadable)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
+    if state is SaveState.NEVER_SAVED and len(silent_programs(programs)) == len(programs):
+        return CheckpointSearch(state, None, None, note, settle, programs, tuple(looked))
+    with reading_as(job.account):
+        series = new_series(job.work_dir, job.started, clock) if not stated else None
+    if series is not None:
+        state = SaveState.UNKNOWN if state is SaveState.NEVER_SAVED else state
+        unsure = f"whether job {job.id} saved is not known" if state is SaveState.UNKNOWN else note
+        note = f"{unsure}; likely its checkpoints are {series.sentence}"
+        settle = _settling(job, str(series.folder))
     return CheckpointSearch(state, None, None, note, settle, programs, tuple(looked))
 
 
@@ -222,7 +214,7 @@ def _of_pipeline(
     held: list[tuple[Place, Inventory] | None] = []
     known: list[Stage] = []
     for stage in running_now(pipeline, programs_now(job, programs)):
-        place = Place(*save_folders(stage.programs)[0])
+        place = place_of(save_folders(stage.programs)[0])
         found, problem = None, ""
         try:
             with reading_as(job.account):
@@ -246,12 +238,12 @@ def _of_pipeline(
     if resumed is None:
         settle = "a person says which stage is to go on; a test of a file before each stage that is finished settles it for good"
         return CheckpointSearch(SaveState.UNKNOWN, None, None, f"job {job.id}: {stages.sentence}", settle, *rest)
-    own, place = known[resumed], Place(*save_folders(known[resumed].programs)[0])
+    own, place = known[resumed], place_of(save_folders(known[resumed].programs)[0])
     there = held[resumed]
     if there is not None:
         return CheckpointSearch(SaveState.FOUND, there[1], there[0], f"{there[0].folder} ({there[0].how})", "", *rest)
     own_texts = without_saves_of(texts, [stage for stage in known if stage is not own])
-    state, note = _without(job, own_texts, own.programs, [place], _Walk((), True), own.problem)
+    state, note = _without(job, own_texts, own.programs, [place], Walk((), True), own.problem)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
     return CheckpointSearch(state, None, None, f"{note}; {stages.sentence}", settle, *rest)
 
@@ -270,7 +262,7 @@ def _of_unknown_layout(folder: Path, since: datetime | None) -> str:
             child.name.endswith((*SUFFIXES, *OTHER_WEIGHTS)) and not NOT_A_CHECKPOINT.search(child.name)
         )
         noise = child.suffix in NO_SAVE_SUFFIXES or "tfevents" in child.name or could_be_checkpoint(child.name, folder=False)
-        if numbered and not noise and not is_folder(child) and _changed(child, False) >= oldest:
+        if numbered and not noise and not is_folder(child) and changed_at(child, False) >= oldest:
             return str(child)
     return ""
 
@@ -279,8 +271,30 @@ def _trains(texts: Sequence[str]) -> bool:
     return bool(metric_points(Line(number, text) for number, text in enumerate(texts, 1)))
 
 
-def _settling(job: Job) -> str:
-    return f"write `#NIGHTSHIFT checkpoints=FOLDER` into the script of job {job.id}, or [checkpoints] of the settings"
+def _is_of_sibling(job: Job, programs: Sequence[JobProgram], folder: Path) -> bool:
+    """Tell whether a folder is the one of another task of an array: the script names each task's own by its index."""
+    task = re.fullmatch(r"(\d+)_(\d+)", job.id)
+    own = {save.folder for save in save_folders(programs)}
+    if task is None or any(place == folder or place in folder.parents for place in own):
+        return False
+    number = re.compile(rf"(?<!\d)0*{task[2]}(?!\d)")
+    forms = {number.sub("\0", str(place)) for place in own if number.search(str(place))}
+    shapes = [re.compile(re.escape(form).replace("\0", r"\d+")) for form in forms]
+    return any(shape.fullmatch(str(path)) for shape in shapes for path in (folder, *folder.parents))
+
+
+def _named_by_log(job: Job, texts: Sequence[str], *, now: datetime, looked: list[str]) -> list[tuple[Place, Inventory]]:
+    """Return what lies in the folders of paths that a log names and that were written while the job ran."""
+    finds = []
+    for place in logged_places(job, texts):
+        held = inventory(place.folder, now=now, live=not job.state.ended, forms=place.forms)
+        looked.append(f"{place.folder} ({place.how}): {len(held.checkpoints) or 'no'} checkpoints")
+        finds += [(place, held)] if held.checkpoints else []
+    return finds
+
+
+def _settling(job: Job, folder: str = "FOLDER") -> str:
+    return f"write `#NIGHTSHIFT checkpoints={folder}` into the script of job {job.id}, or [checkpoints] of the settings"
 
 
 def _saved_by(job: Job, found: Inventory) -> bool:
@@ -298,17 +312,18 @@ def _inventory_below(
         _SeveralRuns: Checkpoints of several runs lie below it, and which are this job's is not known.
     """
     live = not job.state.ended
-    found = inventory(place.folder, now=now, live=live)
+    found = inventory(place.folder, now=now, live=live, forms=place.forms)
     if found.checkpoints:
         inner = found.checkpoints[-1].path.parent
-        return (place if inner == place.folder else Place(inner, place.how)), found
-    folder = _own_folder(_new_checkpoints(place.folder, job.started, clock), job, texts)
+        return (place if inner == place.folder else Place(inner, place.how, forms=place.forms)), found
+    folder = _own_folder(new_checkpoints(place.folder, job.started, clock, forms=place.forms), job, texts, place.forms)
     if folder is None:
         return place, found
-    return Place(folder, f"below {place.folder}: {place.how}"), inventory(folder, now=now, live=live)
+    below = Place(folder, f"below {place.folder}: {place.how}", forms=place.forms)
+    return below, inventory(folder, now=now, live=live, forms=place.forms)
 
 
-def _own_folder(walk: _Walk, job: Job, texts: Sequence[str]) -> Path | None:
+def _own_folder(walk: Walk, job: Job, texts: Sequence[str], forms: Collection[str] = ()) -> Path | None:
     """Return the folder of new checkpoints that is this job's, None where there is none: several runs may write side by side.
 
     Folders of one run (`best` and `last` beside each other) count as one, of which the last changed is taken. Of several runs
@@ -320,7 +335,7 @@ def _own_folder(walk: _Walk, job: Job, texts: Sequence[str]) -> Path | None:
     end = (job.ended + CLOCKS_APART).timestamp() if job.ended is not None and job.state.ended else float("inf")
     own = [folder for folder in walk.folders if walk.changed.get(folder, 0.0) <= end]
     if len({_run_folder(folder) for folder in own}) > 1:
-        named = [folder for folder in own if _named_in(folder, texts)]
+        named = [folder for folder in own if _named_in(folder, texts, forms)]
         own = named or own
     runs = sorted({str(_run_folder(folder)) for folder in own})
     if len(runs) > 1:
@@ -336,9 +351,9 @@ def _run_folder(folder: Path) -> Path:
     return folder
 
 
-def _named_in(folder: Path, texts: Sequence[str]) -> bool:
+def _named_in(folder: Path, texts: Sequence[str], forms: Collection[str]) -> bool:
     """Tell whether a log names the newest checkpoint of a folder: the other runs of a script are at other steps."""
-    newest = re.compile(rf"(?<![\w.]){re.escape(entries(folder, depth=0)[-1].path.name)}(?!\d)")
+    newest = re.compile(rf"(?<![\w.]){re.escape(entries(folder, depth=0, forms=forms)[-1].path.name)}(?!\d)")
     return any(newest.search(text) for text in texts)
 
 
@@ -372,7 +387,7 @@ def _written_below(place: Place, job: Job, clock: Callable[[], float]) -> tuple[
     except (OSError, InputError):
         return ()
     written = []
-    for folder in _new_checkpoints(place.folder, job.started, clock, depth=PROCESS_WALK_FOLDERS).folders:
+    for folder in new_checkpoints(place.folder, job.started, clock, depth=PROCESS_WALK_FOLDERS).folders:
         try:
             if _owner_matches(folder, job.account):
                 written.append(folder)
@@ -390,7 +405,7 @@ def _owner_matches(folder: Path, account: str) -> bool:
 
 
 def _without(
-    job: Job, texts: Sequence[str], programs: Sequence[JobProgram], places: Sequence[Place], walk: _Walk, unreadable: str
+    job: Job, texts: Sequence[str], programs: Sequence[JobProgram], places: Sequence[Place], walk: Walk, unreadable: str
 ) -> tuple[SaveState, str]:
     """Return what follows where no checkpoint was found, with the evidence."""
     said = says_saved(texts)
@@ -415,10 +430,9 @@ def _without(
     if programs and len(silent) == len(programs):
         names = ", ".join(one.name for one in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
-    return (
-        SaveState.UNKNOWN,
-        f"whether job {job.id} saved a checkpoint is not known: neither script nor log tells where it would save",
-    )
+    likely = ", ".join(f"{place.folder} ({place.how})" for place in places[:2])
+    why = f"nothing of it lies where it seems to save: {likely}" if likely else "neither script nor log tells where it would save"
+    return SaveState.UNKNOWN, f"whether job {job.id} saved a checkpoint is not known: {why}"
 
 
 def folder_moves(job: Job, search: CheckpointSearch) -> bool:
@@ -436,55 +450,3 @@ def folder_moves(job: Job, search: CheckpointSearch) -> bool:
     where = search.place.folder if search.place is not None else None
     holds = [folder for folder in folders if where is not None and folder in (where, *where.parents)]
     return bool(holds) and not any(folder in later for folder in holds)
-
-
-def _new_checkpoints(top: Path | None, since: datetime | None, clock: Callable[[], float], *, depth: int = WALK_FOLDERS) -> _Walk:
-    """Return the folders below `top`, at most `depth` deep, that hold checkpoints changed since a time; links are not followed."""
-    if top is None or since is None:
-        return _Walk((), False)
-    end, budget, complete = clock() + WALK_S, WALK_ENTRIES, True
-    newest: dict[Path, float] = {}
-    waiting = [(top, 0)]
-    oldest = (since - CLOCKS_APART).timestamp()
-    while waiting:
-        folder, level = waiting.pop(0)
-        if clock() > end or budget <= 0:
-            complete = False
-            break
-        try:
-            children = list_folder(folder, budget)
-        except FileNotFoundError:
-            continue
-        except (UnreadableFile, OwnerDenied, OSError):
-            complete = False
-            continue
-        budget -= len(children)
-        for child in children:
-            if PASSED_OVER.fullmatch(child.name) or child.is_symlink():
-                continue
-            inner = is_folder(child)
-            if could_be_checkpoint(child.name, folder=inner) and (changed := _changed(child, inner)) >= oldest:
-                newest[folder] = max(changed, newest.get(folder, 0.0))
-            elif inner and level + 1 < depth:
-                waiting.append((child, level + 1))
-            elif inner:
-                complete = False
-    held = [folder for folder in sorted(newest, key=lambda one: -newest[one]) if _holds(folder)]
-    return _Walk(tuple(held), complete, newest)
-
-
-def _changed(path: Path, folder: bool) -> float:
-    try:
-        times = [status_of(path).st_mtime]
-        if folder:
-            times += [status_of(inner).st_mtime for inner in list_folder(path, 2000)[:50]]
-        return max(times)
-    except (OSError, InputError):
-        return 0.0
-
-
-def _holds(folder: Path) -> bool:
-    try:
-        return bool(entries(folder, depth=0))
-    except (OSError, InputError):
-        return False

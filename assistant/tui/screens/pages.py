@@ -223,7 +223,8 @@ def _step(lead: str, step: Step | Verify) -> Iterator[Content]:
         yield _pair("why", step.why)
     for name, value in step.with_.items():
         yield _pair(name, str(value))
-    conditions = [f"{word} {text}" for word in ("when", "unless", "each") if (text := getattr(step, word, ""))]
+    named = {"when": step.when, "unless": " or ".join(getattr(step, "unless", ())), "each": getattr(step, "each", "")}
+    conditions = [f"{word} {text}" for word, text in named.items() if text]
     if conditions:
         yield _pair("only", ", ".join(conditions))
     if step.expect:

@@ -1,0 +1,118 @@
+"""The Python files beside a program that it imports, and which of their functions a run of it may come to. Pure but for `read`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from assistant.recover.trainer_source import UNPARSED, TrainerSource, dotted, parse_source, syntax_tree
+
+MOST_MODULES = 24
+INSTALLED = frozenset("torch numpy transformers accelerate lightning pytorch_lightning datasets jax os sys re".split())
+"""Of which no file beside a program is looked for."""
+BY_NAME = frozenset("eval exec globals locals vars import_module __import__ load_source spec_from_file_location".split())
+"""Calls by which a program may come to a function that no line of it names."""
+
+
+def imported_modules(source: TrainerSource, read: Callable[[str], str | None]) -> list[TrainerSource]:
+    """Return the Python files beside a program that it imports, and those that these import; without calls that no run comes to."""
+    return _reached(source, list(_modules(source, read)))
+
+
+def _modules(source: TrainerSource, read: Callable[[str], str | None]) -> Iterator[TrainerSource]:
+    folder = PurePosixPath(source.path).parent
+    waiting, names, count = [*source.modules], set(), 0
+    while waiting and count < MOST_MODULES:
+        name = waiting.pop(0).lstrip(".")
+        if not name or name in names or name.partition(".")[0] in INSTALLED:
+            continue
+        names.add(name)
+        base = folder / name.replace(".", "/")
+        text = read(f"{base}.py") if source.path.startswith("/") else None
+        if text is None:
+            continue
+        count += 1
+        module = parse_source(text, path=f"{base}.py", environment=source.environment)
+        waiting += module.modules
+        yield module
+
+
+class _Part:
+    """A function or a method of a module, or what the module runs when it is imported."""
+
+    def __init__(self, module: int, name: str, node: ast.AST, *, is_open: bool) -> None:
+        self.module, self.name, self.is_open = module, name, is_open
+        """`is_open`: whether it is run by the import itself, or by a library that the text does not show."""
+        self.names = frozenset(_mentioned(node))
+        first: int = getattr(node, "lineno", 0)
+        self.lines: tuple[int, int] = (first, getattr(node, "end_lineno", None) or first)
+
+
+def _reached(source: TrainerSource, modules: Sequence[TrainerSource]) -> list[TrainerSource]:
+    """Return modules without the calls in functions that nothing which is run refers to.
+
+    As they are where a program may come to functions that it does not name.
+    """
+    if not modules or not source.parsed or any(not module.parsed for module in modules):
+        return list(modules)
+    if any(
+        call.method in BY_NAME or _is_named_at_run(call.name, call.positional) for part in (source, *modules) for call in part.calls
+    ):
+        return list(modules)
+    try:
+        parts = [part for place, module in enumerate(modules) for part in _parts(place, syntax_tree(module.text))]
+        names = set(_mentioned(syntax_tree(source.text)))
+    except UNPARSED:
+        return list(modules)
+    waiting = parts
+    while due := [part for part in waiting if part.is_open or part.name in names]:
+        names |= {name for part in due for name in part.names}
+        waiting = [part for part in waiting if part not in due]
+    idle = {place: [part.lines for part in waiting if part.module == place] for place in range(len(modules))}
+    return [
+        replace(module, calls=[call for call in module.calls if not _stands_in(call.line, idle[place])])
+        for place, module in enumerate(modules)
+    ]
+
+
+def _is_named_at_run(name: str, positional: Sequence[ast.expr]) -> bool:
+    return name == "getattr" and len(positional) > 1 and not isinstance(positional[1], ast.Constant)
+
+
+def _stands_in(line: int, spans: Sequence[tuple[int, int]]) -> bool:
+    return any(first <= line <= last for first, last in spans)
+
+
+def _parts(place: int, tree: ast.Module) -> Iterator[_Part]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield _Part(place, node.name, node, is_open=bool(node.decorator_list))
+        elif isinstance(node, ast.ClassDef):
+            yield from _of_class(place, node)
+        else:
+            yield _Part(place, "", node, is_open=True)
+
+
+def _of_class(place: int, holder: ast.ClassDef) -> Iterator[_Part]:
+    """Yield the methods of a class; those that a library or the language calls count with the class itself."""
+    inherits = any(dotted(base).rpartition(".")[2] != "object" for base in holder.bases) or bool(holder.decorator_list)
+    for node in holder.body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield _Part(place, holder.name, node, is_open=False)
+            continue
+        special = inherits or bool(node.decorator_list) or (node.name.startswith("__") and node.name.endswith("__"))
+        yield _Part(place, holder.name if special else node.name, node, is_open=False)
+
+
+def _mentioned(node: ast.AST) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name):
+            yield inner.id
+        elif isinstance(inner, ast.Attribute):
+            yield inner.attr
+        elif isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner.value.isidentifier():
+            yield inner.value
+        elif isinstance(inner, ast.ImportFrom):
+            yield from (item.name for item in inner.names if item.asname)

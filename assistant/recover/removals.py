@@ -1,0 +1,213 @@
+"""What a training program itself removes when it starts, and which of its listings look only for what they remove. Pure.
+
+Retention is none of it: what is listed while the training runs, a part of a listing, what a test in the loop picks.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from assistant.recover.file_uses import FileUses, file_uses
+from assistant.recover.job_program import JobProgram
+from assistant.recover.listings import DELETES, LISTS, is_repeated
+from assistant.recover.load_calls import PRESENT, about_saves, is_after_training, is_for_beginning, training_functions
+from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.source_paths import COUNTED, Caller, source_call
+from assistant.recover.tracker_reads import from_elsewhere
+from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted, syntax_tree
+
+ORDERS = frozenset("sorted list tuple set reversed".split())
+"""Functions that give all of a listing back."""
+SHOWS = frozenset("len print log info debug warning truth sorted list enumerate bool any".split())
+"""Calls that count, order or show what was listed, and take nothing in."""
+
+
+def removed_by(program: JobProgram) -> Iterator[str]:
+    """Yield the folders and patterns that a program itself removes when it starts, absolute, as far as its source tells them."""
+    for source in program.sources:
+        for removal in source.called("rmtree"):
+            node = removal.keywords.get("path") or (removal.positional[0] if removal.positional else None)
+            value = source.value(node)
+            yield from _outside(program, value if isinstance(value, str) else "")
+    uses = file_uses(program)
+    training = training_functions(program)
+    yield from _removed_by_name(program, uses, training)
+    for caller in uses.calls:
+        name = dotted(caller.node.func).rpartition(".")[2]
+        call = source_call(caller.source, caller.node) if name in LISTS else None
+        if call is None or is_repeated(caller.source, call) or uses.is_repeated(caller):
+            continue
+        if is_after_training(program, caller.source, caller.node.lineno, training) or not _is_all_removed(
+            caller.source, caller.node
+        ):
+            continue
+        for pattern in listed_patterns(uses, caller):
+            yield from _outside(program, pattern)
+
+
+def _removed_by_name(program: JobProgram, uses: FileUses, training: Collection[str]) -> Iterator[str]:
+    """Yield what is removed by its path before the training, also by a function that is handed it."""
+    for caller in uses.calls:
+        name = dotted(caller.node.func)
+        of_list = bool(caller.node.args) and name.partition(".")[0] not in ("os", "shutil") and "." in name  # `names.remove(one)`
+        if name.rpartition(".")[2] not in DELETES or of_list or uses.is_repeated(caller):
+            continue
+        if is_after_training(program, caller.source, caller.node.lineno, training):
+            continue
+        first = caller.node.args[0] if caller.node.args else None
+        node = caller.node.func.value if first is None and isinstance(caller.node.func, ast.Attribute) else first
+        for text in sorted(uses.reader.texts(caller.source, node, caller.scope)):
+            yield from _outside(program, text)
+
+
+def _outside(program: JobProgram, path: str) -> Iterator[str]:
+    whole = program.launch.outside(path) if path and UNRESOLVED not in path and COUNTED not in path else None
+    if whole is not None and UNRESOLVED not in str(whole):
+        yield str(whole)
+
+
+def listed_patterns(uses: FileUses, caller: Caller) -> Iterator[str]:
+    """Yield what a call lists, as patterns: `out/step_*.pt` of a glob, `out/*` of a folder; nothing where that is not known."""
+    node, method = caller.node, dotted(caller.node.func).rpartition(".")[2]
+    of_path = isinstance(node.func, ast.Attribute) and dotted(node.func.value) not in ("glob", "os", "")
+    above = (
+        uses.reader.texts(caller.source, node.func.value, caller.scope)
+        if of_path and isinstance(node.func, ast.Attribute)
+        else ("",)
+    )
+    first = node.args[0] if node.args else None
+    inner = uses.reader.texts(caller.source, first, caller.scope) if first is not None else ("",)
+    for folder in above:
+        for name in inner:
+            path = "/".join(part.rstrip("/") or "/" for part in (folder, name) if part)
+            path = path if method in ("glob", "iglob", "rglob") else f"{path or '.'}/*"
+            if path and UNRESOLVED not in path:
+                yield path
+
+
+def removes_only(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether all that becomes of a listing is that it is removed, counted and shown: it is no look for a checkpoint."""
+    node = _node_of(source, call)
+    if node is None or not _removals(source, node):
+        return False
+    tree = syntax_tree(source.text)
+    names = _names_of(tree, node)
+    rounds = _rounds(tree, node, names)
+    entries = {item.id for one in rounds for item in ast.walk(one.target) if isinstance(item, ast.Name)}
+    harmless: set[int] = set()
+    for holder in ast.walk(tree):
+        name = dotted(holder.func).rpartition(".")[2] if isinstance(holder, ast.Call) else ""
+        if isinstance(holder, ast.Call) and (name in DELETES or name in SHOWS or PRESENT.fullmatch(name)):
+            harmless |= {id(inner) for inner in ast.walk(holder)}
+        elif isinstance(holder, ast.If | ast.IfExp | ast.While):
+            harmless |= {id(inner) for inner in ast.walk(holder.test)}
+        elif isinstance(holder, ast.For | ast.comprehension):
+            harmless |= {id(inner) for inner in ast.walk(holder.iter)}
+    inside = {id(inner) for one in rounds for inner in ast.walk(one.node)}
+    for inner in ast.walk(tree):
+        if not isinstance(inner, ast.Name) or not isinstance(inner.ctx, ast.Load) or id(inner) in harmless:
+            continue
+        if inner.id in names or (inner.id in entries and id(inner) in inside):
+            return False
+    return True
+
+
+def _node_of(source: TrainerSource, call: SourceCall) -> ast.Call | None:
+    nodes = (node for node in ast.walk(syntax_tree(source.text)) if isinstance(node, ast.Call)) if source.parsed else iter(())
+    return next((node for node in nodes if node.lineno == call.line and dotted(node.func) == call.name), None)
+
+
+class _Round(NamedTuple):
+    """What is done with each element of a listing: the body of a loop, or the element of a comprehension."""
+
+    target: ast.expr
+    body: Sequence[ast.AST]
+    node: ast.AST
+
+
+def _is_all_removed(source: TrainerSource, listing: ast.Call) -> bool:
+    """Tell whether a loop over a whole listing removes each of its elements, whatever it is."""
+    reached = {(call.line, call.name) for call in source.calls}
+    removals = [pair for pair in _removals(source, listing) if (pair[1].lineno, dotted(pair[1].func)) in reached]
+    return any(_is_of_each(round_of, removal) for round_of, removal in removals)
+
+
+def _removals(source: TrainerSource, listing: ast.Call) -> list[tuple[_Round, ast.Call]]:
+    """Return the calls that remove an element of a listing, each with the loop."""
+    tree = syntax_tree(source.text)
+    removals = []
+    for round_of in _rounds(tree, listing, _names_of(tree, listing)):
+        entries = {item.id for item in ast.walk(round_of.target) if isinstance(item, ast.Name)}
+        for node in (inner for part in round_of.body for inner in ast.walk(part) if isinstance(inner, ast.Call)):
+            used = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
+            if dotted(node.func).rpartition(".")[2] in DELETES and used & entries:
+                removals.append((round_of, node))
+    return removals
+
+
+def _is_of_each(round_of: _Round, removal: ast.Call) -> bool:
+    for test in (node for part in round_of.body for node in ast.walk(part) if isinstance(node, ast.If | ast.IfExp)):
+        if any(inner is removal for inner in ast.walk(test)) and not PRESENT.search(ast.unparse(test.test)):
+            return False
+    if any(isinstance(node, ast.comprehension) and node.ifs for node in ast.walk(round_of.node)):
+        return False
+    return not any(isinstance(node, ast.Continue | ast.Break) for part in round_of.body for node in ast.walk(part))
+
+
+def _names_of(tree: ast.Module, listing: ast.Call) -> set[str]:
+    """Return the names that hold all of a listing."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.NamedExpr) and _is_whole(node.value, listing, names):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _rounds(tree: ast.Module, listing: ast.Call, names: set[str]) -> list[_Round]:
+    """Return the loops and comprehensions over all of a listing."""
+    rounds = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For) and _is_whole(node.iter, listing, names):
+            rounds.append(_Round(node.target, node.body, node))
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp) and _is_whole(node.generators[0].iter, listing, names):
+            rounds.append(_Round(node.generators[0].target, [node.elt], node))
+    return rounds
+
+
+def _is_whole(node: ast.expr, listing: ast.Call, names: set[str]) -> bool:
+    """Tell whether an expression is a listing with all its elements."""
+    while isinstance(node, ast.Call) and dotted(node.func) in ORDERS and node.args and node is not listing:
+        node = node.args[0]
+    return node is listing or (isinstance(node, ast.Name) and node.id in names)
+
+
+def looks_for_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a listing may look for the checkpoint to begin at.
+
+    Not one that is made while the training runs, of another folder, or for what is removed. Beside the program itself it has to
+    stand in a function that is called so, or that is called once and gives back what it finds of the program's own saves.
+    """
+    if is_repeated(source, call) or from_elsewhere(program, source, call) or removes_only(source, call):
+        return False
+    finds_own = _finds_saves(program, source, call)
+    if not finds_own and not about_saves(source, call):
+        return False
+    return source is program.source or is_for_beginning(source, call) or (finds_own and _gives_back_once(program, source, call))
+
+
+def _finds_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a listing finds what the program itself saves, whatever that is called."""
+    uses = file_uses(program)
+    caller = uses.caller_of(source, call)
+    return caller is not None and uses.lists_own(listed_patterns(uses, caller))
+
+
+def _gives_back_once(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:
+    uses = file_uses(program)
+    caller = uses.caller_of(source, call)
+    if caller is None or caller.scope is None or uses.is_repeated(caller):
+        return False
+    return any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(caller.scope))

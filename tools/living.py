@@ -1,0 +1,158 @@
+"""Look for the program of a job that the scheduler calls ended: where only the daemon of a node died, it lives on and saves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from assistant.errors import NightshiftError, ToolError
+from assistant.records import Checkpoint, Job, Risk
+from assistant.recover.joblog import log_lines, log_points, logs_of
+from assistant.recover.second_writer import AHEAD, TEAR_DOWN
+from assistant.recover.training_end import said_over
+from assistant.tooling import Context, to_json, tool
+from assistant.tools import _processes
+from assistant.tools.checkpoints import search_of
+from assistant.tools.processes import ACCOUNT, DAEMONS, LOOK_S, MOST_NODES, daemons_left, job_numbers, report_of_nodes
+
+MOST_NAMED = 4
+"""Processes that are named to people."""
+DEAD = frozenset("ZX")
+"""States of a process that runs no more. Source: proc(5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What a job has written last, as far as that is known."""
+
+    step: int | None = None
+    """The last step of its log."""
+    logged_at: datetime | None = None
+    saved: Checkpoint | None = None
+    last_line: str = ""
+    """The last one of its log."""
+
+    @property
+    def written_at(self) -> datetime | None:
+        """When its log or its checkpoint folder was written last."""
+        times = [at for at in (self.logged_at, self.saved.saved_at if self.saved is not None else None) if at is not None]
+        return max(times, default=None)
+
+
+@tool(risk=Risk.READ)
+def living_program(context: Context, job: str, nodes: list[str] | None = None) -> dict[str, Any]:
+    """Tell whether the program of a job that the scheduler calls ended still lives on its nodes, and what it wrote last.
+
+    `lives` is "yes" where a process that is provably the job's was seen, or where a node cannot be asked and its log or checkpoint
+    folder is still written long after its end. `gone` is "yes" where each node answered and has none; else it is not known.
+    `says_over` is "yes" where the log ends with words that it is through, `over` where also nothing lives and its last step was
+    saved. `living` lists the processes, `unknown` says why a node shows nothing. Daemons of a framework and dead processes count
+    as none.
+
+    Args:
+        job: Scheduler job id of the attempt that ended.
+        nodes: Those of its nodes on which to look, 16 at most; all when not given.
+    """
+    shown = context.scheduler.job(job)
+    if not shown.state.ended or shown.ended is None:
+        raise ToolError(f"job {job} is {shown.state}: job_processes looks at the processes of a running job")
+    if shown.account and not ACCOUNT.fullmatch(shown.account):
+        raise ToolError(f"job {job}: {shown.account[:64]!r} is no name of an account, so its processes cannot be told from others")
+    chosen = [node for node in shown.nodes if nodes is None or node in nodes][:MOST_NODES]
+    if not chosen:
+        raise ToolError(f"job {job} ran on none of these nodes")
+    replies = context.transport.run(chosen, _processes.command(job_numbers(shown), shown.account), timeout_s=LOOK_S)
+    at = context.clock.now()
+    answers: dict[str, _processes.NodeProcesses] = {}
+    for node, reply in replies.items():
+        if reply.reached and not reply.status:
+            answers[node] = _processes.node_processes(node, reply.out, at)
+        else:
+            answers[node] = _processes.NodeProcesses(why=reply.err.strip()[:200] or f"ended with status {reply.status}")
+    living = _living(answers)
+    unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
+    traces = _traces(context, shown)
+    late = bool(unknown) and _is_late(shown, traces, at)
+    lives = bool(living) or late
+    return {
+        **to_json(report_of_nodes(answers, at)),
+        "lives": "yes" if lives else "",
+        "gone": "yes" if not living and not unknown else "",
+        "over": "yes" if not living and not unknown and _is_over(traces) else "",
+        "says_over": "yes" if said_over(traces.last_line) else "",
+        "living": living,
+        "unknown": unknown,
+        "step": traces.step,
+        "last_line": traces.last_line,
+        "note": _note(shown, living, unknown, traces) if lives else _ended_note(traces),
+    }
+
+
+def _living(answers: Mapping[str, _processes.NodeProcesses]) -> list[dict[str, Any]]:
+    """Return the processes that may still work, by node and number."""
+    if daemons_left({node: answer.programs for node, answer in answers.items() if answer.programs}):
+        return []
+    return [
+        {"node": node, "pid": state.pid, "program": state.program}
+        for node, answer in answers.items()
+        for state in answer.states
+        if state.state not in DEAD and not re.fullmatch(DAEMONS["Slurm"], state.program)
+    ]
+
+
+def _traces(context: Context, job: Job) -> Traces:
+    """Return what a job has written last; nothing of what cannot be read now."""
+    step, logged_at, saved, last_line = None, None, None, ""
+    try:
+        points = log_points(job)
+        step = points[-1].step if points else None
+        logged_at = max((file.written for file in logs_of(job).readable if file.written is not None), default=None)
+        last_line = next((line.text.strip() for line in reversed(list(log_lines(job))) if line.text.strip()), "")[:200]
+        found = search_of(context, job).inventory
+        saved = max(found.checkpoints, key=lambda one: (one.saved_at, one.step), default=None) if found is not None else None
+    except (NightshiftError, OSError):
+        pass  # what is known until then counts
+    return Traces(step, logged_at if job.dated_logs else None, saved, last_line)
+
+
+def _is_late(job: Job, traces: Traces, now: datetime) -> bool:
+    """Tell whether a job is written for longer than what processes that are being ended may write."""
+    written_at = traces.written_at
+    return job.dated_logs and job.ended is not None and written_at is not None and job.ended + TEAR_DOWN < written_at < now + AHEAD
+
+
+def _is_over(traces: Traces) -> bool:
+    """Tell whether a log ends with the end of the training, and its last step was saved."""
+    saved = traces.saved
+    return said_over(traces.last_line) and saved is not None and traces.step is not None and saved.step >= traces.step
+
+
+def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, str], traces: Traces) -> str:
+    """Return that a program lives, where, and what it wrote last, for people."""
+    state = f"though the scheduler calls the job {job.state} since {_clock(job.ended)}"
+    if living:
+        named = [f"{one['node']} ({one['program'] or 'a process'}, pid {one['pid']})" for one in living]
+        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        who = f"the program of job {job.id} still runs on {', '.join(named[:MOST_NAMED])}{more}, {state}"
+    else:
+        nodes = ", ".join(unknown)
+        who = f"the program of job {job.id} may still run on {nodes}, which cannot be asked, {state}: its files are still written"
+    parts = [who]
+    if traces.saved is not None:
+        parts.append(f"it saved step {traces.saved.step} at {_clock(traces.saved.saved_at)} ({traces.saved.path})")
+    if traces.step is not None:
+        parts.append(f"its last logged step is {traces.step}")
+    return "; ".join(parts)
+
+
+def _ended_note(traces: Traces) -> str:
+    step = f"its last logged step is {traces.step}" if traces.step is not None else "its log shows no step"
+    saved = f", its last save {traces.saved.path}" if traces.saved is not None else ""
+    return f"{step}{saved}; the last line of its log: {traces.last_line!r}" if traces.last_line else f"{step}{saved}"
+
+
+def _clock(at: datetime | None) -> str:
+    return f"{at.astimezone(UTC):%H:%M:%S} UTC" if at is not None else "an unknown time"
