@@ -176,7 +176,7 @@ def describer_for(settings: Settings, store: Store) -> Describer | None:
 
     if not store.may(identity(settings.model), REASON):
         return None
-    from assistant.agent.describing import ModelDescriber
+    from assistant.agent.descriptions import ModelDescriber
     from assistant.llm.models import open_chat
 
     chat = open_chat(settings.model, site=settings.content, mask=mask_for(settings, store))

@@ -28,7 +28,7 @@ from assistant.records import (
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
 from assistant.tui.app import ChatApp
-from assistant.tui.backend import Desk
+from assistant.tui.backend import ChatBackend
 from assistant.tui.memory import Garbage, give_back
 from assistant.tui.start import FromSettings
 from assistant.wiring import build
@@ -115,7 +115,9 @@ def main(folder: Path) -> None:
     starts = OnBusyCluster(settings, folder)
     give_back()
     clock = SystemClock()
-    ChatApp(lambda post: Desk(starts, post, by="chat:bench", owner="chat:bench@here:1.1", clock=clock), garbage=Garbage()).run()
+    ChatApp(
+        lambda post: ChatBackend(starts, post, by="chat:bench", owner="chat:bench@here:1.1", clock=clock), garbage=Garbage()
+    ).run()
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
 from assistant.evaluation import files as evaluation_files
 from assistant.linear_patterns import linear_pattern, named_groups
+from assistant.llm.chat import read_turn
 from assistant.llm.gguf import read_gguf
-from assistant.llm.turn import read_turn
 from assistant.logs.compress import compress
 from assistant.logs.lines import Line, clean, cut_line
 from assistant.logs.metrics import metric_points

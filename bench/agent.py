@@ -23,8 +23,7 @@ from pathlib import Path
 from assistant.agent.chooser import BlendedChooser, IntentChoice, QuestionIntent, WordChooser, concepts, intents
 from assistant.agent.reader import reader
 from assistant.agent.semantic import SemanticAgent
-from assistant.cli.agent_bench import load_cases
-from assistant.cli.agent_states import open_state
+from assistant.cli.measure.agent_bench import load_cases, open_state
 from assistant.engine.by_words import RecoveryByWords
 from assistant.wiring import chooser_for
 

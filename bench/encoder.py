@@ -142,12 +142,12 @@ def _share(marks: Sequence[bool]) -> float:
 
 def real_lines(count: int = TIMED_LINES) -> list[str]:
     """Return so many lines of the blind suites, each wording once."""
-    from assistant.llm import text_preparation
+    from assistant.llm import features
 
     found: dict[str, str] = {}
     for path in sorted((ROOT / "tests" / "cases").glob("blind*/*/job.log")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]:
-            found.setdefault(text_preparation.line(line), line)
+            found.setdefault(features.prepared_line(line), line)
             if len(found) > count:
                 break
     found.pop("", None)

@@ -25,9 +25,9 @@ from textual.app import App
 from textual.geometry import Region
 from textual.strip import Strip
 
+from assistant.tui.logs.view import LogView
 from assistant.tui.memory import Garbage
 from assistant.tui.screens.log import LogScreen
-from assistant.tui.widgets.log_view import LogView
 from bench.training_log import write
 
 OPEN_LIMIT_S, KEY_LIMIT_MS, MEMORY_LIMIT_MB = 1.0, 50.0, 200.0

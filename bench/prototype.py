@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from assistant.content.reasons import reasons
-from assistant.llm import text_preparation
+from assistant.llm import features
 from assistant.llm.features import places
 from assistant.ports import Ranker
 from bench.diagnosis import ROOT
@@ -71,7 +71,7 @@ def known_wordings(cases: Sequence[Excerpt]) -> set[str]:
     data = _module(ROOT / "training" / "encoder" / "lines.py")
     marks = [set(places(line.text)) for own in data.pool().by_reason.values() for line in own]
     roots = {case.lines[case.root] for case in cases}
-    return {text_preparation.line(text) for text in roots if data.like_any(set(places(text)), marks)}
+    return {features.prepared_line(text) for text in roots if data.like_any(set(places(text)), marks)}
 
 
 def report(folder: Path, rankers: dict[str, Ranker], *, wrong: bool = False) -> int:
@@ -82,14 +82,14 @@ def report(folder: Path, rankers: dict[str, Ranker], *, wrong: bool = False) -> 
         print(f"prototype       skipped: no generator at {folder / 'gen.py'}")
         return 1
     known = known_wordings(cases)
-    unlike = [case for case in cases if text_preparation.line(case.lines[case.root]) not in known]
-    wordings = {text_preparation.line(case.lines[case.root]) for case in cases}
+    unlike = [case for case in cases if features.prepared_line(case.lines[case.root]) not in known]
+    wordings = {features.prepared_line(case.lines[case.root]) for case in cases}
     print(f"prototype's held-out excerpts; its own model: {REACHED}")
     print(
         f"  of {len(wordings)} root wordings {len(known)} are like a line of our training, in {len(cases) - len(unlike)} excerpts:"
     )
     for reason in sorted({case.reason for case in cases}):
-        own = sorted({text_preparation.line(case.lines[case.root]) for case in cases if case.reason == reason} & known)
+        own = sorted({features.prepared_line(case.lines[case.root]) for case in cases if case.reason == reason} & known)
         print(f"    {reason}: {len(own)}, as {own[0][:90]!r}" if own else f"    {reason}: none")
     for name, ranker in rankers.items():
         print(f"  {name:8} all {len(cases)}: {judged(cases, ranker)}")

@@ -26,9 +26,7 @@ from assistant.diagnose.labels import Label, read_labels
 from assistant.diagnose.ranked import Guess, RankerOpinion, guess
 from assistant.diagnose.reliability import Unseen, unseen_lessons
 from assistant.diagnose.verdict import diagnose
-from assistant.llm.lessons import lessons
-from assistant.llm.ranker import LinearRanker, file_of, load_ranker
-from assistant.llm.training import train
+from assistant.llm.ranker import LinearRanker, file_of, lessons, load_ranker, train
 from assistant.records import Action, Diagnosis
 from assistant.rules.matching import Patterns, load_patterns
 from bench.blind import NEAR, SHOWN_LINES, suites

@@ -17,7 +17,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from assistant.cli.bench import START_LIMIT_MS, STARTED, startup_ms
+from assistant.cli.measure.bench import START_LIMIT_MS, STARTED, startup_ms
 
 ROOT = Path(__file__).parents[1]
 

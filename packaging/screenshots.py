@@ -44,10 +44,10 @@ async def take(app: ChatApp, out: Path) -> None:
         (out / f"{name}.svg").write_text(seen, encoding="utf-8")
 
     def approvals() -> int:
-        return len(app.store_seen.approvals) if app.store_seen is not None else 0
+        return len(app.store_snapshot.approvals) if app.store_snapshot is not None else 0
 
     async with app.run_test(size=SIZE) as pilot:
-        await until(pilot, lambda: app.cluster_seen is not None and any(job.started for job in app.cluster_seen.jobs))
+        await until(pilot, lambda: app.cluster_snapshot is not None and any(job.started for job in app.cluster_snapshot.jobs))
         picture("calm")
         await until(pilot, approvals)
         for sign in "why did job 1 die?":
@@ -71,13 +71,15 @@ async def take(app: ChatApp, out: Path) -> None:
         await pilot.pause(1.0)  # an answer counts only where it stands alone
         await pilot.press("y")
         await pilot.pause(1.0)
-        await until(pilot, lambda: approvals() and app.store_seen is not None and app.store_seen.approvals[0].approval.id == 2)
+        await until(
+            pilot, lambda: approvals() and app.store_snapshot is not None and app.store_snapshot.approvals[0].approval.id == 2
+        )
         await pilot.press("f3", "enter")
         await pilot.pause(0.5)
         await pilot.pause(1.0)  # an answer counts only where it stands alone
         await pilot.press("y")
         await pilot.pause(1.0)
-        await until(pilot, lambda: app.store_seen is not None and not app.store_seen.unfinished)
+        await until(pilot, lambda: app.store_snapshot is not None and not app.store_snapshot.unfinished)
         await pilot.press("ctrl+t")
         await pilot.pause(0.5)
         picture("light")

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class AnswerKind(StrEnum):
-    """What sort of answer it is."""
+    """The kinds of answers."""
 
     ANSWER = "answer"
     ASKS_BACK = "asks_back"

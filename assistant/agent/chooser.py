@@ -12,8 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from assistant.agent.keywords import parsed, stem, strength
-from assistant.agent.spelling import WORDS, Spelling
+from assistant.agent.words import WORDS, Spelling, parsed, stem, strength
 from assistant.content.reading import build, knowledge_file, read_toml
 
 SHARPNESS = 11.0
@@ -51,7 +50,7 @@ _POINTING = {
 
 
 class IntentChoice(NamedTuple):
-    """One reading of a sentence."""
+    """One intent that a sentence may have, and how sure it is."""
 
     intent: str
     probability: float
@@ -74,7 +73,7 @@ class ToolChooser(Protocol):
 
 @dataclass(frozen=True)
 class QuestionIntent:
-    """Something that may be asked for."""
+    """An intent of a question, with the cues that speak for it."""
 
     name: str
     says: tuple[str, ...]

@@ -23,15 +23,13 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener, Proposal
 from assistant.agent.dialogue import shown_source
-from assistant.agent.entities import Names, read_names
+from assistant.agent.entities import NameInventory, Names, read_inventory, read_names
 from assistant.agent.grounding import AnswerEvidence, check_answer, cited_in
-from assistant.agent.inventory import NameInventory, read_inventory
 from assistant.agent.semantic import SemanticAgent
 from assistant.agent.shortening import CHARACTERS_A_TOKEN, Shortener
-from assistant.agent.taint import Origins
-from assistant.agent.toolbox import MOST_CHARACTERS, Toolbox, ToolOffer, offers
+from assistant.agent.toolbox import MOST_CHARACTERS, Origins, Toolbox, ToolOffer, offers
 from assistant.agent.turn import QuestionRequest, QuestionTurn
-from assistant.agent.wording import exact, harmless, one_line, question_of
+from assistant.agent.wording import command_text, harmless, one_line, question_of
 from assistant.content.reading import shipped
 from assistant.display import removed
 from assistant.errors import ModelError, NightshiftError, Unavailable
@@ -346,7 +344,7 @@ def _with_proposals(answer: Answer, proposed: Sequence[Proposal]) -> Answer:
     if not more:
         return answer
     lines = [
-        f"Waiting for a yes or no as approval {proposal.approval}, digest {proposal.digest}: {exact(proposal.preview)}"
+        f"Waiting for a yes or no as approval {proposal.approval}, digest {proposal.digest}: {command_text(proposal.preview)}"
         for proposal in more
     ]
     return replace(answer, text="\n".join([answer.text, *lines]), kind=AnswerKind.PROPOSAL, proposals=(*answer.proposals, *more))

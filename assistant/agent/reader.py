@@ -18,7 +18,7 @@ from zlib import crc32
 
 from assistant.agent.chooser import IntentChoice, WordChooser
 from assistant.errors import ContentError
-from assistant.llm import embedded, text_preparation
+from assistant.llm import embedded, features
 from assistant.llm.encoder import FOLDER
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def marks_of(sentence: str, words: WordChooser) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class Learnt:
-    """What was learnt from sentences."""
+    """The weights that the sentence network learnt."""
 
     classes: tuple[str, ...]
     """Names of knowledge/questions.toml."""
@@ -79,7 +79,7 @@ class Learnt:
 
 
 def load(folder: Path, encoder: str) -> Learnt:
-    """Read what was learnt.
+    """Read the weights from their file.
 
     Args:
         folder: Where the encoder lies.
@@ -132,7 +132,7 @@ class Reader:
         """Return the readings, likeliest first; none where there are no words."""
         import numpy as np
 
-        prepared = text_preparation.sentence(sentence)
+        prepared = features.prepared_sentence(sentence)
         if not prepared:
             return []
         tables, marks = self._learnt.tables, marks_of(sentence, self._words)

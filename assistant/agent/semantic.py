@@ -14,18 +14,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assistant.agent import tell_about
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener
 from assistant.agent.chooser import IntentChoice, QuestionIntent, ToolChooser, WordChooser, intents, spelling
-from assistant.agent.coreference import pointed, variants
-from assistant.agent.dialogue import Dialogue, choose_option, completed, follow_up, shown_source
-from assistant.agent.entities import Names, read_names
-from assistant.agent.inventory import NameInventory, read_inventory
-from assistant.agent.speech_act import CHANGING, barred, lifting
+from assistant.agent.dialogue import Dialogue, choose_option, completed, follow_up, resolve_pointers, shown_source, variants
+from assistant.agent.entities import NameInventory, Names, read_inventory, read_names
 from assistant.agent.tell_changes import RecoveringTurn, Recovery
-from assistant.agent.tellers import READINGS, TELLERS
+from assistant.agent.tellers import READINGS, TELLERS, tell_unknown
 from assistant.agent.turn import QuestionRequest, QuestionTurn
-from assistant.agent.wording import cut, one_line, question_of
+from assistant.agent.wording import cut_text, one_line, question_of
+from assistant.agent.words import CHANGING, excluded_intents, lifts_rules
 from assistant.errors import ConfigError
 from assistant.gate import Gate
 from assistant.ports import Clock
@@ -104,10 +101,10 @@ class SemanticAgent:
         number = shown_source(words)
         if number is not None and self.state.sources:
             return self._source(number)
-        if lifting(words):
+        if lifts_rules(words):
             return Answer(NO_RULE_LIFTED.format(mode=self._gate.policy.mode), AnswerKind.REFUSED, MODE, "refused")
         inventory = read_inventory(self._gate)
-        names = pointed(read_names(words, inventory), self.state, inventory)
+        names = resolve_pointers(read_names(words, inventory), self.state, inventory)
         intent = follow_up(words, names, self.state)
         choices = [IntentChoice(intent, 1.0)] if intent else self._choices(names)
         request = _filled(
@@ -145,7 +142,7 @@ class SemanticAgent:
 
     def _choices(self, names: Names) -> Sequence[IntentChoice]:
         """Return the readings; who asks whether a node is back does not ask to put it back."""
-        readings, out = self._readings(names), barred(names.masked)
+        readings, out = self._readings(names), excluded_intents(names.masked)
         remaining = [choice for choice in readings if choice.intent not in out]
         total, remaining_share = sum(choice.probability for choice in readings), sum(choice.probability for choice in remaining)
         return (
@@ -187,7 +184,7 @@ class SemanticAgent:
             numbers = ", ".join(str(source.number) for source in self.state.sources)
             return Answer(f"The last answer has no source {number}; it has {numbers}.", AnswerKind.UNKNOWN, MODE, "show")
         text = cited.value if isinstance(cited.value, str) else _pretty(cited.value)
-        body = cut(cited.error or text, MOST_SHOWN)
+        body = cut_text(cited.error or text, MOST_SHOWN)
         return Answer(f"[{number}] {cited.call}\n{body}", AnswerKind.ANSWER, MODE, "show", sources=(cited,))
 
 
@@ -205,7 +202,7 @@ def _lines(turn: QuestionTurn) -> Iterator[str]:
         lacks = lacks or not turn.request.other_job
     if strangers and (lacks or turn.request.intent in CHANGING or turn.request.intent in ("plan", "seen_before", "node_history")):
         for stranger in strangers:
-            yield from tell_about.tell_unknown(turn, stranger)
+            yield from tell_unknown(turn, stranger)
         return
     for stranger in strangers:
         yield f"(Left out: {stranger}.)"

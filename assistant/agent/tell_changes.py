@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from assistant.agent.answer import AnswerKind, AnswerSource, Proposal
-from assistant.agent.phrasing import once
 from assistant.agent.tell_jobs import failed
 from assistant.agent.turn import QuestionTurn
-from assistant.agent.wording import exact, one_line
+from assistant.agent.wording import command_text, one_line, without_repeats
 from assistant.display import shell_words
 from assistant.errors import NightshiftError
 from assistant.policy import Mode
@@ -50,7 +49,7 @@ def plan(turn: QuestionTurn) -> Iterator[str]:
         if step["why"]:
             yield f"     why: {one_line(step['why'], 160)}"
     if recovery["advice"]:
-        yield f"Advice: {once(one_line(recovery['advice'], 420))}"
+        yield f"Advice: {without_repeats(one_line(recovery['advice'], 420))}"
     yield f"Nothing was done. To do it: nightshift recover {job}"
 
 
@@ -142,7 +141,7 @@ def _waits(turn: QuestionTurn, state: RecoveryState, heading: str) -> Iterator[s
     turn.kind = AnswerKind.PROPOSAL
     yield f"{heading}; this waits for a yes or no, and nothing is changed before that (incident {state.incident}):"
     for pending in state.waiting:
-        change = exact(pending.change)
+        change = command_text(pending.change)
         turn.proposals.append(Proposal(pending.tool, {}, pending.change, pending.approval, digest=pending.digest))
         undo = "can be taken back with nightshift undo" if pending.undo else "cannot be taken back"
         yield f"  {change}\n     why: {one_line(pending.why, 200)}; {undo}"
@@ -215,11 +214,11 @@ def _each_node(turn: QuestionTurn, tool: str, instead: str, more: dict[str, Any]
 
 def _proposal(proposal: Proposal) -> str:
     if proposal.approval is not None:
-        return f"Proposed, not done: {exact(proposal.preview)}\n  {_answers(proposal.approval, proposal.digest)}"
+        return f"Proposed, not done: {command_text(proposal.preview)}\n  {_answers(proposal.approval, proposal.digest)}"
     if proposal.why_not:
         would = f" It would be: {one_line(proposal.preview, 2_000)}" if proposal.preview else ""
         return f"Not even proposed: {proposal.why_not}{would}"
-    return f"Done, after a person said yes: {exact(proposal.preview)}"
+    return f"Done, after a person said yes: {command_text(proposal.preview)}"
 
 
 def _answers(approval: int, digest: str) -> str:

@@ -1,19 +1,157 @@
-"""Answers about incidents: the situation, one of them, what waits for a person, what was changed, what was seen before."""
+"""Answers about incidents and nodes: the situation, what waits for a person, what was changed, how nodes stand and stood."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from assistant.agent.answer import AnswerKind
-from assistant.agent.phrasing import counted, when
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED, MOST_ROWS, _ended_after, _start_of_span, diagnosis_told, failed
-from assistant.agent.tell_nodes import OUT
 from assistant.agent.turn import QuestionTurn
-from assistant.agent.wording import one_line
+from assistant.agent.wording import count_text, one_line, time_text
 from assistant.nodeset import fold
+from assistant.records import NodeState
+
+OUT = {NodeState.DRAINING.value, NodeState.DRAINED.value, NodeState.DOWN.value, NodeState.UNKNOWN.value}
+
+
+def bad_nodes(turn: QuestionTurn) -> Iterator[str]:
+    """Tell which nodes are out, and why."""
+    listed = turn.look("node_states")
+    if listed.error:
+        yield failed(turn, listed)
+        return
+    nodes: Sequence[Mapping[str, Any]] = listed.value
+    mark = f"[{listed.number}]"
+    counts = Counter(node["state"] for node in nodes)
+    yield f"{len(nodes)} nodes: {', '.join(f'{count} {state}' for state, count in counts.most_common())} {mark}."
+    words = set(turn.request.question.lower().replace("?", "").split())
+    if words & {"idle", "free"}:
+        idle = [node["node"] for node in nodes if node["state"] == "idle"]
+        yield f"Idle: {fold(idle) or 'none'} {mark}."
+        return
+    out = [node for node in nodes if node["state"] in OUT]
+    if not out:
+        yield f"No node is cordoned, drained or down {mark}."
+    leases = turn.look("cordon_leases")
+    leased = {lease["node"]: lease for lease in (leases.value or {}).get("leases", ())}
+    for node in out[:MOST_ROWS]:
+        why = one_line(node["reason"], 200) or "no reason given"
+        if node["node"] in leased:
+            why = f"{_lease_text(leased[node['node']], turn.now)} [{leases.number}]"
+        yield f"  {node['node']}  {node['state']}  {why}"
+    if len(out) > MOST_ROWS:
+        yield f"… and {len(out) - MOST_ROWS} more {mark}."
+    if leases.value and leases.value["expired"]:
+        yield f"Run out [{leases.number}]: {fold(leases.value['expired'])}"
+
+
+def node_state(turn: QuestionTurn) -> Iterator[str]:
+    """Tell how nodes stand."""
+    nodes = list(turn.request.nodes)
+    listed = turn.look("node_states", nodes=nodes)
+    if listed.error:
+        yield failed(turn, listed)
+        return
+    mark = f"[{listed.number}]"
+    leases = turn.look("cordon_leases")
+    leased = {lease["node"]: lease for lease in (leases.value or {}).get("leases", ())}
+    for node in listed.value[:MOST_ROWS]:
+        jobs = f", running job {', '.join(node['jobs'])}" if node["jobs"] else ", no job on it"
+        why = f" Reason: {one_line(node['reason'], 240)}" if node["reason"] else ""
+        if node["node"] in leased:
+            why = f" Reason: {_lease_text(leased[node['node']], turn.now)} [{leases.number}]"
+        yield f"{node['node']} is {node['state']}{jobs}, partition {node['partition']} {mark}.{why}"
+    if len(nodes) > 1:
+        counts = Counter(node["state"] for node in listed.value)
+        yield f"Together: {', '.join(f'{count} {state}' for state, count in counts.most_common())} {mark}."
+        return
+    about = turn.look("list_incidents", node=nodes[0], limit=5)
+    for incident in (about.value or ())[:3]:
+        turn.incidents.append(incident["incident"])
+        yield f"Incident {incident['incident']}: {incident['reason'] or incident['kind']}, {incident['state']} [{about.number}]."
+    yield f"To run the health probes on it: check {nodes[0]}"
+
+
+def node_history(turn: QuestionTurn) -> Iterator[str]:
+    """Tell what nodes did before."""
+    node = turn.request.nodes[0] if turn.request.nodes else ""
+    ledger = turn.look("node_ledger", node=node)
+    if ledger.error:
+        yield failed(turn, ledger)
+        return
+    mark = f"[{ledger.number}]"
+    rows = ledger.value
+    if not rows:
+        yield (
+            f"{node} was never part of a failed job that the ledger knows {mark}."
+            if node
+            else f"The ledger of nodes is empty {mark}."
+        )
+    for row in rows[:MOST_ROWS]:
+        reasons = ", ".join(f"{reason} x {count}" for reason, count in row["reasons"].items()) or "nothing"
+        last = f", last {time_text(row['last'], turn.now)}" if row["last"] else ""
+        numbers = f" (incidents {', '.join(str(incident) for incident in row['incidents'])})" if row["incidents"] else ""
+        yield (
+            f"{row['node']} was to blame {count_text(row['blamed'], 'time')} for {reasons}{numbers}; "
+            f"part of {count_text(row['failed_jobs'], 'failed job')}{last}; score {row['score']:.2f} {mark}."
+        )
+        turn.incidents += row["incidents"]
+    if node:
+        about = turn.look("list_incidents", node=node)
+        for incident in (about.value or ())[:8]:
+            turn.incidents.append(incident["incident"])
+            reason = incident["reason"] or incident["kind"]
+            opened = time_text(incident["opened"], turn.now)
+            yield f"Incident {incident['incident']}, opened {opened}: {reason}, {incident['state']} [{about.number}]."
+
+
+def check_node(turn: QuestionTurn) -> Iterator[str]:
+    """Run the health probes on nodes and tell what they found."""
+    source = turn.look("check_nodes", nodes=list(turn.request.nodes))
+    if source.error:
+        yield failed(turn, source)
+        return
+    mark = f"[{source.number}]"
+    for node, health in source.value["nodes"].items():
+        status = {"ok": "all that could be checked is well", "unknown": "could not be checked"}.get(
+            health["status"], health["status"]
+        )
+        yield f"{node}: {status} {mark}."
+        probes = [row for row in health.get("probes", ()) if row.get("status") in ("critical", "warning")]
+        for row in probes[:8]:
+            yield f"  {row['status']}: {row['probe']}: {one_line(row.get('text', ''), 200)}"
+        silent = [row["probe"] for row in health.get("probes", ()) if row.get("status") == "unknown"]
+        if silent:
+            yield f"  without an answer, {count_text(len(silent), 'probe')}: {', '.join(dict.fromkeys(silent[:12]))}"
+    if source.value["faulty"]:
+        yield f"To be taken out of service: {fold(source.value['faulty'])} {mark}."
+
+
+def kernel_log(turn: QuestionTurn) -> Iterator[str]:
+    """Show what kernels of nodes say."""
+    source = turn.look("kernel_log", nodes=list(turn.request.nodes), lines=turn.request.names.lines or 200)
+    if source.error:
+        yield failed(turn, source)
+        return
+    mark = f"[{source.number}]"
+    for node, text in source.value["text"].items():
+        lines = str(text).splitlines()
+        marked = [line for line in lines if "xid" in line.lower() or "error" in line.lower() or "fail" in line.lower()]
+        size_text = count_text(len(lines), "line")
+        yield f"Kernel log of {node}: {size_text}, {len(marked)} of them about Xids, errors or failures {mark}."
+        yield "\n".join(f"  {one_line(line, 240)}" for line in (marked or lines)[-12:]) or "  (nothing)"
+    for node, why in source.value["unknown"].items():
+        yield f"Kernel log of {node}: not known, {one_line(why, 160)} {mark}."
+
+
+def _lease_text(lease: Mapping[str, Any], now: datetime) -> str:
+    """Return why Nightshift holds a node, and how long."""
+    end = f"until {time_text(lease['until'], now)}" if lease["until"] else "without an end"
+    return f"cordoned by Nightshift {end}: {one_line(lease['why'], 160)}"
+
 
 DAY_H = 24.0
 MOST_INCIDENTS = 10_000
@@ -35,7 +173,7 @@ def overview(turn: QuestionTurn) -> Iterator[str]:
     if not unknown and not escalated.value and not opened.value and not waiting.value and not out and not failures:
         yield "Nothing is wrong that is known here."
     if escalated.value:
-        many = counted(len(escalated.value), "incident")
+        many = count_text(len(escalated.value), "incident")
         yield f"Handed to a person and acknowledged by nobody: {many} [{escalated.number}]; nightshift incident ack ID"
     for row in (escalated.value or ())[:MOST_ROWS]:
         turn.incidents.append(row["incident"])
@@ -74,8 +212,9 @@ def explain_incident(turn: QuestionTurn) -> Iterator[str]:
     turn.incidents.append(incident["incident"])
     turn.evidence += [fact["id"] for fact in incident["evidence"]]
     about = f"job {incident['job']}" if incident["job"] else f"node {incident['node']}"
+    opened = time_text(incident["opened"], turn.now)
     yield (
-        f"Incident {incident['incident']} about {about} is {incident['state']}, opened {when(incident['opened'], turn.now)} {mark}."
+        f"Incident {incident['incident']} about {about} is {incident['state']}, opened {opened} {mark}."
         + (f" Note: {one_line(incident['note'], 240)}" if incident["note"] else "")
     )
     if incident["diagnosis"] is None:
@@ -123,9 +262,9 @@ def incidents(turn: QuestionTurn) -> Iterator[str]:
         yield f"  {_incident_row(row, turn.now)}"
     if len(rows) > MOST_ROWS:
         yield f"… and {len(rows) - MOST_ROWS} more [{listed.number}]."
-    counted = Counter(str(row["reason"]) for row in rows if row["reason"])
-    if len(counted) > 1:
-        yield f"By reason: {', '.join(f'{reason} x {count}' for reason, count in counted.most_common())}."
+    counts = Counter(str(row["reason"]) for row in rows if row["reason"])
+    if len(counts) > 1:
+        yield f"By reason: {', '.join(f'{reason} x {count}' for reason, count in counts.most_common())}."
 
 
 def approvals(turn: QuestionTurn) -> Iterator[str]:
@@ -143,7 +282,7 @@ def approvals(turn: QuestionTurn) -> Iterator[str]:
         about = f", incident {row['incident']}" if row["incident"] else ""
         yield (
             f"  {row['approval']}: {one_line(row['change'], 200)}\n"
-            f"     why: {one_line(row['why'], 160)}{about}; expires {when(row['expires'], turn.now)}\n"
+            f"     why: {one_line(row['why'], 160)}{about}; expires {time_text(row['expires'], turn.now)}\n"
             f"     nightshift approve {row['approval']}, or nightshift deny {row['approval']}"
         )
 
@@ -168,7 +307,7 @@ def seen_before(turn: QuestionTurn) -> Iterator[str]:
             else " What cured it is not known."
         )
         yield (
-            f"{about.capitalize()} is like incident {incident['incident']} ({when(incident['at'], turn.now)}): "
+            f"{about.capitalize()} is like incident {incident['incident']} ({time_text(incident['at'], turn.now)}): "
             f"{incident['reason']}, similarity "
             f"{incident['similarity']:.2f}, shared: {one_line(', '.join(incident['shared']), 160)} [{source.number}].{cure}"
         )
@@ -182,7 +321,7 @@ def seen_before(turn: QuestionTurn) -> Iterator[str]:
     if same_reason:
         turn.incidents += [incident["incident"] for incident in same_reason[:8]]
         numbers = ", ".join(str(incident["incident"]) for incident in same_reason[:8])
-        other_incidents = counted(len(same_reason), "other incident")
+        other_incidents = count_text(len(same_reason), "other incident")
         yield f"The same reason, {diagnosis['reason']}, was found in {other_incidents}: {numbers} [{listed.number}]."
     else:
         yield f"No other incident has the reason {diagnosis['reason']} [{listed.number}]."
@@ -199,18 +338,18 @@ def changes(turn: QuestionTurn) -> Iterator[str]:
     finished = [change for change in rows if change["status"] in ("done", "undone")]
     unfinished = Counter(str(change["status"]) for change in rows if change not in finished)
     besides = "; not done: " + ", ".join(f"{count} {status}" for status, count in unfinished.items()) if unfinished else ""
-    yield f"In {span} Nightshift made {counted(len(finished), 'change')}{besides} {mark}."
+    yield f"In {span} Nightshift made {count_text(len(finished), 'change')}{besides} {mark}."
     for change in sorted(rows, key=lambda change: change not in finished)[:MOST_ROWS]:
         undo = f"; undo: {change['undo']}" if change["undo"] else ""
         about = f", incident {change['incident']}" if change["incident"] else ""
-        at, text = when(change["at"], turn.now), one_line(change["change"], 180)
+        at, text = time_text(change["at"], turn.now), one_line(change["change"], 180)
         yield f"  call {change['call']}, {change['status']}, {at}: {text} (by {change['by']}{about}){undo}"
 
 
 def _incident_row(incident: Mapping[str, Any], now: datetime) -> str:
     about = f"job {incident['job']}" if incident["job"] else f"node {incident['node']}"
     note = f": {one_line(incident['note'], 120)}" if incident["note"] else ""
-    reason, opened = incident["reason"] or incident["kind"], when(incident["opened"], now)
+    reason, opened = incident["reason"] or incident["kind"], time_text(incident["opened"], now)
     return f"{incident['incident']}  {incident['state']}  {about}  {reason}  opened {opened}{note}"
 
 

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from assistant.agent.answer import AnswerKind, AnswerSource, Listener, Proposal
-from assistant.agent.entities import Names
-from assistant.agent.inventory import NameInventory
+from assistant.agent.entities import NameInventory, Names
 from assistant.agent.wording import harmless, one_line
 from assistant.display import line
 from assistant.errors import Denied, NightshiftError, Parked

@@ -1,12 +1,58 @@
-"""Text that others wrote, escaped and without secrets: questions before they are read, logs before a model sees them."""
+"""Text of answers: how times and counts are phrased, and what others wrote, escaped and without secrets.
+
+Questions lose their secrets before they are read, logs before a model sees them.
+"""
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from datetime import UTC, datetime
 
 from assistant.display import block, line, prompt_data, removed, shorten, unambiguous
 from assistant.errors import InputError
 from assistant.redact import redact
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+_SPANS = (("day", 86_400.0), ("h", 3600.0), ("min", 60.0))
+
+
+def time_text(text: str | None, now: datetime) -> str:
+    """Return a time as it is read: `2026-03-01 02:00 UTC, 4 h ago`; text that is no time stays as it is."""
+    if not text:
+        return "at no known time"
+    try:
+        at = datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return text
+    return f"{at:%Y-%m-%d %H:%M} UTC, {_distance((now - at).total_seconds())}"
+
+
+def _distance(seconds: float) -> str:
+    size = abs(seconds)
+    if size < 60:
+        return "just now"
+    name, length = next((name, length) for name, length in _SPANS if size >= length)
+    count = round(size / length)
+    phrase = f"{count} {name}{'s' if name == 'day' and count > 1 else ''}"
+    return f"{phrase} ago" if seconds > 0 else f"in {phrase}"
+
+
+def count_text(number: int, name: str) -> str:
+    """Return `1 line`, `2 lines`."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
+def without_repeats(text: str) -> str:
+    """Return text without sentences that it holds already."""
+    return " ".join(dict.fromkeys(_SENTENCE.split(text)))
+
+
+def without_quote(text: str, quote: str) -> str:
+    """Return a summary without the line that is shown below it anyway."""
+    place = text.find(quote[:40]) if len(quote) >= 12 else -1
+    return f"{text[:place].rstrip(' :')}." if place > 0 else text
+
 
 MOST_CHARACTERS = 4_000
 """Of a question; a longer one is a log or a slip of the hand."""
@@ -42,7 +88,7 @@ def as_data(source: str, text: str) -> str:
     return prompt_data(redact(source), redact(text))
 
 
-def cut(text: str, most: int, *, end: bool = False) -> str:
+def cut_text(text: str, most: int, *, end: bool = False) -> str:
     """Return text of at most so many characters, cut at a line where one ends, and say so; its end is kept where that is wanted."""
     if len(text) <= most:
         return text
@@ -53,7 +99,7 @@ def cut(text: str, most: int, *, end: bool = False) -> str:
     return f"{head}\n[{len(text) - len(head):,} more characters]"
 
 
-def exact(command: str) -> str:
+def command_text(command: str) -> str:
     """Return a stored command as the chat's cards and the inbox show it; only one of several thousand characters is cut."""
     return unambiguous(command, MOST_CHARACTERS)
 

@@ -1,4 +1,4 @@
-"""`nightshift ask` and `nightshift explain`: a question in words, and the report of an incident."""
+"""`nightshift ask`, `explain` and `chat`: a question in words, the report of an incident, and the full-screen chat."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Door, door_of
-from assistant.cli.exits import Exit
-from assistant.cli.group import app, examples
+from assistant.cli.context import Invocation, invocation_of
+from assistant.cli.group import Json, app, examples
 from assistant.cli.incidents import incident_ids
-from assistant.cli.options import Json
-from assistant.cli.output import print_block, print_line, print_record
+from assistant.cli.output import Exit, print_block, print_line, print_record
 
 if TYPE_CHECKING:
     from assistant.agent.answer import Answer
     from assistant.engine import Engine
+
 
 ask_app = app(help="Ask about jobs, nodes and incidents in plain words.")
 explain_app = app(help="Write the report of an incident.")
@@ -57,8 +56,8 @@ def ask(
     """
     from assistant.wiring import open_agent
 
-    door = door_of(context)
-    agent = open_agent(_engine(door), door.settings, model=not no_model, thread=talk)
+    invocation = invocation_of(context)
+    agent = open_agent(_engine(invocation), invocation.settings, model=not no_model, thread=talk)
     code = Exit.DONE
     for number, text in enumerate(_questions(question)):
         answer = agent.ask(text, trusted="-" not in question)
@@ -69,9 +68,9 @@ def ask(
                 print_line()
             _print(answer, sources=sources)
             if answer.mode.startswith("model:"):
-                door.say(f"answered by {answer.mode}; words of a model, checked against [n]")
+                invocation.say(f"answered by {answer.mode}; words of a model, checked against [n]")
             else:
-                door.say("answered without a language model")
+                invocation.say("answered without a language model")
         code = _exit_of(answer)
     raise typer.Exit(code)
 
@@ -89,47 +88,47 @@ def explain(
     """
     from assistant.engine.report import report
 
-    door = door_of(context)
-    store = door.store
+    invocation = invocation_of(context)
+    store = invocation.store
     store.incident(incident)
-    by, text = ("", "") if no_model else _summed_up(door, incident)
+    by, text = ("", "") if no_model else _summed_up(invocation, incident)
     print_block(report(store, incident, summed_up=text, by=by).rstrip("\n"))
 
 
-def _summed_up(door: Door, incident: int) -> tuple[str, str]:
+def _summed_up(invocation: Invocation, incident: int) -> tuple[str, str]:
     """Return the name of the configured model and its summary; both empty where there is none that may, or none that stands."""
     from assistant.llm.models import is_set
 
-    if not is_set(door.settings.model):
+    if not is_set(invocation.settings.model):
         return "", ""
-    from assistant.agent.summing import summed_up
+    from assistant.agent.descriptions import summed_up
     from assistant.engine.brief import told_lines
     from assistant.errors import NightshiftError
     from assistant.wiring import summariser_for
 
     try:
-        summariser = summariser_for(door.settings, door.store)
+        summariser = summariser_for(invocation.settings, invocation.store)
     except (NightshiftError, OSError) as error:
-        door.say(f"no summary by the language model: {error}")
+        invocation.say(f"no summary by the language model: {error}")
         return "", ""
-    lines = told_lines(door.store, incident)
+    lines = told_lines(invocation.store, incident)
     if summariser is None or not lines:
         return "", ""
     by, write = summariser
     summed = summed_up(lines, write)
     if summed.why_not:
-        door.say(f"the summary of {by} was left out: {summed.why_not}")
+        invocation.say(f"the summary of {by} was left out: {summed.why_not}")
     return by, summed.text
 
 
-def _engine(door: Door) -> Engine:
+def _engine(invocation: Invocation) -> Engine:
     """Build the engine whose questions wait in the inbox: words never approve anything, nor does who typed them."""
-    from assistant.cli.narration import listen
+    from assistant.cli.context import listen
     from assistant.wiring import build
 
-    listen(door.verbose, quiet=door.quiet)
-    engine = build(door.settings)
-    door.at_end.append(engine.store.close)
+    listen(invocation.verbose, quiet=invocation.quiet)
+    engine = build(invocation.settings)
+    invocation.at_end.append(engine.store.close)
     return engine
 
 
@@ -154,3 +153,37 @@ def _exit_of(answer: Answer) -> Exit:
 
     codes = {AnswerKind.ANSWER: Exit.DONE, AnswerKind.PROPOSAL: Exit.WAITS, AnswerKind.REFUSED: Exit.REFUSED}
     return codes.get(answer.kind, Exit.ERROR)
+
+
+chat_app = app(help="Talk with Nightshift beside live incidents, approvals, jobs and nodes.")
+
+
+@chat_app.command(
+    epilog=examples(
+        "nightshift chat",
+        "nightshift chat --resume    # go on with the newest conversation",
+        "nightshift chat --resume 2026-01-05-0210 --no-model",
+    )
+)
+def chat(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Of the conversation; by default it is named by the time.", show_default=False)
+    ] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with that conversation; without a name with the newest.")] = False,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Answer without the configured language model.")] = False,
+    theme: Annotated[
+        str, typer.Option("--theme", metavar="NAME", help="Colours: nightshift, nightshift-light, or a theme of Textual.")
+    ] = "nightshift",
+) -> None:
+    """Talk with Nightshift beside live incidents, approvals, jobs and nodes.
+
+    What is wrong, what waits for you and what happened is one key away; / lists the commands, F1 the keys. Every change shows its
+    exact command before anybody allows it. Conversations are kept; --resume goes on with one.
+    """
+    from assistant.cli.output import need_terminal
+
+    need_terminal()
+    from assistant.tui.start import run
+
+    raise typer.Exit(run(invocation_of(context).settings, thread=name, resume=resume, theme=theme, model=not no_model))

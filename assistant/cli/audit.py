@@ -6,12 +6,9 @@ from typing import Annotated
 
 import typer
 
-from assistant.cli.context import door_of
-from assistant.cli.exits import Exit
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json, Limit
-from assistant.cli.output import print_json, print_line, print_record, print_table
-from assistant.cli.times import local
+from assistant.cli.context import invocation_of
+from assistant.cli.group import Json, Limit, app, examples
+from assistant.cli.output import Exit, local, print_json, print_line, print_record, print_table
 from assistant.errors import Unavailable, UsageError
 
 audit_app = app(help="Show and verify the record of every decision.", no_args_is_help=True)
@@ -28,7 +25,7 @@ def show_audit(
     as_json: Json = False,
 ) -> None:
     """Show who did what, when, why, by which rule, and what came of it."""
-    store = door_of(context).store
+    store = invocation_of(context).store
     if incident is not None:
         store.incident(incident)
     rows = store.audit(incident=incident, after=after, limit=limit)
@@ -49,7 +46,7 @@ def show_head(context: typer.Context, as_json: Json = False) -> None:
 
     `nightshift audit verify --since` compares with it.
     """
-    head = door_of(context).store.head()
+    head = invocation_of(context).store.head()
     if as_json:
         print_json({"row": head.row, "hash": head.hash})
     else:
@@ -64,15 +61,15 @@ def anchor_audit(context: typer.Context, as_json: Json = False) -> None:
     """
     from assistant.daemon.audit_anchors import anchor_line, write_anchor
 
-    door = door_of(context)
-    if not door.settings.audit.anchor:
+    invocation = invocation_of(context)
+    if not invocation.settings.audit.anchor:
         raise UsageError(
             'audit.anchor names no place; put [audit] anchor = ["syslog", "file:/PATH"] into config.toml: docs/audit.md'
         )
-    head, failed = door.store.head(), False
-    for place in door.settings.audit.anchor:
+    head, failed = invocation.store.head(), False
+    for place in invocation.settings.audit.anchor:
         try:
-            write_anchor(door.settings, place, anchor_line(door.store, head), head.row)
+            write_anchor(invocation.settings, place, anchor_line(invocation.store, head), head.row)
             error = ""
         except Unavailable as why:
             failed, error = True, str(why)
@@ -107,14 +104,14 @@ def verify_audit(
     """
     from assistant.store import AuditHead
 
-    door = door_of(context)
-    store = door.store
+    invocation = invocation_of(context)
+    store = invocation.store
     heads, notes = [AuditHead.parse(text) for text in since or ()], store.audit_notes()
-    if door.settings.audit.anchor:
-        from assistant.daemon.audit_anchors import kept_heads
+    if invocation.settings.audit.anchor:
+        from assistant.daemon.audit_anchors import anchored_heads
 
         try:
-            for place, saved_head in kept_heads(door.settings, store):
+            for place, saved_head in anchored_heads(invocation.settings, store):
                 heads += saved_head
                 notes += [] if saved_head else [f"audit.anchor {place}: no head of this store is kept there yet"]
         except Unavailable as error:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import Door, door_of
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json
+from assistant.cli.context import Invocation, invocation_of
+from assistant.cli.group import Json, app, examples
 from assistant.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def show_config(
     from assistant.config.manual import describe, shown
     from assistant.tooling import to_json
 
-    loaded = door_of(context).loaded
+    loaded = invocation_of(context).loaded
     for entry in describe():
         value = _value(loaded.settings, entry.key)
         # a table of free names has one origin per name
@@ -72,10 +71,10 @@ def check_config(context: typer.Context, as_json: Json = False) -> None:
     from assistant.errors import ContentError
     from assistant.policy import short_digest
 
-    door = door_of(context)
-    loaded = door.loaded
+    invocation = invocation_of(context)
+    loaded = invocation.loaded
     site = loaded.settings.content
-    standing = door.in_force.look()
+    standing = invocation.in_force.look()
     if standing.problem:
         raise ContentError(f"no policy is in force, and every change is refused: {standing.problem}")
     counts = {
@@ -122,13 +121,12 @@ def show_policy(
     Its digest, its files, what the site's file changes, and its kill switches. A site's policy whose file vanished is missing, and
     every change is refused; --shipped accepts the shipped policy in its place, from now on. Exit code 3 while none is in force.
     """
-    from assistant.cli.exits import Exit
-    from assistant.cli.output import print_pairs
+    from assistant.cli.output import Exit, print_pairs
 
-    door = door_of(context)
+    invocation = invocation_of(context)
     if shipped:
-        _give_up(door, why)
-    standing = door.in_force.look()
+        _give_up(invocation, why)
+    standing = invocation.in_force.look()
     if as_json:
         print_json(_policy_facts(standing))
     else:
@@ -146,12 +144,14 @@ def show_policy(
         raise typer.Exit(Exit.REFUSED)
 
 
-def _give_up(door: Door, why: str) -> None:
+def _give_up(invocation: Invocation, why: str) -> None:
     from assistant.cli.context import user
     from assistant.errors import UsageError
     from assistant.policy import site_policy_file
 
-    if door.site is not None and site_policy_file(door.site).is_file():
-        raise UsageError(f"{site_policy_file(door.site)} exists: move it away first, or let it say no more than extends and [end]")
-    if door.store.give_up_site_policy(by=f"cli:{user()}", why=why) is None:
+    if invocation.site is not None and site_policy_file(invocation.site).is_file():
+        raise UsageError(
+            f"{site_policy_file(invocation.site)} exists: move it away first, or let it say no more than extends and [end]"
+        )
+    if invocation.store.give_up_site_policy(by=f"cli:{user()}", why=why) is None:
         raise UsageError("the store knows of no policy of this site: the shipped one is in force already")

@@ -1,13 +1,15 @@
-"""What a command reaches the engine by: settings, store and engine, each made when first asked for."""
+"""What a command reaches the engine by: settings, store and engine, each made when first asked for, and the log on stderr."""
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assistant.cli.output import narrate
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Door:
+class Invocation:
     """One run of the command line, with its global options."""
 
     config: Path | None = None
@@ -92,8 +94,7 @@ class Door:
             yes: Whether the person approves what the policy asks about.
             narrated: Whether each row of the flow is said on stderr.
         """
-        from assistant.cli.approvals import TerminalApprover
-        from assistant.cli.narration import listen
+        from assistant.cli.changes import TerminalApprover
         from assistant.wiring import build
 
         listen(self.verbose + narrated, quiet=self.quiet)
@@ -128,6 +129,36 @@ def user() -> str:
         return f"uid{os.getuid()}"
 
 
-def door_of(context: typer.Context) -> Door:
-    """Return the door of this run."""
-    return context.find_root().ensure_object(Door)
+def invocation_of(context: typer.Context) -> Invocation:
+    """Return the invocation that a command belongs to."""
+    return context.find_root().ensure_object(Invocation)
+
+
+_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+def listen(verbosity: int, *, quiet: bool) -> None:
+    """Let the engine's log speak on stderr.
+
+    Args:
+        verbosity: 0 warnings, 1 each row of the flow, 2 each command.
+        quiet: Only errors, whatever the verbosity.
+    """
+    from assistant.display import line
+
+    class OneLine(logging.Formatter):
+        """A message is one line; the lines of a traceback follow it, indented."""
+
+        def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
+            return line(super().formatMessage(record))
+
+        def formatException(self, ei: Any) -> str:  # noqa: N802
+            return "\n".join(f"    {line(text)}" for text in super().formatException(ei).split("\n"))
+
+    logger = logging.getLogger("assistant")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR if quiet else _LEVELS[min(verbosity, len(_LEVELS) - 1)])

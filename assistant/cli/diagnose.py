@@ -1,26 +1,33 @@
-"""`nightshift diagnose`: why a run failed, from what it left behind. Needs no settings and no store; uses what was learned."""
+"""`nightshift diagnose`: why a run failed, from what it left behind; and `nightshift learn`, which teaches from labelled logs.
+
+A diagnosis needs no settings and no store. What this installation learned comes from the store where there is one; without it
+nothing is missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import door_of
-from assistant.cli.exits import Exit
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json
-from assistant.cli.output import narrate, print_json, print_line, print_pairs
-from assistant.errors import InputError, Unavailable
+from assistant.cli.context import Invocation, invocation_of, user
+from assistant.cli.group import DryRun, Json, app, examples
+from assistant.cli.output import Exit, narrate, print_json, print_line, print_pairs, print_table
+from assistant.errors import InputError, StoreError, Unavailable
 
 if TYPE_CHECKING:
     from assistant.diagnose.case import Case
     from assistant.diagnose.facts import Facts
     from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.opinion import Opinion
+    from assistant.engine import Engine
+    from assistant.engine.lessons import Learned
     from assistant.records import Citation, Diagnosis, Recall
+
 
 diagnose_app = app(help="Find out why a run failed, from its log or folder.")
 
@@ -57,14 +64,13 @@ def diagnose(
     Prints the reason, the lines that prove it, the nodes to blame, what to do, and what else it could be, from a confidence of
     10 % on (--json gives the others, too). Exit code 0 when every PATH could be read, whatever the diagnosis.
     """
-    from assistant.cli.learned_knowledge import remembered
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.ranked import RankerOpinion
     from assistant.diagnose.verdict import judge
 
-    door = door_of(context)
-    knowledge, memory = remembered(door, Knowledge.load(door.site), shipped_only=shipped)
-    opinions = (*memory, RankerOpinion(door.site))
+    invocation = invocation_of(context)
+    knowledge, memory = learned_knowledge(invocation, Knowledge.load(invocation.site), shipped_only=shipped)
+    opinions = (*memory, RankerOpinion(invocation.site))
     failures = 0
     for number, path in enumerate(paths):
         try:
@@ -75,7 +81,7 @@ def diagnose(
             failures += 1
             continue
         if as_json:
-            print_json(as_object(str(path), diagnosis))
+            print_json(diagnosis_record(str(path), diagnosis))
         else:
             if number:
                 print_line()
@@ -113,7 +119,7 @@ def by_given_name(diagnosis: Diagnosis, path: Path, case: Case) -> Diagnosis:
     return placed(diagnosis, lambda line: (name, line)) if name != MAIN else diagnosis
 
 
-def as_object(path: str, diagnosis: Diagnosis) -> Mapping[str, Any]:
+def diagnosis_record(path: str, diagnosis: Diagnosis) -> Mapping[str, Any]:
     """Return a diagnosis as JSON; `faulty_nodes` holds names, `nodes` says why."""
     from assistant.tooling import to_json
 
@@ -162,3 +168,111 @@ def _recalled(recall: Recall) -> str:
 def _cited(citation: Citation) -> str:
     text = citation.text.strip()
     return f"{citation.file}:{citation.line}: {text if len(text) <= LINE_ROOM else text[:LINE_ROOM] + '…'}"
+
+
+def learned_knowledge(invocation: Invocation, knowledge: Knowledge, *, shipped_only: bool) -> tuple[Knowledge, tuple[Opinion, ...]]:
+    """Return the knowledge with the learned rules on top, and memory as an opinion; a store that cannot be opened only narrates."""
+    if shipped_only or not invocation.settings.store.is_file():
+        return knowledge, ()
+    try:
+        store = invocation.store
+        learned, remembers = store.rules(counting=True), store.remembers()
+    except StoreError as error:
+        invocation.say(f"nightshift: what was learned is left out: {error}")
+        return knowledge, ()
+    if not remembers:
+        return knowledge.with_learned(learned), ()
+    from assistant.diagnose.memory import MemoryOpinion
+    from assistant.llm.embedded import EmbeddedEmbedder
+
+    return knowledge.with_learned(learned), (MemoryOpinion(store, EmbeddedEmbedder(), lambda: knowledge.reasons),)
+
+
+learn_app = app(help="Teach Nightshift from labelled logs.")
+
+
+@learn_app.command(
+    epilog=examples("nightshift learn --from runs/labelled --dry-run", "nightshift learn --from runs/labelled --json")
+)
+def learn(
+    context: typer.Context,
+    folder: Annotated[
+        Path, typer.Option("--from", metavar="FOLDER", help="Cases with label.toml, or with labels.jsonl beside them.")
+    ],
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Teach Nightshift from labelled logs.
+
+    Each case is diagnosed. Where that is wrong, the labelled line becomes a signature on trial when it passes the proof; every
+    case is remembered, and the embedded model's heads are fitted anew to all that is remembered, into the site's knowledge.
+    A case is a folder as for `nightshift diagnose`, with a label.toml: reason, and where known lines (file:line), action, nodes,
+    why. Healthy cases (reason = "no_failure") are what new signatures must not match.
+    """
+    from assistant.diagnose.labels import read_labels
+    from assistant.engine.lessons import learn_from
+
+    labels = read_labels(folder)
+    invocation = invocation_of(context)
+    with _engine(invocation, dry_run=dry_run) as engine:
+        results = []
+        for result in learn_from(engine, labels, by=user()):
+            results.append(result)
+            if as_json:
+                print_json(_object(folder, result))
+        if not dry_run:
+            _relearn(invocation, engine)
+    if not as_json:
+        print_table(("case", "reason", "diagnosed", "incident", "learned"), [_row(folder, result) for result in results])
+
+
+def _relearn(invocation: Invocation, engine: Engine) -> None:
+    """Fit the embedded model's heads to every memory, where the site has a folder to keep them in."""
+    from assistant.llm.embedded import relearn
+
+    if invocation.site is None:
+        return
+    model = relearn([(line, memory.reason) for memory in engine.store.memories() for line in memory.lines[:1]], invocation.site)
+    if model is not None:
+        invocation.say(
+            f"the line model knew {model.right_before} of {model.lines} remembered lines, "
+            f"now knows {model.right_after}: {model.path}"
+        )
+
+
+@contextmanager
+def _engine(invocation: Invocation, *, dry_run: bool) -> Iterator[Engine]:
+    if dry_run:
+        with invocation.rehearsal() as engine:
+            yield engine
+    else:
+        yield invocation.engine()
+
+
+def _row(folder: Path, result: Learned) -> tuple[object, ...]:
+    name = result.label.folder.relative_to(folder) if result.label.folder != folder else result.label.folder.name
+    diagnosed = "unreadable" if result.before is None else "right" if result.was_right else result.before.reason
+    return (name, result.label.reason, diagnosed, result.incident, _outcome(result))
+
+
+def _outcome(result: Learned) -> str:
+    if result.problem or result.taught is None:
+        return result.problem
+    if result.taught.learned is not None:
+        return f"{result.taught.learned.id}: {result.taught.learned.pattern}"
+    return f"refused: {result.taught.refused}" if result.taught.refused else "remembered"
+
+
+def _object(folder: Path, result: Learned) -> dict[str, object]:
+    learned = result.taught.learned if result.taught is not None else None
+    return {
+        "case": str(result.label.folder.relative_to(folder)),
+        "reason": result.label.reason,
+        "diagnosed": result.before.reason if result.before is not None else None,
+        "right": result.was_right,
+        "incident": result.incident,
+        "rule": learned.id if learned is not None else None,
+        "pattern": learned.pattern if learned is not None else None,
+        "refused": result.taught.refused if result.taught is not None else "",
+        "problem": result.problem,
+    }

@@ -1,4 +1,7 @@
-"""`nightshift doctor`: whether everything Nightshift needs is there, what to do where it is not, and what is live."""
+"""`nightshift doctor`: whether everything Nightshift needs is there, what to do where it is not, and what is live.
+
+The last checks reach into the cluster: nodes over SSH, and jobs that run now.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from assistant.cli.context import Door, door_of
-from assistant.cli.exits import Exit
-from assistant.cli.extras import missing_extra
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json
-from assistant.cli.output import print_json, print_line
+from assistant.cli.context import Invocation, invocation_of
+from assistant.cli.group import Json, app, examples
+from assistant.cli.main import missing_extra
+from assistant.cli.output import Exit, print_json, print_line
 from assistant.errors import NightshiftError
+
+if TYPE_CHECKING:
+    from assistant.cli.jobs import CheckedJob
+    from assistant.records import Node
+
 
 doctor_app = app(help="Check that everything Nightshift needs is there.")
 
@@ -36,7 +42,7 @@ class DoctorHealth(StrEnum):
 
 
 class DoctorFinding(NamedTuple):
-    """What one check found."""
+    """The result of one check."""
 
     name: str
     health: DoctorHealth
@@ -45,10 +51,10 @@ class DoctorFinding(NamedTuple):
     """What to do about it."""
 
 
-Check = Callable[[Door], Iterator[DoctorFinding]]
+Check = Callable[[Invocation], Iterator[DoctorFinding]]
 
 
-def _python(_: Door) -> Iterator[DoctorFinding]:
+def _python(_: Invocation) -> Iterator[DoctorFinding]:
     import sqlite3
 
     version = ".".join(map(str, sys.version_info[:3]))
@@ -58,7 +64,7 @@ def _python(_: Door) -> Iterator[DoctorFinding]:
     yield DoctorFinding("sqlite", DoctorHealth.FAIL if old else DoctorHealth.OK, sqlite3.sqlite_version, todo)
 
 
-def _hyperscan(_: Door) -> Iterator[DoctorFinding]:
+def _hyperscan(_: Invocation) -> Iterator[DoctorFinding]:
     from importlib.metadata import version
 
     try:
@@ -69,17 +75,17 @@ def _hyperscan(_: Door) -> Iterator[DoctorFinding]:
     yield DoctorFinding("hyperscan", DoctorHealth.OK, version("hyperscan"))
 
 
-def _settings(door: Door) -> Iterator[DoctorFinding]:
-    files = [str(path) for path in door.loaded.files]
-    variables = sorted({origin for origin in door.loaded.origins.values() if origin.startswith("NIGHTSHIFT_")})
+def _settings(invocation: Invocation) -> Iterator[DoctorFinding]:
+    files = [str(path) for path in invocation.loaded.files]
+    variables = sorted({origin for origin in invocation.loaded.origins.values() if origin.startswith("NIGHTSHIFT_")})
     yield DoctorFinding("settings", DoctorHealth.OK, ", ".join([*files, *variables]) or "defaults only")
 
 
-def _policy(door: Door) -> Iterator[DoctorFinding]:
+def _policy(invocation: Invocation) -> Iterator[DoctorFinding]:
     from assistant.gate.stops import kill_switch_note, missing_folders, stopped_by
     from assistant.policy import load_policy, short_digest
 
-    standing = door.in_force.look()
+    standing = invocation.in_force.look()
     policy = standing.policy
     if standing.problem:
         yield DoctorFinding(
@@ -105,7 +111,7 @@ def _policy(door: Door) -> Iterator[DoctorFinding]:
             )
 
 
-def _content(door: Door) -> Iterator[DoctorFinding]:
+def _content(invocation: Invocation) -> Iterator[DoctorFinding]:
     from assistant.content.devices import xids
     from assistant.content.playbooks import playbooks
     from assistant.content.reading import filters
@@ -113,20 +119,20 @@ def _content(door: Door) -> Iterator[DoctorFinding]:
     from assistant.rules.matching import load_patterns
 
     counts = {
-        "reasons": len(reasons(door.site)),
-        "XIDs": len(xids(door.site)),
-        "filters": len(filters(door.site)),
-        "playbooks": len(playbooks(door.site)),
+        "reasons": len(reasons(invocation.site)),
+        "XIDs": len(xids(invocation.site)),
+        "filters": len(filters(invocation.site)),
+        "playbooks": len(playbooks(invocation.site)),
     }
     yield DoctorFinding("content", DoctorHealth.OK, ", ".join(f"{count} {name}" for name, count in counts.items()))
-    yield DoctorFinding("patterns", DoctorHealth.OK, f"{len(load_patterns(door.site))} compile together")
+    yield DoctorFinding("patterns", DoctorHealth.OK, f"{len(load_patterns(invocation.site))} compile together")
 
 
-def _ranker(door: Door) -> Iterator[DoctorFinding]:
+def _ranker(invocation: Invocation) -> Iterator[DoctorFinding]:
     from assistant.errors import ContentError
     from assistant.llm.ranker import file_of, load_ranker
 
-    path = file_of(door.site)
+    path = file_of(invocation.site)
     try:
         ranker = load_ranker(path)
     except ContentError as error:
@@ -140,7 +146,7 @@ def _ranker(door: Door) -> Iterator[DoctorFinding]:
     )
 
 
-def _encoder(_: Door) -> Iterator[DoctorFinding]:
+def _encoder(_: Invocation) -> Iterator[DoctorFinding]:
     from assistant.llm import embedded
 
     encoder_status = embedded.status()
@@ -148,14 +154,13 @@ def _encoder(_: Door) -> Iterator[DoctorFinding]:
     yield DoctorFinding("embedded model", DoctorHealth.OK if encoder_status.works else DoctorHealth.WARN, encoder_status.says, todo)
 
 
-def _language_model(door: Door) -> Iterator[DoctorFinding]:
+def _language_model(invocation: Invocation) -> Iterator[DoctorFinding]:
     from assistant.errors import NightshiftError
-    from assistant.llm.gguf import parts_of, read_gguf
-    from assistant.llm.memory import available_bytes
-    from assistant.llm.models import identity, is_set, known
+    from assistant.llm.gguf import available_bytes, parts_of, read_gguf
+    from assistant.llm.models import identity, is_set, model_catalogue
     from assistant.llm.trial import TASKS
 
-    model, remedy = door.settings.model, "nightshift model use FILE|URL|none"
+    model, remedy = invocation.settings.model, "nightshift model use FILE|URL|none"
     try:
         if not is_set(model):
             yield DoctorFinding("language model", DoctorHealth.OK, "none: questions are answered without one")
@@ -164,7 +169,7 @@ def _language_model(door: Door) -> Iterator[DoctorFinding]:
         if model.path is not None:
             header, size = read_gguf(model.path), sum(part.stat().st_size for part in parts_of(model.path))
             name = f"{model.path}, {header.architecture}, {size / 1e9:.1f} GB"
-            if header.architecture not in known(door.site).architectures:
+            if header.architecture not in model_catalogue(invocation.site).architectures:
                 yield DoctorFinding("language model", DoctorHealth.WARN, f"{name}: no model that holds a conversation", remedy)
                 return
             if size > available_bytes():
@@ -173,7 +178,7 @@ def _language_model(door: Door) -> Iterator[DoctorFinding]:
                     "language model", DoctorHealth.WARN, f"{name}: does not fit into the {free:.1f} GB of free memory", remedy
                 )
                 return
-        trusted = [task for task in TASKS if door.store.may(identity(model), task)]
+        trusted = [task for task in TASKS if invocation.store.may(identity(model), task)]
     except (NightshiftError, OSError) as error:
         yield DoctorFinding("language model", DoctorHealth.WARN, str(error), remedy)
         return
@@ -181,7 +186,7 @@ def _language_model(door: Door) -> Iterator[DoctorFinding]:
     yield DoctorFinding("language model", DoctorHealth.OK, f"{name}; {tasks_text}", "" if trusted else "nightshift model test")
 
 
-def _cache(_: Door) -> Iterator[DoctorFinding]:
+def _cache(_: Invocation) -> Iterator[DoctorFinding]:
     from assistant.rules.compiling import cache_folder
 
     folder = cache_folder()
@@ -196,10 +201,10 @@ def _cache(_: Door) -> Iterator[DoctorFinding]:
         )
 
 
-def _disk(door: Door) -> Iterator[DoctorFinding]:
+def _disk(invocation: Invocation) -> Iterator[DoctorFinding]:
     import shutil
 
-    folder = _existing(door.settings.store.parent)
+    folder = _existing(invocation.settings.store.parent)
     free = shutil.disk_usage(folder).free
     health = DoctorHealth.FAIL if free < FULL_DISK_BYTES else DoctorHealth.WARN if free < LOW_DISK_BYTES else DoctorHealth.OK
     yield DoctorFinding(
@@ -207,66 +212,63 @@ def _disk(door: Door) -> Iterator[DoctorFinding]:
     )
 
 
-def _store(door: Door) -> Iterator[DoctorFinding]:
+def _store(invocation: Invocation) -> Iterator[DoctorFinding]:
     from assistant.store.breaker import why_open
 
-    with door.store.transaction():
-        incidents = len(door.store.incidents(open_only=True, limit=10_000))
-    yield DoctorFinding("store", DoctorHealth.OK, f"{door.store.path}, {incidents} open incidents")
-    breaker = why_open(door.store)
+    with invocation.store.transaction():
+        incidents = len(invocation.store.incidents(open_only=True, limit=10_000))
+    yield DoctorFinding("store", DoctorHealth.OK, f"{invocation.store.path}, {incidents} open incidents")
+    breaker = why_open(invocation.store)
     if breaker is not None:
         yield DoctorFinding(
             "breaker", DoctorHealth.WARN, f"open {breaker}: the watch changes nothing", "nightshift breaker show, then reset"
         )
-    breaks = door.store.verify()
+    breaks = invocation.store.verify()
     if breaks is not None:
         yield DoctorFinding(
             "audit", DoctorHealth.FAIL, breaks.why, "nightshift audit verify; keep a copy of the store and find out who changed it"
         )
     else:
         yield DoctorFinding("audit", DoctorHealth.OK, "the chain and all sealed rows hold")
-    for note in door.store.audit_notes():
+    for note in invocation.store.audit_notes():
         yield DoctorFinding("audit", DoctorHealth.WARN, note, "see docs/audit.md")
 
 
-def _scheduler(door: Door) -> Iterator[DoctorFinding]:
-    scheduler = door.engine().scheduler
+def _scheduler(invocation: Invocation) -> Iterator[DoctorFinding]:
+    scheduler = invocation.engine().scheduler
     nodes, jobs = scheduler.nodes(), scheduler.jobs()
     yield DoctorFinding("scheduler", DoctorHealth.OK, f"{scheduler.name} answers: {len(nodes)} nodes, {len(jobs)} jobs")
-    for line in door.in_force.look().policy.unmatched(nodes):
+    for line in invocation.in_force.look().policy.unmatched(nodes):
         yield DoctorFinding("policy", DoctorHealth.WARN, line, "compare with `nightshift nodes`: case and leading zeros count")
 
 
-def _slurm(door: Door) -> Iterator[DoctorFinding]:
-    if door.settings.scheduler != "slurm":
+def _slurm(invocation: Invocation) -> Iterator[DoctorFinding]:
+    if invocation.settings.scheduler != "slurm":
         return
     from assistant.schedulers.slurm import SlurmScheduler
     from assistant.schedulers.slurm_check import check
 
-    scheduler = door.engine().scheduler
+    scheduler = invocation.engine().scheduler
     if isinstance(scheduler, SlurmScheduler):
         for checked in check(scheduler):
             yield DoctorFinding("slurm", DoctorHealth.OK if checked.works else DoctorHealth.WARN, checked.text, checked.todo)
 
 
-def _ssh(door: Door) -> Iterator[DoctorFinding]:
-    from assistant.cli.doctor_cluster import ssh_to_nodes
+def _ssh(invocation: Invocation) -> Iterator[DoctorFinding]:
 
-    for works, text, todo in ssh_to_nodes(door):
+    for works, text, todo in ssh_to_nodes(invocation):
         yield DoctorFinding("ssh", DoctorHealth.OK if works else DoctorHealth.WARN, text, todo)
 
 
-def _running_jobs(door: Door) -> Iterator[DoctorFinding]:
-    from assistant.cli.doctor_cluster import running_jobs
+def _running_jobs(invocation: Invocation) -> Iterator[DoctorFinding]:
 
-    for works, text, todo in running_jobs(door):
+    for works, text, todo in running_jobs(invocation):
         yield DoctorFinding("jobs", DoctorHealth.OK if works else DoctorHealth.WARN, text, todo)
 
 
-def _example_policy(door: Door) -> Iterator[DoctorFinding]:
-    from assistant.cli.doctor_cluster import EXAMPLE_POLICY
+def _example_policy(invocation: Invocation) -> Iterator[DoctorFinding]:
 
-    standing = door.in_force.look()
+    standing = invocation.in_force.look()
     if standing.problem or not standing.policy.only_observes:
         return
     one_line = "; ".join(line.partition("#")[0].strip() for line in EXAMPLE_POLICY.splitlines())
@@ -275,11 +277,11 @@ def _example_policy(door: Door) -> Iterator[DoctorFinding]:
     )
 
 
-def _watch(door: Door) -> Iterator[DoctorFinding]:
-    from assistant.daemon.notification_services import urls_of
+def _watch(invocation: Invocation) -> Iterator[DoctorFinding]:
+    from assistant.daemon.delivery import urls_of
     from assistant.daemon.pass_reports import services_of
 
-    settings = door.settings
+    settings = invocation.settings
     sinks = ", ".join(services_of(settings))
     yield DoctorFinding(
         "notify", DoctorHealth.OK, f"told: {sinks}" if sinks else "nobody is told; see [notify.sinks] in docs/watchdog.md"
@@ -313,11 +315,11 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def examine(door: Door) -> Iterator[DoctorFinding]:
+def examine(invocation: Invocation) -> Iterator[DoctorFinding]:
     """Yield what every check finds; one that fails does not keep the others from running."""
     for name, check in CHECKS.items():
         try:
-            yield from check(door)
+            yield from check(invocation)
         except (NightshiftError, OSError) as error:
             yield DoctorFinding(name, DoctorHealth.FAIL, str(error))
         except ModuleNotFoundError as error:
@@ -333,7 +335,7 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
     Prints a line for each check, with what to do where something is missing; exit code 1 when a check failed.
     """
     failed = False
-    for finding in examine(door_of(context)):
+    for finding in examine(invocation_of(context)):
         failed |= finding.health is DoctorHealth.FAIL
         if as_json:
             print_json(finding._asdict())
@@ -360,3 +362,84 @@ def _writable(folder: Path) -> bool:
     import os
 
     return os.access(_existing(folder), os.W_OK | os.X_OK)
+
+
+NODES_TRIED = 3
+SSH_S = 15.0
+JOBS_TRIED = 3
+EXAMPLE_POLICY = """extends = "shipped"
+mode = "propose"               # asks before each change: nightshift approve N
+[kind.resubmit]
+mode = "act"                   # restarts go by themselves, within the limits below
+hard = { per_hour = 4 }
+[[protected]]
+partitions = ["prod*"]         # everything but the canary partition
+why = "first only in the canary partition"
+kinds = ["cordon", "resubmit", "cancel", "requeue"]
+[end]
+"""
+"""A first policy of a site, as docs/from_observe_to_act.md builds it up."""
+
+
+def ssh_to_nodes(invocation: Invocation) -> Iterator[tuple[bool, str, str]]:
+    """Yield for a few nodes that are up whether a command ran there: (works, text, what to do)."""
+    from assistant.records import NodeState
+    from assistant.wiring import transport_of
+
+    if invocation.settings.transport != "ssh":
+        return
+    up = [node for node in invocation.engine().scheduler.nodes() if node.state not in (NodeState.DOWN, NodeState.UNKNOWN)]
+    if not up:
+        yield False, "no node is up to be asked", "look at the scheduler's states: nightshift nodes"
+        return
+    names = [node.name for node in _spread(up)]
+    replies = transport_of(invocation.settings).run(names, ("true",), timeout_s=SSH_S)
+    for name in names:
+        reply = replies.get(name)
+        if reply is not None and reply.reached and reply.status == 0:
+            yield True, f"{name} answers", ""
+        else:
+            why = (reply.err.strip().splitlines() or [f"status {reply.status}"])[-1] if reply is not None else "no reply"
+            yield False, f"{name} does not answer: {why}", f"ssh {name} true, as this account; docs/ssh.md"
+
+
+def _spread(nodes: list[Node]) -> list[Node]:
+    """Return the first, the middle and the last of some nodes: racks and images differ."""
+    places = sorted({0, len(nodes) // 2, len(nodes) - 1})
+    return [nodes[place] for place in places][:NODES_TRIED]
+
+
+def running_jobs(invocation: Invocation) -> Iterator[tuple[bool, str, str]]:
+    """Yield of a few running jobs what `job check` understands of them, read as this account: (works, text, what to do)."""
+    from assistant.cli.jobs import checked_job
+    from assistant.records import JobState
+
+    scheduler = invocation.engine().scheduler
+    running = [job for job in scheduler.jobs() if job.state is JobState.RUNNING]
+    if not running:
+        yield True, "no job runs now: its log and checkpoints could not be tried", ""
+    for job in running[-JOBS_TRIED:]:
+        try:
+            checked = checked_job(invocation, scheduler.job(job.id))
+        except (NightshiftError, OSError) as error:
+            yield False, f"job {job.id}: {error}", f"nightshift job check {job.id}"
+            continue
+        yield _logs_of(job.id, checked)
+        yield _checkpoints_of(job.id, checked)
+
+
+def _logs_of(job_id: str, checked: CheckedJob) -> tuple[bool, str, str]:
+    if checked.log_readable:
+        return True, f"job {job_id}: of its logs {checked.log}", ""
+    todo = "run as root or as the owner, or share the folder with a group of this account: docs/security.md"
+    return False, f"job {job_id}: no log of it can be read: {checked.log}", todo
+
+
+def _checkpoints_of(job_id: str, checked: CheckedJob) -> tuple[bool, str, str]:
+    reading = checked.reading
+    place = (
+        f"saves into {reading.checkpoint_folder} ({reading.checkpoint_how})" if reading.checkpoint_folder else checked.search.note
+    )
+    text = f"job {job_id}: {reading.resume.sentence}; {place}" + (f"; there now: {checked.saved}" if checked.saved else "")
+    blocks = next((gap for gap in reading.gaps if gap.weight == "blocks"), None)
+    return blocks is None, text, "" if blocks is None else blocks.line or f"nightshift job check {job_id}"

@@ -1,4 +1,7 @@
-"""`nightshift incidents` and `nightshift incident`: what happened, how it stands, what was done about it."""
+"""`nightshift incidents` and `nightshift incident`: what happened, how it stands, what was done, and a person's word on it.
+
+`incident confirm`, `correct` and `forget` say what an incident was; what is learned from it is shown.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import door_of, user
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json, Limit
-from assistant.cli.output import completions, print_block, print_line, print_pairs, print_record, print_table
-from assistant.cli.times import age, local, now, since
+from assistant.cli.context import invocation_of, user
+from assistant.cli.group import Json, Limit, app, examples
+from assistant.cli.output import (
+    age,
+    completions,
+    local,
+    now,
+    print_block,
+    print_line,
+    print_pairs,
+    print_record,
+    print_table,
+    since,
+)
 
 if TYPE_CHECKING:
+    from assistant.diagnose.learn import Taught
+    from assistant.engine.confirm import Confirmed
     from assistant.records import Call, Incident
     from assistant.store import Store
+
 
 incidents_app = app(help="List incidents, newest first.")
 incident_app = app(help="Show, report, correct or close one incident.", no_args_is_help=True)
@@ -22,14 +37,14 @@ incident_app = app(help="Show, report, correct or close one incident.", no_args_
 
 def incident_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return ids of incidents for the shell to complete, with the job as help."""
-    listed = door_of(context).store.incidents()
-    return completions(((str(incident.id), f"{incident.state} {about(incident)}") for incident in listed), incomplete)
+    listed = invocation_of(context).store.incidents()
+    return completions(((str(incident.id), f"{incident.state} {incident_subject(incident)}") for incident in listed), incomplete)
 
 
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the incident.", autocompletion=incident_ids)]
 
 
-def about(incident: Incident) -> str:
+def incident_subject(incident: Incident) -> str:
     """Return what an incident is about, in words."""
     if incident.job is None:
         return incident.subject
@@ -55,7 +70,7 @@ def incidents(
     """
     at = now()
     earliest = since(begin, at) if begin else None
-    store = door_of(context).store
+    store = invocation_of(context).store
     matching = store.incidents(job=job or None, open_only=only_open, limit=limit)
     listed = [(incident, _reason(store, incident)) for incident in matching if earliest is None or incident.opened >= earliest]
     if as_json:
@@ -95,7 +110,7 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
     from assistant.recover.page_facts import advice_left, facts_of_page
     from assistant.watch.outages import shared_by
 
-    store = door_of(context).store
+    store = invocation_of(context).store
     row = store.incident(incident)
     diagnosis = store.diagnosis(incident)
     calls, stages = store.calls(incident), store.stages(incident)
@@ -115,7 +130,7 @@ def show_incident(context: typer.Context, incident: Id, as_json: Json = False) -
     print_pairs(
         [
             ("incident", row.id),
-            ("about", about(row)),
+            ("about", incident_subject(row)),
             ("state", row.state),
             ("note", row.note),
             ("seen as", row.kind),
@@ -164,7 +179,7 @@ def report_incident(context: typer.Context, incident: Id) -> None:
     """Print the report of one incident as Markdown."""
     from assistant.engine.report import report
 
-    store = door_of(context).store
+    store = invocation_of(context).store
     store.incident(incident)
     print_block(report(store, incident).rstrip("\n"))
 
@@ -195,7 +210,7 @@ def acknowledge_incidents(
 
     if everything == bool(numbers):
         raise UsageError("say which incidents: their ids, or --all for every one that nobody has acknowledged")
-    store = door_of(context).store
+    store = invocation_of(context).store
     chosen_numbers = store.unacknowledged() if everything else list(dict.fromkeys(numbers or ()))
     with store.transaction():
         for number in chosen_numbers:
@@ -227,7 +242,7 @@ def close_incident(
     from assistant.errors import StoreBusy
     from assistant.records import IncidentState, Verdict
 
-    store = door_of(context).store
+    store = invocation_of(context).store
     me = f"cli:{user()}"
     row = store.incident(incident)
     if not row.state.ended:
@@ -242,3 +257,98 @@ def close_incident(
         print_record(row)
     else:
         print_line(f"incident {incident} is {row.state}: {row.note}")
+
+
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Your words on it, for whoever reads it later.")]
+Cure = Annotated[str, typer.Option("--cure", metavar="TEXT", help="What brought the job back, where Nightshift did not do it.")]
+
+
+def _reasons(context: typer.Context, incomplete: str) -> list[str]:
+    from assistant.content.reasons import reasons
+
+    return [name for name in reasons(invocation_of(context).site) if name.startswith(incomplete)]
+
+
+@incident_app.command("confirm", epilog=examples('nightshift incident confirm 3 --why "the DIMM was replaced"'))
+def confirm_incident(context: typer.Context, incident: Id, why: Why = "", cure: Cure = "", as_json: Json = False) -> None:
+    """Say that the diagnosis of an incident was right.
+
+    It is then remembered, named when something like it comes, and counts for the learned rules that spoke in it. A diagnosis
+    that memory or a model made becomes a signature on trial.
+    """
+    from assistant.engine.confirm import confirm
+
+    _show(incident, confirm(invocation_of(context).engine(), incident, by=user(), why=why, cure=cure), as_json=as_json)
+
+
+@incident_app.command(
+    "correct",
+    epilog=examples(
+        'nightshift incident correct 3 --reason network_error --line "uplink lost" --why "switch 4 was rebooted"',
+        "nightshift incident correct 3 --reason ecc_error --line dmesg.log:120 --action cordon_and_restart",
+    ),
+)
+def correct_incident(
+    context: typer.Context,
+    incident: Id,
+    reason: Annotated[str, typer.Option("--reason", metavar="REASON", help="What it really was.", autocompletion=_reasons)],
+    line: Annotated[
+        list[str] | None,
+        typer.Option("--line", metavar="FILE:N|TEXT", help="A line that shows it: its place, or a piece of it. May be repeated."),
+    ] = None,
+    action: Annotated[str, typer.Option("--action", metavar="ACTION", help="What is to be done about it.")] = "",
+    why: Why = "",
+    cure: Cure = "",
+    as_json: Json = False,
+) -> None:
+    """Say what an incident really was, so that the next one like it is known.
+
+    The incident is remembered under the new reason, and its line becomes a signature on trial when it passes the proof: it must
+    match nothing else that is known. Without --line Nightshift guesses which line shows it.
+    """
+    from assistant.engine.confirm import confirm
+
+    engine = invocation_of(context).engine()
+    correction = confirm(engine, incident, by=user(), reason=reason, action=action, lines=line or (), why=why, cure=cure)
+    _show(incident, correction, as_json=as_json)
+
+
+@incident_app.command("forget", epilog=examples('nightshift incident forget 3 --why "it was the cable after all"'))
+def forget_incident(context: typer.Context, incident: Id, why: Why = "taken back", as_json: Json = False) -> None:
+    """Take a confirmation back: the incident is no longer remembered.
+
+    Learned rules that rest on it are retired. The incident itself, its diagnosis and the audit stay.
+    """
+    from assistant.engine.confirm import take_back
+
+    engine = invocation_of(context).engine()
+    removed = take_back(engine, incident, by=user(), why=why)
+    if as_json:
+        print_record(engine.store.incident(incident), forgotten=removed)
+    else:
+        print_line(f"incident {incident} is forgotten" if removed else f"incident {incident} was not remembered")
+
+
+def _show(incident: int, correction: Confirmed, *, as_json: bool) -> None:
+    if as_json:
+        taught = correction.taught
+        print_record(correction.diagnosis, incident=incident, learned=taught.learned, refused=taught.refused, judged=taught.judged)
+        return
+    print_line(f"incident {incident} was {correction.diagnosis.reason}, by the word of {user()}")
+    print_pairs(
+        [
+            ("remembered", correction.taught.memory.lines if correction.taught.memory is not None else "no line shows it"),
+            ("learned", learned_text(correction.taught)),
+            (
+                "judged",
+                [f"{rule.id}: {rule.state}, {rule.hits} hits, {rule.misses} misses" for rule in correction.taught.judged],
+            ),
+        ]
+    )
+
+
+def learned_text(taught: Taught) -> str:
+    """Return what became of the lesson's signature, in words."""
+    if taught.learned is not None:
+        return f"{taught.learned.id} on trial: {taught.learned.pattern}"
+    return f"no signature: {taught.refused}" if taught.refused else ""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import door_of
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json
+from assistant.cli.context import invocation_of
+from assistant.cli.group import Json, app, examples
 from assistant.cli.output import print_block, print_json
 from assistant.errors import ToolError
 from assistant.untrusted import LOOK_S, READ_S, each_within, is_regular, reading_as, within
@@ -40,7 +39,7 @@ def log_of(context: typer.Context, target: str) -> str:
         if target != STANDARD_INPUT:
             within(LOOK_S, lambda: is_regular(Path(target)), target)  # a mount that hangs ends here
         return target
-    job = door_of(context).engine().scheduler.job(target)
+    job = invocation_of(context).engine().scheduler.job(target)
     log = job.log
     if log is None:
         from assistant.recover.joblog import logs_of
@@ -91,7 +90,7 @@ def search(
     ends = typed_search(pattern, caseless=ignore_case)
     for count, line in enumerate(_matching(log_of(context, target), ends)):
         if count == limit:
-            door_of(context).say(f"stopped after {limit} lines; more with --limit")
+            invocation_of(context).say(f"stopped after {limit} lines; more with --limit")
             break
         _print(line, numbers, as_json)
 
@@ -120,7 +119,7 @@ def compress(
     from assistant.rules.matching import load_patterns
 
     path = log_of(context, target)
-    patterns = load_patterns(door_of(context).site)
+    patterns = load_patterns(invocation_of(context).site)
     scan = scan_log(path, patterns) if path == STANDARD_INPUT else within(READ_S, lambda: scan_log(path, patterns), path)
     text = compressed(scan, budget)
     if as_json:
@@ -128,7 +127,7 @@ def compress(
     else:
         print_block(text.rstrip("\n"))
         if scan.truncated:
-            door_of(context).say(f"{path}: a gzip that ends early, or too long a log; this is what was read")
+            invocation_of(context).say(f"{path}: a gzip that ends early, or too long a log; this is what was read")
 
 
 def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:
@@ -137,13 +136,13 @@ def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_js
     from assistant.logs.task import task_key
     from assistant.logs.templates import Baseline
 
-    door = door_of(context)
-    knowledge = Knowledge.load(door.site)
-    if not door.settings.store.exists():  # a log alone needs no store
+    invocation = invocation_of(context)
+    knowledge = Knowledge.load(invocation.site)
+    if not invocation.settings.store.exists():  # a log alone needs no store
         packed = pack(_gathered(path, knowledge), tokens)
     else:
-        facts = _gathered(path, knowledge.with_learned(door.store.rules(counting=True)))
-        states = door.store.templates(task or task_key(None, (line.text for line in facts.lines)))
+        facts = _gathered(path, knowledge.with_learned(invocation.store.rules(counting=True)))
+        states = invocation.store.templates(task or task_key(None, (line.text for line in facts.lines)))
         packed = pack(facts, tokens, baseline=Baseline.of(states))
     if as_json:
         print_json({"path": path, "tokens": packed.tokens, "left_out": packed.left_out, "text": packed.text})

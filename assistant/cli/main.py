@@ -1,4 +1,7 @@
-"""The root of `nightshift`: the table of commands, the global options, and what becomes of errors."""
+"""The root of `nightshift`: the table of commands, the global options, and what becomes of errors.
+
+An error that is made on purpose is one line on stderr and an exit code; a bug leaves its traceback in a file only.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,15 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, NoReturn
+from types import TracebackType
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from assistant.cli import exits, termination
-from assistant.cli.context import Door
-from assistant.cli.exits import Exit
-from assistant.cli.extras import missing_extra
+from assistant.cli.context import Invocation
 from assistant.cli.group import CommandEntry, LazyGroup, app
-from assistant.cli.output import flush, print_block, print_line
+from assistant.cli.output import HELP, Exit, Nagios, flush, narrate, narrate_block, print_block, print_line
+from assistant.display import block, shell_words
 from assistant.errors import NightshiftError
 
 _PACKAGE = "assistant.cli"
@@ -24,51 +26,53 @@ _LOOK, _ACT, _KNOW, _SYSTEM = "Look", "Act", "What Nightshift knows", "Nightshif
 
 COMMANDS = {
     "chat": CommandEntry(
-        f"{_PACKAGE}.chat:chat_app", "Talk with Nightshift beside live incidents, approvals, jobs and nodes.", _LOOK
+        f"{_PACKAGE}.ask:chat_app", "Talk with Nightshift beside live incidents, approvals, jobs and nodes.", _LOOK
     ),
     "ask": CommandEntry(f"{_PACKAGE}.ask:ask_app", "Ask about jobs, nodes and incidents in plain words.", _LOOK),
     "explain": CommandEntry(f"{_PACKAGE}.ask:explain_app", "Write the report of an incident.", _LOOK),
     "diagnose": CommandEntry(f"{_PACKAGE}.diagnose:diagnose_app", "Find out why a run failed, from its log or folder.", _LOOK),
     "jobs": CommandEntry(f"{_PACKAGE}.jobs:jobs_app", "List the jobs that the scheduler knows.", _LOOK),
-    "job": CommandEntry(f"{_PACKAGE}.job_check:job_app", "Show or check one job.", _LOOK),
+    "job": CommandEntry(f"{_PACKAGE}.jobs:job_app", "Show or check one job.", _LOOK),
     "incidents": CommandEntry(f"{_PACKAGE}.incidents:incidents_app", "List incidents, newest first.", _LOOK),
-    "incident": CommandEntry(f"{_PACKAGE}.corrections:incident_app", "Show, report, correct or close one incident.", _LOOK),
+    "incident": CommandEntry(f"{_PACKAGE}.incidents:incident_app", "Show, report, correct or close one incident.", _LOOK),
     "logs": CommandEntry(f"{_PACKAGE}.logs:logs_app", "Read, compress or search a log.", _LOOK),
     "checkpoints": CommandEntry(
         f"{_PACKAGE}.checkpoints:checkpoints_app", "List and verify checkpoints, and say how often to save.", _LOOK
     ),
     "nodes": CommandEntry(f"{_PACKAGE}.nodes:nodes_app", "List, check, cordon and uncordon nodes.", _LOOK),
-    "status": CommandEntry(f"{_PACKAGE}.status:status_app", "Show whether a watch is alive and what waits.", _LOOK),
+    "status": CommandEntry(f"{_PACKAGE}.watch:status_app", "Show whether a watch is alive and what waits.", _LOOK),
     "backtest": CommandEntry(
-        f"{_PACKAGE}.backtest:backtest_app", "Replay history and report what Nightshift would have done.", _LOOK
+        f"{_PACKAGE}.measure.backtest:backtest_app", "Replay history and report what Nightshift would have done.", _LOOK
     ),
     "evaluate": CommandEntry(
-        f"{_PACKAGE}.evaluate:evaluate_app", "Evaluate a checkpoint on many datasets, each node loading it once.", _ACT
+        f"{_PACKAGE}.measure.evaluate:evaluate_app", "Evaluate a checkpoint on many datasets, each node loading it once.", _ACT
     ),
     "recover": CommandEntry(f"{_PACKAGE}.recover:recover_app", "Bring a failed job back by its playbook.", _ACT),
     "resume": CommandEntry(f"{_PACKAGE}.recover:resume_app", "Go on with every unfinished incident.", _ACT),
     "watch": CommandEntry(f"{_PACKAGE}.watch:watch_app", "Watch the cluster for failed, hanging and diverging jobs.", _ACT),
-    "approvals": CommandEntry(f"{_PACKAGE}.approvals:approvals_app", "List what waits for an approval.", _ACT),
-    "approve": CommandEntry(f"{_PACKAGE}.approvals:approve_app", "Allow a call that waits.", _ACT),
-    "deny": CommandEntry(f"{_PACKAGE}.approvals:deny_app", "Refuse a call that waits.", _ACT),
-    "undo": CommandEntry(f"{_PACKAGE}.undo:undo_app", "Take back a change that Nightshift made.", _ACT),
-    "stop": CommandEntry(f"{_PACKAGE}.stop:stop_app", "Stop every change, or let changes be made again.", _ACT),
-    "breaker": CommandEntry(f"{_PACKAGE}.breaker:breaker_app", "Show, reset or open the breaker that stops all changes.", _ACT),
+    "approvals": CommandEntry(f"{_PACKAGE}.changes:approvals_app", "List what waits for an approval.", _ACT),
+    "approve": CommandEntry(f"{_PACKAGE}.changes:approve_app", "Allow a call that waits.", _ACT),
+    "deny": CommandEntry(f"{_PACKAGE}.changes:deny_app", "Refuse a call that waits.", _ACT),
+    "undo": CommandEntry(f"{_PACKAGE}.changes:undo_app", "Take back a change that Nightshift made.", _ACT),
+    "stop": CommandEntry(f"{_PACKAGE}.changes:stop_app", "Stop every change, or let changes be made again.", _ACT),
+    "breaker": CommandEntry(f"{_PACKAGE}.changes:breaker_app", "Show, reset or open the breaker that stops all changes.", _ACT),
     "rules": CommandEntry(
         f"{_PACKAGE}.rules:rules_app", "List, show, learn, test and retire signatures, herrings and filters.", _KNOW
     ),
-    "learn": CommandEntry(f"{_PACKAGE}.learn:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
+    "learn": CommandEntry(f"{_PACKAGE}.diagnose:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
     "playbooks": CommandEntry(f"{_PACKAGE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),
     "model": CommandEntry(f"{_PACKAGE}.model:model_app", "Get, choose and test language models; train the line ranker.", _KNOW),
     "audit": CommandEntry(f"{_PACKAGE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),
     "config": CommandEntry(f"{_PACKAGE}.config:config_app", "Show and check the settings.", _SYSTEM),
-    "notify": CommandEntry(f"{_PACKAGE}.notify:notify_app", "Send a trial message to those who are told.", _SYSTEM),
+    "notify": CommandEntry(f"{_PACKAGE}.watch:notify_app", "Send a trial message to those who are told.", _SYSTEM),
     "doctor": CommandEntry(f"{_PACKAGE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),
     "demo": CommandEntry("assistant.demo.command:demo", "Watch a real training job fail and come back, on this machine.", _SYSTEM),
     "drill": CommandEntry(
         "assistant.drill.command:drill_app", "Let things go wrong on purpose and compare what comes of it.", _SYSTEM
     ),
-    "bench": CommandEntry(f"{_PACKAGE}.bench:bench_app", "Measure start-up, scanning and diagnosis on this machine.", _SYSTEM),
+    "bench": CommandEntry(
+        f"{_PACKAGE}.measure.bench:bench_app", "Measure start-up, scanning and diagnosis on this machine.", _SYSTEM
+    ),
 }
 """Every command: where it is, the first line of its help, its section."""
 
@@ -79,7 +83,7 @@ class RootGroup(LazyGroup):
     table = COMMANDS
 
 
-root = app(cls=RootGroup, add_completion=True, epilog="\b\n" + exits.HELP)
+root = app(cls=RootGroup, add_completion=True, epilog="\b\n" + HELP)
 
 
 def _version(show: bool) -> None:
@@ -108,8 +112,8 @@ def nightshift(
     Results go to stdout, narration to stderr. With --json a command prints one JSON object per line. Nothing asks a question
     without a terminal: what needs an approval then waits in `nightshift approvals`.
     """
-    context.obj = door = Door(config=config, store_path=store, quiet=quiet, verbose=verbose)
-    context.call_on_close(door.close)
+    context.obj = invocation = Invocation(config=config, store_path=store, quiet=quiet, verbose=verbose)
+    context.call_on_close(invocation.close)
     if context.invoked_subcommand is None:
         print_block(context.get_help())
 
@@ -123,27 +127,117 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "_NIGHTSHIFT_COMPLETE" in os.environ:
             # a shell that completes a word must not write over the line that is being typed
             return Exit.ERROR
-        return termination.complain(str(error), error.exit_code)
+        return complain(str(error), error.exit_code)
     except ModuleNotFoundError as error:
         message = missing_extra(error)
         if not message:
             raise
-        return termination.complain(message, Exit.ERROR)
+        return complain(message, Exit.ERROR)
     except (KeyboardInterrupt, typer.Abort):
-        return termination.interrupted()
-    except termination.BAD_COMMAND_LINE as error:
-        return termination.usage(error)
+        return interrupted()
+    except BAD_COMMAND_LINE as error:
+        return usage(error)
     if code == Exit.INTERRUPTED:
-        return termination.interrupted()
+        return interrupted()
     flush()
     return code if isinstance(code, int) else Exit.DONE
 
 
 def run() -> NoReturn:
     """Be the `nightshift` program."""
-    sys.excepthook = termination.crashed
+    sys.excepthook = crashed
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # a log line of another language must not end the program in a shell with an old locale
             stream.reconfigure(errors="backslashreplace")
     raise SystemExit(main())
+
+
+BAD_COMMAND_LINE: type[Exception] = typer.BadParameter.__mro__[2]
+"""What the parser raises; Typer keeps the class in different places from version to version."""
+
+_PLUGINS = {"nightshift nodes check": "NIGHTSHIFT NODES", "nightshift status": "NIGHTSHIFT STATUS"}
+_GLOBAL = ("--config", "--store", "--quiet", "-q", "--verbose", "-v")
+
+
+def complain(message: str, code: int) -> int:
+    """Say what went wrong, in one line, and return the exit code."""
+    narrate(f"nightshift: error: {message}")
+    return code
+
+
+def interrupted() -> int:
+    """Say after Ctrl-C that all is kept."""
+    narrate("nightshift: interrupted; nothing is lost: nightshift resume")
+    return Exit.INTERRUPTED
+
+
+def usage(error: Any) -> int:
+    """Say what is wrong with the command line and where its help is.
+
+    Returns:
+        2; 3 (unknown) for `nodes check` and `status`, whose caller is a Nagios.
+    """
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "nightshift"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        narrate_block(error.format_message())
+        return Exit.USAGE
+    message = error.format_message().rstrip(".")
+    if getattr(error, "option_name", None) in _GLOBAL:
+        message = f"{error.option_name} stands before the command: nightshift {error.option_name} ..."
+    code = complain(f"{message} (see {path} --help)", Exit.USAGE)
+    if path in _PLUGINS:
+        print_line(f"{_PLUGINS[path]} UNKNOWN - {message}")
+        return Nagios.UNKNOWN
+    return code
+
+
+def crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Keep the traceback of a bug in a file and say where; the interpreter then exits with 1."""
+    import traceback
+
+    from assistant.redact import redact
+
+    text = redact("".join(traceback.format_exception(kind, error, trace)))
+    narrate(f"nightshift: bug: {kind.__name__}: {error}")
+    place = _keep(text)
+    narrate(f"the traceback is in {place}; please report it") if place else narrate_block(text)
+    narrate("what was begun is kept: nightshift resume")
+
+
+def _keep(text: str) -> Path | None:
+    import os
+    import tempfile
+
+    from assistant.cli.output import now
+    from assistant.errors import ConfigError
+    from assistant.private_files import append_private, private_folder
+    from assistant.redact import redact
+
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    for folder in (home / "nightshift", Path(tempfile.gettempdir()) / f"nightshift-{os.getuid()}"):
+        try:
+            private_folder(folder)
+            with append_private(folder / "crashes.log", encoding="utf-8", errors="backslashreplace") as log:
+                log.write(f"--- {now().isoformat()} nightshift {redact(shell_words(sys.argv[1:]))}\n{block(text)}\n")
+        except (OSError, ConfigError):
+            continue
+        return folder / "crashes.log"
+    return None
+
+
+EXTRAS = {
+    "agent": ("langchain", "langchain_core", "langgraph", "httpx"),
+    "gguf": ("llama_cpp",),
+    "chat": ("textual", "textual_plot", "textual_hires_canvas"),
+    "notify": ("apprise", "prometheus_client"),
+}
+"""The packages that are imported from each extra in pyproject.toml."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> str:
+    """Return what to type where a package of an extra is missing; empty where the package is of none."""
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), "")
+    return f"this needs the package {package}, which is not installed: pip install 'nightshift-ops[{extra}]'" if extra else ""

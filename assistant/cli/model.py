@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Door, door_of
-from assistant.cli.group import app, examples
+from assistant.cli.context import Invocation, invocation_of
+from assistant.cli.group import Json, app, examples
 from assistant.cli.model_files import INFO_EXAMPLES, LIST_EXAMPLES, USE_EXAMPLES, list_models, model_info, use_model
-from assistant.cli.options import Json
 from assistant.cli.output import print_json, print_pairs
 
 if TYPE_CHECKING:
-    from assistant.llm.training import TrainingExample, Tried
+    from assistant.llm.ranker import CrossValidation, TrainingExample
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,20 +41,22 @@ def try_model(context: typer.Context, as_json: Json = False) -> None:
     """
     from assistant.llm.models import close_models, identity, open_chat
 
-    door = door_of(context)
-    settings = door.settings.model
-    chat = open_chat(settings, site=door.site)
+    invocation = invocation_of(context)
+    settings = invocation.settings.model
+    chat = open_chat(settings, site=invocation.site)
     if chat is None:
         raise UsageError("there is no language model to test; nightshift model use FILE or URL")
     model = identity(settings)
-    door.say(f"testing {settings.path or settings.name}; a model on processors takes minutes")
+    invocation.say(f"testing {settings.path or settings.name}; a model on processors takes minutes")
     try:
-        trials = _trials(door, chat)
+        trials = _trials(invocation, chat)
     finally:
         close_models()
-    now = door.store.clock.now()
+    now = invocation.store.clock.now()
     for trial in trials:
-        door.store.keep_trial(model, trial.task, {"cases": trial.cases, "model": trial.model, "baseline": trial.baseline}, now)
+        invocation.store.keep_trial(
+            model, trial.task, {"cases": trial.cases, "model": trial.model, "baseline": trial.baseline}, now
+        )
     if as_json:
         for trial in trials:
             print_json({**trial.__dict__, "passed": trial.passed, "model_sha256": model})
@@ -68,18 +69,18 @@ def try_model(context: typer.Context, as_json: Json = False) -> None:
     print_line(f"kept for the model {model[:12]}")
 
 
-def _trials(door: Door, chat: Any) -> list[ModelTrial]:
+def _trials(invocation: Invocation, chat: Any) -> list[ModelTrial]:
     from assistant.content.reasons import reasons
     from assistant.llm import trial
 
-    cases = trial.cases(door.site)
-    names = sorted({*reasons(door.site), *(case.expect for case in cases.reason)})
+    cases = trial.cases(invocation.site)
+    names = sorted({*reasons(invocation.site), *(case.expect for case in cases.reason)})
     first = cases.reason[0].lines
     # a model that cannot be asked at all is an error, not a model that knows nothing
     trial.namer_of(chat, names)(first)
     namer, writer = trial.namer_of(chat, names), trial.writer_of(chat)
     return [
-        trial.tried_reasons(cases.reason, namer, _Without(door)),
+        trial.tried_reasons(cases.reason, namer, _Without(invocation)),
         trial.tried_filters(cases.filter, writer, _filter_text, _matches),
         trial.tried_summaries(cases.summary, trial.summariser_of(chat), _opening),
     ]
@@ -95,8 +96,8 @@ def _opening(case: SummaryCase) -> str:
 class _Without:
     """Names reasons by all that there is without a language model: rules, memory, the line ranker."""
 
-    def __init__(self, door: Door) -> None:
-        self.engine = door.engine()
+    def __init__(self, invocation: Invocation) -> None:
+        self.engine = invocation.engine()
 
     def __call__(self, lines: Sequence[str]) -> str:
         """Return the reason that is named."""
@@ -159,7 +160,7 @@ def pull_model(
     """
     from assistant.llm.pull import files_of, pull, source_of
 
-    door = door_of(context)
+    invocation = invocation_of(context)
     if "://" not in source and source.count("/") == 1:
         files = files_of(source, os.environ)
         if as_json:
@@ -168,7 +169,7 @@ def pull_model(
         else:
             print_table(("source", "size"), [(f"{source}/{path}", f"{size / 1e9:.1f} GB") for path, size in files])
         return
-    pulled = pull(source_of(source, os.environ), folder_of(folder), sha256=sha256, report_progress=_Progress(door))
+    pulled = pull(source_of(source, os.environ), folder_of(folder), sha256=sha256, report_progress=_Progress(invocation))
     if as_json:
         print_json({"path": str(pulled.path), "sha256": pulled.sha256, "size_bytes": pulled.size_bytes, "checked": pulled.checked})
         return
@@ -180,8 +181,8 @@ def pull_model(
 class _Progress:
     """Says every few seconds how far it is."""
 
-    def __init__(self, door: Door) -> None:
-        self.door, self.next = door, time.monotonic() + EVERY_S
+    def __init__(self, invocation: Invocation) -> None:
+        self.invocation, self.next = invocation, time.monotonic() + EVERY_S
 
     def __call__(self, loaded: int, size: int) -> None:
         """Take what has come."""
@@ -189,7 +190,7 @@ class _Progress:
             return
         self.next = time.monotonic() + EVERY_S
         share = f" of {size / 1e9:.2f} GB, {100 * loaded / size:.0f} %" if size else ""
-        self.door.say(f"{loaded / 1e9:.2f} GB{share}")
+        self.invocation.say(f"{loaded / 1e9:.2f} GB{share}")
 
 
 model_app = app(help="Get, choose and test language models; train the line ranker.", no_args_is_help=True)
@@ -223,15 +224,15 @@ def train_ranker(
     It learns from the wordings and examples of the content, the site's too. Prints how it does on wordings that were held out.
     The site's file goes before the shipped one. The same content and seed give the same bytes on the same machine.
     """
-    from assistant.llm.training import TrainingTerms, cross_validate, train
+    from assistant.llm.ranker import TrainingTerms, cross_validate, train
 
-    door = door_of(context)
-    target = out or _target(door)
+    invocation = invocation_of(context)
+    target = out or _target(invocation)
     with _one_thread():
         from assistant.llm.ranker import save_ranker
 
-        lines = _lessons(door, from_store=from_store, seed=seed)
-        door.say(f"{len(lines)} lines")
+        lines = _lessons(invocation, from_store=from_store, seed=seed)
+        invocation.say(f"{len(lines)} lines")
         tried = cross_validate(lines, FOLDS, TrainingTerms(seed=seed)) if check else None
         weights = train(lines, TrainingTerms(seed=seed))
         save_ranker(weights, target)
@@ -246,7 +247,7 @@ def show(context: typer.Context, as_json: Json = False) -> None:
     """
     from assistant.llm.ranker import file_of, load_ranker
 
-    path = file_of(door_of(context).site)
+    path = file_of(invocation_of(context).site)
     ranker = load_ranker(path)
     about = {"name": ranker.name, "file": str(path), "bytes": path.stat().st_size}
     about |= {name: ranker.weights.about.get(name, "") for name in ("lines", "seed", "digest")}
@@ -256,22 +257,22 @@ def show(context: typer.Context, as_json: Json = False) -> None:
         print_pairs([*about.items(), ("classes", ", ".join(ranker.weights.classes))])
 
 
-def _target(door: Door) -> Path:
+def _target(invocation: Invocation) -> Path:
     from assistant.errors import UsageError
     from assistant.llm.ranker import FILE
 
-    if door.site is None:
+    if invocation.site is None:
         raise UsageError("there is no folder for the site's content, so say where to write: --out FILE (or set `content`)")
-    return door.site / "knowledge" / FILE
+    return invocation.site / "knowledge" / FILE
 
 
-def _lessons(door: Door, *, from_store: bool, seed: int) -> list[TrainingExample]:
-    from assistant.llm.lessons import lessons
+def _lessons(invocation: Invocation, *, from_store: bool, seed: int) -> list[TrainingExample]:
+    from assistant.llm.ranker import lessons
 
     if not from_store:
-        return lessons(door.site, seed=seed)
-    confirmed = [(line, memory.reason) for memory in door.store.memories() for line in memory.lines[:1]]
-    return lessons(door.site, door.store.rules(counting=True), confirmed, seed=seed)
+        return lessons(invocation.site, seed=seed)
+    confirmed = [(line, memory.reason) for memory in invocation.store.memories() for line in memory.lines[:1]]
+    return lessons(invocation.site, invocation.store.rules(counting=True), confirmed, seed=seed)
 
 
 @contextmanager
@@ -289,7 +290,7 @@ def _one_thread() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _show(target: Path, digest: str, lines: int, tried: Tried | None, *, as_json: bool) -> None:
+def _show(target: Path, digest: str, lines: int, tried: CrossValidation | None, *, as_json: bool) -> None:
     about = {"file": str(target), "bytes": target.stat().st_size, "lines": lines, "digest": digest}
     figures = (
         {

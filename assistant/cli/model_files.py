@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Door, door_of
-from assistant.cli.group import examples
-from assistant.cli.options import Json
+from assistant.cli.context import Invocation, invocation_of
+from assistant.cli.group import Json, examples
 from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_table
 from assistant.errors import NightshiftError, UsageError
 
@@ -40,12 +39,11 @@ def folder_of(folder: Path | None) -> Path:
 
 def list_models(context: typer.Context, folder: Folder = None, as_json: Json = False) -> None:
     """List the models that are here, and the sizes that suit this machine's memory."""
-    from assistant.llm.gguf import read_gguf
-    from assistant.llm.memory import available_bytes
-    from assistant.llm.models import known
+    from assistant.llm.gguf import available_bytes, read_gguf
+    from assistant.llm.models import model_catalogue
 
-    door, place = door_of(context), folder_of(folder)
-    model = door.settings.model
+    invocation, place = invocation_of(context), folder_of(folder)
+    model = invocation.settings.model
     rows = []
     for path in sorted({*place.glob("*.gguf"), *([model.path] if model.path else [])}):
         mark = "in use" if model.path is not None and path.resolve() == model.path.resolve() else ""
@@ -58,7 +56,7 @@ def list_models(context: typer.Context, folder: Folder = None, as_json: Json = F
                 f"{header.architecture} {_short(header.parameters)} {header.quantisation}".rstrip(),
                 header.size_bytes,
             )
-            note = known(door.site).of(path.name).note
+            note = model_catalogue(invocation.site).of(path.name).note
         if as_json:
             print_json({"path": str(path), "model": description, "size_bytes": size, "used": bool(mark), "note": note})
         rows.append((path.name, description, f"{size / 1e9:.1f} GB", mark, note))
@@ -70,13 +68,13 @@ def list_models(context: typer.Context, folder: Folder = None, as_json: Json = F
         print_table(("file", "model", "size", "use", "note"), rows)
     else:
         print_line(f"no models in {place}")
-    _sizes(door, available_bytes())
+    _sizes(invocation, available_bytes())
 
 
-def _sizes(door: Door, free: int) -> None:
-    from assistant.llm.models import known
+def _sizes(invocation: Invocation, free: int) -> None:
+    from assistant.llm.models import model_catalogue
 
-    best = known(door.site).fitting(free)
+    best = model_catalogue(invocation.site).fitting(free)
     print_line()
     rows = [
         (
@@ -86,7 +84,7 @@ def _sizes(door: Door, free: int) -> None:
             "fits" if entry.memory_gb * 1e9 <= free else "",
             entry.note,
         )
-        for entry in known(door.site).size
+        for entry in model_catalogue(invocation.site).size
     ]
     print_table(("memory", "parameters", "quantisation", f"{free / 1e9:.0f} GB free", "note"), rows)
     if best is not None:
@@ -107,12 +105,12 @@ def use_model(
     A file is checked first and its sha256 noted. The [model] table of your own settings file is written anew; what else stands
     there stays as it is.
     """
-    lines = _lines(choice, name, key_file, door_of(context).site)
+    lines = _lines(choice, name, key_file, invocation_of(context).site)
     if not write:
         print_json({"lines": lines}) if as_json else print_block("\n".join(lines))
         return
-    door = door_of(context)
-    path = door.config or _own_settings()
+    invocation = invocation_of(context)
+    path = invocation.config or _own_settings()
     old_text = path.read_text(encoding="utf-8") if path.is_file() else ""
     new_text = with_table(old_text, lines)
     _checked(new_text, path)
@@ -137,12 +135,14 @@ def _lines(choice: str, name: str, key_file: Path | None, site: Path | None) -> 
         values: dict[str, object] = {"url": choice, "name": name}
         values |= {"key_file": str(key_file.expanduser().absolute())} if key_file else {}
     else:
-        from assistant.llm.digests import digest_of
-        from assistant.llm.models import known
+        from assistant.llm.gguf import digest_of
+        from assistant.llm.models import model_catalogue
         from assistant.llm.process import ModelProcess
 
         path = Path(choice).expanduser().absolute()
-        ModelProcess(path, context=known(site).of(path.name).context, architectures=known(site).architectures).check()
+        ModelProcess(
+            path, context=model_catalogue(site).of(path.name).context, architectures=model_catalogue(site).architectures
+        ).check()
         values = {"path": str(path), "sha256": digest_of(path)}
     return ["[model]", *(f"{key} = {shown(value)}" for key, value in values.items())]
 
@@ -179,27 +179,26 @@ def model_info(
     as_json: Json = False,
 ) -> None:
     """Show what a model is, what it needs, and whether it may do which task."""
-    door = door_of(context)
-    model = door.settings.model
+    invocation = invocation_of(context)
+    model = invocation.settings.model
     if file is None and model.path is None:
         values = _endpoint(model) if model.url else {"model": "none", "to do": "nightshift model list; nightshift model use FILE"}
     else:
-        values = _file(file or model.path or Path(), door)
+        values = _file(file or model.path or Path(), invocation)
     if as_json:
         print_json(values)
         return
     print_pairs([(key, _text(value)) for key, value in values.items()])
 
 
-def _file(path: Path, door: Door) -> dict[str, object]:
-    from assistant.llm.gguf import parts_of, read_gguf
-    from assistant.llm.memory import available_bytes
-    from assistant.llm.models import known
+def _file(path: Path, invocation: Invocation) -> dict[str, object]:
+    from assistant.llm.gguf import available_bytes, parts_of, read_gguf
+    from assistant.llm.models import model_catalogue
 
-    header, family = read_gguf(path), known(door.site).of(path.name)
+    header, family = read_gguf(path), model_catalogue(invocation.site).of(path.name)
     context = min(family.context, header.context or family.context)
     needed_bytes = sum(part.stat().st_size for part in parts_of(path)) + header.cache_bytes(context)
-    converses = header.architecture in known(door.site).architectures and bool(header.template)
+    converses = header.architecture in model_catalogue(invocation.site).architectures and bool(header.template)
     return {
         "file": str(path),
         "name": header.name,
@@ -214,21 +213,21 @@ def _file(path: Path, door: Door) -> dict[str, object]:
         "fits": needed_bytes < available_bytes(),
         "converses": converses,
         "note": family.note,
-        **_trusted(header.path, door),
+        **_trusted(header.path, invocation),
     }
 
 
-def _trusted(path: Path, door: Door) -> dict[str, object]:
+def _trusted(path: Path, invocation: Invocation) -> dict[str, object]:
     """Return which tasks the model in use passed in its trial; nothing about other files."""
     from assistant.llm.models import identity
     from assistant.llm.trial import TASKS
 
-    settings = door.settings.model
-    if settings.path is None or path.resolve() != settings.path.resolve() or not door.settings.store.is_file():
+    settings = invocation.settings.model
+    if settings.path is None or path.resolve() != settings.path.resolve() or not invocation.settings.store.is_file():
         return {}
     model = identity(settings)
-    tried = [task for task in TASKS if door.store.trial(model, task) is not None]
-    passed = [task for task in tried if door.store.may(model, task)]
+    tried = [task for task in TASKS if invocation.store.trial(model, task) is not None]
+    passed = [task for task in tried if invocation.store.may(model, task)]
     return {"tried": tried or "nothing: nightshift model test", "handed to it": passed or "nothing"}
 
 

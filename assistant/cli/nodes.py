@@ -1,26 +1,28 @@
-"""`nightshift nodes`: list, check, cordon and uncordon nodes; what changes goes through the gate."""
+"""`nightshift nodes`: list, check, cordon and uncordon nodes, their leases and their ledger; what changes goes through the gate."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.calls import make
-from assistant.cli.context import door_of, user
-from assistant.cli.exits import Exit, Nagios
-from assistant.cli.group import app, examples
-from assistant.cli.leases import LEASES_EXAMPLES, leases
-from assistant.cli.ledger import LEDGER_EXAMPLES, ledger
-from assistant.cli.options import DryRun, Json, Yes
-from assistant.cli.output import completions, print_json, print_line, print_record, print_table
+from assistant.cli.changes import make_call
+from assistant.cli.context import invocation_of, user
+from assistant.cli.group import DryRun, Json, Yes, app, examples
+from assistant.cli.output import Exit, Nagios, age, completions, print_json, print_line, print_record, print_table
 from assistant.errors import NightshiftError, ToolError, UsageError
 from assistant.nodeset import expand, fold, node_groups
+from assistant.records import Verdict
 
 if TYPE_CHECKING:
+    from assistant.diagnose.ledger import Score
     from assistant.engine import Engine
-    from assistant.records import Node
+    from assistant.engine.leases import Leases
+    from assistant.records import Node, NodePattern, Sighting
+
 
 nodes_app = app(help="List, check, cordon and uncordon nodes.", invoke_without_command=True)
 
@@ -32,7 +34,7 @@ WORST_FIRST = (Nagios.CRITICAL, Nagios.WARNING, Nagios.UNKNOWN, Nagios.OK)
 
 def node_names(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return names of nodes for the shell to complete, with the state as help."""
-    listed = door_of(context).engine().scheduler.nodes()
+    listed = invocation_of(context).engine().scheduler.nodes()
     return completions(((node.name, node.state) for node in listed), incomplete)
 
 
@@ -40,21 +42,21 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="NODES", help="Names, sets, groups: node[001-016],@train,@state:drained.", autocompletion=node_names),
 ]
-Where = Annotated[str, typer.Option("--nodes", "-w", metavar="NODES", help="The same as an option, as in Slurm.")]
+NodesOption = Annotated[str, typer.Option("--nodes", "-w", metavar="NODES", help="The same as an option, as in Slurm.")]
 
 
 @nodes_app.callback(epilog=examples("nightshift nodes", "nightshift nodes check -w node[1-3]", "nightshift nodes --json"))
-def nodes(context: typer.Context, where: Where = "", as_json: Json = False) -> None:
+def nodes(context: typer.Context, node_set: NodesOption = "", as_json: Json = False) -> None:
     """List, check, cordon and uncordon nodes.
 
     Without a command lists the nodes, those of the same state and reason on one line.
     """
     if context.invoked_subcommand is not None:
-        if where or as_json:
+        if node_set or as_json:
             raise UsageError(f"--nodes and --json stand behind the command: nightshift nodes {context.invoked_subcommand} --json")
         return
-    all_nodes = door_of(context).engine().scheduler.nodes()
-    names = set(_targets(all_nodes, None, where)) if where else {node.name for node in all_nodes}
+    all_nodes = invocation_of(context).engine().scheduler.nodes()
+    names = set(_targets(all_nodes, None, node_set)) if node_set else {node.name for node in all_nodes}
     matching = [node for node in all_nodes if node.name in names]
     if as_json:
         for node in matching:
@@ -76,9 +78,9 @@ def nodes(context: typer.Context, where: Where = "", as_json: Json = False) -> N
     print_table(("nodes", "count", "state", "partition", "jobs", "reason"), rows, colour_of=2)
 
 
-def _targets(all_nodes: Sequence[Node], names: Sequence[str] | None, where: str) -> list[str]:
+def _targets(all_nodes: Sequence[Node], names: Sequence[str] | None, node_set: str) -> list[str]:
     """Return the nodes that were named, all of which the scheduler must know."""
-    requested = expand(",".join([*(names or []), *([where] if where else [])]), groups=node_groups(all_nodes))
+    requested = expand(",".join([*(names or []), *([node_set] if node_set else [])]), groups=node_groups(all_nodes))
     missing = sorted(set(requested) - {node.name for node in all_nodes})
     if missing:
         raise UsageError(f"the scheduler knows no node {fold(missing)}; known: {fold(node.name for node in all_nodes)}")
@@ -96,7 +98,7 @@ def _targets(all_nodes: Sequence[Node], names: Sequence[str] | None, where: str)
 def check(
     context: typer.Context,
     names: Names = None,
-    where: Where = "",
+    node_set: NodesOption = "",
     since: Annotated[
         str, typer.Option("--since", metavar="TIME", help="Kernel messages count from then on; default: one day.")
     ] = "",
@@ -116,11 +118,11 @@ def check(
 
     0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. Without names all nodes are checked. What could not be asked is unknown, never bad.
     """
-    more = {"since": since, "job_started": job_started, "idle": idle}
+    options = {"since": since, "job_started": job_started, "idle": idle}
     try:
         if fail_on not in FAIL_ON:
             raise UsageError(f"--fail-on must be one of {', '.join(name for name in FAIL_ON if name)}, not {fail_on!r}")
-        results = _itself(context, names, where, more) if local else _from_here(context, names, where, more)
+        results = _itself(context, names, node_set, options) if local else _from_here(context, names, node_set, options)
     except NightshiftError as error:
         print_line(f"{NAME} UNKNOWN - {error}")
         raise typer.Exit(Nagios.UNKNOWN) from error
@@ -144,19 +146,19 @@ FAIL_ON: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 """What makes a check fail where only 0 and not 0 count: Slurm drains a node whose Prolog does not end with 0."""
 
 
-def _itself(context: typer.Context, names: Sequence[str] | None, where: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    if names or where:
+def _itself(context: typer.Context, names: Sequence[str] | None, node_set: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    if names or node_set:
         raise UsageError("--local checks this machine: leave out the names")
     from assistant.cli.node_self_check import check_itself
 
-    return dict(check_itself(door_of(context).settings, more))
+    return dict(check_itself(invocation_of(context).settings, options))
 
 
-def _from_here(context: typer.Context, names: Sequence[str] | None, where: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    engine = door_of(context).engine()
+def _from_here(context: typer.Context, names: Sequence[str] | None, node_set: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    engine = invocation_of(context).engine()
     all_nodes = engine.scheduler.nodes()
-    targets = _targets(all_nodes, names, where) if names or where else [node.name for node in all_nodes]
-    return _probed(engine, targets, more)
+    targets = _targets(all_nodes, names, node_set) if names or node_set else [node.name for node in all_nodes]
+    return _probed(engine, targets, options)
 
 
 def _print_nagios(results: Mapping[str, Mapping[str, Any]], states: Mapping[str, Nagios], worst: Nagios) -> None:
@@ -216,7 +218,7 @@ def _probed(engine: Engine, targets: Sequence[str], more: Mapping[str, Any]) -> 
 def cordon(
     context: typer.Context,
     names: Names = None,
-    where: Where = "",
+    node_set: NodesOption = "",
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Stands in the scheduler's reason.")] = "asked for by hand",
     hours: Annotated[
         float, typer.Option("--hours", metavar="H", help="How long the lease runs; then it asks to be looked at.")
@@ -226,8 +228,8 @@ def cordon(
     as_json: Json = False,
 ) -> None:
     """Take nodes out of scheduling for a while; jobs on them go on."""
-    more = {"reason": why, "hours": hours}
-    _change(context, "cordon_node", names, where, why=why, more=more, dry_run=dry_run, yes=yes, as_json=as_json)
+    options = {"reason": why, "hours": hours}
+    _change(context, "cordon_node", names, node_set, why=why, options=options, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @nodes_app.command(
@@ -241,7 +243,7 @@ def cordon(
 def uncordon(
     context: typer.Context,
     names: Names = None,
-    where: Where = "",
+    node_set: NodesOption = "",
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Test nothing; needs --why.")] = False,
     dry_run: DryRun = False,
@@ -254,16 +256,16 @@ def uncordon(
     """
     if force and not why:
         raise UsageError("--force needs a reason: nightshift nodes uncordon node07 --force --why TEXT")
-    more = {"force": why} if force else {}
+    options = {"force": why} if force else {}
     why = why or "asked for by hand"
-    _change(context, "uncordon_node", names, where, why=why, more=more, dry_run=dry_run, yes=yes, as_json=as_json)
+    _change(context, "uncordon_node", names, node_set, why=why, options=options, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @nodes_app.command("renew", epilog=examples("nightshift nodes renew node07", "nightshift nodes renew -w node[1-3] --hours 72"))
 def renew(
     context: typer.Context,
     names: Names = None,
-    where: Where = "",
+    node_set: NodesOption = "",
     hours: Annotated[float, typer.Option("--hours", metavar="H", help="How long from now.")] = 24.0,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept in the audit.")] = "asked for by hand",
     dry_run: DryRun = False,
@@ -271,31 +273,197 @@ def renew(
     as_json: Json = False,
 ) -> None:
     """Give cordons of Nightshift's own a later end."""
-    _change(context, "renew_cordon", names, where, why=why, more={"hours": hours}, dry_run=dry_run, yes=yes, as_json=as_json)
-
-
-nodes_app.command("leases", epilog=LEASES_EXAMPLES)(leases)
-nodes_app.command("ledger", epilog=LEDGER_EXAMPLES)(ledger)
+    _change(context, "renew_cordon", names, node_set, why=why, options={"hours": hours}, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _change(
     context: typer.Context,
     tool: str,
     names: Sequence[str] | None,
-    where: str,
+    node_set: str,
     *,
     why: str,
-    more: Mapping[str, Any],
+    options: Mapping[str, Any],
     dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Make one call for each node; one that is refused or fails does not keep the others from being made."""
-    engine = door_of(context).engine(yes=yes)
-    if not names and not where:
+    engine = invocation_of(context).engine(yes=yes)
+    if not names and not node_set:
         raise UsageError("name nodes: nightshift nodes cordon node[1-3]")
     codes = [
-        make(engine, tool, {"node": node, **more}, why=why, yes=yes, dry_run=dry_run, as_json=as_json)
-        for node in _targets(engine.scheduler.nodes(), names, where)
+        make_call(engine, tool, {"node": node, **options}, why=why, yes=yes, dry_run=dry_run, as_json=as_json)
+        for node in _targets(engine.scheduler.nodes(), names, node_set)
     ]
     raise typer.Exit(max(codes, default=Exit.DONE))
+
+
+LEASES_EXAMPLES = examples(
+    "nightshift nodes leases", "nightshift nodes leases --settle --dry-run", "nightshift nodes leases --settle --yes"
+)
+
+
+def leases(
+    context: typer.Context,
+    settle: Annotated[bool, typer.Option("--settle", help="Lift or renew those that have run out, now.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """List the cordons of Nightshift's own, with their end.
+
+    With --settle each that has run out is lifted when the node passes its probes and a collective test, else renewed.
+    `nightshift watch --once` does the same, as far as the policy lets it.
+    """
+    if not settle and (dry_run or yes):
+        raise UsageError("--dry-run and --yes belong to --settle: nightshift nodes leases --settle --dry-run")
+    engine = invocation_of(context).engine(yes=yes)
+    if not settle:
+        _list(engine, as_json)
+        return
+    from assistant.engine.leases import Leases
+
+    keeper = Leases(engine.store, engine.gate, engine.scheduler, engine.clock, f"cli:{user()}")
+    raise typer.Exit(_foresee(keeper, as_json, approved_by=keeper.by if yes else None) if dry_run else _settle(keeper, as_json))
+
+
+def _list(engine: Engine, as_json: bool) -> None:
+    from assistant.recover.leases import parse
+
+    now = engine.clock.now()
+    leased = [(node, own) for node in engine.scheduler.nodes() if (own := parse(node.reason)) is not None]
+    if as_json:
+        for node, own in leased:
+            print_record(own, node=node.name, state=node.state, expired=own.expired(now), incident=own.incident)
+        return
+    rows = [
+        (
+            node.name,
+            node.state,
+            f"{own.until:%Y-%m-%dT%H:%M:%SZ}" if own.until else "",
+            "yes" if own.expired(now) else "no",
+            own.by,
+            "" if own.incident is None else own.incident,
+            own.why,
+        )
+        for node, own in leased
+    ]
+    print_table(("node", "state", "until", "expired", "by", "incident", "why"), rows, colour_of=1)
+
+
+def _settle(leases: Leases, as_json: bool) -> Exit:
+    from assistant.engine.leases import Ending
+
+    codes = {
+        Ending.KEPT: Exit.ERROR,
+        Ending.ESCALATED: Exit.ERROR,
+        Ending.REFUSED: Exit.REFUSED,
+        Ending.WAITS: Exit.WAITS,
+        Ending.UNKNOWN: Exit.TRY_AGAIN,
+    }
+    settled = leases.settle()
+    for result in settled:
+        if as_json:
+            print_record(result)
+        else:
+            print_line(f"{result.node} {result.ending}: {result.note}")
+    if not settled and not as_json:
+        print_line("no cordon of ours has run out")
+    return max((codes.get(result.ending, Exit.DONE) for result in settled), default=Exit.DONE)
+
+
+def _foresee(leases: Leases, as_json: bool, *, approved_by: str | None) -> Exit:
+    """Print what settling would do, and return what the policy says to it; nothing is tested, so which of both it is stays open."""
+    codes = {Verdict.ALLOW: Exit.DONE, Verdict.ASK: Exit.WAITS, Verdict.DENY: Exit.REFUSED}
+    due, code = leases.due(), Exit.DONE
+    for node, own in due:
+        lift = leases.gate.preview("uncordon_node", {"node": node.name}, by=leases.by, approved_by=approved_by)
+        renew = leases.gate.preview("renew_cordon", {"node": node.name}, by=leases.by, approved_by=approved_by)
+        code = max(code, codes[lift.decision.verdict])
+        if as_json:
+            end = own.until.isoformat() if own.until else None
+            row = {"node": node.name, "until": end, "lift": lift.text, "verdict": lift.decision.verdict}
+            print_json({**row, "rule": lift.decision.rule, "renew": renew.text})
+            continue
+        print_line(f"would run: {lift.text}")
+        print_line(f"  policy: {lift.decision.verdict} ({lift.decision.rule}) {lift.decision.why}".rstrip())
+        print_line(f"  or, when it does not pass: {renew.text}")
+    if not due and not as_json:
+        print_line("no cordon of ours has run out")
+    return code
+
+
+LEDGER_EXAMPLES = examples("nightshift nodes ledger", "nightshift nodes ledger --days 14 --json | jq -r 'select(.score > 1).node'")
+
+
+def ledger(
+    context: typer.Context,
+    days: Annotated[float, typer.Option("--days", min=0.1, metavar="N", help="How far back.")] = 60.0,
+    include_all: Annotated[bool, typer.Option("--all", help="Also nodes that were never to blame.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the nodes that were to blame for failed jobs, worst first.
+
+    A blame counts half after 14 days. Below stand what the nodes to blame share, more than chance explains.
+    """
+    from assistant.diagnose.ledger import patterns, scores
+    from assistant.engine.ledger import fleet, known_traits
+
+    engine = invocation_of(context).engine()
+    now = engine.clock.now()
+    sightings = engine.store.sightings(now - timedelta(days=days))
+    listed = [score for score in scores(sightings, now) if include_all or score.blamed]
+    shared = (
+        patterns(sightings, [score.node for score in listed], known_traits(fleet(engine.scheduler), sightings), now)
+        if sightings
+        else ()
+    )
+    if as_json:
+        for score in listed:
+            print_json(_as_object(score))
+        for pattern in shared:
+            print_record(pattern)
+        return
+    rows = [
+        (
+            score.node,
+            f"{score.score:.2f}",
+            len(score.blamed),
+            score.present,
+            _reasons(score.blamed),
+            age(score.blamed[-1].at, now) if score.blamed else "",
+        )
+        for score in listed
+    ]
+    print_table(("node", "score", "to blame", "failed jobs", "of what", "last"), rows)
+    _show(shared)
+
+
+def _show(shared: tuple[NodePattern, ...]) -> None:
+    for number, pattern in enumerate(pattern for pattern in shared if pattern.kind != "repeat"):
+        if not number:
+            print_line()
+        odds = f" (by chance {pattern.chance:.1g})" if pattern.chance is not None else ""
+        print_line(f"{pattern.text}{odds}")
+
+
+def _as_object(score: Score) -> dict[str, object]:
+    return {
+        "node": score.node,
+        "score": score.score,
+        "blamed": len(score.blamed),
+        "present": score.present,
+        "reasons": dict(Counter(sighting.reason for sighting in score.blamed)),
+        "incidents": [sighting.incident for sighting in score.blamed],
+        "last": score.blamed[-1].at.isoformat() if score.blamed else None,
+    }
+
+
+def _reasons(blamed: tuple[Sighting, ...]) -> str:
+    counted = Counter(sighting.reason for sighting in blamed).most_common()
+    return ", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in counted)
+
+
+nodes_app.command("leases", epilog=LEASES_EXAMPLES)(leases)
+nodes_app.command("ledger", epilog=LEDGER_EXAMPLES)(ledger)

@@ -1,4 +1,4 @@
-"""What commands print: results to stdout, as text for people or as JSON lines; narration to stderr.
+"""What commands hand back: results on stdout, as text or JSON lines; narration on stderr; local times; exit codes.
 
 Text from logs, job names and node comments is written by others, and is escaped here and only here (`assistant.display`): a
 function that prints a line prints exactly one, whatever stands in it. Colour only on a terminal, never with NO_COLOR or TERM=dumb.
@@ -7,13 +7,57 @@ function that prints a line prints exactly one, whatever stands in it. Colour on
 from __future__ import annotations
 
 import os
+import re
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
 from typing import IO, Any, NoReturn
 
-from assistant.cli.exits import Exit
 from assistant.display import block, json_text, line, shell_words, shorten
+from assistant.errors import UsageError
+
+
+class Exit(IntEnum):
+    """What a command hands back to the shell.
+
+         0  done; also: nothing had to be done
+         1  error: something failed, stderr says what
+         2  wrong usage or bad input: an option, a file, an id, a setting
+         3  refused by the policy, the kill switch or a person
+         4  waits for an approval: `nightshift approvals`
+        75  try again later: another process holds the store
+       130  interrupted with Ctrl-C; nothing is lost: `nightshift resume`
+
+    `nightshift nodes check` and `nightshift status` answer as Nagios plugins do instead: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN,
+    and 3 also for wrong usage, because a check that could not run knows nothing.
+    """
+
+    DONE = 0
+    ERROR = 1
+    USAGE = 2
+    REFUSED = 3
+    WAITS = 4
+    TRY_AGAIN = 75
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+    """128 + SIGPIPE, as other programs in a pipeline end; said nowhere, because nobody is left to read it."""
+
+
+class Nagios(IntEnum):
+    """What `nodes check` and `status` hand back."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+HELP = "Exit codes:\n" + textwrap.dedent((Exit.__doc__ or "").partition("\n\n")[2]).strip("\n")
+"""The table above, for `nightshift --help` and docs/commands.md."""
+
 
 SCHEMA = 1
 """Version of the JSON that commands print; it grows when a key changes its meaning or goes."""
@@ -170,3 +214,67 @@ def _row(cells: Sequence[str], widths: Sequence[int], colours: Mapping[int, str]
 
 def _cut(text: str, room: int) -> str:
     return text if _width(text) <= room or room < 8 else shorten(text, room)
+
+
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
+
+
+def now() -> datetime:
+    """Return the time of this machine, aware, UTC."""
+    return datetime.now(UTC)
+
+
+def local(at: datetime | None) -> str:
+    """Return a moment in the zone of this machine, to the second; `-` for none."""
+    return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def age(at: datetime | None, now: datetime) -> str:
+    """Return how long ago a moment was, in one unit: `3 min ago`; `-` for none."""
+    if at is None:
+        return "-"
+    seconds = (now - at).total_seconds()
+    return f"in {span(-seconds)}" if seconds < -1 else f"{span(max(seconds, 0.0))} ago"
+
+
+def span(seconds: float) -> str:
+    """Return a length of time in the largest unit that keeps it above two: `90 s`, `45 min`, `20 h`, `3 d`."""
+    for unit, size, end in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if seconds < end * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def since(text: str, now: datetime) -> datetime:
+    """Return the moment that `2h`, `3d` or `2026-03-01[T12:00]` means.
+
+    Raises:
+        UsageError: It is neither a span nor a date.
+    """
+    match = _SPAN.fullmatch(text.strip())
+    try:
+        if match:
+            return now - timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+        moment = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"--since {text!r}: neither a span such as 90s, 30m, 2h, 3d, 1w nor a date such as 2026-03-01T12:00"
+        ) from None
+    return moment.astimezone(UTC)
+
+
+def need_terminal() -> None:
+    """Let a full-screen application go on only where there is a terminal.
+
+    Raises:
+        UsageError: Standard input or output is no terminal, or the terminal cannot move its cursor.
+    """
+    # Textual draws on standard error
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise UsageError(
+            "the chat needs a terminal, found a pipe or a file; from scripts: nightshift ask, nightshift incidents --json; "
+            "over SSH: ssh -t HOST nightshift chat"
+        )
+    if os.environ.get("TERM", "") in ("", "dumb"):
+        raise UsageError(f"the chat needs a terminal that can move its cursor, found TERM={os.environ.get('TERM', '')!r}")

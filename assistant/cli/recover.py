@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Door, door_of, user
-from assistant.cli.exits import Exit
-from assistant.cli.group import app, examples
-from assistant.cli.incidents import about, incident_ids
+from assistant.cli.context import Invocation, invocation_of, user
+from assistant.cli.group import DryRun, Json, Yes, app, examples
+from assistant.cli.incidents import incident_ids, incident_subject
 from assistant.cli.jobs import job_ids
-from assistant.cli.options import DryRun, Json, Yes
-from assistant.cli.output import print_line, print_pairs, print_record
+from assistant.cli.output import Exit, print_line, print_pairs, print_record
 from assistant.display import unambiguous
 from assistant.errors import UsageError
 from assistant.records import CallStatus, EventKind, IncidentState
@@ -47,7 +45,9 @@ def recover(
     incident: Annotated[
         int | None, typer.Option("--incident", metavar="ID", help="Its incident.", autocompletion=incident_ids)
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also when an earlier incident brought the job back already.")] = False,
+    after_recovery: Annotated[
+        bool, typer.Option("--again", help="Also when an earlier incident brought the job back already.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -58,18 +58,18 @@ def recover(
     watches until training moves on. What the policy asks about is asked here; without a terminal and without --yes it waits in
     `nightshift approvals`, and the exit code is 4. It is 1 when a person must act, for instance fix the script.
     """
-    door = door_of(context)
+    invocation = invocation_of(context)
     if bool(job) == (incident is not None):
         raise UsageError("name one job, or its incident with --incident; to go on with all that is unfinished: nightshift resume")
     if dry_run:
-        with door.rehearsal() as engine:
-            subject = _incident_of(engine, job, incident, after_recovery=again)
+        with invocation.rehearsal() as engine:
+            subject = _incident_of(engine, job, incident, after_recovery=after_recovery)
             _print_plan(plan_of(engine, subject), as_json)
         return
-    engine = door.engine(yes=yes, narrated=True)
-    end = drive(engine, _incident_of(engine, job, incident, after_recovery=again), by=f"cli:{user()}")
-    print_end(door, end, as_json)
-    raise typer.Exit(exit_of(door, [end]))
+    engine = invocation.engine(yes=yes, narrated=True)
+    end = drive(engine, _incident_of(engine, job, incident, after_recovery=after_recovery), by=f"cli:{user()}")
+    print_end(invocation, end, as_json)
+    raise typer.Exit(exit_of(invocation, [end]))
 
 
 @resume_app.command(epilog=examples("nightshift resume", "nightshift --quiet resume --json    # from cron"))
@@ -84,17 +84,17 @@ def resume(
     After a crash, Ctrl-C or an approval nothing is done twice: each incident goes on behind its last step that is known to have
     been taken.
     """
-    door = door_of(context)
-    engine = door.engine(yes=yes, narrated=True)
+    invocation = invocation_of(context)
+    engine = invocation.engine(yes=yes, narrated=True)
     ends = []
     for unfinished in reversed(engine.store.incidents(open_only=True, limit=10_000)):
         # what a person began goes on as theirs; what the watch began stays under the mode that holds for the watch
         by = f"cli:{user()}" if unfinished.kind is EventKind.REQUESTED or yes else None
         ends.append(drive(engine, unfinished, by=by, once=once))
-        print_end(door, ends[-1], as_json)
+        print_end(invocation, ends[-1], as_json)
     if not ends:
-        door.say("nothing is unfinished")
-    raise typer.Exit(exit_of(door, ends))
+        invocation.say("nothing is unfinished")
+    raise typer.Exit(exit_of(invocation, ends))
 
 
 def drive(engine: Engine, incident: Incident, *, by: str | None, once: bool = False) -> Incident:
@@ -114,7 +114,7 @@ def drive(engine: Engine, incident: Incident, *, by: str | None, once: bool = Fa
         engine.clock.sleep(waits[end.state])
 
 
-def exit_of(door: Door, ends: list[Incident]) -> Exit:
+def exit_of(invocation: Invocation, ends: list[Incident]) -> Exit:
     """Return the exit code for incidents that were worked.
 
     What waits for a person counts most, then what was refused, what could not be brought back, and what could go no further now
@@ -124,7 +124,7 @@ def exit_of(door: Door, ends: list[Incident]) -> Exit:
     if IncidentState.WAITING in states:
         return Exit.WAITS
     escalated = [end for end in ends if end.state is IncidentState.ESCALATED]
-    if any(door.store.calls(end.id, status=CallStatus.DENIED) for end in escalated):
+    if any(invocation.store.calls(end.id, status=CallStatus.DENIED) for end in escalated):
         return Exit.REFUSED
     if escalated:
         return Exit.ERROR
@@ -148,7 +148,7 @@ def _incident_of(engine: Engine, job_id: str, number: int | None, *, after_recov
 
 
 def plan_of(engine: Engine, incident: Incident) -> Plan:
-    """Return what would be done about an incident; give the engine of `Door.rehearsal`, so that nothing is kept."""
+    """Return what would be done about an incident; give the engine of `Invocation.rehearsal`, so that nothing is kept."""
     from assistant.engine.plan import plan
 
     return plan(engine, incident.id, by=f"cli:{user()}")
@@ -176,18 +176,17 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
     print_line(plan.note)
 
 
-def print_end(door: Door, end: Incident, as_json: bool) -> None:
+def print_end(invocation: Invocation, end: Incident, as_json: bool) -> None:
     """Print how an incident stands after it was worked on, and what a person can do next."""
     if as_json:
         print_record(end)
         return
-    print_line(f"incident {end.id}, {about(end)}: {end.state}" + (f". {end.note}" if end.note else ""))
+    print_line(f"incident {end.id}, {incident_subject(end)}: {end.state}" + (f". {end.note}" if end.note else ""))
     if end.state is IncidentState.WAITING:
-        own_calls = {call.id for call in door.store.calls(end.id)}
-        for approval in door.store.approvals():
+        own_calls = {call.id for call in invocation.store.calls(end.id)}
+        for approval in invocation.store.approvals():
             if approval.call in own_calls:
-                print_line(
-                    f"  waits for: nightshift approve {approval.id}    ({unambiguous(door.store.call(approval.call).preview)})"
-                )
+                preview = unambiguous(invocation.store.call(approval.call).preview)
+                print_line(f"  waits for: nightshift approve {approval.id}    ({preview})")
     else:
         print_line(f"  nightshift incident report {end.id}")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import typer
 
-from assistant.cli import exits
 from assistant.cli.main import COMMANDS, root
+from assistant.cli.output import HELP
 from assistant.display import block
 
 
@@ -24,7 +24,7 @@ class DocumentedCommand(NamedTuple):
 
     @property
     def is_group(self) -> bool:
-        """Whether it has commands below it."""
+        """Whether the command has subcommands."""
         return hasattr(self.command, "commands")
 
 
@@ -48,7 +48,7 @@ def page() -> str:
         "# Commands",
         "This page is generated: `python -m assistant.cli.reference > docs/commands.md`.",
         "Global options stand before the command: `nightshift --store FILE incidents`.",
-        f"```\n{exits.HELP}\n```",
+        f"```\n{HELP}\n```",
     ]
     for command in live():
         parts += _entry(command)

@@ -1,4 +1,4 @@
-"""`nightshift rules`: the patterns that diagnosis and compression look for, with where they come from."""
+"""`nightshift rules`: the patterns that diagnosis and compression look for, with where they come from, and learned ones."""
 
 from __future__ import annotations
 
@@ -8,27 +8,146 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from assistant.cli.context import door_of
-from assistant.cli.group import app, examples
-from assistant.cli.options import Json, one_of
-from assistant.cli.output import print_json, print_line, print_pairs, print_record, print_table
-from assistant.cli.rules_learned import activate_rule, export_rules, list_learned, retire_rule, show_learned
+from assistant.cli.context import Invocation, invocation_of, user
+from assistant.cli.group import DryRun, Json, app, examples, one_of
+from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_record, print_table
+from assistant.display import line
+from assistant.errors import ContentError, InputError, UsageError
 
 if TYPE_CHECKING:
     from assistant.content.reading import Filter
     from assistant.content.reasons import Herring, Signature
-from typing import TYPE_CHECKING
-
-from assistant.cli.context import Door
-from assistant.cli.options import DryRun
-from assistant.errors import ContentError, InputError, UsageError
-
-if TYPE_CHECKING:
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.routine import Routine
     from assistant.ports import RuleWriter
     from assistant.records import LearnedRule
     from assistant.rules.matching import Entry
+
+
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the audit.")]
+
+
+def _learned_ids(context: typer.Context, incomplete: str) -> list[str]:
+    return [rule.id for rule in invocation_of(context).store.rules() if rule.id.startswith(incomplete)]
+
+
+LearnedId = Annotated[str, typer.Argument(metavar="ID", help="Id of a learned rule.", autocompletion=_learned_ids)]
+
+
+def retire_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_json: Json = False) -> None:
+    """Take a learned rule out: it counts no more, and its history stays."""
+    from assistant.records import RuleState
+
+    if not why.strip():
+        raise UsageError(f"retiring {rule} needs a reason: --why 'it hid a warning that mattered'")
+    retired = invocation_of(context).store.move_rule(rule, RuleState.RETIRED, by=f"cli:{user()}", why=why)
+    _print_moved(retired, as_json)
+
+
+def activate_rule(context: typer.Context, rule: LearnedId, why: Why = "", as_json: Json = False) -> None:
+    """Let a rule on trial count as proven; a retired filter has to prove itself again."""
+    from assistant.records import RuleKind, RuleState
+
+    invocation = invocation_of(context)
+    candidate = invocation.store.rule(rule)
+    if not candidate.state.counts:
+        if candidate.kind is not RuleKind.FILTER:
+            raise UsageError(f"{rule} is a signature and {candidate.state}; teach it again with `nightshift incident correct`")
+        from assistant.diagnose.knowledge import Knowledge
+        from assistant.rules.learned import flaws, ground_of
+
+        counting = [existing for existing in invocation.store.rules(counting=True) if existing.id != rule]
+        knowledge = Knowledge.load(invocation.site).with_learned(counting)
+        if bad := flaws(candidate, [], ground_of(knowledge.patterns, counting, site=invocation.site)):
+            raise UsageError(f"{rule} cannot be used: {bad[0].what}" + (f": {bad[0].line[:200]!r}" if bad[0].line else ""))
+    moved = invocation.store.move_rule(rule, RuleState.ACTIVE, by=f"cli:{user()}", why=why or "a person activated it")
+    _print_moved(moved, as_json)
+
+
+def export_rules(
+    context: typer.Context,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Write files below it; without it they are printed.")
+    ] = None,
+    include_all: Annotated[bool, typer.Option("--all", help="Also those on trial.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Write learned rules as content files, for review.
+
+    What lies in the site's folder loads like what was shipped.
+    """
+    from assistant.records import RuleState
+    from assistant.rules.learned import exported
+
+    invocation = invocation_of(context)
+    rules = [rule for rule in invocation.store.rules(counting=True) if include_all or rule.state is RuleState.ACTIVE]
+    files = exported(rules, invocation.site)
+    if not files:
+        invocation.say("no learned rule is active" + ("" if include_all else "; --all exports those on trial as well"))
+    for name, text in files.items():
+        if to is not None and not dry_run:
+            _write(to / name, text)
+        if as_json:
+            print_json({"path": str(to / name) if to is not None else name, "text": text})
+        elif to is None:
+            print_block(f"# {line(name)}\n{text}")
+        else:
+            print_line(to / name)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def list_learned(rules: list[LearnedRule], as_json: bool) -> None:
+    """Print learned rules with their state, use and provenance."""
+    if as_json:
+        for rule in rules:
+            print_record(rule)
+        return
+    rows = [(r.id, r.kind, r.state, r.hits, r.misses, r.by, r.task or "any", r.pattern) for r in rules]
+    print_table(("id", "kind", "state", "hits", "misses", "by", "task", "pattern"), rows, colour_of=2)
+
+
+def show_learned(rule: LearnedRule, as_json: bool) -> None:
+    """Print one learned rule with its examples."""
+    if as_json:
+        print_record(rule)
+        return
+    print_pairs(
+        [
+            ("id", rule.id),
+            ("kind", rule.kind),
+            ("state", rule.state),
+            ("of", rule.of),
+            ("pattern", rule.pattern),
+            ("counts in", rule.source),
+            ("weight", rule.weight),
+            ("proposed by", rule.by),
+            ("why", rule.why),
+            ("made", f"{rule.made:%Y-%m-%d %H:%M:%S} UTC"),
+            ("incident", rule.incident),
+            ("task", rule.task or "any"),
+            ("hits", rule.hits),
+            ("misses", rule.misses),
+        ]
+    )
+    print_line()
+    for example in rule.examples:
+        print_line(f"  {example}")
+
+
+def _print_moved(rule: LearnedRule, as_json: bool) -> None:
+    if as_json:
+        print_record(rule)
+    else:
+        print_line(f"{rule.id} is {rule.state}: {rule.why}")
+
 
 # `nightshift rules test|learn`: what a rule would match, and rules made from logs of good runs.
 
@@ -50,15 +169,15 @@ def try_rule(
 
     Rules that were shipped are proven already; a learned filter, or a new pattern, is proven here.
     """
-    door = door_of(context)
-    entry = _filter_of(pattern) if pattern else _entry(door, logs[0])
-    flaws = _proof(door, entry)
+    invocation = invocation_of(context)
+    entry = _filter_of(pattern) if pattern else _entry(invocation, logs[0])
+    flaws = _proof(invocation, entry)
     for flaw in flaws[:MOST_EXAMPLES]:
-        door.say(f"proof: {flaw}")
+        invocation.say(f"proof: {flaw}")
     files = logs if pattern else logs[1:]
     total = 0
     for file in files if _is_safe(entry) else []:
-        total += _tried(door, entry, file, as_json)
+        total += _print_matches(invocation, entry, file, as_json)
     verdict = "holds" if not flaws else "fails"
     if as_json:
         print_json({"id": entry.id, "pattern": entry.pattern, "matched": total, "proof": verdict, "flaws": flaws})
@@ -84,49 +203,49 @@ def learn_rules(
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.routine import routine_of
 
-    door = door_of(context)
-    rules = door.store.rules()
-    shipped = Knowledge.load(door.site)
-    writer = _writer(door)
+    invocation = invocation_of(context)
+    rules = invocation.store.rules()
+    shipped = Knowledge.load(invocation.site)
+    writer = _writer(invocation)
     for path in logs:
         knowledge = shipped.with_learned(rules)
         at = datetime.now(UTC)
         used_ids = {rule.id for rule in rules}
         learned = routine_of(
-            path, knowledge, at=at, task=task, rules=rules, taken=used_ids, least=least, site=door.site, writer=writer
+            path, knowledge, at=at, task=task, rules=rules, taken=used_ids, least=least, site=invocation.site, writer=writer
         )
         rules += learned.rules
         if not dry_run:
-            _keep(door, path, learned)
-        _print_routine(door, path, learned, as_json)
+            _keep(invocation, path, learned)
+        _print_routine(invocation, path, learned, as_json)
 
 
-def _writer(door: Door) -> RuleWriter | None:
+def _writer(invocation: Invocation) -> RuleWriter | None:
     """Return the configured model, where its trial showed that it writes rules better than what there is without it."""
     from assistant.engine.masking import mask_for
     from assistant.llm.models import identity, is_set, open_chat
     from assistant.llm.trial import FILTER
 
-    model = door.settings.model
-    if not is_set(model) or not door.store.may(identity(model), FILTER):
+    model = invocation.settings.model
+    if not is_set(model) or not invocation.store.may(identity(model), FILTER):
         return None
-    from assistant.llm.rule_writer import ModelWriter
+    from assistant.llm.trial import ModelWriter
 
-    chat = open_chat(model, site=door.site, mask=mask_for(door.settings, door.store))
+    chat = open_chat(model, site=invocation.site, mask=mask_for(invocation.settings, invocation.store))
     return ModelWriter(model.path.name if model.path is not None else model.name, chat) if chat is not None else None
 
 
-def _keep(door: Door, path: Path, routine: Routine) -> None:
+def _keep(invocation: Invocation, path: Path, routine: Routine) -> None:
     for rule in routine.rules:
         if rule.state.counts:
-            door.store.add_rule(rule)
+            invocation.store.add_rule(rule)
     if routine.healthy:
-        door.store.keep_templates(routine.task, str(path.resolve()), routine.state)
+        invocation.store.keep_templates(routine.task, str(path.resolve()), routine.state)
 
 
-def _print_routine(door: Door, path: Path, routine: Routine, as_json: bool) -> None:
+def _print_routine(invocation: Invocation, path: Path, routine: Routine, as_json: bool) -> None:
     how = "a good run" if routine.healthy else "not a good run: only what stands before its failure was looked at"
-    door.say(f"{path}: task {routine.task}; {how}; {sum(rule.state.counts for rule in routine.rules)} rules")
+    invocation.say(f"{path}: task {routine.task}; {how}; {sum(rule.state.counts for rule in routine.rules)} rules")
     if as_json:
         for rule in routine.rules:
             row = {"id": rule.id, "state": rule.state, "lines": routine.covers[rule.id], "pattern": rule.pattern, "why": rule.why}
@@ -136,17 +255,17 @@ def _print_routine(door: Door, path: Path, routine: Routine, as_json: bool) -> N
         print_table(("id", "state", "lines", "pattern or why not"), rows, colour_of=1)
 
 
-def _entry(door: Door, rule: str) -> Entry:
-    from assistant.cli.options import one_of
+def _entry(invocation: Invocation, rule: str) -> Entry:
+    from assistant.cli.group import one_of
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons
     from assistant.rules.learned import entry_of
 
-    entries: dict[str, Entry] = {learned.id: entry_of(learned) for learned in door.store.rules()}
-    for reason in reasons(door.site).values():
+    entries: dict[str, Entry] = {learned.id: entry_of(learned) for learned in invocation.store.rules()}
+    for reason in reasons(invocation.site).values():
         entries |= {entry.id: entry for entry in reason.signature}
         entries |= {entry.id: entry for entry in reason.herring}
-    entries |= {entry.id: entry for entry in filters(door.site)}
+    entries |= {entry.id: entry for entry in filters(invocation.site)}
     return one_of(rule, entries, "rule", "nightshift rules list; --pattern tries a new one")
 
 
@@ -157,15 +276,15 @@ def _filter_of(pattern: str) -> Entry:
     return Filter(TRIED, ended(pattern), (), "lines of the pattern")
 
 
-def _proof(door: Door, entry: Entry) -> list[str]:
+def _proof(invocation: Invocation, entry: Entry) -> list[str]:
     """Return what the proof of a filter finds; only filters that were not shipped need one."""
     from assistant.content.reading import Filter, filters
     from assistant.rules.learned import flaws, ground_of
 
     if not isinstance(entry, Filter) or entry in filters(None):
         return []
-    counting = [rule for rule in door.store.rules(counting=True) if rule.id != entry.id]
-    problems = flaws(_as_rule(entry), [], ground_of(_knowledge(door, counting).patterns, counting, site=door.site))
+    counting = [rule for rule in invocation.store.rules(counting=True) if rule.id != entry.id]
+    problems = flaws(_as_rule(entry), [], ground_of(_knowledge(invocation, counting).patterns, counting, site=invocation.site))
     return [f"{flaw.what}: {flaw.line[:200]!r}" if flaw.line else flaw.what for flaw in problems]
 
 
@@ -179,10 +298,10 @@ def _is_safe(entry: Entry) -> bool:
         return False
 
 
-def _knowledge(door: Door, rules: list[LearnedRule]) -> Knowledge:
+def _knowledge(invocation: Invocation, rules: list[LearnedRule]) -> Knowledge:
     from assistant.diagnose.knowledge import Knowledge
 
-    return Knowledge.load(door.site).with_learned(rules)
+    return Knowledge.load(invocation.site).with_learned(rules)
 
 
 def _as_rule(entry: Entry) -> LearnedRule:
@@ -194,7 +313,7 @@ def _as_rule(entry: Entry) -> LearnedRule:
     return LearnedRule(entry.id, RuleKind.FILTER, entry.pattern, entry.examples, "", RuleState.PROPOSED, "cli", "", at)
 
 
-def _tried(door: Door, entry: Entry, file: str, as_json: bool) -> int:
+def _print_matches(invocation: Invocation, entry: Entry, file: str, as_json: bool) -> int:
     """Print the first lines of a log that a rule matches and return how many there are."""
     from assistant.logs.search import search
     from assistant.rules.matching import Patterns
@@ -208,13 +327,13 @@ def _tried(door: Door, entry: Entry, file: str, as_json: bool) -> int:
         if not Path(file).exists() and file != "-":
             raise UsageError(f"there is no log {file!r}; wanted: nightshift rules test ID LOG...") from None
         raise
-    for line in matches.lines[:MOST_EXAMPLES]:
+    for match in matches.lines[:MOST_EXAMPLES]:
         if as_json:
-            print_json({"log": file, "line": line.number, "text": line.text})
+            print_json({"log": file, "line": match.number, "text": match.text})
         else:
-            print_line(f"{file}:{line.number}: {line.text}")
+            print_line(f"{file}:{match.number}: {match.text}")
     if matches.total > MOST_EXAMPLES:
-        door.say(f"{file}: {matches.total - MOST_EXAMPLES:,} more")
+        invocation.say(f"{file}: {matches.total - MOST_EXAMPLES:,} more")
     return matches.total
 
 
@@ -234,7 +353,7 @@ for _name, _does, _lines in (
     rules_app.command(_name, epilog=examples(*_lines))(_does)
 
 
-class Kind(StrEnum):
+class RuleListKind(StrEnum):
     """The kinds of rule."""
 
     SIGNATURE = "signature"
@@ -245,32 +364,32 @@ class Kind(StrEnum):
     """Folds routine lines away."""
 
 
-class _Listed(NamedTuple):
-    kind: Kind
+class _RuleRow(NamedTuple):
+    kind: RuleListKind
     of: str
     """Its reason; what a filter folds."""
     rule: Signature | Herring | Filter
 
 
-def _all(site: Path | None) -> dict[str, _Listed]:
+def _all(site: Path | None) -> dict[str, _RuleRow]:
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons
 
-    listed: dict[str, _Listed] = {}
+    listed: dict[str, _RuleRow] = {}
     for reason in reasons(site).values():
-        listed |= {entry.id: _Listed(Kind.SIGNATURE, reason.name, entry) for entry in reason.signature}
-        listed |= {entry.id: _Listed(Kind.HERRING, reason.name, entry) for entry in reason.herring}
-    return listed | {entry.id: _Listed(Kind.FILTER, entry.folds, entry) for entry in filters(site)}
+        listed |= {entry.id: _RuleRow(RuleListKind.SIGNATURE, reason.name, entry) for entry in reason.signature}
+        listed |= {entry.id: _RuleRow(RuleListKind.HERRING, reason.name, entry) for entry in reason.herring}
+    return listed | {entry.id: _RuleRow(RuleListKind.FILTER, entry.folds, entry) for entry in filters(site)}
 
 
 def _ids(context: typer.Context, incomplete: str) -> list[str]:
-    return [name for name in _all(door_of(context).site) if name.startswith(incomplete)]
+    return [name for name in _all(invocation_of(context).site) if name.startswith(incomplete)]
 
 
 @rules_app.command("list", epilog=examples("nightshift rules list", "nightshift rules list --reason ecc_error --json"))
 def list_rules(
     context: typer.Context,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Only rules of this kind.")] = None,
+    kind: Annotated[RuleListKind | None, typer.Option("--kind", help="Only rules of this kind.")] = None,
     reason: Annotated[
         str, typer.Option("--reason", metavar="REASON", help="Only rules that speak for or against this reason.")
     ] = "",
@@ -279,10 +398,10 @@ def list_rules(
 ) -> None:
     """List the rules: id, kind, what they stand for, pattern."""
     if learned:
-        matching = [rule for rule in door_of(context).store.rules() if kind in (None, Kind(rule.kind))]
+        matching = [rule for rule in invocation_of(context).store.rules() if kind in (None, RuleListKind(rule.kind))]
         list_learned([rule for rule in matching if reason in ("", rule.of)], as_json)
         return
-    site = door_of(context).site
+    site = invocation_of(context).site
     if reason:
         from assistant.content.reasons import reasons
 
@@ -290,7 +409,7 @@ def list_rules(
     listed = {
         name: entry
         for name, entry in _all(site).items()
-        if (kind is None or entry.kind == kind) and (not reason or (entry.of == reason and entry.kind != Kind.FILTER))
+        if (kind is None or entry.kind == kind) and (not reason or (entry.of == reason and entry.kind != RuleListKind.FILTER))
     }
     if as_json:
         for name, entry in listed.items():
@@ -307,9 +426,9 @@ def show_rule(
     as_json: Json = False,
 ) -> None:
     """Show one rule with its examples and where it counts."""
-    entries = _all(door_of(context).site)
+    entries = _all(invocation_of(context).site)
     if rule not in entries:
-        for learned in door_of(context).store.rules():
+        for learned in invocation_of(context).store.rules():
             if learned.id == rule:
                 show_learned(learned, as_json)
                 return

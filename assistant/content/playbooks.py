@@ -5,7 +5,7 @@ a text that is nothing but one such path keeps the type of what it finds. `when`
 finds is not empty. `unless` holds one or a list: it is not taken when one of them finds something. `each` repeats a step for every
 item of a list, as `{item}`.
 
-A fixture is played on the simulated cluster: what a job does there, and what must come of it. Plain data: `cli/fixture_play.py`
+A fixture is played on the simulated cluster: what a job does there, and what must come of it. Plain data: `cli/playbooks.py`
 turns it into a cluster, an engine and a job. The keys of a run are those of the simulated cluster's.
 
     [fixture.cluster]

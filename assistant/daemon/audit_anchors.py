@@ -19,12 +19,12 @@ from pathlib import Path
 from assistant.config import Settings
 from assistant.config.outward import About, Severity
 from assistant.daemon.notifications import Notice
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.errors import ConfigError, NightshiftError, Unavailable
 from assistant.private_files import open_private
 from assistant.store import AuditHead, Store
 
-__all__ = ["AuditAnchors", "anchor_line", "kept_heads", "write_anchor"]
+__all__ = ["AuditAnchors", "anchor_line", "anchored_heads", "write_anchor"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def anchor_line(store: Store, head: AuditHead) -> str:
 
 
 def write_anchor(settings: Settings, place: str, line: str, row: int) -> None:
-    """Write a line to one place.
+    """Write an anchor line to a file, a host, syslog or a sink.
 
     Args:
         settings: Hold the sinks and how hosts are reached.
@@ -68,7 +68,7 @@ def write_anchor(settings: Settings, place: str, line: str, row: int) -> None:
         raise Unavailable(f"audit.anchor {place}: wanted to write the audit's head, found: {error.strerror or error}") from error
 
 
-def kept_heads(settings: Settings, store: Store) -> Iterator[tuple[str, list[AuditHead]]]:
+def anchored_heads(settings: Settings, store: Store) -> Iterator[tuple[str, list[AuditHead]]]:
     """Yield what each place that can be read (`file:`, `ssh:`) has kept of a store, oldest first.
 
     Raises:
@@ -105,9 +105,9 @@ class AuditAnchors:
         self._anchored: dict[str, tuple[int, datetime]] = {}
         self._at_work: threading.Thread | None = None
 
-    def passed(self, passed: Passed) -> None:
+    def report(self, pass_result: PassResult) -> None:
         """Write heads on a thread of its own when it is time; a place that hangs holds up nobody."""
-        if passed.leads and (self._at_work is None or not self._at_work.is_alive()):
+        if pass_result.leads and (self._at_work is None or not self._at_work.is_alive()):
             self._at_work = threading.Thread(target=self.write, name="audit-anchor", daemon=True)
             self._at_work.start()
 
@@ -115,7 +115,7 @@ class AuditAnchors:
         """Write the last head, and wait a few seconds for it."""
         if self._at_work is not None:
             self._at_work.join(5.0)
-            self.passed(Passed(self._store.clock.now(), 0.0, leads=True))
+            self.report(PassResult(self._store.clock.now(), 0.0, leads=True))
             self._at_work.join(5.0)
 
     def write(self) -> None:

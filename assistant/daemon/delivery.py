@@ -1,27 +1,34 @@
-"""Bring notices to one place, on a thread of its own: each at least once, in order, by a cursor over the audit in the store.
+"""Bring notices to the places that are told: each at least once, in order, by a cursor over the audit in the store.
 
-What a place was told lately is held back and counted; many at once become one message; a place that does not answer is tried again,
-ever later, and holds up neither the watch nor the other places.
+Each place has a thread of its own. What a place was told lately is held back and counted; many at once become one message; a place
+that does not answer is tried again, ever later, and holds up neither the watch nor the other places. Services (Slack, mail,
+PagerDuty, a webhook, a hundred more) are reached through Apprise, with deadlines; it is imported only where a sink is configured.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
-from assistant.config.outward import About, NotifySettings, SinkSettings
+from assistant.config.outward import About, NotifySettings, Severity, SinkSettings
+from assistant.content.trusted import read_trusted
 from assistant.daemon.notifications import Notice, grouped, notices, superseded, undecided
-from assistant.daemon.pass_result import Passed
-from assistant.errors import Fenced, NightshiftError, Unavailable
+from assistant.daemon.pass_result import PassResult
+from assistant.display import notice_line
+from assistant.errors import ConfigError, ContentError, Fenced, NightshiftError, Unavailable
+from assistant.redact import Mask, redact
 from assistant.store import Count, Store
 from assistant.store.deliveries import cursor_of
-
-__all__ = ["Courier", "Notifier", "Send"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +42,8 @@ Send = Callable[[Notice], None]
 
 
 @dataclass
-class Courier:
-    """Brings notices to one place."""
+class DeliveryWorker:
+    """Brings the notices of the audit to one sink."""
 
     name: str
     sink: SinkSettings
@@ -155,24 +162,24 @@ class Courier:
 
 @dataclass
 class Notifier:
-    """Lets each courier work on a thread of its own while this watch leads."""
+    """Lets each delivery worker run on a thread of its own while this watch leads."""
 
-    couriers: Sequence[Courier]
+    delivery_workers: Sequence[DeliveryWorker]
     _leads: bool = field(default=False, init=False)
     _closing: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._wakers = [threading.Event() for _ in self.couriers]
+        self._wakers = [threading.Event() for _ in self.delivery_workers]
         self._threads = [
             threading.Thread(target=self._work, args=pair, name=f"notify-{pair[0].name}", daemon=True)
-            for pair in zip(self.couriers, self._wakers, strict=True)
+            for pair in zip(self.delivery_workers, self._wakers, strict=True)
         ]
         for thread in self._threads:
             thread.start()
 
-    def passed(self, passed: Passed) -> None:
-        """Let the couriers look; never waits for them."""
-        self._leads = passed.leads
+    def report(self, pass_result: PassResult) -> None:
+        """Wake the delivery workers; never wait for them."""
+        self._leads = pass_result.leads
         for waker in self._wakers:
             waker.set()
 
@@ -181,11 +188,11 @@ class Notifier:
         self._closing = True
         for waker in self._wakers:
             waker.set()
-        until = time.monotonic() + max((courier.terms.timeout_s for courier in self.couriers), default=0.0)
+        until = time.monotonic() + max((delivery_worker.terms.timeout_s for delivery_worker in self.delivery_workers), default=0.0)
         for thread in self._threads:
             thread.join(max(until - time.monotonic(), 0.0))
 
-    def _work(self, courier: Courier, waker: threading.Event) -> None:
+    def _work(self, delivery_worker: DeliveryWorker, waker: threading.Event) -> None:
         pause, next_at = LOOK_S, 0.0
         while True:
             waker.wait(pause)
@@ -193,10 +200,120 @@ class Notifier:
             closing = self._closing
             if self._leads and (closing or time.monotonic() >= next_at):
                 try:
-                    pause = courier.attempt(at_once=closing)
+                    pause = delivery_worker.attempt(at_once=closing)
                 except Exception:
-                    logger.exception("notify=%s stumbled", courier.name)
+                    logger.exception("notify=%s stumbled", delivery_worker.name)
                     pause = LONGEST_PAUSE_S
-                next_at = time.monotonic() + pause if courier.failures else 0.0
+                next_at = time.monotonic() + pause if delivery_worker.failures else 0.0
             if closing:
                 return
+
+
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What may stand in a URL in the place of `{owner}`; the name comes from a user's own script."""
+_TYPES = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}
+
+
+class Services:
+    """All URLs of one sink."""
+
+    def __init__(self, name: str, urls: Sequence[str], *, cluster: str, timeout_s: float) -> None:
+        """Check the URLs.
+
+        Args:
+            name: Of the sink, for messages.
+            urls: Apprise URLs; `{owner}` in them is replaced when something is sent.
+            cluster: What messages begin with.
+            timeout_s: For connecting, and for each answer.
+
+        Raises:
+            ConfigError: One is no URL that Apprise knows.
+        """
+        self._name, self._urls, self._cluster, self._timeout_s = name, tuple(urls), cluster, timeout_s
+        for number, url in enumerate(urls, 1):
+            if not self._opened([url.replace("{owner}", "somebody")]):
+                kind = url.partition(":")[0]
+                raise ConfigError(
+                    f"notify.sinks.{name}: URL {number} ({kind}://…) is none that Apprise takes; see https://appriseit.com/services/"
+                )
+
+    def send(self, notice: Notice) -> None:
+        """Hand a notice to every URL.
+
+        Raises:
+            Unavailable: One of them did not take it; the others may have.
+        """
+        urls = [url for url in (_addressed(url, notice.owner) for url in self._urls) if url]
+        if not urls:
+            logger.warning("notify=%s the name of owner %r is none that may stand in a URL", self._name, notice.owner)
+            return
+        services = self._opened(urls)
+        body = f"{notice.text}\nid: {notice_line(notice.fingerprint)}"
+        title = f"[{self._cluster}] {notice.title}" if self._cluster else notice.title
+        if not services.notify(title=title, body=redact(body), notify_type=_TYPES[notice.severity], body_format="text"):
+            raise Unavailable(f"notify.sinks.{self._name}: the service did not take {notice.title!r}")
+
+    def _opened(self, urls: Sequence[str]) -> Any:
+        with warnings.catch_warnings():
+            # Apprise imports modules of Python that are on their way out
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import apprise
+
+            services = apprise.Apprise()
+            services.add(list(urls))
+        # it logs to nobody's handlers, and Python would print that to stderr
+        quiet = logging.getLogger("apprise")
+        if not quiet.handlers:
+            quiet.addHandler(logging.NullHandler())
+            quiet.propagate = False
+        for service in services:
+            service.socket_connect_timeout = service.socket_read_timeout = self._timeout_s
+        return services
+
+
+def masked(send: Callable[[Notice], None], mask: Callable[[], Mask]) -> Callable[[Notice], None]:
+    """Return a sender that replaces the names of hosts and users by stand-ins."""
+
+    def send_masked(notice: Notice) -> None:
+        names = mask()
+        names.learn(users=[notice.owner] if notice.owner else [])
+        hidden_notice = replace(
+            notice, title=names.hide(notice.title), text=names.hide(notice.text), fingerprint=names.hide(notice.fingerprint)
+        )
+        send(hidden_notice)
+
+    return send_masked
+
+
+def _addressed(url: str, owner: str) -> str:
+    if "{owner}" not in url:
+        return url
+    return url.replace("{owner}", quote(owner, safe="")) if _OWNER.fullmatch(owner) else ""
+
+
+# Read files that hold addresses: their URLs carry passwords and tokens, so nobody else may read them.
+
+
+def urls_of(path: Path, setting: str) -> list[str]:
+    """Return the URLs of a file, one a line; empty lines and those that begin with `#` are left out.
+
+    Args:
+        path: The file.
+        setting: Its key, for messages.
+
+    Raises:
+        ConfigError: It cannot be read, everybody may read it, or it holds none.
+    """
+    try:
+        if path.stat().st_mode & 0o007:
+            raise ConfigError(f"{setting}: {path} can be read by everybody, and holds secrets; chmod 600 {path}")
+        # who may write it chooses where everything is sent
+        lines = read_trusted(path).decode("utf-8").splitlines()
+    except ContentError as error:
+        raise ConfigError(f"{setting}: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{setting}: {path} cannot be read: {error}") from error
+    urls = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not urls:
+        raise ConfigError(f"{setting}: {path} holds no URL; write one a line")
+    return urls

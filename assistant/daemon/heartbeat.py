@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
 
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.display import line
 
 logger = logging.getLogger(__name__)
@@ -37,10 +37,10 @@ class HeartbeatSender:
     _thread: threading.Thread | None = field(default=None, init=False)
     _at: float | None = field(default=None, init=False)
 
-    def passed(self, passed: Passed) -> None:
+    def report(self, pass_result: PassResult) -> None:
         """Give a sign of life when the pass saw everything; one at a time."""
         now = time.monotonic()
-        if not passed.whole or (self._at is not None and now - self._at < self.not_oftener_s):
+        if not pass_result.whole or (self._at is not None and now - self._at < self.not_oftener_s):
             return
         if self._thread is not None and self._thread.is_alive():
             return
@@ -90,12 +90,12 @@ class Systemd:
     """Path of the socket, or `@` and an abstract name; empty: nothing is said."""
     _ready: bool = field(default=False, init=False)
 
-    def passed(self, passed: Passed) -> None:
+    def report(self, pass_result: PassResult) -> None:
         """Say ready after the first pass, alive after one that saw everything or stands by, and always how it stands."""
         lines = [] if self._ready else ["READY=1"]
-        if passed.whole or (not passed.leads and not passed.trouble):
+        if pass_result.whole or (not pass_result.leads and not pass_result.trouble):
             lines.append("WATCHDOG=1")
-        self._ready |= self._say(*lines, f"STATUS={status_line(passed)}")
+        self._ready |= self._say(*lines, f"STATUS={status_line(pass_result)}")
 
     def reloading(self) -> None:
         """Say that the settings are being read again; `reloaded` must follow."""
@@ -124,14 +124,14 @@ class Systemd:
         return True
 
 
-def status_line(passed: Passed) -> str:
+def status_line(pass_result: PassResult) -> str:
     """Return how the watch stands, in one line for `systemctl status`."""
-    if not passed.leads:
-        return "stands by: another watch leads" if not passed.trouble else f"stands by; {_short(passed.trouble[0])}"
-    at = f"last pass {passed.at:%H:%M:%S} UTC in {passed.seconds:.1f} s"
-    work = f"{passed.unfinished} unfinished, {passed.in_flight} in work"
-    trouble = f"; degraded: {_short(passed.troubles[0])}" if passed.troubles else ""
-    more = f" and {len(passed.troubles) - 1} more" if len(passed.troubles) > 1 else ""
+    if not pass_result.leads:
+        return "stands by: another watch leads" if not pass_result.trouble else f"stands by; {_short(pass_result.trouble[0])}"
+    at = f"last pass {pass_result.at:%H:%M:%S} UTC in {pass_result.seconds:.1f} s"
+    work = f"{pass_result.unfinished} unfinished, {pass_result.in_flight} in work"
+    trouble = f"; degraded: {_short(pass_result.troubles[0])}" if pass_result.troubles else ""
+    more = f" and {len(pass_result.troubles) - 1} more" if len(pass_result.troubles) > 1 else ""
     return f"leads; {at}; incidents: {work}{trouble}{more}"
 
 

@@ -3,12 +3,15 @@
 A pass never waits for an incident that hangs (a silent node, a slow probe): each is worked on by a thread of a small pool, the pass
 goes on and says what is still in flight. Nothing is concluded from what could not be seen, and a pass that could not see everything
 is no sign of life (see `pass_result`).
+
+One pass from cron is told to all that hear of a daemon's passes: the status, notifications, a heartbeat, a textfile.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from types import FrameType
@@ -25,14 +28,15 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 from assistant import processes
 from assistant.config import Settings
 from assistant.daemon.heartbeat import Systemd
-from assistant.daemon.pass_reports import beats_of
-from assistant.daemon.pass_result import JudgedTroubles, Passed, PassListener, Sight
+from assistant.daemon.pass_reports import pass_listeners
+from assistant.daemon.pass_result import JudgedTroubles, PassListener, PassResult, TroubleJudge
 from assistant.engine import Engine
 from assistant.engine.leadership import SEEK_S, Leader
 from assistant.engine.lease import owner_name
 from assistant.errors import Fenced, NightshiftError, StoreError, Unavailable
 from assistant.policy import short_digest
 from assistant.records import Incident
+from assistant.store import Store
 from assistant.watch.attempts import Extent, Remark, Trouble
 
 logger = logging.getLogger(__name__)
@@ -53,7 +57,7 @@ class Watchdog:
     owner: str
     """Under which name this process leads and holds incidents."""
     poll_s: float
-    beats: Sequence[PassListener] = ()
+    listeners: Sequence[PassListener] = ()
     workers: int = WORKERS
     patience_s: float = -1.0
     """How long a pass waits; negative: as PATIENCE_S says."""
@@ -64,10 +68,10 @@ class Watchdog:
             # the next look must not be late because something is worked on
             self.patience_s = min(PATIENCE_S, self.poll_s / 4)
         self.leader = Leader(self.engine.store, self.owner, clock=self.engine.clock)
-        self._pool = Crew(self.workers)
+        self._pool = IncidentWorkers(self.workers)
         self._flying: dict[int | str, Future[object]] = {}
         self._stopping = threading.Event()
-        self._sight = Sight(self.engine.store, self.owner)
+        self._sight = TroubleJudge(self.engine.store, self.owner)
         self._troubles: list[Trouble] = []
         self._remarks: list[Remark] = []
         self._lock = threading.Lock()
@@ -76,9 +80,9 @@ class Watchdog:
         """Make passes until `stop`, then finish the calls that are being made."""
         try:
             while not self._stopping.is_set():
-                passed = self.look()
-                interval_s = self.poll_s if passed.leads else min(SEEK_S, self.poll_s)
-                self._stopping.wait(max(interval_s - passed.seconds, interval_s / 4))
+                pass_result = self.look()
+                interval_s = self.poll_s if pass_result.leads else min(SEEK_S, self.poll_s)
+                self._stopping.wait(max(interval_s - pass_result.seconds, interval_s / 4))
         finally:
             self.finish()
 
@@ -92,16 +96,16 @@ class Watchdog:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def close(self) -> None:
-        """Finish, give leadership back, and tell the beats that the watch ends on purpose."""
+        """Finish, give leadership back, and tell the listeners that the watch ends on purpose."""
         self.finish()
         try:
             self.leader.resign()
         except StoreError as error:
             logger.warning("leadership was not given back, its lease runs out by itself: %s", error)
-        for beat in self.beats:
-            beat.close()
+        for listener in self.listeners:
+            listener.close()
 
-    def look(self) -> Passed:
+    def look(self) -> PassResult:
         """Make one pass and return what came of it; raises nothing that a later pass may survive."""
         began, at = time.monotonic(), self.engine.clock.now()
         opened: list[Incident] = []
@@ -114,7 +118,7 @@ class Watchdog:
             opened = self._noticed()
             self._give_out()
         judged = self._judged(at, leads=leads)
-        passed = Passed(
+        pass_result = PassResult(
             at,
             time.monotonic() - began,
             leads,
@@ -122,11 +126,11 @@ class Watchdog:
             tuple(incident.id for incident in opened),
             len(self._unfinished()) if leads else 0,
             len(self._flying),
-            judged.known,
+            judged.announced,
         )
-        for beat in self.beats:
-            beat.passed(passed)
-        return passed
+        for listener in self.listeners:
+            listener.report(pass_result)
+        return pass_result
 
     def _noticed(self) -> list[Incident]:
         """Open an incident for what is new."""
@@ -239,8 +243,8 @@ MOST_THREADS = 64
 """Threads, the ones that hang included."""
 
 
-class Crew(Executor):
-    """An executor with places for those who work, not for those who hang."""
+class IncidentWorkers(Executor):
+    """An executor of threads that gives the place of a thread that hangs to another one."""
 
     def __init__(self, places: int, *, relief_s: float = RELIEF_S, most: int = MOST_THREADS) -> None:
         """Let so many work side by side, that many of them at most counted as at work."""
@@ -257,7 +261,7 @@ class Crew(Executor):
         future: Future[T] = Future()
         with self._changed:
             if self._closed:
-                raise RuntimeError("the crew has gone home")
+                raise RuntimeError("the workers have been shut down")
             self._waiting.append((future, lambda: work(*args, **keywords)))
             self._hire()
         return future
@@ -350,8 +354,8 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
         program: The command that runs Nightshift, as words.
     """
     owner = owner_name("watch")
-    beats = beats_of(settings, engine.store, owner=owner, in_force=engine.gate.in_force)
-    dog = Watchdog(engine, owner, settings.watch.poll_s, beats)
+    listeners = pass_listeners(settings, engine.store, owner=owner, in_force=engine.gate.in_force)
+    dog = Watchdog(engine, owner, settings.watch.poll_s, listeners)
     signals: list[int] = []
 
     def on_signal(number: int, _: FrameType | None) -> None:
@@ -371,8 +375,8 @@ def serve(settings: Settings, engine: Engine, *, options: Sequence[str], program
                 return
             signals.clear()
             if _right([*program, *options]):
-                _restart([*program, *options, "watch"], [beat for beat in beats if isinstance(beat, Systemd)])
-            dog = Watchdog(engine, owner, settings.watch.poll_s, beats)
+                _restart([*program, *options, "watch"], [listener for listener in listeners if isinstance(listener, Systemd)])
+            dog = Watchdog(engine, owner, settings.watch.poll_s, listeners)
     finally:
         dog.close()
         for number, handler in before.items():
@@ -407,3 +411,61 @@ def _restart(command: Sequence[str], systemd: Sequence[Systemd]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     processes.replace_itself(command)
+
+
+def pass_once(
+    tick: Callable[[], Sequence[Incident]], settings: Settings, store: Store, engine: Engine | None = None
+) -> Sequence[Incident]:
+    """Make a pass, tell of it, and return what it worked on.
+
+    Args:
+        tick: Makes the pass: `Engine.tick`.
+        settings: Say who is told; no server is opened for a moment.
+        store: Of the engine.
+        engine: Says what the pass could not see, and what is worth a remark.
+
+    Raises:
+        NightshiftError: What the pass raised, when that was told.
+    """
+    # one name for all passes of this host: each is a process of its own
+    quiet = replace(settings, metrics=replace(settings.metrics, listen=""))
+    owner = f"once@{socket.gethostname()}"
+    listeners, sight = (
+        pass_listeners(quiet, store, owner=owner, in_force=engine.gate.in_force if engine is not None else None),
+        TroubleJudge(store, owner),
+    )
+    began, at, failure = time.monotonic(), store.clock.now(), "the pass was broken off"
+    try:
+        worked = tick()
+        failure = ""
+    except NightshiftError as error:
+        failure = str(error)
+        raise
+    finally:
+        troubles = [Trouble("the pass", failure, Extent.ALL)] if failure else []
+        remarks: list[Remark] = []
+        if engine is not None:
+            troubles += [*engine.watcher.trouble, *engine.taken_troubles()]
+            remarks += [*engine.watcher.remarks, *engine.good_runs.taken_remarks()]
+        sight.keep(remarks, at)
+        judged = sight.judge(troubles, at)
+        pass_result = PassResult(
+            at, time.monotonic() - began, True, judged.trouble, unfinished=_unfinished(store), announced=judged.announced
+        )
+        _tell(listeners, pass_result)
+    return worked
+
+
+def _unfinished(store: Store) -> int:
+    try:
+        return len(store.incidents(open_only=True, limit=10_000))
+    except StoreError:
+        # what the pass itself raised says more
+        return 0
+
+
+def _tell(listeners: Sequence[PassListener], pass_result: PassResult) -> None:
+    for listener in listeners:
+        listener.report(pass_result)
+    for listener in listeners:
+        listener.close()

@@ -39,7 +39,7 @@ LISTED = 25
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell."""
+    """A message to people about one row of the audit."""
 
     row: int
     """The row of the audit that it is about."""

@@ -14,8 +14,8 @@ from assistant.watch.attempts import Extent, Remark, Trouble
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
-    """One pass."""
+class PassResult:
+    """The result of one pass of the watch."""
 
     at: datetime
     """When it began."""
@@ -31,7 +31,7 @@ class Passed:
     """Incidents that are not over."""
     in_flight: int = 0
     """Incidents that are being worked on right now."""
-    known: tuple[str, ...] = ()
+    announced: tuple[str, ...] = ()
     """What could not be seen or done for so long that people were told."""
 
     @property
@@ -42,13 +42,13 @@ class Passed:
     @property
     def troubles(self) -> tuple[str, ...]:
         """All that could not be seen or done, what nobody was told of first."""
-        return self.trouble + self.known
+        return self.trouble + self.announced
 
 
 class PassListener(Protocol):
     """Something that is told of every pass: systemd, a heartbeat URL, metrics, notifications."""
 
-    def passed(self, passed: Passed) -> None:
+    def report(self, pass_result: PassResult) -> None:
         """Take note; must not raise, and must not block for longer than its own deadline of a few seconds."""
         ...
 
@@ -75,11 +75,11 @@ class JudgedTroubles:
 
     trouble: tuple[str, ...] = ()
     """What nobody was told of so far."""
-    known: tuple[str, ...] = ()
+    announced: tuple[str, ...] = ()
     """What people were told of, with since when."""
 
 
-class Sight:
+class TroubleJudge:
     """Remembers, in the store, what passes do not see: neither a restart nor another leader begins to count anew."""
 
     def __init__(self, store: Store, owner: str) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from assistant.cli.times import span
+from assistant.cli.output import span
 from assistant.errors import Unavailable
 
 if TYPE_CHECKING:

@@ -41,22 +41,22 @@ def run_demo(
     Example: nightshift demo --fault hang
     """
     from assistant.content.faults import faults, find_fault
-    from assistant.demo import drill
+    from assistant.demo import rehearsal
 
     if list_faults:
-        for known in faults().values():
+        for fault_entry in faults().values():
             if as_json:
-                print_json({"fault": known.name, "title": known.title})
+                print_json({"fault": fault_entry.name, "title": fault_entry.title})
             else:
-                print_line(f"{known.name:20} {known.title}")
+                print_line(f"{fault_entry.name:20} {fault_entry.title}")
         return
     if chat:
         _chat(find_fault(fault), folder, alone=not (every or as_json))
         return
-    chosen = list(faults().values()) if every else [find_fault(fault)]
+    chosen_faults = list(faults().values()) if every else [find_fault(fault)]
     root = _root(folder)
     try:
-        results = drill.run(chosen, root, as_json=as_json, whole=not every)
+        results = rehearsal.run(chosen_faults, root, as_json=as_json, whole=not every)
     finally:
         if folder is None:
             shutil.rmtree(root, ignore_errors=True)
@@ -66,7 +66,7 @@ def run_demo(
 
 def _chat(fault: Fault, folder: Path | None, *, alone: bool) -> None:
     """Open the chat on a night in which a job fails."""
-    from assistant.cli.terminal import need_terminal
+    from assistant.cli.output import need_terminal
     from assistant.demo import night
 
     if not alone:

@@ -19,7 +19,7 @@ from assistant.diagnose.labels import Label
 from assistant.diagnose.ranked import guess
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.features import places
-from assistant.llm.training import TrainingExample
+from assistant.llm.ranker import TrainingExample
 from assistant.ports import Ranker
 from assistant.rules.matching import Entry, Patterns
 

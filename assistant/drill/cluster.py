@@ -1,25 +1,32 @@
-"""One drill on a real Slurm cluster: a real job over real nodes, hurt for real, looked after by the engine."""
+"""One drill on a real Slurm cluster: a real job over real nodes, hurt for real, looked after by the engine.
+
+The cluster is hurt and healed through a rig, a program that is called from outside. It must know `env` (prints `export NAME=value`
+lines: SLURM_CONF, DEVCLUSTER_SSH_CONFIG, DEVCLUSTER_SHARED), `fail-node`, `heal-node`, `inject` and `exec`. The folder that all
+nodes share must be reachable here under the name that the nodes use.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import shlex
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from assistant import processes
 from assistant.config import Settings, SlurmSettings, SshSettings, WatchSettings
 from assistant.content.faults import Drill, cluster_faults
-from assistant.demo.rehearsal import Result, differences
+from assistant.demo.rehearsal import RehearsalResult, differences
 from assistant.display import line
-from assistant.drill.rig import Rig
 from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.engine.times import times_of
-from assistant.errors import Denied, NightshiftError, Unavailable
+from assistant.errors import ConfigError, Denied, NightshiftError, Unavailable
 from assistant.gate.stops import stopped_by
 from assistant.logs.metrics import metric_points
 from assistant.logs.tail import LogFollower
@@ -28,6 +35,105 @@ from assistant.ports import Scheduler, SystemClock
 from assistant.records import CallStatus, Job, JobSpec, JobState, NodeState, Outcome
 from assistant.schedulers.drill import armed
 from assistant.wiring import build
+
+SHARED = Path("/shared")
+"""What the nodes call the folder that they share."""
+DEADLINE_S = 60.0
+
+
+class Rig:
+    """A test cluster's own tool."""
+
+    def __init__(self, program: Path, home: Path | None) -> None:
+        """Ask the tool what its cluster is called.
+
+        Raises:
+            ConfigError: The tool is not there, or its cluster is not up.
+        """
+        self._words = [str(program), *(["--home", str(home)] if home else [])]
+        if not program.is_file():
+            raise ConfigError(f"--rig {program}: there is no such program; it starts and hurts the test cluster")
+        self.variables = self._variables()
+        self._linked = False
+
+    @property
+    def slurm_conf(self) -> Path:
+        """The slurm.conf of the cluster."""
+        return Path(self.variables["SLURM_CONF"])
+
+    @property
+    def ssh_config(self) -> Path:
+        """The ssh_config that reaches its nodes."""
+        return Path(self.variables["DEVCLUSTER_SSH_CONFIG"])
+
+    def do(self, words: Sequence[str], names: Mapping[str, str]) -> None:
+        """Run one command of the tool, with `{node}` and the like filled in.
+
+        Raises:
+            Unavailable: It failed; the message has its words.
+        """
+        filled = [_filled(word, names) for word in words]
+        process = processes.run(
+            [*self._words, *filled],
+            environment=processes.own_environment(),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            stdin=subprocess.DEVNULL,
+        )
+        if process.returncode:
+            raise Unavailable(f"{shlex.join(filled)}: {process.stderr.strip() or process.stdout.strip()}")
+
+    def share(self, folder: Path | None = None) -> Path:
+        """Return a folder that has the same name here and on the nodes.
+
+        Args:
+            folder: One that is known to; without it the rig's own shared folder is made reachable here by a link.
+
+        Raises:
+            ConfigError: The folder is not there, or something else has the name of the nodes' shared folder on this machine.
+        """
+        if folder is not None:
+            if not folder.is_dir():
+                raise ConfigError(
+                    f"--shared {folder}: there is no such folder; it must lie at the same path here and on every node"
+                )
+            return folder
+        local_folder = Path(self.variables["DEVCLUSTER_SHARED"])
+        if SHARED.is_symlink() and SHARED.resolve() == local_folder.resolve():
+            return SHARED
+        if SHARED.exists() or SHARED.is_symlink():
+            raise ConfigError(
+                f"{SHARED} on this machine is not the cluster's shared folder {local_folder}; move it away for the drill"
+            )
+        SHARED.symlink_to(local_folder)
+        self._linked = True
+        return SHARED
+
+    def close(self) -> None:
+        """Take the link away again."""
+        if self._linked:
+            with suppress(FileNotFoundError):
+                SHARED.unlink()
+
+    def _variables(self) -> dict[str, str]:
+        process = processes.run(
+            [*self._words, "env"], environment=processes.own_environment(), capture_output=True, text=True, timeout=DEADLINE_S
+        )
+        exports = [line.removeprefix("export ") for line in process.stdout.splitlines() if line.startswith("export ")]
+        variables = dict(word.partition("=")[::2] for line in exports for word in shlex.split(line))
+        if process.returncode or "SLURM_CONF" not in variables:
+            raise ConfigError(
+                f"{shlex.join(self._words)}: its cluster is not up ({process.stderr.strip()}); start it with `up --nodes 6`"
+            )
+        return variables
+
+
+def _filled(word: str, names: Mapping[str, str]) -> str:
+    for name, value in names.items():
+        word = word.replace(f"{{{name}}}", value)
+    return word
+
 
 NODES, SAVE_EVERY, STEP_MS = 4, 20, 100.0
 POLL_S = 1.0
@@ -84,7 +190,7 @@ class ClusterDrill:
         self._nodes: tuple[str, ...] = ()
         self._outage_ends: float | None = None
 
-    def run(self, show: Callable[[ClusterDrill], None]) -> Result:
+    def run(self, show: Callable[[ClusterDrill], None]) -> RehearsalResult:
         """Submit the job, strike, and look after it until everything has ended."""
         _ = self.engine.knowledge
         self._wait_for_nodes()
@@ -114,17 +220,17 @@ class ClusterDrill:
         A node stays out where its reason is no longer the one that the drill wrote, or where the policy refuses.
         """
         try:
-            for left in self.engine.store.calls(status=CallStatus.INTENT):
-                self._told(partial(self.engine.gate.resolve, left))
+            for intent in self.engine.store.calls(status=CallStatus.INTENT):
+                self._or_narrated(partial(self.engine.gate.resolve, intent))
             for node, call in self.engine.store.nodes_out().items():
                 undo = partial(self.engine.gate.undo, call, self.by, why="the drill is over", approved_by=self.by)
-                outcome = self._told(undo)
+                outcome = self._or_narrated(undo)
                 if outcome is not None and not outcome.ok:
                     print(line(f"            {node} stays out: {outcome.error}"), file=sys.stderr)  # noqa: T201
         finally:
             self.engine.store.close()
 
-    def _told(self, change: Callable[[], Outcome | None]) -> Outcome | None:
+    def _or_narrated(self, change: Callable[[], Outcome | None]) -> Outcome | None:
         """Make a change; what refuses it is told, and keeps nothing else from being put back."""
         try:
             return change()
@@ -215,7 +321,7 @@ class ClusterDrill:
         """Return its jobs, oldest first."""
         return [job for job in self.cluster.jobs() if job.name == self.name]
 
-    def _result(self, seconds: float) -> Result:
+    def _result(self, seconds: float) -> RehearsalResult:
         store, jobs = self.engine.store, tuple(self.jobs())
         incidents = store.incidents()
         first = incidents[-1] if incidents else None
@@ -226,7 +332,7 @@ class ClusterDrill:
         else:
             problems = differences(self.drill.expect, self.struck, incidents, diagnosis, jobs)
         times = times_of(store, first.id) if first is not None else None
-        return Result(self.drill.name, first, diagnosis, times, jobs, seconds, tuple(problems))
+        return RehearsalResult(self.drill.name, first, diagnosis, times, jobs, seconds, tuple(problems))
 
 
 def _must_not_be_stopped(in_force: PolicyInForce) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import door_of, user
+from assistant.cli.context import invocation_of, user
 from assistant.cli.group import app, examples
 from assistant.errors import UsageError
 
@@ -49,21 +49,26 @@ def drill(
         _local(only or [], as_json)
         return
     from assistant.content.faults import drills
-    from assistant.demo.drill import play
-    from assistant.drill.cluster import ClusterDrill
-    from assistant.drill.rig import Rig
+    from assistant.demo.rehearsal import play
+    from assistant.drill.cluster import ClusterDrill, Rig
 
-    door, by = door_of(context), f"cli:{user()}"
+    invocation, by = invocation_of(context), f"cli:{user()}"
     program = rig or Path(os.environ.get("NIGHTSHIFT_DEVCLUSTER", ""))
     if program == Path():
         raise UsageError("--cluster needs --rig PROGRAM or NIGHTSHIFT_DEVCLUSTER: it must be able to hurt and heal the cluster")
-    chosen = _chosen(only or [], drills())
+    selected_drills = _selected(only or [], drills())
     the_rig = Rig(program.absolute(), home)
     root = the_rig.share(shared) / f"drill-{int(time.time())}"
     try:
         rehearsals = (
-            (one.title, one.name, lambda one=one: ClusterDrill(one, the_rig, _made(root / one.name), door.in_force, by=by))
-            for one in chosen
+            (
+                drill_case.title,
+                drill_case.name,
+                lambda drill_case=drill_case: ClusterDrill(
+                    drill_case, the_rig, _new_folder(root / drill_case.name), invocation.in_force, by=by
+                ),
+            )
+            for drill_case in selected_drills
         )
         results = play(rehearsals, as_json=as_json, whole=False)
     finally:
@@ -84,13 +89,13 @@ def _local(only: list[str], as_json: bool) -> None:
         run_demo(fault="ecc", every=True, list_faults=False, folder=None, as_json=as_json)
 
 
-def _chosen(only: list[str], known: Mapping[str, Drill]) -> list[Drill]:
-    unknown = [name for name in only if name not in known]
+def _selected(only: list[str], drills_by_name: Mapping[str, Drill]) -> list[Drill]:
+    unknown = [name for name in only if name not in drills_by_name]
     if unknown:
-        raise UsageError(f"drill {unknown[0]!r} is unknown; known: {', '.join(known)}")
-    return [known[name] for name in only] if only else list(known.values())
+        raise UsageError(f"drill {unknown[0]!r} is unknown; known: {', '.join(drills_by_name)}")
+    return [drills_by_name[name] for name in only] if only else list(drills_by_name.values())
 
 
-def _made(folder: Path) -> Path:
+def _new_folder(folder: Path) -> Path:
     folder.mkdir(parents=True)
     return folder

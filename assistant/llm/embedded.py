@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.errors import ContentError
-from assistant.llm import text_preparation
+from assistant.llm import features
 from assistant.llm.encoder import FOLDER, HEADS, SITE_HEADS, EncoderRanker, Intents, LlamaEncoder, open_heads, open_words
 from assistant.llm.hashing import HashingEmbedder
 from assistant.llm.heads import NONE, Heads, load_heads, refit, refit_root, save_heads
@@ -154,8 +154,8 @@ _WORDS = HashingEmbedder()
 # Every refit begins with the shipped heads and takes all lessons there are, so that it does not matter in which order they came.
 
 
-class Refitted(NamedTuple):
-    """What came of a refit."""
+class RefitResult(NamedTuple):
+    """How well the refitted heads know the remembered lines."""
 
     path: Path
     lines: int
@@ -165,7 +165,7 @@ class Refitted(NamedTuple):
     right_after: int
 
 
-def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FOLDER) -> Refitted | None:
+def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FOLDER) -> RefitResult | None:
     """Fit the heads to confirmed lines and keep them as the site's; None without lessons or without an encoder that works.
 
     Args:
@@ -183,7 +183,7 @@ def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FO
     prepared = [
         (prepared_line, reason)
         for line, reason in lessons
-        if (prepared_line := text_preparation.line(line)) and reason in shipped.classes["reason"]
+        if (prepared_line := features.prepared_line(line)) and reason in shipped.classes["reason"]
     ]
     prepared = list(dict(prepared).items())
     if not prepared:
@@ -198,7 +198,7 @@ def relearn(lessons: Sequence[tuple[str, str]], site: Path, *, folder: Path = FO
     ranker.cache_clear()
     intents.cache_clear()
     right = [sum(map(bool, _right(heads, vectors, labels))) for heads in (shipped, fitted)]
-    return Refitted(path, len(prepared), *right)
+    return RefitResult(path, len(prepared), *right)
 
 
 def _right(heads: Heads, vectors: Floats, labels: Sequence[str]) -> list[bool]:

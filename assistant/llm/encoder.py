@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.errors import ContentError
-from assistant.llm import text_preparation
-from assistant.llm.digests import digest_of
+from assistant.llm import features
+from assistant.llm.gguf import digest_of
 from assistant.llm.heads import NONE, Heads, load_heads
 from assistant.llm.ranker import LinearRanker, load_ranker
 from assistant.ports import LineScore
@@ -67,11 +67,11 @@ class LlamaEncoder:
         self.digest = _digest_in(folder)
         self.name = f"encoder-{self.digest[:12]}"
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Floats] = OrderedDict()
+        self._vectors_by_text: OrderedDict[str, Floats] = OrderedDict()
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return one vector of length 1 for each line; the zero vector for a line without words."""
-        return [[float(value) for value in row] for row in self.vectors([text_preparation.line(text) for text in texts])]
+        return [[float(value) for value in row] for row in self.vectors([features.prepared_line(text) for text in texts])]
 
     def vectors(self, texts: Sequence[str]) -> Floats:
         """Return one vector of length 1 for each prepared text, shape (texts, DIMS); zero for an empty one.
@@ -82,16 +82,16 @@ class LlamaEncoder:
         import numpy as np
 
         with self._lock:
-            new = sorted({text for text in texts if text and text not in self._kept}, key=lambda text: (len(text), text))
-            vectors = {text: self._kept[text] for text in texts if text in self._kept}
+            new = sorted({text for text in texts if text and text not in self._vectors_by_text}, key=lambda text: (len(text), text))
+            vectors = {text: self._vectors_by_text[text] for text in texts if text in self._vectors_by_text}
             for start in range(0, len(new), _AT_ONCE):
                 part = new[start : start + _AT_ONCE]
                 vectors.update(zip(part, self._run([self._cut(text) for text in part]), strict=True))
             for text in dict.fromkeys(filter(None, texts)):
-                self._kept[text] = vectors[text]
-                self._kept.move_to_end(text)
-            while len(self._kept) > _MOST_CACHED:
-                self._kept.popitem(last=False)
+                self._vectors_by_text[text] = vectors[text]
+                self._vectors_by_text.move_to_end(text)
+            while len(self._vectors_by_text) > _MOST_CACHED:
+                self._vectors_by_text.popitem(last=False)
         zero = np.zeros(DIMS, np.float32)
         return np.array([vectors.get(text, zero) for text in texts], np.float32).reshape(len(texts), DIMS)
 
@@ -207,7 +207,7 @@ class EncoderRanker:
         """Return a score for each line, judged without the others."""
         import numpy as np
 
-        prepared = [text_preparation.line(line) for line in lines]
+        prepared = [features.prepared_line(line) for line in lines]
         if not prepared:
             return []
         vectors = self.encoder.vectors(prepared)
@@ -258,7 +258,7 @@ class Intents:
             sentence: Of an operator; names of jobs and nodes, or {job} and {node} in their place, do not matter.
             allowed: Only these; all that are known when None. Shares then still are those among all.
         """
-        prepared = text_preparation.sentence(sentence)
+        prepared = features.prepared_sentence(sentence)
         if not prepared:
             return []
         shares = self._heads.shares(self._head, self._encoder.vectors([prepared]))[0]

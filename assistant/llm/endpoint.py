@@ -20,10 +20,9 @@ from langchain_core.outputs import ChatGenerationChunk
 from pydantic import Field
 
 from assistant.errors import ConfigError, ModelError
-from assistant.llm.chat import CUT, ToolChat
-from assistant.llm.masking import hidden, shown
+from assistant.llm.chat import CUT, AnswerReader, Tool, ToolChat, plain, read_turn, schema_of_turn
+from assistant.llm.masking import masked, unmasked
 from assistant.llm.sse import Endpoint, RefusedRequest
-from assistant.llm.turn import AnswerReader, Tool, plain, read_turn, schema_of_turn
 from assistant.redact import Mask
 
 SCHEMA, TOOLS, WORDS = "schema", "tools", "words"
@@ -88,9 +87,9 @@ class ChatEndpoint(ToolChat):
             if form == SCHEMA:
                 schema = {"name": "turn", "strict": True, "schema": schema_of_turn(callable_tools, answer=answer)}
                 payload["response_format"] = {"type": "json_schema", "json_schema": schema}
-            gathered = _Gathered(structured=bool(callable_tools) and form != TOOLS)
+            turn_so_far = _StreamedTurn(structured=bool(callable_tools) and form != TOOLS)
             try:
-                yield from self._said(payload, gathered, run_manager)
+                yield from self._stream_turn(payload, turn_so_far, run_manager)
             except RefusedRequest:
                 if form == FORMS[-1] or not callable_tools:
                     raise
@@ -98,23 +97,23 @@ class ChatEndpoint(ToolChat):
                 continue
             # only now it is sure that the form was what it refused
             self._not_taken().update(refused)
-            if form == SCHEMA and gathered.free:
+            if form == SCHEMA and turn_so_far.free:
                 self._not_taken().add(form)
             return
 
-    def _said(
-        self, payload: Mapping[str, Any], gathered: _Gathered, run_manager: CallbackManagerForLLMRun | None
+    def _stream_turn(
+        self, payload: Mapping[str, Any], turn_so_far: _StreamedTurn, run_manager: CallbackManagerForLLMRun | None
     ) -> Iterator[ChatGenerationChunk]:
         names = self.mask() if self.mask is not None else None
-        objects = self.endpoint.stream(payload if names is None else hidden(payload, names))
-        for event in objects if names is None else shown(objects, names):
-            text = gathered.take(event)
+        objects = self.endpoint.stream(payload if names is None else masked(payload, names))
+        for event in objects if names is None else unmasked(objects, names):
+            text = turn_so_far.take(event)
             if text:
                 chunk = ChatGenerationChunk(message=AIMessageChunk(content=text))
                 if run_manager is not None:
                     run_manager.on_llm_new_token(text, chunk=chunk)
                 yield chunk
-        yield ChatGenerationChunk(message=gathered.last(self.name_there, self.max_tokens))
+        yield ChatGenerationChunk(message=turn_so_far.last(self.name_there, self.max_tokens))
 
     def _not_taken(self) -> set[str]:
         return _NOT_TAKEN.setdefault((self.endpoint.url, self.name_there), set())
@@ -142,7 +141,7 @@ class ChatEndpoint(ToolChat):
         return payload | ({"stop": stop} if stop and not tools else {})
 
 
-class _Gathered:
+class _StreamedTurn:
     """What a stream said so far."""
 
     def __init__(self, *, structured: bool = False) -> None:
@@ -150,7 +149,7 @@ class _Gathered:
         self.calls: dict[int, dict[str, str]] = {}
         self.usage: Mapping[str, Any] = {}
         self._reader = AnswerReader() if structured else None
-        self._raw, self._given = "", ""
+        self._raw, self._answer_text = "", ""
         """The text of a turn, and what of it was given on as an answer."""
 
     @property
@@ -182,15 +181,15 @@ class _Gathered:
         added = self._reader.feed(text)
         if self.free and not self._raw.lstrip().startswith(("<", "`")):
             # no turn: it speaks freely
-            added = self._raw[len(self._given) :]
-        self._given += added
+            added = self._raw[len(self._answer_text) :]
+        self._answer_text += added
         return added
 
-    def _rest(self, *, cut: bool) -> tuple[str, list[dict[str, str]]]:
+    def _remaining_turn(self, *, cut: bool) -> tuple[str, list[dict[str, str]]]:
         """Return what is still to be given of the answer, and the call of a turn in JSON."""
         if self._reader is None or self.calls or not self._raw.strip():
             return "", []
-        if self._given:
+        if self._answer_text:
             return "", []
         try:
             answer, call = read_turn(self._raw)
@@ -201,7 +200,7 @@ class _Gathered:
     def last(self, name: str, limit: int) -> AIMessageChunk:
         """Return the end of the message: its calls, why it ended, what it took."""
         cut = self.finish == "length"
-        remaining, turn = self._rest(cut=cut)
+        remaining, turn = self._remaining_turn(cut=cut)
         calls: list[Any] = [_call(entry, place, cut=cut) for place, entry in enumerate([*self.calls.values(), *turn])]
         usage = None
         if self.usage:

@@ -1,11 +1,15 @@
-"""Read the header of a GGUF file without loading it: what the model is, whether the file is whole, and how much memory it wants.
+"""GGUF files: what the header says of a model, read without loading it; the sha256 of a model; and the memory that is left.
 
-Pure Python; nothing of the file is executed. Counts and lengths are believed only as far as the file is long.
+Pure Python; nothing of the file is executed. Counts and lengths are believed only as far as the file is long. Digests are
+remembered, for reading a model takes seconds.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
+import logging
 import math
 import os
 import re
@@ -263,3 +267,59 @@ def _guess(magic: bytes) -> str:
         b"vers": " (a pointer of Git LFS)",
     }
     return formats.get(magic, " (nothing)" if not magic else "")
+
+
+logger = logging.getLogger(__name__)
+
+
+def digest_of(path: Path) -> str:
+    """Return the sha256 of a file; remembered by size and time of change, for a model takes seconds to read."""
+    stat = path.stat()
+    mark = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{stat.st_ino}"
+    cache_path = _cache_file()
+    digests = _cached_digests(cache_path)
+    if mark in digests:
+        return digests[mark]
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        cache_path.parent.mkdir(parents=True, exist_ok=True)
+        new = cache_path.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps({**digests, mark: digest}), encoding="utf-8")
+        new.replace(cache_path)
+    except OSError:
+        logger.debug("cache=%s cannot be written", cache_path)
+    return digest
+
+
+def _cache_file() -> Path:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return folder / "nightshift" / "model_digests.json"
+
+
+def _cached_digests(path: Path) -> dict[str, str]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def available_bytes() -> int:
+    """Return how much memory this process may still take: of the machine, and of its control group."""
+    free_sizes = [_meminfo()]
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used_bytes = (group / "memory.max").read_text().strip(), int((group / "memory.current").read_text())
+        free_sizes += [max(int(limit) - used_bytes, 0)] if limit.isdigit() else []
+    except (OSError, ValueError):
+        pass
+    return min(free_sizes)
+
+
+def _meminfo() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return 1 << 62

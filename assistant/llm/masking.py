@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from assistant.redact import Mask
 
-__all__ = ["hidden", "is_here", "shown"]
+__all__ = ["is_here", "masked", "unmasked"]
 
 _UNFINISHED_ALIAS = re.compile(r"(?:host|hos|ho|h|user|use|us|u|(?:host|user)-[0-9a-f]{0,64})\Z")
 """The end of a piece of text that may be the beginning of a stand-in."""
@@ -27,18 +27,18 @@ def is_here(url: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def hidden(value: Any, mask: Mask) -> Any:
+def masked(value: Any, mask: Mask) -> Any:
     """Return a request with stand-ins for names in all of its texts, those of schemas and of earlier answers too."""
     if isinstance(value, str):
         return mask.hide(value)
     if isinstance(value, Mapping):
-        return {key: item if key in _UNMASKED_KEYS else hidden(item, mask) for key, item in value.items()}
-    return [hidden(item, mask) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: item if key in _UNMASKED_KEYS else masked(item, mask) for key, item in value.items()}
+    return [masked(item, mask) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def shown(objects: Iterator[dict[str, Any]], mask: Mask) -> Iterator[dict[str, Any]]:
+def unmasked(objects: Iterator[dict[str, Any]], mask: Mask) -> Iterator[dict[str, Any]]:
     """Yield the objects of a stream with names for stand-ins; one that arrives in pieces is held back until it is whole."""
-    text, arguments = _Held(mask), dict[int, _Held]()
+    text, arguments = _AliasBuffer(mask), dict[int, _AliasBuffer]()
     last: dict[str, Any] = {}
     for event in objects:
         last = event
@@ -50,48 +50,50 @@ def shown(objects: Iterator[dict[str, Any]], mask: Mask) -> Iterator[dict[str, A
             yield {**event, "choices": [{**first, "delta": delta}]}
         else:
             yield event
-    remaining = text.rest()
+    remaining = text.flush()
     if remaining:
         yield {**{key: value for key, value in last.items() if key != "usage"}, "choices": [{"delta": {"content": remaining}}]}
 
 
-def _delta(delta: Mapping[str, Any], text: _Held, arguments: dict[int, _Held], mask: Mask, *, ends: bool) -> dict[str, Any]:
-    masked = dict(delta)
-    if isinstance(masked.get("content"), str) or (ends and text.waits):
-        piece = masked.get("content") or ""
-        masked["content"] = text.take(piece) + (text.rest() if ends else "")
+def _delta(
+    delta: Mapping[str, Any], text: _AliasBuffer, arguments: dict[int, _AliasBuffer], mask: Mask, *, ends: bool
+) -> dict[str, Any]:
+    masked_delta = dict(delta)
+    if isinstance(masked_delta.get("content"), str) or (ends and text.waits):
+        piece = masked_delta.get("content") or ""
+        masked_delta["content"] = text.take(piece) + (text.flush() if ends else "")
     calls = []
-    for place, call in enumerate(masked.get("tool_calls") or []):
+    for place, call in enumerate(masked_delta.get("tool_calls") or []):
         function = dict(call.get("function") or {})
-        unmasker = arguments.setdefault(call.get("index", place), _Held(mask))
+        unmasker = arguments.setdefault(call.get("index", place), _AliasBuffer(mask))
         if isinstance(function.get("arguments"), str):
-            function["arguments"] = unmasker.take(function["arguments"]) + (unmasker.rest() if ends else "")
+            function["arguments"] = unmasker.take(function["arguments"]) + (unmasker.flush() if ends else "")
         calls.append({**call, "function": function})
     if calls:
-        masked["tool_calls"] = calls
-    return masked
+        masked_delta["tool_calls"] = calls
+    return masked_delta
 
 
-class _Held:
+class _AliasBuffer:
     """Text that comes in pieces."""
 
     def __init__(self, mask: Mask) -> None:
-        self._mask, self._kept = mask, ""
+        self._mask, self._pending = mask, ""
 
     @property
     def waits(self) -> bool:
-        """Whether something is held back."""
-        return bool(self._kept)
+        """Whether a piece of text is held back."""
+        return bool(self._pending)
 
     def take(self, piece: str) -> str:
-        """Return what is whole now."""
-        whole = self._kept + piece
+        """Return the text that cannot be the beginning of a stand-in any more."""
+        whole = self._pending + piece
         match = _UNFINISHED_ALIAS.search(whole)
         cut = match.start() if match else len(whole)
-        self._kept = whole[cut:]
+        self._pending = whole[cut:]
         return self._mask.show(whole[:cut])
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         """Return what was held back: nothing more comes."""
-        remaining, self._kept = self._mask.show(self._kept), ""
+        remaining, self._pending = self._mask.show(self._pending), ""
         return remaining

@@ -18,9 +18,9 @@ from assistant.errors import ConfigError
 if TYPE_CHECKING:
     from langchain_core.language_models.chat_models import BaseChatModel
 
+    from assistant.llm.chat import Inventory
     from assistant.llm.process import ModelProcess
     from assistant.llm.sse import Endpoint
-    from assistant.llm.turn import Inventory
     from assistant.redact import Mask
 
 
@@ -68,7 +68,7 @@ class ModelCatalogue:
         )
 
 
-class Terms(Protocol):
+class ModelTerms(Protocol):
     """The settings of the model; `config.ModelSettings` has them."""
 
     @property
@@ -113,7 +113,7 @@ class Terms(Protocol):
 
 
 @cache
-def known(site: Path | None = None) -> ModelCatalogue:
+def model_catalogue(site: Path | None = None) -> ModelCatalogue:
     """Return what is known: the site's `knowledge/models.toml` as a whole, else the shipped one.
 
     Raises:
@@ -123,7 +123,7 @@ def known(site: Path | None = None) -> ModelCatalogue:
     return build(ModelCatalogue, read_toml(path), path)
 
 
-def is_set(terms: Terms) -> bool:
+def is_set(terms: ModelTerms) -> bool:
     """Tell whether a language model is configured; nothing is opened.
 
     Raises:
@@ -136,9 +136,9 @@ def is_set(terms: Terms) -> bool:
     return terms.path is not None or bool(terms.url)
 
 
-def identity(terms: Terms) -> str:
+def identity(terms: ModelTerms) -> str:
     """Return what a model's results are kept under: the sha256 of its file, or of its place and name; empty without a model."""
-    from assistant.llm.digests import digest_of
+    from assistant.llm.gguf import digest_of
 
     if not is_set(terms):
         return ""
@@ -148,7 +148,7 @@ def identity(terms: Terms) -> str:
 
 
 def open_chat(
-    terms: Terms,
+    terms: ModelTerms,
     *,
     inventory: Callable[[], Inventory] | None = None,
     site: Path | None = None,
@@ -174,13 +174,13 @@ def open_chat(
     if terms.path is None:
         at = endpoint_of(terms)
         return ChatEndpoint(endpoint=at, name_there=terms.name, context=terms.context, inventory=exists, mask=mask)
-    family = known(site).of(terms.path.name)
+    family = model_catalogue(site).of(terms.path.name)
     return ChatLocalModel(process=process_of(terms, site), opening=family.opening, inventory=exists)
 
 
-def room_of(terms: Terms, site: Path | None = None) -> int:
+def room_of(terms: ModelTerms, site: Path | None = None) -> int:
     """Return the tokens of one conversation by the settings or the name of the file; 0 for an endpoint that is not known."""
-    return terms.context or (known(site).of(terms.path.name).context if terms.path is not None else 0)
+    return terms.context or (model_catalogue(site).of(terms.path.name).context if terms.path is not None else 0)
 
 
 _PROCESSES: dict[tuple[object, ...], ModelProcess] = {}
@@ -188,7 +188,7 @@ _ENDPOINTS: dict[tuple[object, ...], Endpoint] = {}
 _LOCK = threading.Lock()
 
 
-def process_of(terms: Terms, site: Path | None = None) -> ModelProcess:
+def process_of(terms: ModelTerms, site: Path | None = None) -> ModelProcess:
     """Return the process of the configured file: one for the same file, however often it is asked for."""
     from assistant.llm.process import ModelProcess
 
@@ -206,12 +206,12 @@ def process_of(terms: Terms, site: Path | None = None) -> ModelProcess:
                 threads=terms.threads,
                 timeout_s=terms.timeout_s,
                 sha256=terms.sha256,
-                architectures=known(site).architectures,
+                architectures=model_catalogue(site).architectures,
             )
         return _PROCESSES[mark]
 
 
-def endpoint_of(terms: Terms) -> Endpoint:
+def endpoint_of(terms: ModelTerms) -> Endpoint:
     """Return the configured endpoint: one for the same settings, which keeps its connections and what was refused there.
 
     Raises:

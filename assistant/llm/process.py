@@ -25,10 +25,8 @@ from typing import IO, Any, NamedTuple
 
 from assistant import processes
 from assistant.errors import InputError, ModelError, Unavailable
-from assistant.llm.digests import digest_of
-from assistant.llm.gguf import Gguf, parts_of, read_gguf
-from assistant.llm.grammar_check import check
-from assistant.llm.memory import available_bytes
+from assistant.llm.gguf import Gguf, available_bytes, digest_of, parts_of, read_gguf
+from assistant.llm.grammar import check
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +68,7 @@ class AnswerSummary:
 
 @dataclass(frozen=True)
 class Ask:
-    """One turn that is wanted."""
+    """A request for one turn of a model."""
 
     messages: Sequence[Mapping[str, str]]
     """Each with `role` (system, user, assistant) and `content`."""
@@ -167,14 +165,14 @@ class ModelProcess:
             raise ModelError(f"{size:,} characters were to be read, {LARGEST_QUESTION:,} are the limit; ask about less")
         if ask.gbnf:
             check(ask.gbnf)
-        with self._held():
+        with self._model_lock():
             child = self._ready()
             request = {**ask.__dict__, "do": "say", "timeout_s": self.timeout_s}
-            yield from self._told(child, request, self.timeout_s + GRACE_S)
+            yield from self._answers(child, request, self.timeout_s + GRACE_S)
 
     def load(self) -> Mapping[str, Any]:
         """Load the model now and return what the process says about itself: `room` in tokens, `pid`."""
-        with self._held():
+        with self._model_lock():
             return self._ready().about
 
     def close(self) -> None:
@@ -183,7 +181,7 @@ class ModelProcess:
             self._end()
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _model_lock(self) -> Iterator[None]:
         if not self._lock.acquire(timeout=self.timeout_s):
             raise Unavailable(f"{self.path.name}: another call has had the model for {self.timeout_s:g} s; try again later")
         try:
@@ -202,11 +200,11 @@ class ModelProcess:
         self._end()
         self._child = child = Child(self._command or (sys.executable, "-P", "-m", "assistant.llm.worker"))
         load = {"do": "load", "path": str(self.path), "context": self.room(header), "threads": self.threads}
-        (child.about,) = [value for value in self._told(child, load, LOAD_S, whole=True) if isinstance(value, dict)]
+        (child.about,) = [value for value in self._answers(child, load, LOAD_S, whole=True) if isinstance(value, dict)]
         logger.info("model=%s loaded room=%s", self.path, child.about.get("room"))
         return child
 
-    def _told(self, child: Child, request: Mapping[str, Any], limit_s: float, *, whole: bool = False) -> Iterator[Any]:
+    def _answers(self, child: Child, request: Mapping[str, Any], limit_s: float, *, whole: bool = False) -> Iterator[Any]:
         """Send a request and yield what comes back; a process that does not answer is ended."""
         ended = False
         try:
@@ -218,7 +216,7 @@ class ModelProcess:
                 self._failures = 0
                 if "error" in answer:
                     raise self._refused(answer["kind"], answer["error"])
-                yield answer["done"] if whole else self._done(answer["done"])
+                yield answer["done"] if whole else self._summary(answer["done"])
         except ChildGone as error:
             ended = True
             self._failed()
@@ -227,7 +225,7 @@ class ModelProcess:
             if not ended:
                 child.stop_answer()
 
-    def _done(self, values: Mapping[str, Any]) -> AnswerSummary:
+    def _summary(self, values: Mapping[str, Any]) -> AnswerSummary:
         if values["finish"] == "timeout":
             raise Unavailable(
                 f"{self.path.name}: no whole answer within {self.timeout_s:g} s (model.timeout_s); "
@@ -294,7 +292,7 @@ class Child:
         self.answers.put(None)
 
     def alive(self) -> bool:
-        """Tell whether it runs."""
+        """Tell whether the process runs."""
         return self.process.poll() is None
 
     def ask(self, request: Mapping[str, Any], until: float) -> Iterator[dict[str, Any]]:
@@ -373,7 +371,7 @@ class Child:
             self.process.send_signal(signal.SIGUSR1)
 
     def end(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         self.process.kill()
         self.process.wait()
         self.reader.join(timeout=2)

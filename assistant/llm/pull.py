@@ -46,7 +46,7 @@ class DownloadSource:
 
 
 @dataclass(frozen=True)
-class Pulled:
+class PulledFile:
     """A file that came whole."""
 
     path: Path
@@ -110,8 +110,8 @@ def files_of(repository: str, environ: Mapping[str, str]) -> list[tuple[str, int
 
 
 def pull(
-    source: DownloadSource, folder: Path, *, sha256: str = "", report_progress: ProgressReport = lambda done, size: None
-) -> Pulled:
+    source: DownloadSource, folder: Path, *, sha256: str = "", report_progress: ProgressReport = lambda received_bytes, size: None
+) -> PulledFile:
     """Download a file, going on with what has come before.
 
     Args:
@@ -224,7 +224,7 @@ class _Download:
             )
 
 
-def _finished(get: _Download, goal: Path, part: Path, sha256: str) -> Pulled:
+def _finished(get: _Download, goal: Path, part: Path, sha256: str) -> PulledFile:
     get.file.seek(0)
     digest = hashlib.file_digest(get.file, "sha256").hexdigest()
     expected = sha256 or get.servers_sha256
@@ -242,7 +242,7 @@ def _finished(get: _Download, goal: Path, part: Path, sha256: str) -> Pulled:
     os.fsync(get.file.fileno())
     part.replace(goal)
     _mark_file(part).unlink(missing_ok=True)
-    return Pulled(goal, digest, goal.stat().st_size, "given" if sha256 else "the server's" if expected else "")
+    return PulledFile(goal, digest, goal.stat().st_size, "given" if sha256 else "the server's" if expected else "")
 
 
 @contextmanager

@@ -31,7 +31,7 @@ class Endpoint:
     """Where requests go."""
 
     def __init__(self, url: str, key: str = "", *, timeout_s: float = 120.0, transport: httpx.BaseTransport | None = None) -> None:
-        """Remember where; nothing is sent yet.
+        """Keep the address; nothing is sent yet.
 
         Args:
             url: Up to and with `/v1`.

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assistant.errors import ModelError
-from assistant.llm.grammar_check import check
+from assistant.llm.grammar import check
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -36,7 +36,7 @@ class _Refused(Exception):
         self.kind = kind
 
 
-class Served:
+class ServedModel:
     """A loaded model."""
 
     def __init__(self, path: str, context: int, threads: int) -> None:
@@ -199,7 +199,7 @@ def _first_to_go() -> None:
 
 def serve(requests: Iterator[str], say: Any) -> None:
     """Answer requests until there are none; the first one loads the model."""
-    served: Served | None = None
+    served: ServedModel | None = None
 
     def stop(*_: object) -> None:
         if served is not None:
@@ -211,7 +211,7 @@ def serve(requests: Iterator[str], say: Any) -> None:
         number = request["id"]
         try:
             if request["do"] == "load":
-                served = Served(request["path"], request["context"], request["threads"])
+                served = ServedModel(request["path"], request["context"], request["threads"])
                 say({"id": number, "done": {"room": served.room, "pid": os.getpid()}})
             elif served is None:
                 raise _Refused("bad", "no model is loaded")

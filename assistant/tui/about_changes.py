@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenUndo:
+class UndoSnapshot:
     """What taking a change back would do."""
 
     call: Call
@@ -48,7 +48,7 @@ class SeenUndo:
         return self.undo.digest[:SHORT_DIGEST] if self.undo is not None else ""
 
 
-def undo_of(engine: Engine, call_id: int, by: str) -> SeenUndo:
+def undo_of(engine: Engine, call_id: int, by: str) -> UndoSnapshot:
     """Write down what would take a change back, and return it with what the policy says to it; nothing runs.
 
     Who does not take the change back after all calls `leave_undo`.
@@ -61,25 +61,25 @@ def undo_of(engine: Engine, call_id: int, by: str) -> SeenUndo:
     tool = found().get(call.tool)
     if tool is None or tool.undo is None or outcome is None or call.status is not CallStatus.DONE:
         why = f"it is {call.status}" if tool is not None and tool.undo else f"{call.tool} has no undo"
-        return SeenUndo(call, None, Risk.READ, Verdict.DENY, "", why)
+        return UndoSnapshot(call, None, Risk.READ, Verdict.DENY, "", why)
     undo_tool = find_tool(tool.undo)
     try:
         undo = engine.gate.prepare_undo(call_id, by)
     except ToolError as error:
-        return SeenUndo(call, None, undo_tool.risk, Verdict.DENY, "", str(error))
+        return UndoSnapshot(call, None, undo_tool.risk, Verdict.DENY, "", str(error))
     approval = engine.store.approval_of(undo.id)
     if approval is not None and approval.pending(engine.store.clock.now()):
-        return SeenUndo(call, None, undo_tool.risk, Verdict.DENY, "", f"its undo waits as approval {approval.id} already")
+        return UndoSnapshot(call, None, undo_tool.risk, Verdict.DENY, "", f"its undo waits as approval {approval.id} already")
     try:
         decision = engine.gate.preview(undo.tool, undo.arguments, by=by, incident=undo.incident, approved_by=by).decision
     except NightshiftError:
         engine.gate.withdraw(undo.id, by)
         raise
     target = "" if undo_tool.undo else target_name(undo.arguments) or f"call {call_id}"
-    return SeenUndo(call, undo, undo_tool.risk, decision.verdict, decision.rule, decision.why, target)
+    return UndoSnapshot(call, undo, undo_tool.risk, decision.verdict, decision.rule, decision.why, target)
 
 
-def take_back(engine: Engine, undo: SeenUndo, by: str) -> Outcome:
+def take_back(engine: Engine, undo: UndoSnapshot, by: str) -> Outcome:
     """Make the call that was shown, once a person has said yes to it.
 
     Raises:
@@ -93,7 +93,7 @@ def take_back(engine: Engine, undo: SeenUndo, by: str) -> Outcome:
     return engine.gate.go_on(undo.undo.id, approved_by=by, digest=undo.undo.digest)
 
 
-def leave_undo(engine: Engine, undo: SeenUndo, by: str) -> None:
+def leave_undo(engine: Engine, undo: UndoSnapshot, by: str) -> None:
     """Withdraw the prepared call of an undo that nobody wants."""
     if undo.undo is not None:
         engine.gate.withdraw(undo.undo.id, by, why="left as it is")
@@ -103,7 +103,7 @@ def leave_undo(engine: Engine, undo: SeenUndo, by: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoverySeen:
+class RecoverySnapshot:
     """What would be done."""
 
     about: str
@@ -124,7 +124,7 @@ class RecoverySeen:
         return sum(step.change and step.verdict is verdict for step in self.plan.steps)
 
 
-def recovery_of(engine: Engine, *, by: str, incident: int | None = None, job: str = "") -> RecoverySeen:
+def recovery_of(engine: Engine, *, by: str, incident: int | None = None, job: str = "") -> RecoverySnapshot:
     """Return what going on with an incident would do, or with that of a job, which would be opened where there is none.
 
     Raises:
@@ -141,4 +141,4 @@ def recovery_of(engine: Engine, *, by: str, incident: int | None = None, job: st
         planned = plan(tried, number, by=by)
         subject = tried.store.incident(number)
     about = f"incident {incident}" if incident is not None else f"job {job}"
-    return RecoverySeen(about, planned, str(engine.gate.policy.mode), subject.job or subject.node or f"incident {number}")
+    return RecoverySnapshot(about, planned, str(engine.gate.policy.mode), subject.job or subject.node or f"incident {number}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Node
 from assistant.recover.leases import Lease, parse
-from assistant.tui.snapshot import SeenIncident
+from assistant.tui.snapshot import IncidentEntry
 
 if TYPE_CHECKING:
     from assistant.diagnose.ledger import Score
@@ -22,8 +22,8 @@ KERNEL_LINES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNode:
-    """One node."""
+class NodeEntry:
+    """A node as the screen of nodes shows it."""
 
     name: str
     node: Node | None
@@ -35,12 +35,12 @@ class SeenNode:
 
 
 @dataclass(frozen=True, slots=True)
-class NodesSeen:
+class NodesSnapshot:
     """Some nodes."""
 
     at: datetime
-    nodes: tuple[SeenNode, ...]
-    incidents: tuple[SeenIncident, ...]
+    nodes: tuple[NodeEntry, ...]
+    incidents: tuple[IncidentEntry, ...]
     """In which they were to blame, or which are about them; newest first."""
     unknown: str = ""
     """Why the scheduler's side is not known."""
@@ -59,7 +59,7 @@ class ProbeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthSeen:
+class HealthSnapshot:
     """What a health check said."""
 
     rows: tuple[ProbeRow, ...] = ()
@@ -70,14 +70,14 @@ class HealthSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSeen:
+class KernelLogSnapshot:
     """The ends of kernel logs, one text with a header for each node."""
 
     text: str
     trouble: str = ""
 
 
-def read_nodes(engine: Engine, names: Sequence[str], nodes_shown: Sequence[Node] | None, now: datetime) -> NodesSeen:
+def read_nodes(engine: Engine, names: Sequence[str], nodes_shown: Sequence[Node] | None, now: datetime) -> NodesSnapshot:
     """Return what is known about nodes; `known` are all nodes as the scheduler showed them last, None when it is to be asked."""
     from assistant.diagnose.ledger import scores
 
@@ -93,14 +93,14 @@ def read_nodes(engine: Engine, names: Sequence[str], nodes_shown: Sequence[Node]
         standing = {score.node: score for score in scores(store.sightings(now - timedelta(days=LEDGER_DAYS)), now)}
         incidents = _incidents(engine, names, standing)
     nodes = tuple(
-        SeenNode(name, node, parse(node.reason) if node is not None else None, standing.get(name))
+        NodeEntry(name, node, parse(node.reason) if node is not None else None, standing.get(name))
         for name in names
         for node in (by_name.get(name),)
     )
-    return NodesSeen(now, nodes, incidents, unknown)
+    return NodesSnapshot(now, nodes, incidents, unknown)
 
 
-def _incidents(engine: Engine, names: Sequence[str], standing: Mapping[str, Score]) -> tuple[SeenIncident, ...]:
+def _incidents(engine: Engine, names: Sequence[str], standing: Mapping[str, Score]) -> tuple[IncidentEntry, ...]:
     store = engine.store
     numbers = {sighting.incident for name in names if name in standing for sighting in standing[name].blamed}
     for name in names[:64]:  # each is a query of its own
@@ -109,18 +109,18 @@ def _incidents(engine: Engine, names: Sequence[str], standing: Mapping[str, Scor
     for number in sorted(numbers, reverse=True)[:200]:
         diagnosis = store.diagnosis(number)
         reason = (diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes) if diagnosis is not None else ("", 0.0, ())
-        incidents.append(SeenIncident(store.incident(number), *reason))
+        incidents.append(IncidentEntry(store.incident(number), *reason))
     return tuple(incidents)
 
 
-def read_health(engine: Engine, names: Sequence[str], by: str) -> HealthSeen:
+def read_health(engine: Engine, names: Sequence[str], by: str) -> HealthSnapshot:
     """Return what the health probes say of nodes now, by the reading call of that name."""
     try:
         outcome = engine.gate.call("check_nodes", {"nodes": list(names)}, why="asked for in the chat", by=by)
     except NightshiftError as error:
-        return HealthSeen(trouble=str(error))
+        return HealthSnapshot(trouble=str(error))
     if not outcome.ok or not isinstance(outcome.value, Mapping):
-        return HealthSeen(trouble=outcome.error or "the check returned nothing")
+        return HealthSnapshot(trouble=outcome.error or "the check returned nothing")
     order = ("critical", "warning", "unknown", "ok")
     rows = [
         ProbeRow(node, str(row["probe"]), str(row["status"]), str(row["text"]), str(row.get("remedy") or ""))
@@ -128,18 +128,18 @@ def read_health(engine: Engine, names: Sequence[str], by: str) -> HealthSeen:
         for row in health["probes"]
     ]
     rows.sort(key=lambda row: order.index(row.status) if row.status in order else 0)
-    return HealthSeen(tuple(rows), tuple(outcome.value.get("faulty", ())))
+    return HealthSnapshot(tuple(rows), tuple(outcome.value.get("faulty", ())))
 
 
-def read_kernel(engine: Engine, names: Sequence[str], by: str) -> KernelSeen:
+def read_kernel(engine: Engine, names: Sequence[str], by: str) -> KernelLogSnapshot:
     """Return the ends of the kernel logs of nodes, by the reading call of that name."""
     arguments = {"nodes": list(names), "lines": KERNEL_LINES}
     try:
         outcome = engine.gate.call("kernel_log", arguments, why="asked for in the chat", by=by)
     except NightshiftError as error:
-        return KernelSeen("", str(error))
+        return KernelLogSnapshot("", str(error))
     if not outcome.ok or not isinstance(outcome.value, Mapping):
-        return KernelSeen("", outcome.error)
+        return KernelLogSnapshot("", outcome.error)
     texts, silent = outcome.value.get("text", {}), outcome.value.get("unknown", {})
     text = "".join(f"# {node}\n{kernel_text or '(empty)'}\n" for node, kernel_text in texts.items())
-    return KernelSeen(text, "; ".join(f"{node}: {why}" for node, why in silent.items()))
+    return KernelLogSnapshot(text, "; ".join(f"{node}: {why}" for node, why in silent.items()))

@@ -1,4 +1,4 @@
-"""The chat as an application: screens on top of one another, and the desk that asks for them."""
+"""The chat as an application: screens on top of one another, and the backend that asks for them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from assistant.content.playbooks import Playbook
 from assistant.display import line
 from assistant.errors import NightshiftError
 from assistant.tui import messages
-from assistant.tui.backend import Desk
+from assistant.tui.backend import ChatBackend
 from assistant.tui.memory import PAUSE_S, Garbage
 from assistant.tui.palette import PROVIDERS
-from assistant.tui.questions import asked_on
+from assistant.tui.screen_basics import DARK, LIGHT, THEMES
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
-from assistant.tui.screens.consent import ConsentScreen
+from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
 from assistant.tui.screens.main import MainScreen
 from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
 from assistant.tui.sessions import Talks
-from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen, read_store
+from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot, read_store
 from assistant.tui.talk import Talk
-from assistant.tui.themes import DARK, LIGHT, THEMES
 from assistant.tui.widgets.exchange import Options, ProposalCard
 from assistant.tui.widgets.prompt import Completion, Prompt
 from assistant.tui.widgets.status_bar import KillSwitchBanner, StatusBar
@@ -39,7 +38,7 @@ WIDE = 100
 """Columns from which on a screen has room for two things side by side."""
 LACKS_A_NAME = re.compile(r"\b(?:JOB|NODE|ID)\b|\.\.\.")
 """What stands in a reading that is offered, where a name is to be put."""
-MakesDesk = Callable[[Callable[[Message], object]], Desk]
+BackendFactory = Callable[[Callable[[Message], object]], ChatBackend]
 
 
 class ChatApp(App[int]):
@@ -58,14 +57,14 @@ class ChatApp(App[int]):
     ]
 
     # whoever shows them watches them: without `repaint=False` the whole screen is drawn anew for each look
-    store_seen: reactive[StoreSeen | None] = reactive(None, repaint=False)
-    cluster_seen: reactive[ClusterSeen | None] = reactive(None, repaint=False)
-    kill_switch: reactive[KillSwitchSeen | None] = reactive(None, repaint=False)
+    store_snapshot: reactive[StoreSnapshot | None] = reactive(None, repaint=False)
+    cluster_snapshot: reactive[ClusterSnapshot | None] = reactive(None, repaint=False)
+    kill_switch: reactive[KillSwitchSnapshot | None] = reactive(None, repaint=False)
     """The file that stops every change; None while none is set."""
 
     def __init__(
         self,
-        make_desk: MakesDesk,
+        make_backend: BackendFactory,
         *,
         thread: str = "",
         theme: str = DARK.name,
@@ -75,7 +74,7 @@ class ChatApp(App[int]):
         """Prepare the application.
 
         Args:
-            make_desk: Gets the function that takes messages from any thread.
+            make_backend: Gets the function that takes messages from any thread.
             thread: Name of the conversation.
             theme: With which it starts.
             talks: Where conversations are kept; None keeps none.
@@ -85,7 +84,7 @@ class ChatApp(App[int]):
         for scheme in THEMES:
             self.register_theme(scheme)
         self.theme = theme
-        self.desk = make_desk(self.post_message)
+        self.backend = make_backend(self.post_message)
         self._thread = thread
         self.mode = ""
         """Of the policy; empty before the engine stands."""
@@ -97,7 +96,7 @@ class ChatApp(App[int]):
         self.screen_change_signal.subscribe(self, self._show_kill_switch_on)
         self.main = MainScreen()
         self.push_screen(self.main)
-        self.call_after_refresh(self.desk.open, self._thread)
+        self.call_after_refresh(self.backend.open, self._thread)
         self.call_after_refresh(self.talk.open)
         if self._garbage is not None:
             self._garbage.take_over()
@@ -105,11 +104,11 @@ class ChatApp(App[int]):
 
     def on_unmount(self) -> None:
         """Stop looking."""
-        self.desk.close()
+        self.backend.close()
         self.talk.close()
 
     async def on_event(self, event: events.Event) -> None:
-        """Note that somebody is there."""
+        """Note that a person is at the keyboard."""
         if self._garbage is not None and isinstance(event, events.InputEvent):
             self._garbage.touched()
         if isinstance(event, (events.Key, events.Paste)) and not event.is_forwarded and not self._admits(event):
@@ -135,10 +134,10 @@ class ChatApp(App[int]):
         self._saw(message.snapshot)
         self._status("trouble", "")
 
-    def _saw(self, snapshot: StoreSeen) -> None:
+    def _saw(self, snapshot: StoreSnapshot) -> None:
         """Take what was read of the store, unless something younger was taken: two threads read it."""
-        if self.store_seen is None or snapshot.at >= self.store_seen.at:
-            self.store_seen = snapshot
+        if self.store_snapshot is None or snapshot.at >= self.store_snapshot.at:
+            self.store_snapshot = snapshot
 
     def on_kill_switch_read(self, message: messages.KillSwitchRead) -> None:
         """Show whether everything is stopped."""
@@ -146,9 +145,9 @@ class ChatApp(App[int]):
 
     def on_cluster_read(self, message: messages.ClusterRead) -> None:
         """Show what the scheduler says."""
-        self.cluster_seen = message.snapshot
+        self.cluster_snapshot = message.snapshot
 
-    def on_trouble(self, message: messages.Trouble) -> None:
+    def on_chat_trouble(self, message: messages.ChatTrouble) -> None:
         """Say what does not work; what was seen before stays on the screen."""
         if message.lane == "store":
             self._status("trouble", message.text)
@@ -171,8 +170,8 @@ class ChatApp(App[int]):
         for bar in self.main.query(StatusBar):
             setattr(bar, name, value)
 
-    def on_prompt_asked(self, message: Prompt.Asked) -> None:
-        """Take what was typed."""
+    def on_prompt_submitted(self, message: Prompt.Submitted) -> None:
+        """Give the text of the prompt to the conversation."""
         self.talk.typed(message.text)
 
     def on_prompt_too_long(self, message: Prompt.TooLong) -> None:
@@ -189,11 +188,11 @@ class ChatApp(App[int]):
         """Wait no longer."""
         self.action_help_quit()
 
-    def on_completion_taken(self, message: Completion.Taken) -> None:
+    def on_completion_offer_clicked(self, message: Completion.OfferClicked) -> None:
         """Put a way to go on, that was clicked, into the prompt."""
         self.main.query_one(Prompt).fill(message.offer.line)
 
-    def on_options_chosen(self, message: Options.Chosen) -> None:
+    def on_options_option_clicked(self, message: Options.OptionClicked) -> None:
         """Say what was clicked; where a name is still missing in it, let the person put it in."""
         if LACKS_A_NAME.search(message.text):
             self.main.query_one(Prompt).fill(message.text)
@@ -204,7 +203,7 @@ class ChatApp(App[int]):
         """Let the person say why."""
         self.main.query_one(Prompt).fill(f"/deny {message.approval} ")
 
-    async def on_looked(self, message: messages.Looked) -> None:
+    async def on_source_read(self, message: messages.SourceRead) -> None:
         """Show a reading call."""
         await self.talk.show_call(message)
 
@@ -221,7 +220,7 @@ class ChatApp(App[int]):
         await self.talk.failed(message.question, message.why)
 
     async def on_noted(self, message: messages.Noted) -> None:
-        """Show what came of a command."""
+        """Show the result of a command."""
         await self.talk.noted(message.question, message.text)
 
     async def on_resumed(self, message: messages.Resumed) -> None:
@@ -233,8 +232,8 @@ class ChatApp(App[int]):
         for prompt in self.main.query(Prompt):
             prompt.remember(message.lines)
 
-    def on_settled(self, message: messages.Settled) -> None:
-        """Say what came of an approval."""
+    def on_approval_settled(self, message: messages.ApprovalSettled) -> None:
+        """Say how an approval was settled."""
         self.notify(line(message.text), severity="information" if message.won else "warning", markup=False)
         if not message.waits:
             self.talk.settled(message.approval, message.text)
@@ -244,11 +243,11 @@ class ChatApp(App[int]):
         if isinstance(self.screen, ConsentScreen):  # a second Enter or click: what is open stays
             return
         if not self._asks(message.approval):  # it may be younger than what was read last
-            asked_on = self.screen
-            self.desk.read(
+            ask_on_screen = self.screen
+            self.backend.read(
                 f"approval {message.approval}",
-                lambda engine: read_store(engine.store, self.desk.now()),
-                lambda snapshot: messages.ApprovalLookedFor(message.approval, snapshot, asked_on),
+                lambda engine: read_store(engine.store, self.backend.now()),
+                lambda snapshot: messages.ApprovalLookedFor(message.approval, snapshot, ask_on_screen),
             )
 
     def on_approval_looked_for(self, message: messages.ApprovalLookedFor) -> None:
@@ -262,20 +261,20 @@ class ChatApp(App[int]):
 
     def _asks(self, approval: int) -> bool:
         """Ask about an approval that waits as far as is known; tell whether it does."""
-        snapshot = self.store_seen
+        snapshot = self.store_snapshot
         waiting = (
-            next((approval_seen for approval_seen in snapshot.approvals if approval_seen.approval.id == approval), None)
+            next((approval_entry for approval_entry in snapshot.approvals if approval_entry.approval.id == approval), None)
             if snapshot is not None
             else None
         )
 
         def answered(answer: ApprovalAnswer | None) -> None:
             if answer is not None:
-                self.desk.settle(approval, answer.verdict, answer.why, shown=answer.snapshot)
+                self.backend.settle(approval, answer.verdict, answer.why, snapshot=answer.snapshot)
 
         if waiting is not None:
             self._focus_prompt()
-            self.push_screen(ApprovalScreen(waiting, self.desk.now(), mode=self.mode), answered)
+            self.push_screen(ApprovalScreen(waiting, self.backend.now(), mode=self.mode), answered)
         return waiting is not None
 
     def _focus_prompt(self) -> None:
@@ -304,7 +303,7 @@ class ChatApp(App[int]):
     def _ask_person(self, question: ConsentScreen[bool], on_answer: Callable[[bool], None]) -> None:
         """Ask on the conversation's screen, or say where to ask again."""
         self._focus_prompt()
-        if not asked_on(self.main, question, lambda yes: on_answer(bool(yes))):
+        if not ask_on_screen(self.main, question, lambda yes: on_answer(bool(yes))):
             self.notify("What you asked for in the conversation was looked at; ask there again to see it.", timeout=10)
             on_answer(False)
 
@@ -344,7 +343,7 @@ class ChatApp(App[int]):
 
     def playbooks(self) -> Mapping[str, Playbook]:
         """Return all playbooks by name; none before the engine stands."""
-        return self.desk.playbooks
+        return self.backend.playbooks
 
     def action_help_quit(self) -> None:
         """Wait no longer for an answer; when none is awaited, say how one leaves."""

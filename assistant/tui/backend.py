@@ -1,4 +1,4 @@
-"""The desk between the screens and Nightshift: asks everything that may block, on lanes, and posts what comes back.
+"""What stands between the screens and Nightshift: asks everything that may block, on lanes, and posts what comes back.
 
 The engine is built behind the first paint, on a lane. Nothing here runs on the thread of the screens but the asking itself.
 """
@@ -18,23 +18,23 @@ from assistant.engine.left_open import outlives_incident
 from assistant.errors import ChangesStopped, NightshiftError, Parked, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Call, EventKind, IncidentState, Verdict
-from assistant.tui.about_changes import SeenUndo, leave_undo
+from assistant.tui.about_changes import UndoSnapshot, leave_undo
 from assistant.tui.coalescing_worker import Lane
 from assistant.tui.messages import (
     AgentReady,
     Answered,
+    ApprovalSettled,
+    ChatTrouble,
     ClusterRead,
     Drafted,
     EngineReady,
     KillSwitchRead,
-    Looked,
     NotAnswered,
     Noted,
-    Settled,
+    SourceRead,
     StoreRead,
-    Trouble,
 )
-from assistant.tui.snapshot import ClusterSeen, SeenApproval, cluster_seen, read_kill_switch, read_store
+from assistant.tui.snapshot import ApprovalEntry, ClusterSnapshot, cluster_snapshot_of, read_kill_switch, read_store
 from assistant.tui.words import hindrance
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ LOOK_S, AGAIN_S = 2.0, 10.0
 """Seconds until a restarted job is looked at again, and until a step that has to wait is tried again."""
 
 
-class Unwanted(NightshiftError):
+class AnswerCancelled(NightshiftError):
     """The person waits for an answer no longer."""
 
 
@@ -75,7 +75,7 @@ class Starts(Protocol):
         ...
 
 
-class Desk:
+class ChatBackend:
     """Asks for the screens."""
 
     def __init__(self, starts: Starts, post: Callable[[Message], object], *, by: str, owner: str, clock: Clock) -> None:
@@ -98,7 +98,7 @@ class Desk:
         self._unwanted: set[int] = set()
         """The calls that this person takes back, by the approvals that this waits for."""
         self.again_s = AGAIN_S
-        self._cluster = ClusterSeen()
+        self._cluster = ClusterSnapshot()
         self._version: tuple[int, ...] = ()
         self._mode: Mode | None = None
         self._lanes = {name: Lane(name, self._failed) for name in ("store", "cluster", "agent", "act", "read", "nodes", "stop")}
@@ -149,7 +149,7 @@ class Desk:
         """
         self._lanes[lane].ask(kind, lambda: self._tell(to_message(work(self.engine))))
 
-    def leave_undo(self, undo: SeenUndo) -> None:
+    def leave_undo(self, undo: UndoSnapshot) -> None:
         """Withdraw the prepared call of an undo that the person has left."""
         # on the lane on which undos are prepared: one that is looked at next is prepared after this
         if undo.undo is not None:
@@ -164,7 +164,7 @@ class Desk:
             self._refuse_unwanted(number)
             took_s, mark = time.monotonic() - mark, time.monotonic()
             if not isinstance(piece, str):
-                self._tell(Looked(number, piece, took_s))
+                self._tell(SourceRead(number, piece, took_s))
             elif piece:
                 self._tell(Drafted(number, piece))
 
@@ -191,7 +191,7 @@ class Desk:
 
     def _refuse_unwanted(self, number: int) -> None:
         if number in self._unwanted:
-            raise Unwanted("the person waits for this answer no longer")
+            raise AnswerCancelled("the person waits for this answer no longer")
 
     def talk_in(self, thread: str) -> None:
         """Go on in another conversation: the agent remembers that one."""
@@ -218,16 +218,16 @@ class Desk:
         """Tell the screens something, from a lane."""
         self._tell(message)
 
-    def settle(self, approval: int, verdict: Verdict, why: str = "", *, shown: SeenApproval | None = None) -> None:
+    def settle(self, approval: int, verdict: Verdict, why: str = "", *, snapshot: ApprovalEntry | None = None) -> None:
         """Answer an approval, as this person; when it is a yes and nobody was faster, go on with what waited.
 
         Args:
             approval: Which.
             verdict: Allow or deny.
             why: For the audit.
-            shown: The change as the person saw it: when it is another one by now, nothing is answered.
+            snapshot: The change as the person saw it: when it is another one by now, nothing is answered.
         """
-        self._lanes["act"].ask(f"settle {approval}", lambda: self._settle(approval, verdict, why, shown))
+        self._lanes["act"].ask(f"settle {approval}", lambda: self._settle(approval, verdict, why, snapshot))
 
     def stop(self, number: int, why: str) -> None:
         """Set the kill switch, on a lane that waits for no other work; tell in the conversation what came of it."""
@@ -271,46 +271,46 @@ class Desk:
         """Read the store now."""
         self._version = ()
 
-    def _settle(self, approval: int, verdict: Verdict, why: str, approval_shown: SeenApproval | None) -> None:
+    def _settle(self, approval: int, verdict: Verdict, why: str, approval_shown: ApprovalEntry | None) -> None:
         engine = self.engine
         switch = read_kill_switch(engine.gate.policy.kill_switch)
         if verdict is Verdict.ALLOW and switch is not None:
             # an answer given now would be used up by the gate's refusal
             text = f"approval {approval} was kept, not answered: the kill switch {switch.path} is set; /stop --lift, then allow it"
-            self._tell(Settled(approval, won=False, text=text, waits=True))
+            self._tell(ApprovalSettled(approval, won=False, text=text, waits=True))
             return
         if approval_shown is not None and engine.store.call(approval_shown.call.id).preview != approval_shown.call.preview:
             text = f"approval {approval} was not answered: it is about another command now; look at it again"
-            self._tell(Settled(approval, won=False, text=text, waits=True))
+            self._tell(ApprovalSettled(approval, won=False, text=text, waits=True))
             return
         digest = (approval_shown.approval.digest or None) if approval_shown is not None else None
         try:
             won = engine.store.answer(approval, verdict, self.by, why=why, digest=digest)
         except UsageError as error:
-            self._tell(Settled(approval, won=False, text=f"not answered: {error}", waits=True))
+            self._tell(ApprovalSettled(approval, won=False, text=f"not answered: {error}", waits=True))
             return
         settled = engine.store.approval(approval)
         call = engine.store.call(settled.call)
         change = call.preview or call.tool
         if not won:
             late = f"was answered already: {settled.verdict} by {settled.by}" if settled.verdict else "has expired"
-            self._tell(Settled(approval, won=False, text=f"approval {approval} {late}"))
+            self._tell(ApprovalSettled(approval, won=False, text=f"approval {approval} {late}"))
             return
-        self._tell(Settled(approval, won=True, text=f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {change}"))
+        self._tell(ApprovalSettled(approval, won=True, text=f"{'allowed' if verdict is Verdict.ALLOW else 'refused'}: {change}"))
         if call.incident is not None and call.step is not None and not outlives_incident(engine, call):
             self.drive(call.incident, by_person=engine.store.incident(call.incident).kind is EventKind.REQUESTED)
         elif verdict is Verdict.ALLOW:
             self._tell(self._carry_out(approval, call, change))
 
-    def _carry_out(self, approval: int, call: Call, change: str) -> Settled:
+    def _carry_out(self, approval: int, call: Call, change: str) -> ApprovalSettled:
         """Make a call that was allowed, and return what came of it."""
         try:
             outcome = self.engine.gate.go_on(call.id)
         except NightshiftError as error:
             waits = isinstance(error, (ChangesStopped, Parked))
-            return Settled(approval, won=False, text=hindrance(error, "allowed, not done"), waits=waits)
+            return ApprovalSettled(approval, won=False, text=hindrance(error, "allowed, not done"), waits=waits)
         text = f"done: {change}" if outcome.ok else f"failed: {change}: {outcome.error}"
-        return Settled(approval, won=outcome.ok, text=text)
+        return ApprovalSettled(approval, won=outcome.ok, text=text)
 
     def drive(self, incident: int, *, by_person: bool) -> None:
         """Work on an incident; where it only waits for a restarted job, look again on the lane, between other work.
@@ -338,7 +338,7 @@ class Desk:
                     self._tell(StoreRead(read_store(store, self.now())))
             except NightshiftError as error:
                 self._version = ()
-                self._tell(Trouble("store", str(error)))
+                self._tell(ChatTrouble("store", str(error)))
             self._closed.wait(STORE_S)
 
     def _look_at_kill_switch(self) -> None:
@@ -353,7 +353,7 @@ class Desk:
         while not self._closed.is_set():
             try:
                 jobs, nodes = scheduler.jobs(), scheduler.nodes()
-                self._cluster = cluster_seen(self.now(), jobs, nodes)
+                self._cluster = cluster_snapshot_of(self.now(), jobs, nodes)
             except Unavailable as error:
                 self._cluster = dataclasses.replace(self._cluster, trouble=str(error))
             self._tell(ClusterRead(self._cluster))
@@ -370,7 +370,7 @@ class Desk:
     def _failed(self, lane: str, error: Exception) -> None:
         if not isinstance(error, NightshiftError):
             logger.error("lane=%s stopped", lane, exc_info=error)
-        self._tell(Trouble(lane, str(error) or type(error).__name__))
+        self._tell(ChatTrouble(lane, str(error) or type(error).__name__))
 
     def _tell(self, message: Message) -> None:
         if not self._closed.is_set():

@@ -12,10 +12,10 @@ from assistant.errors import InputError
 from assistant.private_files import create_private
 from assistant.records import Citation, Rival
 from assistant.recover.joblog import LOGS
-from assistant.tui.log_rows import LogCitation
+from assistant.tui.logs.rows import LogCitation
 
 if TYPE_CHECKING:
-    from assistant.tui.about_incident import IncidentSeen
+    from assistant.tui.about_incident import IncidentSnapshot
 
 NEAR = re.compile(r"\s+")
 _CITATION = re.compile(r"\b([\w-]{1,255}\.(?:log|jsonl)):(\d{1,12})(?:: ([^;]+))?")
@@ -35,7 +35,7 @@ class CitedPlace:
     """With whose rights it is read; empty: with our own."""
 
 
-def place_of(snapshot: IncidentSeen, citation: Citation, folder: Path) -> CitedPlace:
+def place_of(snapshot: IncidentSnapshot, citation: Citation, folder: Path) -> CitedPlace:
     """Return where a cited line is read.
 
     Args:
@@ -63,7 +63,7 @@ def place_of(snapshot: IncidentSeen, citation: Citation, folder: Path) -> CitedP
     return CitedPlace(write_text(folder, f"incident-{snapshot.incident.id}-{citation.file}", text), citation.file, line, marks)
 
 
-def log_of(snapshot: IncidentSeen, line: int | None = None) -> CitedPlace:
+def log_of(snapshot: IncidentSnapshot, line: int | None = None) -> CitedPlace:
     """Return where the job's log is read.
 
     Raises:
@@ -84,7 +84,7 @@ def text_place(folder: Path, name: str, text: str) -> CitedPlace:
     return CitedPlace(write_text(folder, safe, text or "(empty)\n"), name)
 
 
-def first_place(snapshot: IncidentSeen) -> Citation | None:
+def first_place(snapshot: IncidentSnapshot) -> Citation | None:
     """Return the line that the verdict rests on: of the job's log where one is cited."""
     cited = _citations(snapshot)
     return next((citation for citation in cited if citation.file == "job.log"), cited[0] if cited else None)
@@ -115,7 +115,7 @@ def _existing(path: Path | None, subject: str) -> Path:
     return path
 
 
-def _noted(snapshot: IncidentSeen, file: str) -> Path | None:
+def _noted(snapshot: IncidentSnapshot, file: str) -> Path | None:
     """Return a log of the job that is not its main one, as the evidence names it; None where it names none of that name."""
     for evidence in snapshot.evidence:
         for log_file in evidence.facts.get("files", ()) if evidence.source == LOGS and file != "job.log" else ():
@@ -124,7 +124,7 @@ def _noted(snapshot: IncidentSeen, file: str) -> Path | None:
     return None
 
 
-def _excerpt(snapshot: IncidentSeen, file: str) -> str | None:
+def _excerpt(snapshot: IncidentSnapshot, file: str) -> str | None:
     """Return the text of a file that only the store has; None for the job's own log."""
     if file == "slurmctld.log":
         for record in snapshot.calls:
@@ -137,18 +137,18 @@ def _excerpt(snapshot: IncidentSeen, file: str) -> str | None:
     return texts[-1] if texts else None
 
 
-def _citations(snapshot: IncidentSeen) -> list[Citation]:
+def _citations(snapshot: IncidentSnapshot) -> list[Citation]:
     diagnosis = snapshot.diagnosis
     if diagnosis is None:
         return []
     return list(dict.fromkeys((*diagnosis.root_cause, *(cited for node in diagnosis.nodes for cited in node.citations))))
 
 
-def _of(snapshot: IncidentSeen, file: str) -> list[Citation]:
+def _of(snapshot: IncidentSnapshot, file: str) -> list[Citation]:
     return [citation for citation in _citations(snapshot) if citation.file == file]
 
 
-def _cited(snapshot: IncidentSeen, file: str) -> tuple[LogCitation, ...]:
+def _cited(snapshot: IncidentSnapshot, file: str) -> tuple[LogCitation, ...]:
     return tuple(LogCitation(citation.line, citation.role, citation.rule) for citation in _of(snapshot, file))
 
 

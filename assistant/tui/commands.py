@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from assistant.errors import NightshiftError, UsageError
 from assistant.records import CallStatus, Verdict
-from assistant.tui.about_changes import SeenUndo, recovery_of, take_back, undo_of
+from assistant.tui.about_changes import UndoSnapshot, recovery_of, take_back, undo_of
 from assistant.tui.messages import (
     AskLift,
     AskRecovery,
@@ -22,7 +22,7 @@ from assistant.tui.messages import (
 from assistant.tui.sessions import code, escaped
 from assistant.tui.slash import ArgumentValue, Takes, TypedCommand
 from assistant.tui.snapshot import read_kill_switch
-from assistant.tui.widgets.welcome import agent_sentence
+from assistant.tui.widgets.conversation import agent_sentence
 from assistant.tui.words import MODES, about, short
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ class SlashCommands:
 
     def existing_values(self, kind: Takes) -> Iterator[ArgumentValue]:
         """Yield what exists of a kind, what needs somebody first."""
-        store, cluster = self._app.store_seen, self._app.cluster_seen
+        store, cluster = self._app.store_snapshot, self._app.cluster_snapshot
         if kind is Takes.INCIDENT and store is not None:
-            for incident_seen in store.incidents:
+            for incident_entry in store.incidents:
                 yield ArgumentValue(
-                    str(incident_seen.incident.id),
-                    f"{about(incident_seen.incident)}  {incident_seen.reason}  {incident_seen.incident.state}",
+                    str(incident_entry.incident.id),
+                    f"{about(incident_entry.incident)}  {incident_entry.reason}  {incident_entry.incident.state}",
                 )
         elif kind is Takes.APPROVAL and store is not None:
             for waits in store.approvals:
@@ -93,7 +93,7 @@ class SlashCommands:
     def _log(self, command: TypedCommand) -> None:
         from assistant.tui.screens.log import LogScreen
 
-        jobs = self._app.cluster_seen.jobs if self._app.cluster_seen is not None else ()
+        jobs = self._app.cluster_snapshot.jobs if self._app.cluster_snapshot is not None else ()
         job = next((job for job in jobs if job.id == command.first), None)
         if job is None:
             raise UsageError(f"the scheduler knows no job {command.first}; /log and Tab lists those that it knows")
@@ -105,10 +105,10 @@ class SlashCommands:
         self._app.post_message(OpenApproval(int(command.first)))
 
     def _deny(self, command: TypedCommand) -> None:
-        self._app.desk.settle(int(command.first), Verdict.DENY, command.second)
+        self._app.backend.settle(int(command.first), Verdict.DENY, command.second)
 
     def _ack(self, command: TypedCommand) -> None:
-        number, by = int(command.first), self._app.desk.by
+        number, by = int(command.first), self._app.backend.by
 
         def work(engine: Engine) -> str:
             engine.store.acknowledge(number, by=by, note=command.second)
@@ -122,50 +122,50 @@ class SlashCommands:
         self._act(command, lambda engine, _: report(engine.store, int(command.first)))
 
     def _recover(self, command: TypedCommand) -> None:
-        desk, job, number = self._app.desk, command.first, self._talk.begin()
+        backend, job, number = self._app.backend, command.first, self._talk.begin()
 
         def work(engine: Engine) -> str:
             from assistant.engine.requested import requested
 
-            incident = requested(engine, job, by=desk.by)
-            desk.tell(Noted(number, f"Incident {incident.id}: Nightshift is at work on job {code(job)}."))
-            desk.drive(incident.id, by_person=True)
+            incident = requested(engine, job, by=backend.by)
+            backend.tell(Noted(number, f"Incident {incident.id}: Nightshift is at work on job {code(job)}."))
+            backend.drive(incident.id, by_person=True)
             return standing(engine, incident.id)
 
         def answered(yes: bool) -> None:
             if yes:
-                desk.act(number, f"recover {job}", work)
+                backend.act(number, f"recover {job}", work)
             else:
-                desk.tell(Noted(number, f"Job {code(job)} was left as it is."))
+                backend.tell(Noted(number, f"Job {code(job)} was left as it is."))
 
         def look(engine: Engine) -> Message:
             waits = waiting_for(engine, job)
             if waits is not None:
                 return Noted(number, standing(engine, waits))
-            return AskRecovery(recovery_of(engine, by=desk.by, job=job), answered)
+            return AskRecovery(recovery_of(engine, by=backend.by, job=job), answered)
 
         self._look(number, f"recover {job}", look, lane="nodes")
 
     def _undo(self, command: TypedCommand) -> None:
-        desk, call, number = self._app.desk, int(command.first), self._talk.begin()
+        backend, call, number = self._app.backend, int(command.first), self._talk.begin()
 
-        def work(engine: Engine, undo: SeenUndo) -> str:
-            outcome = take_back(engine, undo, desk.by)
+        def work(engine: Engine, undo: UndoSnapshot) -> str:
+            outcome = take_back(engine, undo, backend.by)
             return (
                 f"Call {call} was taken back." if outcome.ok else f"Call {call} could not be taken back: {escaped(outcome.error)}"
             )
 
         def look(engine: Engine) -> Message:
-            undo = undo_of(engine, call, desk.by)
+            undo = undo_of(engine, call, backend.by)
             if not undo.text:
                 return NotAnswered(number, f"call {call} cannot be taken back: {undo.why}")
 
             def answered(yes: bool) -> None:
                 if yes:
-                    desk.act(number, f"undo {call}", lambda engine: work(engine, undo))
+                    backend.act(number, f"undo {call}", lambda engine: work(engine, undo))
                 else:
-                    desk.leave_undo(undo)
-                    desk.tell(Noted(number, f"Call {call} was left as it is."))
+                    backend.leave_undo(undo)
+                    backend.tell(Noted(number, f"Call {call} was left as it is."))
 
             return AskUndo(undo, answered)
 
@@ -180,7 +180,7 @@ class SlashCommands:
             except NightshiftError as error:
                 return NotAnswered(number, str(error))
 
-        self._app.desk.read(kind, look_or_explain, lambda message: message, lane=lane)
+        self._app.backend.read(kind, look_or_explain, lambda message: message, lane=lane)
 
     def _stop(self, command: TypedCommand) -> None:
         if command.first == "--lift":
@@ -192,11 +192,11 @@ class SlashCommands:
 
     def stop(self, why: str = "") -> None:
         """Set the kill switch; nothing is asked before, since it only stops."""
-        self._app.desk.stop(self._talk.begin(), why)
+        self._app.backend.stop(self._talk.begin(), why)
 
     def lift(self) -> None:
         """Show the kill switch, and lift it once the person has said yes."""
-        desk, number = self._app.desk, self._talk.begin()
+        backend, number = self._app.backend, self._talk.begin()
 
         def look(engine: Engine) -> Message:
             switch = read_kill_switch(engine.gate.policy.kill_switch)
@@ -205,13 +205,13 @@ class SlashCommands:
 
             def answered(yes: bool) -> None:
                 if yes:
-                    desk.lift(number)
+                    backend.lift(number)
                 else:
-                    desk.tell(Noted(number, "The kill switch stays set."))
+                    backend.tell(Noted(number, "The kill switch stays set."))
 
             return AskLift(switch, answered)
 
-        desk.read("lift", look, lambda message: message, lane="stop")
+        backend.read("lift", look, lambda message: message, lane="stop")
 
     def _model(self, command: TypedCommand) -> None:
         self._app.post_message(Noted(self._talk.begin(), escaped(agent_sentence(self._talk.answers))))
@@ -248,7 +248,7 @@ class SlashCommands:
 
     def _act(self, command: TypedCommand, work: Callable[[Engine, int], str]) -> None:
         number = self._talk.begin()
-        self._app.desk.act(number, f"{command.command.name} {command.first}", lambda engine: work(engine, number))
+        self._app.backend.act(number, f"{command.command.name} {command.first}", lambda engine: work(engine, number))
 
 
 def waiting_for(engine: Engine, job: str) -> int | None:

@@ -13,7 +13,7 @@ from assistant.records import EventKind, Job, MetricPoint
 from assistant.untrusted import open_regular, read_end, reading_as, status_of
 
 if TYPE_CHECKING:
-    from assistant.tui.about_incident import IncidentSeen
+    from assistant.tui.about_incident import IncidentSnapshot
 
 MOST_BYTES = 12 << 20
 """Of a longer log the end is read."""
@@ -57,7 +57,7 @@ class CurveMark:
 
 
 @dataclass(frozen=True, slots=True)
-class CurvesSeen:
+class CurvesSnapshot:
     """All that the curves of a job or an incident show."""
 
     runs: tuple[MetricRun, ...]
@@ -70,11 +70,11 @@ class CurvesSeen:
 
     @property
     def note(self) -> str:
-        """What must be known about them."""
+        """A warning about the curves, empty where there is none."""
         return " · ".join(f"{run.name}: {run.note}" for run in self.runs if run.note)
 
 
-def incident_curves(snapshot: IncidentSeen, previous: CurvesSeen | None = None) -> CurvesSeen:
+def incident_curves(snapshot: IncidentSnapshot, previous: CurvesSnapshot | None = None) -> CurvesSnapshot:
     """Return the curves of an incident: of its job, and of its restarts; what has not changed since is not read again."""
     runs_by_path = {run.path: run for run in previous.runs} if previous is not None else {}
     first = snapshot.job
@@ -87,14 +87,14 @@ def incident_curves(snapshot: IncidentSeen, previous: CurvesSeen | None = None) 
         with reading_as(snapshot.account):
             run = _run(snapshot.incident.subject, [snapshot.log] if snapshot.log is not None else [], runs_by_path)
         runs.insert(0, replace(run, account=snapshot.account))
-    return CurvesSeen(tuple(runs), tuple(_incident_marks(snapshot, runs[0].points)))
+    return CurvesSnapshot(tuple(runs), tuple(_incident_marks(snapshot, runs[0].points)))
 
 
-def job_curves(job: Job, checkpoint: int | None = None, previous: CurvesSeen | None = None) -> CurvesSeen:
+def job_curves(job: Job, checkpoint: int | None = None, previous: CurvesSnapshot | None = None) -> CurvesSnapshot:
     """Return the curves of a job; `checkpoint` is the step of its newest healthy one."""
     run = job_run(job, {run_before.path: run_before for run_before in previous.runs} if previous is not None else {})
     marks = [CurveMark(checkpoint, "last checkpoint", "success")] if checkpoint is not None else []
-    return CurvesSeen((run,), (*_spike_mark(run.points, None), *marks))
+    return CurvesSnapshot((run,), (*_spike_mark(run.points, None), *marks))
 
 
 def job_run(job: Job, runs_by_path: dict[Path | None, MetricRun]) -> MetricRun:
@@ -188,7 +188,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _incident_marks(snapshot: IncidentSeen, points: Sequence[MetricPoint]) -> Iterator[CurveMark]:
+def _incident_marks(snapshot: IncidentSnapshot, points: Sequence[MetricPoint]) -> Iterator[CurveMark]:
     diagnosis = snapshot.diagnosis
     yield from _spike_mark(points, diagnosis.spike_step if diagnosis is not None else None)
     last = points[-1].step if points else None
@@ -202,11 +202,11 @@ def _incident_marks(snapshot: IncidentSeen, points: Sequence[MetricPoint]) -> It
         yield CurveMark(step, "last checkpoint", "success")
 
 
-def _checkpoint_step(snapshot: IncidentSeen) -> int | None:
+def _checkpoint_step(snapshot: IncidentSnapshot) -> int | None:
     """Return the step of the checkpoint that the playbook chose."""
-    for seen_call in reversed(snapshot.calls):
-        value: Any = seen_call.outcome.value if seen_call.outcome is not None and seen_call.outcome.ok else None
-        if seen_call.call.tool == "choose_checkpoint" and isinstance(value, dict) and value.get("path"):
+    for call_entry in reversed(snapshot.calls):
+        value: Any = call_entry.outcome.value if call_entry.outcome is not None and call_entry.outcome.ok else None
+        if call_entry.call.tool == "choose_checkpoint" and isinstance(value, dict) and value.get("path"):
             return int(value.get("step") or 0)
     return None
 

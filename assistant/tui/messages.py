@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen
+from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot
 
 if TYPE_CHECKING:
     from textual.message_pump import MessagePump
     from textual.screen import Screen
 
     from assistant.agent.answer import Answer, AnswerSource
-    from assistant.tui.about_changes import RecoverySeen, SeenUndo
+    from assistant.tui.about_changes import RecoverySnapshot, UndoSnapshot
     from assistant.tui.sessions import SessionEntry
 
 
@@ -37,7 +37,7 @@ class Deliver(Message):
 class StoreRead(Latest):
     """The store was read."""
 
-    def __init__(self, snapshot: StoreSeen) -> None:
+    def __init__(self, snapshot: StoreSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
@@ -45,7 +45,7 @@ class StoreRead(Latest):
 class KillSwitchRead(Latest):
     """The files that stop every change were looked at; None when none is set."""
 
-    def __init__(self, snapshot: KillSwitchSeen | None) -> None:
+    def __init__(self, snapshot: KillSwitchSnapshot | None) -> None:
         super().__init__()
         self.snapshot = snapshot
 
@@ -53,12 +53,12 @@ class KillSwitchRead(Latest):
 class ClusterRead(Latest):
     """The scheduler answered, or did not."""
 
-    def __init__(self, snapshot: ClusterSeen) -> None:
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
 
-class Trouble(Message):
+class ChatTrouble(Message):
     """Something did not work; the chat goes on with less."""
 
     def __init__(self, lane: str, text: str) -> None:
@@ -82,7 +82,7 @@ class AgentReady(Message):
         self.mode = mode
 
 
-class Looked(Message):
+class SourceRead(Message):
     """The agent made a reading call for a question."""
 
     def __init__(self, question: int, source: AnswerSource, took_s: float | None = None) -> None:
@@ -138,7 +138,7 @@ class Typed(Message):
         self.lines = lines
 
 
-class Settled(Message):
+class ApprovalSettled(Message):
     """A person's answer to an approval was given to the store, or came too late; `waits` where it can still be answered."""
 
     def __init__(self, approval: int, *, won: bool, text: str, waits: bool = False) -> None:
@@ -157,7 +157,7 @@ class ActionReport(Message):
 class AskRecovery(Message):
     """Show what bringing a job back would do, and ask; `then` gets the person's answer, on the thread of the screens."""
 
-    def __init__(self, snapshot: RecoverySeen, on_answer: Callable[[bool], None]) -> None:
+    def __init__(self, snapshot: RecoverySnapshot, on_answer: Callable[[bool], None]) -> None:
         super().__init__()
         self.snapshot, self.then = snapshot, on_answer
 
@@ -165,7 +165,7 @@ class AskRecovery(Message):
 class AskUndo(Message):
     """Show what taking a change back would do, and ask; `then` gets the person's answer, on the thread of the screens."""
 
-    def __init__(self, undo: SeenUndo, on_answer: Callable[[bool], None]) -> None:
+    def __init__(self, undo: UndoSnapshot, on_answer: Callable[[bool], None]) -> None:
         super().__init__()
         self.snapshot, self.then = undo, on_answer
 
@@ -189,7 +189,7 @@ class OpenApproval(Message):
 class ApprovalLookedFor(Message):
     """The store was read anew to find what waits for a yes; `asked_on` is the screen on which the person asked for it."""
 
-    def __init__(self, approval: int, snapshot: StoreSeen, asked_on: Screen[Any]) -> None:
+    def __init__(self, approval: int, snapshot: StoreSnapshot, asked_on: Screen[Any]) -> None:
         super().__init__()
         self.approval, self.snapshot, self.asked_on = approval, snapshot, asked_on
 
@@ -197,7 +197,7 @@ class ApprovalLookedFor(Message):
 class AskLift(Message):
     """The person wants the kill switch lifted: show it, and ask; `then` gets the answer, on the thread of the screens."""
 
-    def __init__(self, snapshot: KillSwitchSeen, on_answer: Callable[[bool], None]) -> None:
+    def __init__(self, snapshot: KillSwitchSnapshot, on_answer: Callable[[bool], None]) -> None:
         super().__init__()
         self.snapshot, self.then = snapshot, on_answer
 

@@ -26,7 +26,7 @@ MOST = 40
 
 
 class Find(NamedTuple):
-    """Something that can be opened."""
+    """An entry of the palette that can be opened."""
 
     text: str
     help: str
@@ -71,15 +71,15 @@ class Incidents(Records):
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield the incidents, those that need somebody first."""
-        for row in chat.store_seen.incidents if chat.store_seen else ():
+        for row in chat.store_snapshot.incidents if chat.store_snapshot else ():
             text = f"incident {row.incident.id} {about(row.incident)} {row.reason or row.incident.kind}"
             yield Find(text, str(row.incident.state), self._post(OpenIncident(row.incident.id)))
 
     async def discover(self) -> Hits:
         """Yield what is unfinished, before anything is typed."""
         chat = cast("ChatApp", self.app)
-        for find, incident_seen in zip(self.finds(chat), chat.store_seen.incidents if chat.store_seen else (), strict=False):
-            if not incident_seen.incident.state.ended:
+        for find, entry in zip(self.finds(chat), chat.store_snapshot.incidents if chat.store_snapshot else (), strict=False):
+            if not entry.incident.state.ended:
                 yield _discovered(find)
 
 
@@ -88,12 +88,12 @@ class Approvals(Records):
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield what waits."""
-        for approval_seen in chat.store_seen.approvals if chat.store_seen else ():
-            change = short(approval_seen.call.preview or approval_seen.call.tool, 90)
+        for approval_entry in chat.store_snapshot.approvals if chat.store_snapshot else ():
+            change = short(approval_entry.call.preview or approval_entry.call.tool, 90)
             yield Find(
-                f"approval {approval_seen.approval.id}: {change}",
-                approval_seen.call.why,
-                self._post(OpenApproval(approval_seen.approval.id)),
+                f"approval {approval_entry.approval.id}: {change}",
+                approval_entry.call.why,
+                self._post(OpenApproval(approval_entry.approval.id)),
             )
 
     async def discover(self) -> Hits:
@@ -107,7 +107,7 @@ class Jobs(Records):
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield the jobs, the newest first."""
-        for job in reversed(chat.cluster_seen.jobs if chat.cluster_seen else ()):
+        for job in reversed(chat.cluster_snapshot.jobs if chat.cluster_snapshot else ()):
             yield Find(f"job {job.id} {short(job.name, 60)}", f"{job.state}, {job.user}", self._post(OpenJob(job.id)))
 
 
@@ -116,7 +116,7 @@ class Nodes(Records):
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
         """Yield the nodes."""
-        for node in chat.cluster_seen.nodes if chat.cluster_seen else ():
+        for node in chat.cluster_snapshot.nodes if chat.cluster_snapshot else ():
             yield Find(f"node {node.name}", f"{node.state} {short(node.reason, 60)}".rstrip(), self._post(OpenNodes(node.name)))
 
 
@@ -133,7 +133,7 @@ class Panels(Records):
     """The panels of the first screen."""
 
     def finds(self, chat: ChatApp) -> Iterator[Find]:
-        """Yield them."""
+        """Yield the panels of the first screen."""
         from assistant.tui.screens.main import PANELS
 
         for panel in PANELS:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
-from assistant.agent.wording import cut, harmless
+from assistant.agent.wording import cut_text, harmless
 from assistant.display import block, markdown, markdown_code, markdown_fence, markdown_tamed
 from assistant.errors import InputError, UsageError
 from assistant.private_files import open_private, private_folder
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 _TYPED = ".typed"
 
 
-class EntryKind(StrEnum):
+class SessionEntryKind(StrEnum):
     """What an entry is."""
 
     TYPED = "said"
@@ -55,7 +55,7 @@ class SessionEntry:
     """One thing that was said or came of it."""
 
     at: datetime
-    what: EntryKind
+    what: SessionEntryKind
     question: int
     """Which exchange of the conversation it belongs to."""
     text: str = ""
@@ -195,7 +195,7 @@ def _to_line(entry: SessionEntry) -> bytes:
 
 def _capped(value: Any) -> Any:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return value if len(text) <= MOST_VALUE else cut(text, MOST_VALUE)
+    return value if len(text) <= MOST_VALUE else cut_text(text, MOST_VALUE)
 
 
 def _dumped(value: Any) -> bytes:
@@ -216,7 +216,7 @@ def _from_line(line: bytes) -> SessionEntry | None:
         answer = record.get("answer")
         return SessionEntry(
             datetime.fromisoformat(record["at"]),
-            EntryKind(record["what"]),
+            SessionEntryKind(record["what"]),
             int(record["question"]),
             str(record["text"]),
             _answer(answer) if answer is not None else None,
@@ -312,18 +312,18 @@ def _time(entry: SessionEntry) -> str:
 
 
 def _entry(entry: SessionEntry, came: Mapping[int, str]) -> Iterator[str]:
-    if entry.what is EntryKind.TYPED:
+    if entry.what is SessionEntryKind.TYPED:
         lines = harmless(entry.text).strip().split("\n")
         yield f"## {escaped(lines[0])}"
         yield ""
         yield f"{_time(entry)}"
         yield from (["", *fenced(entry.text)] if len(lines) > 1 else [])
-    elif entry.what is EntryKind.ANSWERED and entry.answer is not None:
+    elif entry.what is SessionEntryKind.ANSWERED and entry.answer is not None:
         yield from _answer_text(entry.answer, came)
-    elif entry.what is EntryKind.NOTED:
+    elif entry.what is SessionEntryKind.NOTED:
         yield re.sub(r"^(#+ )", r"##\1", tamed(entry.text), flags=re.MULTILINE)
     else:
-        word = "No answer" if entry.what is EntryKind.FAILED else "Then"
+        word = "No answer" if entry.what is SessionEntryKind.FAILED else "Then"
         yield f"**{word}** ({_time(entry)}): {escaped(entry.text)}"
 
 

@@ -33,7 +33,7 @@ NUMBERS = frozenset({Takes.INCIDENT, Takes.APPROVAL, Takes.CALL})
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command."""
+    """A command that begins with a slash."""
 
     name: str
     arguments: str
@@ -54,7 +54,7 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """How it is written."""
+        """The command with its arguments, as help shows it."""
         return f"/{self.name} {self.arguments}".rstrip()
 
 

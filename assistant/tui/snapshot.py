@@ -45,7 +45,7 @@ PARTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class SeenIncident:
+class IncidentEntry:
     """An incident and what its diagnosis says."""
 
     incident: Incident
@@ -60,7 +60,7 @@ class SeenIncident:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenApproval:
+class ApprovalEntry:
     """A change that waits for a person, with all that they need to decide."""
 
     approval: Approval
@@ -84,14 +84,14 @@ class SeenApproval:
         """What a person types for a deliberate yes: the job, the node or the nodes that are changed."""
         return target_name(self.call.arguments) or f"call {self.call.id}"
 
-    def same_change(self, candidate: SeenApproval) -> bool:
+    def same_change(self, candidate: ApprovalEntry) -> bool:
         """Tell whether a yes to one is a yes to the other: the same call, commands, digest and rule."""
         own, its = self.approval, candidate.approval
         return (own.id, own.call, own.digest, self.command) == (its.id, its.call, its.digest, candidate.command)
 
 
 @dataclass(frozen=True, slots=True)
-class KillSwitchSeen:
+class KillSwitchSnapshot:
     """The file that stops every change."""
 
     path: str
@@ -100,13 +100,13 @@ class KillSwitchSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSeen:
+class StoreSnapshot:
     """What the store says."""
 
     at: datetime
-    incidents: tuple[SeenIncident, ...] = ()
+    incidents: tuple[IncidentEntry, ...] = ()
     """Those that need somebody first, then the newest."""
-    approvals: tuple[SeenApproval, ...] = ()
+    approvals: tuple[ApprovalEntry, ...] = ()
     """Oldest first."""
     happened: tuple[AuditRow, ...] = ()
     """Newest first, without readings."""
@@ -127,7 +127,7 @@ class StoreSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
+class ClusterSnapshot:
     """What the scheduler says."""
 
     at: datetime | None = None
@@ -149,10 +149,10 @@ class ClusterSeen:
         return sum(len(names) for (state, _), names in self.groups.items() if state in OUT)
 
 
-def cluster_seen(at: datetime, jobs: Sequence[Job], nodes: Sequence[Node]) -> ClusterSeen:
+def cluster_snapshot_of(at: datetime, jobs: Sequence[Job], nodes: Sequence[Node]) -> ClusterSnapshot:
     """Return what the scheduler said at a time, ordered and counted: thousands of jobs are no work for the screens' thread."""
     foremost = sorted(jobs, key=lambda job: 0 if job.state.failed else _JOBS_FIRST.get(job.state, 3))
-    return ClusterSeen(
+    return ClusterSnapshot(
         at,
         tuple(jobs),
         tuple(nodes),
@@ -170,7 +170,7 @@ def _grouped(nodes: Sequence[Node]) -> dict[tuple[NodeState, str], tuple[str, ..
     return {key: tuple(groups[key]) for key in order}
 
 
-def read_store(store: Store, now: datetime) -> StoreSeen:
+def read_store(store: Store, now: datetime) -> StoreSnapshot:
     """Return what the store says now, one state of it."""
     with store.snapshot():
         approvals = tuple(_approval(store, record) for record in store.approvals())
@@ -179,23 +179,23 @@ def read_store(store: Store, now: datetime) -> StoreSeen:
         happened = _happened(store, store.audit(limit=MOST_HAPPENED * 3))
         breaker, needs = why_open(store) or "", tuple(store.unacknowledged())
     incidents.sort(key=lambda record: (PARTS.get(record.incident.state, 3), -record.incident.id))
-    return StoreSeen(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])), breaker, needs)
+    return StoreSnapshot(now, tuple(incidents), approvals, tuple(reversed(happened[-MOST_HAPPENED:])), breaker, needs)
 
 
-def _incident(store: Store, incident: Incident, waiting: Sequence[int | None]) -> SeenIncident:
+def _incident(store: Store, incident: Incident, waiting: Sequence[int | None]) -> IncidentEntry:
     diagnosis = store.diagnosis(incident.id)
     waits = waiting.count(incident.id)
     if diagnosis is None:
-        return SeenIncident(incident, waits=waits)
-    return SeenIncident(incident, diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes, waits)
+        return IncidentEntry(incident, waits=waits)
+    return IncidentEntry(incident, diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes, waits)
 
 
-def _approval(store: Store, approval: Approval) -> SeenApproval:
+def _approval(store: Store, approval: Approval) -> ApprovalEntry:
     call = store.call(approval.call)
     tool = found().get(call.tool)
     # a tool that this version does not know may do anything
     undo = f"nightshift undo {call.id}" if tool is not None and tool.undo else ""
-    return SeenApproval(approval, call, tool.risk if tool else Risk.DISRUPT, undo)
+    return ApprovalEntry(approval, call, tool.risk if tool else Risk.DISRUPT, undo)
 
 
 def target_name(arguments: Mapping[str, Any]) -> str:
@@ -209,12 +209,12 @@ def target_name(arguments: Mapping[str, Any]) -> str:
     return ""
 
 
-def read_kill_switch(paths: Iterable[Path]) -> KillSwitchSeen | None:
+def read_kill_switch(paths: Iterable[Path]) -> KillSwitchSnapshot | None:
     """Return the kill switch that is set, None when none is."""
     for path in paths:
         stop = stopped_by((path,))
         if stop is not None:
-            return KillSwitchSeen(stop, kill_switch_note(path))
+            return KillSwitchSnapshot(stop, kill_switch_note(path))
     return None
 
 

@@ -10,10 +10,10 @@ from assistant.config import Settings
 from assistant.errors import UsageError
 from assistant.ports import SystemClock
 from assistant.tui.app import ChatApp
-from assistant.tui.backend import Desk
+from assistant.tui.backend import ChatBackend
 from assistant.tui.memory import Garbage, give_back
+from assistant.tui.screen_basics import DARK
 from assistant.tui.sessions import Talks, checked
-from assistant.tui.themes import DARK
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
@@ -83,7 +83,9 @@ def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model:
     talks = Talks(settings.state_folder / "conversations")
     name = conversation_name(talks, thread, resume=resume, now=clock.now())
     owner = owner_name(by)
-    return ChatApp(lambda post: Desk(starts, post, by=by, owner=owner, clock=clock), thread=name, talks=talks, garbage=Garbage())
+    return ChatApp(
+        lambda post: ChatBackend(starts, post, by=by, owner=owner, clock=clock), thread=name, talks=talks, garbage=Garbage()
+    )
 
 
 def conversation_name(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:

@@ -12,8 +12,8 @@ from assistant.display import line
 from assistant.errors import UsageError
 from assistant.tui.coalescing_worker import Lane
 from assistant.tui.commands import SlashCommands
-from assistant.tui.messages import Looked, NotAnswered, Noted, Resumed, Trouble, Typed
-from assistant.tui.sessions import EntryKind, SavedSession, SessionEntry, Talks, checked, code, exported
+from assistant.tui.messages import ChatTrouble, NotAnswered, Noted, Resumed, SourceRead, Typed
+from assistant.tui.sessions import SavedSession, SessionEntry, SessionEntryKind, Talks, checked, code, exported
 from assistant.tui.slash import is_command, parse
 
 if TYPE_CHECKING:
@@ -117,12 +117,12 @@ class Talk:
         question = self._conversation.option_text(text)
         self._last_typed = question
         number = self.begin(asks=True)
-        self._app.desk.ask(number, question)
+        self._app.backend.ask(number, question)
 
     def begin(self, *, asks: bool = False) -> int:
         """Begin an exchange with what was just typed, and return its number."""
         self._number += 1
-        self._record(EntryKind.TYPED, self._number, self._last_typed)
+        self._record(SessionEntryKind.TYPED, self._number, self._last_typed)
         self._app.call_later(self._conversation.show_question, self._number, self._last_typed, asks=asks)
         return self._number
 
@@ -130,7 +130,7 @@ class Talk:
         """Wait no longer for any answer; tell whether one was awaited."""
         working = self._conversation.working
         for number in working:
-            self._app.desk.unask(number)
+            self._app.backend.unask(number)
             self._app.post_message(NotAnswered(number, STOPPED))
         return bool(working)
 
@@ -141,7 +141,7 @@ class Talk:
 
         return bool(self._app.main.query(Conversation))
 
-    async def show_call(self, message: Looked) -> None:
+    async def show_call(self, message: SourceRead) -> None:
         """Show a reading call."""
         if not self.is_there:
             return
@@ -156,21 +156,21 @@ class Talk:
         """Show an answer, and keep it."""
         if not self.is_there:
             return
-        self._record(EntryKind.ANSWERED, number, answer=answer)
+        self._record(SessionEntryKind.ANSWERED, number, answer=answer)
         await self._conversation.show_answer(number, answer)
 
     async def failed(self, number: int, why: str) -> None:
         """Show why there is no answer, and keep that."""
         if not self.is_there:
             return
-        self._record(EntryKind.FAILED, number, why)
+        self._record(SessionEntryKind.FAILED, number, why)
         await self._conversation.failed(number, why)
 
     async def noted(self, number: int, text: str) -> None:
         """Show what came of a command, and keep it."""
         if not self.is_there:
             return
-        self._record(EntryKind.NOTED, number, text)
+        self._record(SessionEntryKind.NOTED, number, text)
         await self._conversation.noted(number, text)
 
     def settled(self, approval: int, text: str) -> None:
@@ -179,7 +179,7 @@ class Talk:
             return
         number = self._conversation.settled(approval, text)
         if number is not None:
-            self._record(EntryKind.SETTLED, number, f"approval {approval}: {text}")
+            self._record(SessionEntryKind.SETTLED, number, f"approval {approval}: {text}")
 
     def clear(self) -> None:
         """Take everything off the screen."""
@@ -191,7 +191,7 @@ class Talk:
         Raises:
             UsageError: There is one of that name.
         """
-        talks, now = self._keeping(), self._app.desk.now()
+        talks, now = self._keeping(), self._app.backend.now()
         if name:
             checked(name)
 
@@ -227,7 +227,7 @@ class Talk:
         if message.name != self.name:
             self.stop()
             self.name = message.name
-            self._app.desk.talk_in(message.name)
+            self._app.backend.talk_in(message.name)
         self._number = max([self._number, *(entry.question for entry in message.entries)])
         await self._conversation.replace(message.entries)
         self._names()
@@ -238,16 +238,16 @@ class Talk:
         entries, name = list(self._conversation.entries[:-1]), self.name or "conversation"
 
         def work(engine: Engine) -> str:
-            text = exported(name, entries, came_of(engine, entries))
+            text = exported(name, entries, approval_results(engine, entries))
             return f"Written: {code(str(write_new_file(Path(file).expanduser() if file else None, name, text)))}"
 
         if not any(entry.answer is not None for entry in entries):
             self._app.post_message(Noted(number, "There is nothing to export yet."))
             return
-        self._app.desk.act(number, f"export {number}", work)
+        self._app.backend.act(number, f"export {number}", work)
 
-    def _record(self, kind: EntryKind, number: int, text: str = "", answer: Answer | None = None) -> None:
-        entry = SessionEntry(self._app.desk.now(), kind, number, text, answer)
+    def _record(self, kind: SessionEntryKind, number: int, text: str = "", answer: Answer | None = None) -> None:
+        entry = SessionEntry(self._app.backend.now(), kind, number, text, answer)
         self._conversation.record(entry)
         name = self.name
         if self._talks is not None:
@@ -280,18 +280,18 @@ class Talk:
 
     def _failed(self, lane: str, error: Exception) -> None:
         if not isinstance(error, OSError):
-            self._app.post_message(Trouble(lane, str(error)))
+            self._app.post_message(ChatTrouble(lane, str(error)))
         elif not self._complained:
             # a full disk would else be told with every line
             self._complained = True
             complaint = f"{error.filename or 'the file'}: {error.strerror or error}; what is said from here on may not be kept"
-            self._app.post_message(Trouble(lane, complaint))
+            self._app.post_message(ChatTrouble(lane, complaint))
 
 
 # What the export of a conversation needs of the world: what came of its proposals, and a file that was not there before.
 
 
-def came_of(engine: Engine, entries: Sequence[SessionEntry]) -> Mapping[int, str]:
+def approval_results(engine: Engine, entries: Sequence[SessionEntry]) -> Mapping[int, str]:
     """Return what came of the changes that were proposed in a conversation, by their approvals."""
     proposals = [proposal for entry in entries if entry.answer is not None for proposal in entry.answer.proposals]
     came = {}

@@ -13,7 +13,7 @@ from assistant.nodeset import fold
 from assistant.records import Incident, IncidentState, JobState, NodeState, Risk
 
 
-class Look(NamedTuple):
+class StateLook(NamedTuple):
     """How a state is shown."""
 
     sign: str
@@ -22,35 +22,35 @@ class Look(NamedTuple):
     """Name of a variable of the theme; empty for plain text."""
 
 
-INCIDENTS: Mapping[IncidentState, Look] = {
-    IncidentState.OPEN: Look("●", "error"),
-    IncidentState.DIAGNOSED: Look("◐", "warning"),
-    IncidentState.RECOVERING: Look("◑", "warning"),
-    IncidentState.WAITING: Look("?", "accent"),
-    IncidentState.VERIFYING: Look("◕", "warning"),
-    IncidentState.RECOVERED: Look("✓", "success"),
-    IncidentState.ESCALATED: Look("!", "error"),
-    IncidentState.CLOSED: Look("–", "text-muted"),
+INCIDENTS: Mapping[IncidentState, StateLook] = {
+    IncidentState.OPEN: StateLook("●", "error"),
+    IncidentState.DIAGNOSED: StateLook("◐", "warning"),
+    IncidentState.RECOVERING: StateLook("◑", "warning"),
+    IncidentState.WAITING: StateLook("?", "accent"),
+    IncidentState.VERIFYING: StateLook("◕", "warning"),
+    IncidentState.RECOVERED: StateLook("✓", "success"),
+    IncidentState.ESCALATED: StateLook("!", "error"),
+    IncidentState.CLOSED: StateLook("–", "text-muted"),
 }
-JOBS: Mapping[JobState, Look] = {
-    JobState.PENDING: Look("·", "text-muted"),
-    JobState.RUNNING: Look("▸", "success"),
-    JobState.COMPLETED: Look("✓", "text-muted"),
-    JobState.FAILED: Look("✗", "error"),
-    JobState.NODE_FAIL: Look("✗", "error"),
-    JobState.OUT_OF_MEMORY: Look("✗", "error"),
-    JobState.TIMEOUT: Look("✗", "warning"),
-    JobState.CANCELLED: Look("–", "text-muted"),
-    JobState.PREEMPTED: Look("–", "warning"),
-    JobState.UNKNOWN: Look("?", "warning"),
+JOBS: Mapping[JobState, StateLook] = {
+    JobState.PENDING: StateLook("·", "text-muted"),
+    JobState.RUNNING: StateLook("▸", "success"),
+    JobState.COMPLETED: StateLook("✓", "text-muted"),
+    JobState.FAILED: StateLook("✗", "error"),
+    JobState.NODE_FAIL: StateLook("✗", "error"),
+    JobState.OUT_OF_MEMORY: StateLook("✗", "error"),
+    JobState.TIMEOUT: StateLook("✗", "warning"),
+    JobState.CANCELLED: StateLook("–", "text-muted"),
+    JobState.PREEMPTED: StateLook("–", "warning"),
+    JobState.UNKNOWN: StateLook("?", "warning"),
 }
-NODES: Mapping[NodeState, Look] = {
-    NodeState.IDLE: Look("·", "text-muted"),
-    NodeState.ALLOCATED: Look("▸", "success"),
-    NodeState.DRAINING: Look("◐", "warning"),
-    NodeState.DRAINED: Look("○", "warning"),
-    NodeState.DOWN: Look("✗", "error"),
-    NodeState.UNKNOWN: Look("?", "warning"),
+NODES: Mapping[NodeState, StateLook] = {
+    NodeState.IDLE: StateLook("·", "text-muted"),
+    NodeState.ALLOCATED: StateLook("▸", "success"),
+    NodeState.DRAINING: StateLook("◐", "warning"),
+    NodeState.DRAINED: StateLook("○", "warning"),
+    NodeState.DOWN: StateLook("✗", "error"),
+    NodeState.UNKNOWN: StateLook("?", "warning"),
 }
 RISKS: Mapping[Risk, tuple[str, str]] = {
     Risk.READ: ("reads only", "text-muted"),

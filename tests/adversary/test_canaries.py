@@ -24,25 +24,24 @@ from textual.message import Message
 from textual.pilot import Pilot
 
 from assistant.agent.conversation import ModelAgent
-from assistant.cli import ask, evaluate, reference
-from assistant.cli.context import Door
-from assistant.cli.main import main
+from assistant.cli import ask, reference
+from assistant.cli.context import Invocation
+from assistant.cli.main import crashed, main
+from assistant.cli.measure import evaluate
 from assistant.cli.output import narrate, print_block
-from assistant.cli.termination import crashed
-from assistant.daemon.figures import WatchStanding
+from assistant.daemon.delivery import Services
 from assistant.daemon.heartbeat import status_line
 from assistant.daemon.journal import JsonLines, PriorityLines
-from assistant.daemon.metrics import MetricsServer
-from assistant.daemon.notification_services import Services
+from assistant.daemon.metrics import MetricsServer, WatchStanding
 from assistant.daemon.notifications import notices
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.display import line
 from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal
 from assistant.engine.report import report
 from assistant.errors import Unavailable
 from assistant.evaluation.results import DatasetResult, EvaluationReport, markdown
-from assistant.llm.scripted_chat import ScriptedChat, calls
+from assistant.llm.scripted import ScriptedChat, calls
 from assistant.records import IncidentState
 from assistant.tui.app import ChatApp
 from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
@@ -168,7 +167,7 @@ def on_engine(engine: Engine) -> Iterator[None]:
     """Let commands open this engine instead of one of their own."""
 
     @contextmanager
-    def rehearsed(_: Door) -> Iterator[Engine]:
+    def rehearsed(_: Invocation) -> Iterator[Engine]:
         with rehearsal(engine) as rehearsing:
             yield rehearsing
 
@@ -176,8 +175,8 @@ def on_engine(engine: Engine) -> Iterator[None]:
         return engine
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Door, "engine", opened)
-        patch.setattr(Door, "rehearsal", rehearsed)
+        patch.setattr(Invocation, "engine", opened)
+        patch.setattr(Invocation, "rehearsal", rehearsed)
         patch.setattr(ask, "_engine", opened)
         yield
 
@@ -262,7 +261,7 @@ def scraped(world: World) -> str:
         scene.engine.store, lambda: WatchStanding("1", "act", planted_text("audit"), (planted_text("sink"),)), listen="127.0.0.1:0"
     )
     try:
-        metrics.passed(Passed(scene.clock.now(), 0.1, True, (planted_text("exception"),)))
+        metrics.report(PassResult(scene.clock.now(), 0.1, True, (planted_text("exception"),)))
         with urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=10) as answer:
             return str(answer.read().decode())
     finally:
@@ -301,7 +300,7 @@ def in_status(world: World) -> str:
     """Return what systemd, `status` and Nagios show of a pass that met troubles."""
     store, now = world.scene.engine.store, datetime.now(UTC)
     store.keep_pass("watch@here", at=now, seconds=0.1, leads=True, whole=False, trouble=(planted_text("exception"),))
-    told = status_line(Passed(now, 0.1, True, (planted_text("exception"),)))
+    told = status_line(PassResult(now, 0.1, True, (planted_text("exception"),)))
     return "\n".join([told, printed(world, "status"), printed(world, "status --json")])
 
 
@@ -335,7 +334,7 @@ def prompted(world: World) -> str:
     agent = ModelAgent(world.scene.engine.gate, world.scene.clock, model, name="scripted")
     agent.ask(f"why did job 1 fail? {planted_text('question')}")
     agent.ask("and now?")
-    return "\n".join(str(message) for messages, _ in model.asked for message in messages)
+    return "\n".join(str(message) for messages, _ in model.requests for message in messages)
 
 
 ASKED: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -11,16 +11,16 @@ import pytest
 from textual.pilot import Pilot
 
 from assistant.agent.semantic import SemanticAgent
-from assistant.cli.calls import settle
-from assistant.cli.exits import Exit
+from assistant.cli.changes import settle_call
+from assistant.cli.output import Exit
 from assistant.errors import ChangesStopped, Denied, NightshiftError, Parked, UsageError
 from assistant.gate.approvers import AnswersFrom
 from assistant.policy import Mode
 from assistant.records import CallStatus, Outcome, Verdict
 from assistant.store.approvals import SHORT_DIGEST
 from assistant.tooling import PENDING_TAG
-from assistant.tui.about_changes import SeenUndo, leave_undo, take_back, undo_of
-from assistant.tui.backend import Desk
+from assistant.tui.about_changes import UndoSnapshot, leave_undo, take_back, undo_of
+from assistant.tui.backend import ChatBackend
 from assistant.tui.screens.changes import ApprovalScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen
 from assistant.tui.words import hindrance
@@ -126,7 +126,7 @@ def test_an_undo_that_waits_in_the_inbox_is_answered_there_and_survives_who_leav
     undo = engine.store.undone_by(cordon)
     assert undo is not None
     engine.gate.withdraw(undo.id, ALICE)
-    leave_undo(engine, SeenUndo(shown.call, undo, shown.risk, shown.verdict, "", ""), ALICE)
+    leave_undo(engine, UndoSnapshot(shown.call, undo, shown.risk, shown.verdict, "", ""), ALICE)
     assert engine.store.call(undo.id).status is CallStatus.PENDING
     assert engine.store.answer(parked.value.approval, Verdict.ALLOW, BOB)
     assert engine.gate.go_on(undo.id).ok
@@ -195,7 +195,7 @@ def test_the_command_line_says_waits_of_what_only_waits(
     def call() -> Outcome:
         raise error
 
-    assert settle(call, scene.engine, as_json=False) is Exit.REFUSED
+    assert settle_call(call, scene.engine, as_json=False) is Exit.REFUSED
     assert capsys.readouterr().err == f"nightshift: {prefix}{error}\n"
 
 
@@ -207,7 +207,7 @@ def settled_with(scene: Scene, raised: NightshiftError, monkeypatch: pytest.Monk
 
     told: list[Any] = []
     monkeypatch.setattr(scene.engine.gate, "go_on", go_on)
-    Desk(OnScene(scene), told.append, by=ALICE, owner="x", clock=scene.clock)._settle(2, Verdict.ALLOW, "", None)
+    ChatBackend(OnScene(scene), told.append, by=ALICE, owner="x", clock=scene.clock)._settle(2, Verdict.ALLOW, "", None)
     return told
 
 
@@ -245,11 +245,11 @@ NAMES = ("llm " * 2_500, "x" * 10_000, "a\n" * 5_000, "深" * 5_000)
 @pytest.mark.parametrize("size", [(80, 24), (60, 15)])
 async def test_a_name_of_10_kb_leaves_the_dialog_usable(scene: Scene, size: tuple[int, int]) -> None:
     async with opened(scene, size=size) as (app, pilot):
-        assert app.store_seen is not None
-        waits = app.store_seen.approvals[0]
+        assert app.store_snapshot is not None
+        waits = app.store_snapshot.approvals[0]
         for place, name in enumerate(NAMES):
             call = replace(waits.call, preview=f"scancel 1  # {name!r}", why=name, arguments={"job": name})
-            undo = SeenUndo(call, replace(call, digest="0" * 64), waits.risk, Verdict.ALLOW, "mode.act", name, "node02")
+            undo = UndoSnapshot(call, replace(call, digest="0" * 64), waits.risk, Verdict.ALLOW, "mode.act", name, "node02")
             dialog: ConsentScreen[Any] = (
                 UndoScreen(undo) if place % 2 else ApprovalScreen(replace(waits, call=call, undo=""), scene.clock.now())
             )

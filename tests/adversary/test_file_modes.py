@@ -15,8 +15,7 @@ import pytest
 from assistant.agent.conversation import open_talks
 from assistant.agent.dialogue import Dialogue
 from assistant.agent.semantic import keep
-from assistant.cli import termination
-from assistant.cli.main import main
+from assistant.cli.main import _keep, main
 from assistant.errors import ConfigError, StoreError
 from assistant.evaluation.files import RunFolder, append, claim, locked, write_json
 from assistant.evaluation.metric import scored
@@ -90,7 +89,7 @@ def test_the_files_of_sqlite_beside_the_store_are_private_while_it_is_open(state
 
 
 def test_conversations_crashes_and_exports_are_private(state: Path) -> None:
-    assert termination._keep("Traceback") is not None
+    assert _keep("Traceback") is not None
     keep(state / "nightshift" / "spoken.db", "t", Dialogue())
     open_talks(state / "nightshift" / "conversations.db").conn.close()
     _append(state / "nightshift" / "conversations" / "today.jsonl", b"{}")

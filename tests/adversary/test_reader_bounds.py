@@ -33,9 +33,9 @@ from assistant.recover.checkpoints.files import zip_problem
 from assistant.recover.directives import read_directives
 from assistant.recover.restart import attempt_of
 from assistant.store import Store
-from assistant.tui import log_reader
-from assistant.tui.log_browser import LogBrowser
-from assistant.tui.log_rows import LogState, News
+from assistant.tui.logs import reader as log_reader
+from assistant.tui.logs.browser import LogBrowser
+from assistant.tui.logs.rows import LogState, News
 from assistant.untrusted import each_within, parse_toml
 from tests.adversary.shown import NOON
 from tests.adversary.test_files import HOSTILE

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assistant import display
-from assistant.cli.main import main
-from assistant.cli.termination import crashed
+from assistant.cli.main import crashed, main
 from assistant.content.reading import build, read_toml
 from assistant.logs.lines import LONGEST_UNCUT, cut_line
 from assistant.ports import SystemClock

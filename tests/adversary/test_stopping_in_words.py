@@ -71,7 +71,7 @@ async def test_the_kill_switch_shows_on_every_screen_keeps_approvals_and_is_lift
         broken.clock.sleep(PAUSE_S)
         await pilot.pause(0.15)
         await pilot.press("escape")
-        app.desk.settle(1, Verdict.ALLOW)  # another way to the same answer
+        app.backend.settle(1, Verdict.ALLOW)  # another way to the same answer
         await until(pilot, lambda: any("was kept" in one.message for one in app._notifications), "a word about it")
         assert broken.engine.store.approval(1).verdict is None
 

@@ -22,14 +22,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from assistant.cli import ask
-from assistant.cli.context import Door
+from assistant.cli.context import Invocation
 from assistant.cli.main import main
-from assistant.daemon.figures import WatchStanding
 from assistant.daemon.heartbeat import status_line
 from assistant.daemon.journal import JsonLines, PriorityLines, fields_of
-from assistant.daemon.metrics import MetricsServer
+from assistant.daemon.metrics import MetricsServer, WatchStanding
 from assistant.daemon.notifications import notices
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.display import line
 from assistant.engine import Engine
 from assistant.engine.rehearsal import rehearsal
@@ -140,15 +139,15 @@ def test_no_command_hands_it_on(
     scene = planted(tmp_path, text)
 
     @contextmanager
-    def rehearsed(_: Door) -> Iterator[Engine]:
+    def rehearsed(_: Invocation) -> Iterator[Engine]:
         with rehearsal(scene.engine) as engine:
             yield engine
 
     def engine(*_: Any, **__: Any) -> Engine:
         return scene.engine
 
-    monkeypatch.setattr(Door, "engine", engine)
-    monkeypatch.setattr(Door, "rehearsal", rehearsed)
+    monkeypatch.setattr(Invocation, "engine", engine)
+    monkeypatch.setattr(Invocation, "rehearsal", rehearsed)
     monkeypatch.setattr(ask, "_engine", engine)
     log = str(scene.cluster.job("1").log)
     failed = []
@@ -195,7 +194,7 @@ def test_the_page_of_metrics_stays_a_page_of_metrics(text: str, tmp_path: Path) 
     store = scene.engine.store
     store.add_counts({Count("incidents", (("by", text), ("reason", text))): 1})
     metrics = MetricsServer(store, lambda: WatchStanding("1", text, None, (text,)))
-    metrics.passed(Passed(scene.clock.now(), 0.1, True))
+    metrics.report(PassResult(scene.clock.now(), 0.1, True))
     page = generate_latest(metrics.registry).decode()
     families = {family.name: family for family in text_string_to_metric_families(page)}
     assert "nightshift_incidents" in families
@@ -220,7 +219,7 @@ def test_the_log_of_the_watch_has_one_line_a_message_and_true_fields(text: str) 
 
 def test_systemd_is_told_one_line(text: str, tmp_path: Path) -> None:
     scene = planted(tmp_path, text)
-    told = status_line(Passed(scene.clock.now(), 0.1, True, (text,)))
+    told = status_line(PassResult(scene.clock.now(), 0.1, True, (text,)))
     assert (hidden(told), "\n" in told) == ([], False)
 
 

@@ -127,7 +127,7 @@ async def back_to_main(app: ChatApp) -> None:
 
 async def typed_at(app: ChatApp, pilot: Pilot[int], dialog: ConsentScreen[Any], keys: Keys, pace_s: float) -> list[object]:
     """Show a dialog to somebody who looks at it, then type; return what it was answered with once all pauses are over."""
-    clock: Any = app.desk.clock
+    clock: Any = app.backend.clock
     results: list[object] = []
     if app.screen is not dialog:
         await back_to_main(app)
@@ -205,7 +205,7 @@ async def proposed(scene: Scene) -> AsyncIterator[tuple[ChatApp, Pilot[int], But
         await say(pilot, "cordon node03")
         await answered(pilot, 1)
         button = exchange(app, 1).query_one(ProposalCard).query_one(".allow", Button)
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 2, "both approvals")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 2, "both approvals")
         yield app, pilot, button
 
 
@@ -406,7 +406,7 @@ async def test_a_double_enter_opens_one_dialog_and_a_new_approval_replaces_none(
         await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the dialog")
         app.post_message(OpenApproval(1))
         second = park(broken, "cordon_node", node="node05", reason="x")
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 2, "the second approval")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 2, "the second approval")
         app.post_message(OpenApproval(second))
         await pilot.pause()
         assert [type(one) for one in app.screen_stack].count(ApprovalScreen) == 1
@@ -424,7 +424,9 @@ async def test_the_cursor_stays_on_its_approval_while_others_come_and_go(broken:
         assert broken.engine.store.answer(1, Verdict.DENY, "cli:bob")
         park(broken, "cordon_node", node="node07", reason="x")
         await until(
-            pilot, lambda: app.store_seen and [one.approval.id for one in app.store_seen.approvals] == [*numbers[1:], 5], "the list"
+            pilot,
+            lambda: app.store_snapshot and [one.approval.id for one in app.store_snapshot.approvals] == [*numbers[1:], 5],
+            "the list",
         )
         await pilot.pause()
         assert rows.cursor_key == str(numbers[2])
@@ -436,10 +438,10 @@ async def test_a_command_that_changed_while_its_dialog_was_open_is_not_allowed(b
         app.post_message(OpenApproval(1))
         await seen(pilot, ApprovalScreen, broken.clock)
         call = store.approval(1).call
-        shown = app.store_seen.approvals[0] if app.store_seen else None
+        shown = app.store_snapshot.approvals[0] if app.store_snapshot else None
         with store.transaction() as connection:
             connection.execute("UPDATE calls SET preview = 'scontrol update NodeName=node07 State=DRAIN' WHERE id = ?", [call])
-        app.desk.look_again()
+        app.backend.look_again()
         dialog = app.screen
         assert isinstance(dialog, ApprovalScreen)
         await until(pilot, lambda: "another one now" in dialog.obstacle, "the dialog to say so")
@@ -448,11 +450,11 @@ async def test_a_command_that_changed_while_its_dialog_was_open_is_not_allowed(b
         broken.clock.sleep(PAUSE_S)
         await pilot.pause(0.15)
         assert dialog.is_current
-        app.desk.settle(1, Verdict.ALLOW, shown=shown)  # and where the dialog could not see it in time
+        app.backend.settle(1, Verdict.ALLOW, snapshot=shown)  # and where the dialog could not see it in time
         await until(pilot, lambda: any("another command now" in one.message for one in app._notifications), "a word about it")
         assert store.approval(1).verdict is None
         if shown is not None and shown.approval.digest:
             other = replace(shown, approval=replace(shown.approval, digest="0" * 64), call=store.call(call))
-            app.desk.settle(1, Verdict.ALLOW, shown=other)
+            app.backend.settle(1, Verdict.ALLOW, snapshot=other)
             await until(pilot, lambda: any("not answered" in one.message for one in app._notifications), "another digest")
             assert store.approval(1).verdict is None

@@ -15,11 +15,11 @@ from textual.pilot import Pilot
 
 from assistant.engine.plan import Plan, Planned
 from assistant.records import Risk, Verdict
-from assistant.tui.about_changes import RecoverySeen, SeenUndo
+from assistant.tui.about_changes import RecoverySnapshot, UndoSnapshot
 from assistant.tui.app import ChatApp
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen, LiftScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen
-from assistant.tui.snapshot import KillSwitchSeen
+from assistant.tui.snapshot import KillSwitchSnapshot
 from tests.scenarios.scene import Scene
 
 CORPUS = tomllib.loads((Path(__file__).parents[1] / "cases" / "adversary" / "typing.toml").read_text(encoding="utf-8"))
@@ -83,22 +83,22 @@ def planned(verdict: Verdict, undo: str) -> Planned:
 
 def samples(scene: Scene, app: ChatApp) -> dict[str, ConsentScreen[Any]]:
     """Return one dialog of each class, and of each class that can ask for a name one that does."""
-    assert app.store_seen is not None
-    waits = app.store_seen.approvals[0]
+    assert app.store_snapshot is not None
+    waits = app.store_snapshot.approvals[0]
     diagnosis = scene.engine.store.diagnosis(1)
     assert diagnosis is not None
     undo = replace(waits.call, id=99, preview="scontrol update NodeName=node02 State=RESUME", digest="0" * 64)
     return {
         "approval": ApprovalScreen(waits, scene.clock.now()),
-        "undo": UndoScreen(SeenUndo(waits.call, undo, Risk.CHANGE, Verdict.ALLOW, "mode.act", "")),
-        "undo that is final": UndoScreen(SeenUndo(waits.call, undo, Risk.CHANGE, Verdict.ALLOW, "mode.act", "", "node02")),
+        "undo": UndoScreen(UndoSnapshot(waits.call, undo, Risk.CHANGE, Verdict.ALLOW, "mode.act", "")),
+        "undo that is final": UndoScreen(UndoSnapshot(waits.call, undo, Risk.CHANGE, Verdict.ALLOW, "mode.act", "", "node02")),
         "recovery": RecoveryScreen(
-            RecoverySeen("job 1", Plan(diagnosis, "restart", (planned(Verdict.ALLOW, "cancel_job"),), "ends"), "act", "1")
+            RecoverySnapshot("job 1", Plan(diagnosis, "restart", (planned(Verdict.ALLOW, "cancel_job"),), "ends"), "act", "1")
         ),
         "recovery that is final": RecoveryScreen(
-            RecoverySeen("job 1", Plan(diagnosis, "restart", (planned(Verdict.ALLOW, ""),), "ends"), "act", "1")
+            RecoverySnapshot("job 1", Plan(diagnosis, "restart", (planned(Verdict.ALLOW, ""),), "ends"), "act", "1")
         ),
-        "lift": LiftScreen(KillSwitchSeen("/etc/nightshift/stop", "by root")),
+        "lift": LiftScreen(KillSwitchSnapshot("/etc/nightshift/stop", "by root")),
     }
 
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from assistant.daemon.loop import Watchdog
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.engine import Engine
 from assistant.ports import Clock
 from tests.chaos.watches import Blow, BrittleStore, PassingWatchdog
@@ -52,7 +52,7 @@ class ThreadedWatchdog(PassingWatchdog):
         super().__init__(engine, owner)
         self.patience_s = 120.0
 
-    def look(self) -> Passed:
+    def look(self) -> PassResult:
         """Make one pass; the process dies with all of its threads.
 
         Raises:

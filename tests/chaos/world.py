@@ -352,7 +352,7 @@ class World:
                 won = self.door.store.answer(approval.id, verdict, PERSON)
                 incident = self.door.store.call(approval.call).incident
                 if won and go_on and incident is not None:
-                    self.door.work(incident, owner=f"{PERSON}@desk:1.1", by=PERSON)
+                    self.door.work(incident, owner=f"{PERSON}@backend:1.1", by=PERSON)
             except NightshiftError as error:
                 self._tell(f"ada is told: {error}")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from assistant.cli.exits import Exit
+from assistant.cli.output import Exit
 from assistant.ports import SystemClock
 from assistant.records import IncidentState, JobSpec, NodeState
 from assistant.schedulers.local import LocalScheduler

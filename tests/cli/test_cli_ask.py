@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.cli.exits import Exit
+from assistant.cli.output import Exit
 from assistant.records import Event, EventKind, IncidentState
 from assistant.store import Store
 from tests.cli.conftest import NOON, Run

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from assistant.agent.grounding import MARK
-from assistant.cli.agent_states import open_state
-from assistant.cli.exits import Exit
+from assistant.cli.measure.agent_bench import open_state
+from assistant.cli.output import Exit
 from assistant.engine import Engine
 from tests.cli.conftest import Run, Said
 from tests.unit.openai_here import DONE, Answers, Asked, Server, called, said, serving, speak

@@ -12,8 +12,8 @@ import pytest
 
 from assistant.agent.grounding import MARK
 from assistant.agent.toolbox import Toolbox, ToolOffer
-from assistant.cli.agent_states import open_state
-from assistant.cli.exits import Exit
+from assistant.cli.measure.agent_bench import open_state
+from assistant.cli.output import Exit
 from assistant.engine import Engine
 from assistant.llm.models import close_models
 from assistant.tooling import found

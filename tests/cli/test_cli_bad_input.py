@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from assistant.cli.exits import Exit, Nagios
+from assistant.cli.output import Exit, Nagios
 from assistant.ports import SystemClock
 from assistant.records import Event, EventKind
 from assistant.store import Store

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assistant.cli.exits import Exit
+from assistant.cli.output import Exit
 from assistant.ports import JumpingClock, SystemClock
 from assistant.records import CallStatus, Event, EventKind, IncidentState
 from assistant.store import Store

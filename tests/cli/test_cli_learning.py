@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from assistant.cli.exits import Exit
+from assistant.cli.output import Exit
 from assistant.store import Store
 
 Run = Callable[..., Any]

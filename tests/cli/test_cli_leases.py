@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assistant.cli.exits import Exit
+from assistant.cli.output import Exit
 from assistant.config import load
 from assistant.ports import SystemClock
 from assistant.records import NodeState

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assistant.cli.exits import Exit
+from assistant.cli.output import Exit
 from assistant.llm import embedded
 from assistant.llm.ranker import FILE, load_ranker
 

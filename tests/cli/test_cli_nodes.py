@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assistant.cli.exits import Exit, Nagios
+from assistant.cli.output import Exit, Nagios
 from assistant.config import load
 from assistant.ports import SystemClock
 from assistant.records import NodeState

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from assistant.cli import narration, output, times
+from assistant.cli import context, output
 from assistant.errors import UsageError
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -66,7 +66,7 @@ def test_pairs_leave_out_what_is_not_there(capsys: pytest.CaptureFixture[str]) -
     [(0, "0 s ago"), (90, "90 s ago"), (240, "4 min ago"), (7200, "2 h ago"), (200_000, "2 d ago"), (-60, "in 60 s")],
 )
 def test_an_age_is_said_in_one_unit(seconds: int, text: str) -> None:
-    assert times.age(NOON - timedelta(seconds=seconds), NOON) == text
+    assert output.age(NOON - timedelta(seconds=seconds), NOON) == text
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_an_age_is_said_in_one_unit(seconds: int, text: str) -> None:
     ],
 )
 def test_since_takes_spans_and_dates(text: str, moment: datetime) -> None:
-    assert times.since(text, NOON) == moment
+    assert output.since(text, NOON) == moment
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-2h", "2y", "99999999999w"])
 def test_since_refuses_what_is_neither(text: str) -> None:
     with pytest.raises(UsageError, match="--since"):
-        times.since(text, NOON)
+        output.since(text, NOON)
 
 
 class Terminal(io.StringIO):
@@ -127,7 +127,7 @@ def test_a_wide_last_column_is_cut_at_the_edge_of_a_terminal(monkeypatch: pytest
 def test_narration_is_as_loud_as_asked_for(
     capsys: pytest.CaptureFixture[str], verbosity: int, quiet: bool, heard: list[str]
 ) -> None:
-    narration.listen(verbosity, quiet=quiet)
+    context.listen(verbosity, quiet=quiet)
     speaker = logging.getLogger("assistant.somebody")
     for word in ("debug", "info", "warning"):
         getattr(speaker, word)("%s \x1b[31mfrom a log", word)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from assistant.cli.exits import Exit
-from assistant.daemon.pass_records import PassRecorder
-from assistant.daemon.pass_result import Passed
+from assistant.cli.output import Exit
+from assistant.daemon.pass_reports import PassRecorder
+from assistant.daemon.pass_result import PassResult
 from assistant.errors import Denied
 from assistant.policy import Policy, PolicyInForce, load_policy
 from assistant.ports import SystemClock
@@ -45,7 +45,7 @@ def leading(store_path: Path, policy_path: Path) -> Store:
     store.lead(OWNER, 60)
     in_force = PolicyInForce(policy_path.parent.parent, record=store)
     kept = PassRecorder(store, OWNER, frozenset, policy=in_force.look)
-    kept.passed(Passed(datetime.now(UTC), 0.1, leads=True))
+    kept.report(PassResult(datetime.now(UTC), 0.1, leads=True))
     return store
 
 
@@ -100,7 +100,7 @@ def test_a_watch_writes_down_that_its_policy_changed(leading: Store, policy_path
     kept = PassRecorder(leading, OWNER, frozenset, policy=in_force.look)
     for text in ('extends = "shipped"\n[end]\n', "mode", SITE.format(home=policy_path.parents[2])):
         policy_path.write_text(text)
-        kept.passed(Passed(datetime.now(UTC), 0.1, leads=True))
+        kept.report(PassResult(datetime.now(UTC), 0.1, leads=True))
     rows = [(row.what, row.outcome) for row in leading.audit() if row.what in ("policy.changed", "watch.policy")]
     assert rows == [
         ("policy.changed", ""),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assistant.cli.exits import Exit
+from assistant.cli.output import Exit
 
 Run = Callable[..., Any]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.cli.exits import Exit
+from assistant.cli.output import Exit
 from assistant.llm import embedded
 from assistant.llm.encoder import SITE_HEADS
 from assistant.store import Store

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assistant.daemon.figures import WatchStanding
-from assistant.daemon.metrics import MetricsServer
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.metrics import MetricsServer, WatchStanding
+from assistant.daemon.pass_result import PassResult
 from assistant.ports import JumpingClock, SystemClock
 from assistant.store import Store
 from tests.cli.conftest import Run
@@ -100,7 +99,7 @@ def test_another_watch_that_stands_by_is_named(cli: Run, watched: Store) -> None
 def test_it_can_be_asked_from_another_host(cli: Run, watched: Store, tmp_path: Path) -> None:
     metrics = MetricsServer(watched, lambda: WatchStanding("1", "act", "/etc/stop"), listen="127.0.0.1:0")
     try:
-        metrics.passed(Passed(datetime.now(UTC), 0.1, leads=True, trouble=("x",)))
+        metrics.report(PassResult(datetime.now(UTC), 0.1, leads=True, trouble=("x",)))
         url = f"http://127.0.0.1:{metrics.port}/metrics"
         said, found = cli("status", "--url", url), cli("status", "--url", url, "--json").objects[0]
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.cli.doctor_cluster import EXAMPLE_POLICY
+from assistant.cli.doctor import EXAMPLE_POLICY
 from assistant.config import loading
 from assistant.recover.directives import FORMATS, Directives, read_directives
 from assistant.recover.job_reading import read_script

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from assistant.cli.exits import Exit
-from assistant.cli.extras import EXTRAS
+from assistant.cli.main import EXTRAS
+from assistant.cli.output import Exit
 from assistant.llm.encoder import GGUF
 from tests.daemon.http_here import HttpHere
 

@@ -17,7 +17,7 @@ from langchain_core.tools import tool
 from assistant.llm.chat import ChatLocalModel, ToolChat
 from assistant.llm.endpoint import ChatEndpoint
 from assistant.llm.process import ModelProcess
-from assistant.llm.scripted_chat import ScriptedChat, calls
+from assistant.llm.scripted import ScriptedChat, calls
 from assistant.llm.sse import Endpoint
 from tests.unit.openai_here import DONE, Asked, said, serving, speak
 from tests.unit.tiny_gguf import write_tiny
@@ -132,8 +132,8 @@ def test_an_agent_takes_the_turns_of_a_script_and_its_results_are_seen() -> None
     agent: Any = create_agent(chat, [show_job])
     messages = agent.invoke({"messages": [HumanMessage("why?")]})["messages"]
     assert [one.type for one in messages] == ["human", "ai", "tool", "ai"]
-    assert chat.asked[1][0][-1].content == "job 4821: Xid 79 👩‍🚀"
-    assert chat.asked[0][1] == ["show_job"]
+    assert chat.requests[1][0][-1].content == "job 4821: Xid 79 👩‍🚀"
+    assert chat.requests[0][1] == ["show_job"]
 
 
 def test_a_thousand_jobs_do_not_fit_and_the_one_that_was_named_does(tmp_path: Path) -> None:

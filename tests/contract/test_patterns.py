@@ -23,7 +23,7 @@ SHIPPED = "a file of the package, which no site replaces"
 NUMBER = "a number"
 ALLOWED: dict[tuple[str, str], str] = {
     ("agent/tell_jobs.py", "word"): "a key of the constant _STATES",
-    ("agent/coreference.py", "_KINDS[kind]"): "a value of a constant",
+    ("agent/dialogue.py", "_KINDS[kind]"): "a value of a constant",
     ("diagnose/blame.py", "rank"): NUMBER,
     ("diagnose/families.py", "words"): "of the constant _WORDS",
     ("diagnose/last_file.py", "_FILE % _DATA"): "of constants",
@@ -45,7 +45,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("redact/tokens.py", "characters"): SHIPPED,
     ("redact/tokens.py", "least"): SHIPPED,
     ("redact/tokens.py", "pattern"): SHIPPED,
-    ("agent/speech_act.py", "(0, 200)"): "the numbers of a repeat",
+    ("agent/words.py", "(0, 200)"): "the numbers of a repeat",
     ("config/loading.py", "os.devnull"): "a constant of Python",
     ("content/playbooks.py", "area"): "a literal of the caller",
     ("content/reading.py", "word"): "behind re.escape, one line above",

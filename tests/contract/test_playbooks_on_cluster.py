@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.cli.fixture_play import play_fixture
+from assistant.cli.playbooks import play_fixture
 from assistant.content.playbooks import (
     HAPPENINGS,
     ClusterFixture,

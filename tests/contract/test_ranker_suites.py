@@ -11,9 +11,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.labels import read_labels
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.diagnose.reliability import unseen_lessons
-from assistant.llm.lessons import lessons
-from assistant.llm.ranker import LinearRanker
-from assistant.llm.training import train
+from assistant.llm.ranker import LinearRanker, lessons, train
 from bench.blind import measure, suites
 from bench.ranker import LIKE, STRUCTURAL, bare, judge
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.ports import JumpingClock
 from assistant.records import (
     Action,
@@ -27,9 +27,9 @@ from assistant.store import Store
 NOON = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 
 
-def passed(clock: JumpingClock, **changed: object) -> Passed:
+def passed(clock: JumpingClock, **changed: object) -> PassResult:
     """A whole pass of a leader, but for what is changed."""
-    return Passed(**{"at": clock.now(), "seconds": 0.4, "leads": True, **changed})  # type: ignore[arg-type]
+    return PassResult(**{"at": clock.now(), "seconds": 0.4, "leads": True, **changed})  # type: ignore[arg-type]
 
 
 def diagnosis(reason: str = "ecc_error", node: str = "node042") -> Diagnosis:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from assistant.config.outward import About, Severity
-from assistant.daemon.figures import WatchStanding, figures
+from assistant.daemon.metrics import WatchStanding, figures
 from assistant.daemon.notifications import notices
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.engine.breaker import HELD
 from assistant.policy import Breaker, ChangeLimits, KindTerms, Mode
 from assistant.records import CallStatus, EventKind, IncidentState, JobState, Verdict
@@ -188,7 +188,7 @@ def test_a_person_at_a_door_may_act_while_it_is_open(tmp_path: Path) -> None:
     shift.people_are_done()
     open_breaker(shift.store, why="by hand", by=ADA)
     shift.passes(120)
-    shift.engine.work(1, owner=f"{ADA}@desk:1.1", by=ADA)
+    shift.engine.work(1, owner=f"{ADA}@backend:1.1", by=ADA)
     assert shift.changes == ["submit 2"]
     reset_breaker(shift.store, why="", by=ADA)
     (incident,) = shift.until_over()
@@ -232,7 +232,7 @@ def test_it_is_told_shown_in_the_figures_and_in_the_first_line_of_the_chat(tmp_p
     told = [one for one in notices(shift.store.audit_after(0, 10_000), shift.store) if one.about is About.BREAKER]
     assert [(one.severity, one.title) for one in told] == [(Severity.CRITICAL, "the breaker stopped all changes")]
     assert "machine's fault" in told[0].text
-    found = figures(shift.store, Passed(shift.clock.now(), 0.1, True), WatchStanding("1", "act", None), shift.clock.now())
+    found = figures(shift.store, PassResult(shift.clock.now(), 0.1, True), WatchStanding("1", "act", None), shift.clock.now())
     assert found[Count("breaker")] == 1.0
     shown = _store_parts(read_store(shift.store, shift.clock.now()))
     assert "breaker open" in shown[0].text

@@ -13,7 +13,7 @@ import pytest
 from assistant.cli.main import main
 from assistant.config import Settings
 from assistant.config.outward import AuditSettings
-from assistant.daemon.audit_anchors import AuditAnchors, anchor_line, kept_heads, write_anchor
+from assistant.daemon.audit_anchors import AuditAnchors, anchor_line, anchored_heads, write_anchor
 from assistant.errors import ConfigError, NightshiftError
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Event, EventKind, Outcome
@@ -62,7 +62,7 @@ def test_kept_heads_are_those_of_this_store(tmp_path: Path, store: Store) -> Non
     (tmp_path / "heads").write_text(f"x nightshift-audit store=/other.db head=1:{'0' * 64}\nnot a line\n")
     (tmp_path / "heads").chmod(0o600)
     write_anchor(chosen, chosen.audit.anchor[0], anchor_line(store, store.head()), 1)
-    ((_, heads),) = kept_heads(chosen, store)
+    ((_, heads),) = anchored_heads(chosen, store)
     assert heads == [store.head()]
 
 

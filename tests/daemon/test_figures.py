@@ -16,9 +16,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from assistant.daemon.figures import FAMILIES, Sort, WatchStanding
-from assistant.daemon.metrics import MetricsServer, write_textfile
-from assistant.daemon.pass_records import PassRecorder, catch_up
+from assistant.daemon.metrics import FAMILIES, MetricsServer, Sort, WatchStanding, write_textfile
+from assistant.daemon.pass_reports import PassRecorder, catch_up
 from assistant.ports import JumpingClock
 from assistant.records import EventKind, IncidentState, Verdict
 from assistant.store import Count, Store
@@ -69,9 +68,9 @@ def samples(metrics: MetricsServer) -> dict[str, float]:
 
 def test_a_pass_is_kept_for_status(store: Store, clock: JumpingClock) -> None:
     beat = kept(store)
-    beat.passed(passed(clock, unfinished=2, in_flight=1))
+    beat.report(passed(clock, unfinished=2, in_flight=1))
     clock.sleep(30)
-    beat.passed(passed(clock, trouble=("squeue did not answer",)))
+    beat.report(passed(clock, trouble=("squeue did not answer",)))
     (found,) = store.watches()
     assert (found.began, found.whole_at, found.at) == (NOON, NOON, NOON + timedelta(seconds=30))
     assert found.trouble == ("squeue did not answer",)
@@ -87,10 +86,10 @@ def test_a_watch_that_stands_by_says_so_also_behind_the_fence(store: Store, cloc
     with Store(store.path, clock) as other:
         assert other.lead("watch@login2:1.2", 30) is not None
     beat = kept(store)
-    beat.passed(passed(clock, leads=False))
+    beat.report(passed(clock, leads=False))
     assert [one.leads for one in store.watches()] == [False]
     clock.sleep(5)
-    beat.passed(passed(clock, leads=False))
+    beat.report(passed(clock, leads=False))
     assert store.watches()[0].at == clock.now() - timedelta(seconds=5), "it need not write each time"
 
 
@@ -101,18 +100,18 @@ def test_a_store_that_cannot_be_written_stops_no_pass(store: Store, clock: Jumpi
     clock.sleep(31)
     with Store(store.path, clock) as other:
         other.lead("b", 30)
-    kept(store).passed(passed(clock))
+    kept(store).report(passed(clock))
     assert "was not written down" in caplog.text
 
 
 def test_blindness_is_noted_once_it_lasts_and_once_it_ends(store: Store, clock: JumpingClock) -> None:
     beat = kept(store)
-    beat.passed(passed(clock))
+    beat.report(passed(clock))
     for _ in range(30):
         clock.sleep(30)
-        beat.passed(passed(clock, trouble=("squeue did not answer",)))
-    beat.passed(passed(clock))
-    beat.passed(passed(clock))
+        beat.report(passed(clock, trouble=("squeue did not answer",)))
+    beat.report(passed(clock))
+    beat.report(passed(clock))
     found = [(row.outcome, row.at - NOON, row.why) for row in store.audit() if row.what == "watch.blind"]
     assert [(outcome, after) for outcome, after, _ in found] == [("on", timedelta(minutes=10)), ("off", timedelta(minutes=15))]
     assert found[0][2] == "no pass saw everything since 2026-03-10T12:00:00Z: squeue did not answer"
@@ -120,9 +119,9 @@ def test_blindness_is_noted_once_it_lasts_and_once_it_ends(store: Store, clock: 
 
 def test_a_restart_forgets_no_blindness(store: Store, clock: JumpingClock) -> None:
     blind = {"trouble": ("squeue did not answer",)}
-    kept(store).passed(passed(clock, **blind))
+    kept(store).report(passed(clock, **blind))
     store.set_flag("blind", True, why="", by="the one before")
-    kept(store).passed(passed(clock))
+    kept(store).report(passed(clock))
     assert [row.outcome for row in store.audit() if row.what == "watch.blind"] == ["on", "off"]
 
 
@@ -131,7 +130,7 @@ def test_the_kill_switch_is_noted_when_it_is_set_and_when_it_is_gone(store: Stor
     beat = kept(store, switch)
     for now in (None, "/etc/stop", "/etc/stop", None):
         switch[0] = now
-        beat.passed(passed(clock))
+        beat.report(passed(clock))
     found = [(row.outcome, row.why) for row in store.audit() if row.what == "watch.kill_switch"]
     assert found == [
         ("on", "/etc/stop is set: nothing is changed until it is removed"),
@@ -180,9 +179,9 @@ def test_a_later_diagnosis_of_the_same_incident_is_no_new_incident(store: Store,
 
 
 def test_the_figures_of_a_leader(store: Store, night: Night, clock: JumpingClock) -> None:
-    kept(store).passed(passed(clock, seconds=0.3))
+    kept(store).report(passed(clock, seconds=0.3))
     metrics = MetricsServer(store, lambda: standing("/etc/stop"))
-    metrics.passed(passed(clock, in_flight=2, trouble=("x",)))
+    metrics.report(passed(clock, in_flight=2, trouble=("x",)))
     found = samples(metrics)
     expected = {
         "nightshift_build_info{version=1.2}": 1,
@@ -210,9 +209,9 @@ def test_the_figures_of_a_leader(store: Store, night: Night, clock: JumpingClock
 
 
 def test_a_watch_that_stands_by_shows_only_how_it_stands_itself(store: Store, night: Night, clock: JumpingClock) -> None:
-    kept(store).passed(passed(clock))
+    kept(store).report(passed(clock))
     metrics = MetricsServer(store, standing)
-    metrics.passed(passed(clock, leads=False))
+    metrics.report(passed(clock, leads=False))
     found = samples(metrics)
     assert found["nightshift_leader"] == 0
     assert found["nightshift_last_whole_pass_timestamp_seconds"] == clock.now().timestamp()
@@ -223,7 +222,7 @@ def test_figures_stay_when_the_store_does_not_answer(
     store: Store, clock: JumpingClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = MetricsServer(store, standing, tmp_path / "no" / "folder" / "n.prom")
-    metrics.passed(passed(clock))
+    metrics.report(passed(clock))
     assert "metrics stay as they were" in caplog.text
     assert samples(metrics)["nightshift_leader"] == 1
 
@@ -231,7 +230,7 @@ def test_figures_stay_when_the_store_does_not_answer(
 def test_the_textfile_is_replaced_whole_and_readable_by_others(store: Store, clock: JumpingClock, tmp_path: Path) -> None:
     path = tmp_path / "nightshift.prom"
     metrics = MetricsServer(store, standing, path)
-    metrics.passed(passed(clock))
+    metrics.report(passed(clock))
     assert "nightshift_leader 1.0" in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     write_textfile(path, b"new\n")
@@ -242,7 +241,7 @@ def test_the_textfile_is_replaced_whole_and_readable_by_others(store: Store, clo
 def test_metrics_are_served_on_this_host(store: Store, clock: JumpingClock) -> None:
     metrics = MetricsServer(store, standing, listen="127.0.0.1:0")
     try:
-        metrics.passed(passed(clock))
+        metrics.report(passed(clock))
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=5) as reply:
             text = reply.read().decode()
     finally:
@@ -255,7 +254,7 @@ def test_an_address_in_use_stops_no_watch(store: Store, clock: JumpingClock, cap
     first = MetricsServer(store, standing, listen="127.0.0.1:0")
     try:
         second = MetricsServer(store, standing, listen=f"127.0.0.1:{first.port}")
-        second.passed(passed(clock))
+        second.report(passed(clock))
         second.close()
     finally:
         first.close()
@@ -277,8 +276,13 @@ def test_names_follow_the_conventions() -> None:
 
 
 def _known() -> set[str]:
-    shown = {family.shown for family in FAMILIES}
-    shown |= {f"{family.shown}_{end}" for family in FAMILIES if family.sort is Sort.HISTOGRAM for end in ("bucket", "sum", "count")}
+    shown = {family.exported_name for family in FAMILIES}
+    shown |= {
+        f"{family.exported_name}_{end}"
+        for family in FAMILIES
+        if family.sort is Sort.HISTOGRAM
+        for end in ("bucket", "sum", "count")
+    }
     return shown
 
 
@@ -292,7 +296,9 @@ def test_every_figure_in_the_dashboard_exists_and_every_figure_is_in_it() -> Non
     asked |= _asked_for(iter([json.dumps(board["templating"]), json.dumps(board["annotations"])]))
     assert asked - _known() == set()
     elsewhere = {"nightshift_last_pass_timestamp_seconds", "nightshift_policy_info"}
-    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} | elsewhere >= {family.shown for family in FAMILIES}
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} | elsewhere >= {
+        family.exported_name for family in FAMILIES
+    }
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
@@ -304,7 +310,7 @@ def test_every_figure_in_the_alerts_exists() -> None:
 
 
 def test_every_label_asked_for_exists() -> None:
-    labels = {family.shown: {*family.labels, "cluster", "instance", "le"} for family in FAMILIES}
+    labels = {family.exported_name: {*family.labels, "cluster", "instance", "le"} for family in FAMILIES}
     text = (PACKAGING / "prometheus" / "nightshift.rules.yml").read_text() + (PACKAGING / "grafana" / "nightshift.json").read_text()
     for name, selector in re.findall(r"\b(nightshift_\w+)\{([^}]*)\}", text.replace('\\"', '"')):
         family = re.sub(r"_(bucket|sum|count)$", "", name)
@@ -324,9 +330,9 @@ def test_promtool_takes_the_rules_and_they_alarm_when_they_should(tmp_path: Path
 
 @needs_promtool
 def test_promtool_takes_the_figures(store: Store, night: Night, clock: JumpingClock) -> None:
-    kept(store).passed(passed(clock))
+    kept(store).report(passed(clock))
     metrics = MetricsServer(store, standing)
-    metrics.passed(passed(clock))
+    metrics.report(passed(clock))
     assert PROMTOOL is not None
     text = generate_latest(metrics.registry)
     done = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, check=False)

@@ -13,8 +13,8 @@ import pytest
 from assistant.config import Settings
 from assistant.config.outward import HeartbeatSettings, MetricsSettings, NotifySettings, SinkSettings
 from assistant.daemon.heartbeat import HeartbeatSender
-from assistant.daemon.pass_reports import beats_of
-from assistant.daemon.single_pass import pass_once
+from assistant.daemon.loop import pass_once
+from assistant.daemon.pass_reports import pass_listeners
 from assistant.errors import ConfigError, Unavailable
 from assistant.ports import JumpingClock
 from assistant.records import Incident
@@ -58,7 +58,7 @@ def service() -> Iterator[Service]:
 def test_only_a_pass_that_saw_everything_is_a_sign_of_life(service: Service, clock: JumpingClock, method: str) -> None:
     heartbeat = HeartbeatSender(service.url, method, not_oftener_s=0)
     for one in (passed(clock, trouble=("blind",)), passed(clock, leads=False), passed(clock)):
-        heartbeat.passed(one)
+        heartbeat.report(one)
         heartbeat.close()
     assert service.asked == [f"{method} /ping/s3cret"]
 
@@ -66,7 +66,7 @@ def test_only_a_pass_that_saw_everything_is_a_sign_of_life(service: Service, clo
 def test_the_service_is_not_asked_more_often_than_it_needs(service: Service, clock: JumpingClock) -> None:
     heartbeat = HeartbeatSender(service.url)
     for _ in range(5):
-        heartbeat.passed(passed(clock))
+        heartbeat.report(passed(clock))
         heartbeat.close()
     assert len(service.asked) == 1
 
@@ -77,13 +77,13 @@ def test_a_failure_is_told_without_the_url_and_the_next_beat_tries_again(
     heartbeat = HeartbeatSender(service.url, not_oftener_s=0)
     service.status = 503
     for _ in range(2):
-        heartbeat.passed(passed(clock))
+        heartbeat.report(passed(clock))
         heartbeat.close()
     assert heartbeat.failures == 2
     assert "heartbeat failed, 2 in a row" in caplog.text
     assert "s3cret" not in caplog.text
     service.status = 200
-    heartbeat.passed(passed(clock))
+    heartbeat.report(passed(clock))
     heartbeat.close()
     assert heartbeat.failures == 0
 
@@ -94,8 +94,8 @@ def test_a_service_that_says_nothing_holds_up_no_pass(clock: JumpingClock) -> No
     with socket.create_server(("127.0.0.1", 0)) as silent:
         heartbeat = HeartbeatSender(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.3, not_oftener_s=0)
         began = time.monotonic()
-        heartbeat.passed(passed(clock))
-        heartbeat.passed(passed(clock))
+        heartbeat.report(passed(clock))
+        heartbeat.report(passed(clock))
         assert time.monotonic() - began < 0.25
         heartbeat.close()
 
@@ -108,7 +108,7 @@ def _secret(path: Path, text: str) -> Path:
 
 def test_without_settings_only_the_store_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    assert [type(beat).__name__ for beat in beats_of(Settings(), store)] == ["PassRecorder"]
+    assert [type(beat).__name__ for beat in pass_listeners(Settings(), store)] == ["PassRecorder"]
 
 
 def test_everything_that_is_configured_hears_of_a_pass(
@@ -123,11 +123,11 @@ def test_everything_that_is_configured_hears_of_a_pass(
         metrics=MetricsSettings(textfile=tmp_path / "n.prom"),
         heartbeat=HeartbeatSettings(_secret(tmp_path / "url", service.url)),
     )
-    beats = beats_of(settings, store, owner="watch@here:1.2")
+    beats = pass_listeners(settings, store, owner="watch@here:1.2")
     assert [type(beat).__name__ for beat in beats] == ["PassRecorder", "Notifier", "MetricsServer", "HeartbeatSender", "Systemd"]
     Night(store, clock).fails("1")
     for beat in beats:
-        beat.passed(passed(clock))
+        beat.report(passed(clock))
     for beat in beats:
         beat.close()
     assert sorted(service.asked) == ["GET /ping/s3cret", "POST /hook"]
@@ -143,7 +143,7 @@ def test_everything_that_is_configured_hears_of_a_pass(
 def test_a_heartbeat_that_cannot_be_is_a_wrong_setting(store: Store, tmp_path: Path, text: str, says: str) -> None:
     settings = replace(Settings(), heartbeat=HeartbeatSettings(_secret(tmp_path / "url", text)))
     with pytest.raises(ConfigError, match=rf"heartbeat\.url_file: .*{says}"):
-        beats_of(settings, store)
+        pass_listeners(settings, store)
 
 
 def _once(tmp_path: Path, service: Service) -> Settings:

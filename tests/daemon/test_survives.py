@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from assistant.config import Settings
-from assistant.daemon.loop import Watchdog
-from assistant.daemon.pass_result import Passed
-from assistant.daemon.single_pass import pass_once
+from assistant.daemon.loop import Watchdog, pass_once
+from assistant.daemon.pass_result import PassResult
 from assistant.engine.leadership import Leader
 from assistant.errors import StoreError, Unavailable
 from assistant.policy import Mode
@@ -288,7 +287,7 @@ def dogs(scene: Scene) -> Iterator[Dogs]:
         dog.engine.store.close()
 
 
-def passes(dog: Watchdog, scene: Scene, many: int) -> list[Passed]:
+def passes(dog: Watchdog, scene: Scene, many: int) -> list[PassResult]:
     made = []
     for _ in range(many):
         scene.clock.sleep(5)

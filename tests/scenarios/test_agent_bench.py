@@ -8,7 +8,7 @@ import pytest
 
 from assistant.agent.chooser import ToolChooser, WordChooser
 from assistant.agent.semantic import SemanticAgent
-from assistant.cli.agent_bench import Scored, load_cases, run_cases, shares
+from assistant.cli.measure.agent_bench import CaseScore, load_cases, run_cases, shares
 from assistant.engine import Engine
 from assistant.engine.by_words import RecoveryByWords
 from assistant.llm.embedded import encoder
@@ -17,7 +17,7 @@ from assistant.wiring import chooser_for
 CASES = Path(__file__).parents[1] / "cases" / "agent"
 
 
-def scored(chooser: ToolChooser) -> list[Scored]:
+def scored(chooser: ToolChooser) -> list[CaseScore]:
     def agent_of(engine: Engine) -> SemanticAgent:
         return SemanticAgent(engine.gate, engine.clock, chooser, recovery=RecoveryByWords(engine))
 

@@ -18,10 +18,9 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from assistant.agent.answer import Answer
 from assistant.agent.conversation import ModelAgent
 from assistant.agent.semantic import SemanticAgent
-from assistant.llm.chat import ChatLocalModel
+from assistant.llm.chat import ChatLocalModel, Tool
 from assistant.llm.process import ModelProcess
-from assistant.llm.scripted_chat import ScriptedChat, calls
-from assistant.llm.turn import Tool
+from assistant.llm.scripted import ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.records import Call, CallStatus, Decision, Event, EventKind, JobSpec, Risk, Verdict
 from assistant.tooling import found, to_json
@@ -177,7 +176,7 @@ def test_a_model_that_obeys_every_injection_changes_nothing_and_leaks_nothing(nu
     assert adversary.plan == []
     check_nothing_happened(scene, before, answer)
     heard = "\n".join(
-        str(message.text) for messages, _ in model.asked for message in messages if not isinstance(message, AIMessage)
+        str(message.text) for messages, _ in model.requests for message in messages if not isinstance(message, AIMessage)
     )
     assert [secret for secret in SECRETS if secret in heard] == []
 
@@ -218,7 +217,7 @@ def test_in_observe_mode_a_changing_tool_is_not_even_in_the_list(mode: Mode, tmp
     scene = world(tmp_path, ATTEMPTS[0], mode)
     model = ScriptedChat(script=["Nothing is known."])
     ModelAgent(scene.engine.gate, scene.clock, model, name="quiet").ask("cordon node05")
-    offered = set(model.asked[0][1])
+    offered = set(model.requests[0][1])
     proposals = {name for name in offered if name.startswith("propose_")}
     assert bool(proposals) is (mode is not Mode.OBSERVE)
     assert not offered & {name for name, tool in found().items() if tool.risk is not Risk.READ}
@@ -229,7 +228,7 @@ def test_a_question_that_asks_for_no_change_offers_no_changing_tool(tmp_path: Pa
     scene = world(tmp_path, ATTEMPTS[0], Mode.ACT)
     model = ScriptedChat(script=["Nothing is known."])
     ModelAgent(scene.engine.gate, scene.clock, model, name="quiet").ask("why did job 1 fail?")
-    assert not [name for name in model.asked[0][1] if name.startswith("propose_")]
+    assert not [name for name in model.requests[0][1] if name.startswith("propose_")]
 
 
 def test_what_the_operator_asks_for_is_proposed_and_waits_for_a_person(tmp_path: Path) -> None:

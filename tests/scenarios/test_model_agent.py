@@ -13,8 +13,8 @@ from assistant.agent.answer import AnswerKind
 from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, names_for_model, open_talks
 from assistant.agent.grounding import MARK
 from assistant.agent.semantic import SemanticAgent
-from assistant.llm.scripted_chat import ScriptedChat, calls
-from assistant.llm.turn import Tool
+from assistant.llm.chat import Tool
+from assistant.llm.scripted import ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
@@ -47,15 +47,15 @@ def test_the_same_call_returns_the_first_result_and_the_third_ends_it(scene: Sce
     chat, model = agent(scene, *[calls("tail_log", job="1")] * 3, "The log of job 1 is long [1].", *["more"] * 9)
     answer = chat.ask("show the log of job 1")
     assert len(answer.sources) == 1
-    assert len(model.asked) == 4
+    assert len(model.requests) == 4
     assert "stopped: the same call a third time" in answer.notes
-    assert "You made this call already" in str(model.asked[2][0][-1].text)
+    assert "You made this call already" in str(model.requests[2][0][-1].text)
 
 
 def test_a_model_that_only_repeats_a_call_gets_one_last_word_and_then_the_answer_without_it_stands(scene: Scene) -> None:
     chat, model = agent(scene, *[calls("tail_log", job="1")] * 20)
     answer = chat.ask("show the log of job 1")
-    assert len(model.asked) == 4
+    assert len(model.requests) == 4
     assert answer.mode == "semantic"
     assert "it said nothing, the same call a third time" in answer.notes[-1]
     assert "The last 30 lines of the log of job 1" in answer.text
@@ -65,7 +65,7 @@ def test_a_model_that_never_ends_is_ended(scene: Scene) -> None:
     script = [calls("tail_log", job="1", lines=number) for number in range(1, 60)]
     chat, model = agent(scene, *script)
     answer = chat.ask("show the log of job 1")
-    assert len(model.asked) == MODEL_CALLS
+    assert len(model.requests) == MODEL_CALLS
     assert answer.mode == "semantic"
     assert f"{MODEL_CALLS} turns were taken" in answer.notes[-1]
 
@@ -92,7 +92,7 @@ def test_a_conversation_goes_on_in_another_process(scene: Scene, tmp_path: Path)
     agent(scene, calls("explain_job", job="1"), "It failed of ecc_error [1].", talks=talks)[0].ask("why did job 1 fail?")
     chat, model = agent(scene, "As I said, of ecc_error [1].", talks=talks)
     chat.ask("say it again")
-    assert any("why did job 1 fail?" in str(message.text) for message in model.asked[0][0])
+    assert any("why did job 1 fail?" in str(message.text) for message in model.requests[0][0])
     assert talks.stat().st_mode & 0o077 == 0
 
 
@@ -114,7 +114,7 @@ def test_a_conversation_that_broke_off_in_a_call_goes_on(scene: Scene, tmp_path:
     agent(scene, calls("tail_log", job="1"), RuntimeError("crashed"), talks=talks)[0].ask("show its log")
     chat, model = agent(scene, "It failed of ecc_error [1].", talks=talks)
     assert chat.ask("once more?").mode == "model:scripted"
-    given = model.asked[0][0]
+    given = model.requests[0][0]
     assert any("why did job 1 fail?" in str(message.text) for message in given)
     called = [call["id"] for message in given if isinstance(message, AIMessage) for call in message.tool_calls]
     assert called == [message.tool_call_id for message in given if isinstance(message, ToolMessage)]
@@ -140,16 +140,16 @@ def test_a_long_conversation_is_given_shortened_and_a_model_with_little_room_get
     chat = ModelAgent(scene.engine.gate, scene.clock, model, name="small", room=6_000)
     for number in range(12):
         assert chat.ask(f"show the log of job 1, time {number}").mode == "model:small"
-    sizes = [sum(len(str(message.text)) for message in messages) for messages, _ in model.asked]
+    sizes = [sum(len(str(message.text)) for message in messages) for messages, _ in model.requests]
     assert max(sizes) < 6_000 * 3
-    assert "Earlier in this conversation" in str(model.asked[-1][0][1].text)
+    assert "Earlier in this conversation" in str(model.requests[-1][0][1].text)
 
 
 def test_tools_to_propose_with_come_last_so_that_what_a_model_has_read_stays_of_use(scene: Scene) -> None:
     chat, model = agent(scene, "Nothing is known.", "Nothing is known.")
     chat.ask("why did job 1 fail?")
     chat.ask("cancel job 2")
-    reading, all_of_them = model.asked[0][1], model.asked[1][1]
+    reading, all_of_them = model.requests[0][1], model.requests[1][1]
     assert all_of_them[: len(reading)] == reading
     assert all(name.startswith("propose_") for name in all_of_them[len(reading) :])
     assert len(all_of_them) > len(reading) > 15
@@ -220,5 +220,5 @@ def test_no_result_is_longer_for_a_model_than_its_cap(scene: Scene) -> None:
     log.write_text("a line of a log that is long\n" * 50_000, encoding="utf-8")
     chat, model = agent(scene, calls("tail_log", job="1", lines=5000), "That is the log [1].")
     answer = chat.ask("show the log of job 1")
-    assert len(str(model.asked[1][0][-1].text)) < 8_000
+    assert len(str(model.requests[1][0][-1].text)) < 8_000
     assert len(str(answer.sources[0].value)) > 100_000

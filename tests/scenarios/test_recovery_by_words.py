@@ -9,7 +9,7 @@ import pytest
 
 from assistant.agent.answer import AnswerKind
 from assistant.agent.semantic import SemanticAgent
-from assistant.cli.agent_states import open_state
+from assistant.cli.measure.agent_bench import open_state
 from assistant.engine import Engine
 from assistant.engine.by_words import RecoveryByWords
 from assistant.policy import Mode

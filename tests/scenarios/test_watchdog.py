@@ -13,7 +13,7 @@ import pytest
 
 from assistant.daemon import loop
 from assistant.daemon.loop import Watchdog
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 from assistant.errors import Fenced, Unavailable
 from assistant.policy import Mode
 from assistant.records import IncidentState
@@ -27,10 +27,10 @@ PASSES = 400
 class Told:
     """A beat that keeps what it is told."""
 
-    passes: list[Passed] = field(default_factory=list)
+    passes: list[PassResult] = field(default_factory=list)
     closed: int = 0
 
-    def passed(self, passed: Passed) -> None:
+    def report(self, passed: PassResult) -> None:
         self.passes.append(passed)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ def states(scene: Scene) -> list[IncidentState]:
 
 def test_it_brings_a_failed_job_back(scene: Scene, dogs: Dogs) -> None:
     told = Told()
-    dog = dogs("watch@a:1.1", beats=[told])
+    dog = dogs("watch@a:1.1", listeners=[told])
     scene.cluster.submit(scene.spec)
     passes(dog, scene, lambda: states(scene) == [IncidentState.RECOVERED])
     assert sum(bool(passed.opened) for passed in told.passes) == 1
@@ -116,7 +116,7 @@ def test_a_leader_that_slept_acts_no_more(scene: Scene, dogs: Dogs) -> None:
 
 def test_a_silent_scheduler_is_told_and_nothing_is_concluded(scene: Scene, dogs: Dogs) -> None:
     told = Told()
-    dog = dogs("watch@a:1.1", beats=[told])
+    dog = dogs("watch@a:1.1", listeners=[told])
     scene.cluster.submit(scene.spec)
     dog.look()
     scene.cluster.outage = True
@@ -194,7 +194,7 @@ def test_what_is_being_made_is_finished_before_it_ends(scene: Scene, dogs: Dogs,
 
 def test_it_stops_between_two_stages_and_another_goes_on_exactly_there(scene: Scene, dogs: Dogs) -> None:
     told = Told()
-    first = dogs("watch@a:1.1", beats=[told])
+    first = dogs("watch@a:1.1", listeners=[told])
     scene.cluster.submit(scene.spec)
     passes(first, scene, lambda: bool(states(scene)))
     first.close()
@@ -207,7 +207,7 @@ def test_it_stops_between_two_stages_and_another_goes_on_exactly_there(scene: Sc
 
 def test_run_ends_when_it_is_told_to(scene: Scene, dogs: Dogs) -> None:
     told = Told()
-    dog = dogs("watch@a:1.1", beats=[told])
+    dog = dogs("watch@a:1.1", listeners=[told])
     runs = threading.Thread(target=dog.run)
     runs.start()
     dog.stop()

@@ -1,4 +1,4 @@
-"""The chat on a simulated cluster: the real app, desk and engine; only the cluster and time are simulated."""
+"""The chat on a simulated cluster: the real app, backend and engine; only the cluster and time are simulated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from assistant.agent.semantic import SemanticAgent
 from assistant.engine import Engine
 from assistant.policy import Mode
 from assistant.tui.app import ChatApp
-from assistant.tui.backend import Desk
+from assistant.tui.backend import ChatBackend
 from assistant.tui.sessions import Talks
 from assistant.wiring import Agent
 from tests.scenarios.scene import Scene
@@ -41,7 +41,9 @@ def app_on(
     scene: Scene, *, by: str = "chat:alice", thread: str = "", talks: Talks | None = None, agent: MakesAgent | None = None
 ) -> ChatApp:
     starts = OnScene(scene, agent)
-    return ChatApp(lambda post: Desk(starts, post, by=by, owner=f"{by}@here:1.1", clock=scene.clock), thread=thread, talks=talks)
+    return ChatApp(
+        lambda post: ChatBackend(starts, post, by=by, owner=f"{by}@here:1.1", clock=scene.clock), thread=thread, talks=talks
+    )
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ async def opened(
     async with app.run_test(size=size) as pilot:
         await until(
             pilot,
-            lambda: app.store_seen is not None and app.cluster_seen is not None and app.cluster_seen.at is not None,
+            lambda: app.store_snapshot is not None and app.cluster_snapshot is not None and app.cluster_snapshot.at is not None,
             "the first look",
         )
         yield app, pilot

@@ -9,10 +9,10 @@ from textual.app import App
 from textual.geometry import Region
 from textual.pilot import Pilot
 
-from assistant.tui.log_rows import LogCitation
+from assistant.tui.logs.rows import LogCitation
+from assistant.tui.logs.view import LogView
+from assistant.tui.screen_basics import THEMES
 from assistant.tui.screens.log import LogScreen
-from assistant.tui.themes import THEMES
-from assistant.tui.widgets.log_view import LogView
 from tests.tui.waiting import until
 
 

@@ -40,12 +40,12 @@ async def test_a_locked_store_is_told_and_the_answer_can_be_given_again(broken: 
     async with opened(broken) as (app, pilot):
         holder = sqlite3.connect(store.path, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
-        app.desk.settle(1, Verdict.ALLOW)
+        app.backend.settle(1, Verdict.ALLOW)
         await until(pilot, lambda: any("another process held the store" in one.message for one in told(app)), "the trouble")
         assert app.main.query_one(ApprovalsPanel).table.row_count == 1
         holder.execute("ROLLBACK")
         holder.close()
-        app.desk.settle(1, Verdict.ALLOW)
+        app.backend.settle(1, Verdict.ALLOW)
         await until(pilot, lambda: store.approval(1).verdict is Verdict.ALLOW, "the answer")
 
 
@@ -74,8 +74,8 @@ async def test_a_scheduler_that_falls_silent_is_told_with_what_was_seen_last(bro
     async with opened(broken) as (app, pilot):
         broken.cluster.outage = True
         await until(pilot, lambda: "scheduler silent" in str(app.main.query_one(StatusBar).render()), "the silence")
-        assert app.cluster_seen is not None
-        assert app.cluster_seen.jobs
+        assert app.cluster_snapshot is not None
+        assert app.cluster_snapshot.jobs
         broken.cluster.outage = False
         await until(pilot, lambda: "scheduler silent" not in str(app.main.query_one(StatusBar).render()), "its answer")
 
@@ -84,8 +84,8 @@ async def test_the_chat_takes_over_from_a_watch_that_dies_while_it_holds_the_inc
     store = broken.engine.store
     assert store.claim(1, "watch@elsewhere:77.1", 60)
     async with opened(broken) as (app, pilot):
-        app.desk.again_s = 0.2
-        app.desk.settle(1, Verdict.ALLOW)
+        app.backend.again_s = 0.2
+        app.backend.settle(1, Verdict.ALLOW)
         await until(pilot, lambda: store.approval(1).verdict is Verdict.ALLOW, "the answer")
         assert store.incident(1).state is IncidentState.WAITING
         assert not any(change.startswith("cordon") for change in broken.cluster.changes)

@@ -13,17 +13,16 @@ from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener
 from assistant.agent.conversation import ModelAgent
 from assistant.engine import Engine
 from assistant.errors import Unavailable
-from assistant.llm.scripted_chat import Breaks, ScriptedChat, calls
+from assistant.llm.scripted import Breaks, ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tui.messages import Drafted
 from assistant.tui.screens.changes import ApprovalScreen
-from assistant.tui.sessions import EntryKind, SessionEntry
-from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier
-from assistant.tui.widgets.exchange import CUT_SHORT, Exchange, Looked, ProposalCard, Spoken
+from assistant.tui.sessions import SessionEntry, SessionEntryKind
+from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier, Welcome, examples
+from assistant.tui.widgets.exchange import CUT_SHORT, AnswerMarkdown, Exchange, ProposalCard, SourceView
 from assistant.tui.widgets.plain import Plain
 from assistant.tui.widgets.prompt import Completion, Prompt
-from assistant.tui.widgets.welcome import Welcome, examples
 from assistant.wiring import Agent
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import MakesAgent, opened
@@ -95,7 +94,7 @@ async def test_an_answer_shows_its_calls_which_open_to_the_evidence(broken: Scen
     async with opened(broken) as (app, pilot):
         await say(pilot, "why did job 1 die?")
         await answered(pilot, 1)
-        shown = list(exchange(app, 1).query(Looked))
+        shown = list(exchange(app, 1).query(SourceView))
         assert [one.source.tool for one in shown] == ["show_job", "explain_job"]
         assert not exchange(app, 1).query(".evidence")
         exchange(app, 1).query_one(".answer", Plain).action_cite(2)
@@ -110,7 +109,7 @@ async def test_long_evidence_shows_its_beginning_and_all_when_asked(broken: Scen
     async with opened(broken) as (app, pilot):
         await say(pilot, "show the last 200 lines of the log of 1")
         await answered(pilot, 1)
-        exchange(app, 1).query_one(Looked).open()
+        exchange(app, 1).query_one(SourceView).open()
         await until(pilot, lambda: exchange(app, 1).query(".evidence"), "the evidence")
         evidence = exchange(app, 1).query_one(".evidence", Plain)
         short = str(evidence.render())
@@ -152,10 +151,10 @@ async def test_a_link_of_a_model_opens_nothing(broken: Scene) -> None:
         app.open_url = lambda url, **_: opens.append(url)  # type: ignore[method-assign]
         await say(pilot, "why did job 1 fail?")
         await answered(pilot, 1)
-        spoken = exchange(app, 1).query_one(Spoken)
-        spoken.post_message(Spoken.LinkClicked(spoken, "http://evil.example"))
+        spoken = exchange(app, 1).query_one(AnswerMarkdown)
+        spoken.post_message(AnswerMarkdown.LinkClicked(spoken, "http://evil.example"))
         await until(pilot, lambda: any("evil.example" in one.message for one in app._notifications), "where it leads")
-        spoken.post_message(Spoken.LinkClicked(spoken, "source:1"))
+        spoken.post_message(AnswerMarkdown.LinkClicked(spoken, "source:1"))
         await until(pilot, lambda: exchange(app, 1).query(".evidence"), "the source")
     assert opens == []
 
@@ -169,8 +168,8 @@ async def test_the_draft_of_a_model_is_marked_and_replaced_by_the_checked_answer
         slow.goes_on.set()
         await answered(pilot, 1)
         assert "draft" not in seen_text(app)
-        assert "a broken GPU" in exchange(app, 1).query_one(".answer", Spoken).source
-        assert [one.source.number for one in exchange(app, 1).query(Looked)] == [1]
+        assert "a broken GPU" in exchange(app, 1).query_one(".answer", AnswerMarkdown).source
+        assert [one.source.number for one in exchange(app, 1).query(SourceView)] == [1]
 
 
 @pytest.mark.parametrize("keys", [("ctrl+c",), ("escape", "escape")])
@@ -247,7 +246,7 @@ async def test_what_another_door_answers_is_shown_on_the_card(broken: Scene) -> 
     async with opened(broken) as (app, pilot):
         await say(pilot, "cordon node03")
         await answered(pilot, 1)
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 2, "both")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 2, "both")
         exchange(app, 1).query_one(".later").press()  # type: ignore[attr-defined]
         other = broken.store()
         try:
@@ -299,7 +298,7 @@ async def test_enter_takes_the_name_of_a_command_and_never_an_argument_that_nobo
     async with opened(broken) as (app, pilot):
         await say(pilot, "cordon node03")
         await answered(pilot, 1)
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 2, "two approvals")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 2, "two approvals")
         await pilot.press(*"/appro", "enter")
         assert prompt(app).text == "/approve "
         assert [one.label for one in app.main.query_one(Completion).offers] == ["1", "2"]
@@ -371,8 +370,8 @@ async def test_a_long_conversation_lays_out_only_its_end_and_the_rest_when_asked
     kept = []
     for number in range(1, 501):
         kept += [
-            SessionEntry(START, EntryKind.TYPED, number, f"question {number}"),
-            SessionEntry(START, EntryKind.ANSWERED, number, answer=told),
+            SessionEntry(START, SessionEntryKind.TYPED, number, f"question {number}"),
+            SessionEntry(START, SessionEntryKind.ANSWERED, number, answer=told),
         ]
     async with opened(broken) as (app, pilot):
         talk = conversation(app)

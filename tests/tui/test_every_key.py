@@ -21,7 +21,9 @@ from textual.pilot import Pilot
 import assistant.tui
 from assistant.errors import NightshiftError
 from assistant.records import CallStatus, Event, EventKind
-from assistant.tui.log_rows import LogCitation
+from assistant.tui.logs.histogram import RankHistogram
+from assistant.tui.logs.rows import LogCitation
+from assistant.tui.logs.view import LogView
 from assistant.tui.messages import OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.tui.screens.changes import LiftScreen
 from assistant.tui.screens.consent import ConsentScreen
@@ -29,10 +31,8 @@ from assistant.tui.screens.nodes import HealthTable
 from assistant.tui.widgets.conversation import Conversation
 from assistant.tui.widgets.curves_view import CurvesView, Plot
 from assistant.tui.widgets.exchange import Exchange
-from assistant.tui.widgets.log_view import LogView
 from assistant.tui.widgets.panel import NodeTree
 from assistant.tui.widgets.prompt import Completion, Prompt
-from assistant.tui.widgets.rank_histogram import RankHistogram
 from assistant.tui.widgets.rows import Rows
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
@@ -265,14 +265,14 @@ READS: Mapping[str, Callable[[Scene, Any], Any]] = {
     "verdict": lambda scene, _: str(scene.engine.store.approval(1).verdict or ""),
     "scrolled": lambda _, app: round(_scrolled(app).scroll_y),
     "scroll": lambda _, app: _where(_scrolled(app)),
-    "tab": lambda _, app: app.screen.shown,
+    "tab": lambda _, app: app.screen.current_tab,
     "item": lambda _, app: _item(app),
     "further": lambda _, app: _item(app) not in (0, 1),
     "stopped": lambda scene, _: (scene.folder / "stop").exists(),
     "undone": lambda scene, _: any(one.status is CallStatus.UNDONE for one in scene.engine.store.calls(1)),
     "changed": lambda scene, _: len(scene.cluster.changes) > 1,
     "logarithmic": lambda _, app: app.screen.query_one(CurvesView).logarithmic,
-    "curve": lambda _, app: app.screen.query_one(CurvesView).chosen,
+    "curve": lambda _, app: app.screen.query_one(CurvesView).current_metric,
     "zoomed": lambda _, app: _zoom(app) < 0.97,
     "moved": lambda _, app: _off_centre(app),
     "health": lambda _, app: app.screen.query_one(HealthTable).table.row_count > 0,
@@ -317,7 +317,7 @@ def _is_read(app: Any) -> bool:
 async def press(pilot: Pilot[Any], key: str) -> None:
     """Press a key; in a dialog that leads to a change as somebody does who means it: alone, after a look."""
     dialog = pilot.app.screen
-    clock = pilot.app.desk.clock if isinstance(dialog, ConsentScreen) else None  # type: ignore[attr-defined]
+    clock = pilot.app.backend.clock if isinstance(dialog, ConsentScreen) else None  # type: ignore[attr-defined]
     if isinstance(dialog, ConsentScreen) and clock is not None:
         await seen(pilot, type(dialog), clock)
     await pilot.press(key)

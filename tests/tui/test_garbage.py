@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from assistant.tui.app import ChatApp
-from assistant.tui.backend import Desk
+from assistant.tui.backend import ChatBackend
 from assistant.tui.memory import LATEST_S, PAUSE_S, QUIET_S, WHOLE_S, Garbage
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import OnScene
@@ -106,7 +106,9 @@ def test_python_is_left_with_young_objects_only() -> None:
 async def test_the_chat_tells_of_keys_and_looks_once_all_is_loaded(scene: Scene) -> None:
     garbage = Counted()
     starts = OnScene(scene)
-    app = ChatApp(lambda post: Desk(starts, post, by="chat:alice", owner="alice@here:1.1", clock=scene.clock), garbage=garbage)
+    app = ChatApp(
+        lambda post: ChatBackend(starts, post, by="chat:alice", owner="alice@here:1.1", clock=scene.clock), garbage=garbage
+    )
     async with app.run_test() as pilot:
         await until(pilot, lambda: garbage.looks == 1, "a look after the agent is ready")
         await pilot.press("a", "b")

@@ -100,7 +100,7 @@ async def test_each_tab_has_a_number_and_a_letter(broken: Scene) -> None:
         letters = [("v", "verdict"), ("t", "timeline"), ("e", "evidence"), ("c", "curves"), ("p", "playbook"), ("d", "changes")]
         for key, tab in [*numbers, *letters]:
             await pilot.press(key)
-            assert screen.shown == tab
+            assert screen.current_tab == tab
             assert [one.id for one in screen.query(".pane") if one.display] == [f"pane-{tab}"]
             assert screen.focused is not None
             assert screen.pane(tab) in screen.focused.ancestors_with_self
@@ -109,11 +109,11 @@ async def test_each_tab_has_a_number_and_a_letter(broken: Scene) -> None:
 async def test_brackets_turn_the_tabs_and_a_click_chooses_one(broken: Scene) -> None:
     async with shown(broken) as (_app, pilot, screen):
         await pilot.press("left_square_bracket")
-        assert screen.shown == "changes"
+        assert screen.current_tab == "changes"
         await pilot.press("right_square_bracket", "right_square_bracket")
-        assert screen.shown == "timeline"
+        assert screen.current_tab == "timeline"
         await pilot.click("#tab-playbook")
-        await until(pilot, lambda: screen.shown == "playbook", "the playbook")
+        await until(pilot, lambda: screen.current_tab == "playbook", "the playbook")
 
 
 async def test_a_cited_line_opens_the_log_at_that_very_line(broken: Scene) -> None:
@@ -309,7 +309,7 @@ async def test_an_undo_that_was_not_said_yes_to_is_not_made(recovered: Scene) ->
 async def test_u_without_a_change_says_so(broken: Scene) -> None:
     async with shown(broken) as (app, pilot, screen):
         await pilot.press("u")
-        await until(pilot, lambda: screen.shown == "changes", "the changes")
+        await until(pilot, lambda: screen.current_tab == "changes", "the changes")
         await pilot.press("u")
         await until(pilot, lambda: isinstance(app.screen, UndoScreen), "the answer")
         assert isinstance(app.screen, UndoScreen)
@@ -445,7 +445,7 @@ async def test_an_incident_of_a_vanished_job_without_diagnosis_is_shown(scene: S
         assert "job unknown now" in head_of(screen)
         for key in "123456":
             await pilot.press(key)
-        await until(pilot, lambda: screen.shown == "changes", "the last tab")
+        await until(pilot, lambda: screen.current_tab == "changes", "the last tab")
         assert "Nothing was changed" in text_of(screen, "changes")
         assert "No diagnosis yet" in text_of(screen, "playbook")
 
@@ -469,7 +469,7 @@ async def test_no_size_breaks_it(recovered: Scene) -> None:
             await pilot.resize_terminal(*size)
             for key in "1654":
                 await pilot.press(key, "j", "k")
-            assert screen.shown == "curves"
+            assert screen.current_tab == "curves"
             assert screen.region.size == size
         await until(pilot, lambda: screen.query_one(CurvesView).snapshot, "the curves")
 

@@ -188,5 +188,5 @@ async def test_no_size_breaks_them(broken: Scene, what: Message, last: str) -> N
         for size in ((20, 5), (40, 10), (80, 24), (200, 60), (1, 1), (20, 5)):
             await pilot.resize_terminal(*size)
             await pilot.press("1", "2", "3", "j", "k")
-            assert screen.shown == last  # type: ignore[attr-defined]
+            assert screen.current_tab == last  # type: ignore[attr-defined]
             assert screen.region.size == size

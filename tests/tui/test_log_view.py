@@ -12,9 +12,9 @@ from rich.style import Style
 from assistant.logs.combined import LinePlace
 from assistant.logs.passes import RankTally
 from assistant.logs.prefix import NO_RANK
-from assistant.tui.log_rows import LogCitation, LogRow, RanksCounted, caseless, finder, highlighter
-from assistant.tui.widgets.log_paint import MOST_CACHED_ROWS, LogLook, LogStrips
-from assistant.tui.widgets.rank_histogram import RankHistogram, bars_of
+from assistant.tui.logs.histogram import RankHistogram, bars_of
+from assistant.tui.logs.paint import MOST_CACHED_ROWS, LogLook, LogStrips
+from assistant.tui.logs.rows import LogCitation, LogRow, RankTallies, caseless, finder, highlighter
 from tests.tui.log_world import LogApp, ready
 from tests.tui.waiting import until
 
@@ -298,7 +298,7 @@ async def test_a_bucket_of_ranks_is_looked_into(numbered: Path) -> None:
         bars = app.log_screen.query_one(RankHistogram)
         await until(pilot, lambda: [bar.lines for bar in bars.bars] == [5000], "the count of this log")
         await pilot.press("p")
-        bars.show(RanksCounted(tuple(RankTally(rank, 1) for rank in range(128)), (), True))
+        bars.show(RankTallies(tuple(RankTally(rank, 1) for rank in range(128)), (), True))
         await pilot.press("j", "enter")
         assert [bar.name for bar in bars.bars] == ["2", "3"]
         await pilot.press("backspace")

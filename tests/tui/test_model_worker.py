@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from assistant.agent.answer import Answer, AnswerSource, Listener
-from assistant.cli.agent_states import open_state
+from assistant.cli.measure.agent_bench import open_state
 from assistant.config import ModelSettings, Settings
 from assistant.engine import Engine
 from assistant.llm.models import close_models

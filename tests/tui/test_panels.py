@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.tui.keys import PANELS
+from assistant.tui.screen_basics import PANELS
 from assistant.tui.widgets.prompt import Prompt
 from assistant.tui.widgets.record_panels import ApprovalsPanel, IncidentsPanel
 from tests.scenarios.scene import Scene
@@ -41,7 +41,7 @@ async def test_what_another_door_does_is_shown(broken: Scene) -> None:
             assert other.answer(other.approvals()[0].id, Verdict.DENY, "cli:bob", why="no")
         finally:
             other.close()
-        await until(pilot, lambda: app.store_seen and not app.store_seen.approvals, "the answer of the other door")
+        await until(pilot, lambda: app.store_snapshot and not app.store_snapshot.approvals, "the answer of the other door")
         assert app.main.query_one(ApprovalsPanel).has_class("-empty")
 
 

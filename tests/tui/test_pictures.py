@@ -14,11 +14,11 @@ from textual.widgets import Input, TextArea
 from assistant.policy import Mode
 from assistant.records import Event, EventKind
 from assistant.tui.app import ChatApp
+from assistant.tui.logs.view import LogView
+from assistant.tui.screen_basics import DARK, LIGHT
 from assistant.tui.screens.changes import RecoveryScreen
 from assistant.tui.screens.log import LogScreen
-from assistant.tui.screens.tabbed import Tabbed
-from assistant.tui.themes import DARK, LIGHT
-from assistant.tui.widgets.log_view import LogView
+from assistant.tui.screens.tabbed import TabbedScreen
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.pictures import compare, other_drawer
@@ -83,7 +83,7 @@ def at_rest(app: ChatApp) -> bool:
     if isinstance(app.screen, LogScreen):
         view = app.screen.query_one(LogView)
         return view.row is not None and view.state.numbered and not view.state.doing
-    return not isinstance(app.screen, Tabbed) or getattr(app.screen, "snapshot", None) is not None
+    return not isinstance(app.screen, TabbedScreen) or getattr(app.screen, "snapshot", None) is not None
 
 
 def _put_on(app: ChatApp, look: str) -> None:

@@ -15,8 +15,8 @@ import pytest
 from textual.message import Message
 
 from assistant.records import Call, CallStatus, Decision, Verdict
-from assistant.tui.backend import Desk
-from assistant.tui.messages import Settled
+from assistant.tui.backend import ChatBackend
+from assistant.tui.messages import ApprovalSettled
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import OnScene
 
@@ -70,35 +70,35 @@ def _asked(scene: Scene, number: int) -> int:
 @pytest.mark.timeout(300)
 def test_exactly_one_of_two_doors_wins(scene: Scene, shell: subprocess.Popen[str]) -> None:
     told: queue.Queue[Message] = queue.Queue()
-    desk = Desk(OnScene(scene), told.put, by="chat:alice", owner="chat:alice@here:1.1", clock=scene.clock)
+    backend = ChatBackend(OnScene(scene), told.put, by="chat:alice", owner="chat:alice@here:1.1", clock=scene.clock)
     winners: Counter[str] = Counter()
     assert shell.stdin is not None
     for number in range(TIMES):
         approval = _asked(scene, number)
         in_shell, here = ("deny", Verdict.ALLOW) if number % 2 else ("approve", Verdict.DENY)
         if number % 4 < 2:
-            desk.settle(approval, here)
+            backend.settle(approval, here)
         shell.stdin.write(f"{approval} {in_shell}\n")
         shell.stdin.flush()
         if number % 4 >= 2:
             # now the one is ahead and now the other
             time.sleep(number % 7 * 0.003)
-            desk.settle(approval, here)
+            backend.settle(approval, here)
         shell_won = _code(shell) == "0"
         first = _settled(told, approval)
         assert first.won != shell_won
         answered = scene.engine.store.approval(approval)
         assert answered.verdict is (here if first.won else Verdict.ALLOW if in_shell == "approve" else Verdict.DENY)
         winners["chat" if first.won else "shell"] += 1
-    desk.close()
+    backend.close()
     rows = [row for row in scene.engine.store.audit() if row.what == "approval.answered"]
     assert len(rows) == TIMES
     assert sum(winners.values()) == TIMES
     assert scene.engine.store.verify() is None
 
 
-def _settled(told: queue.Queue[Message], approval: int) -> Settled:
+def _settled(told: queue.Queue[Message], approval: int) -> ApprovalSettled:
     while True:
         message = told.get(timeout=20)
-        if isinstance(message, Settled) and message.approval == approval:
+        if isinstance(message, ApprovalSettled) and message.approval == approval:
             return message

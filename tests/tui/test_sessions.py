@@ -12,7 +12,16 @@ import pytest
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.errors import UsageError
-from assistant.tui.sessions import MOST_SESSIONS, MOST_TYPED, MOST_VALUE, TYPED_KEPT, EntryKind, SessionEntry, Talks, exported
+from assistant.tui.sessions import (
+    MOST_SESSIONS,
+    MOST_TYPED,
+    MOST_VALUE,
+    TYPED_KEPT,
+    SessionEntry,
+    SessionEntryKind,
+    Talks,
+    exported,
+)
 from assistant.tui.start import conversation_name
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import opened
@@ -38,12 +47,12 @@ ANSWER = Answer(
 
 def entries() -> list[SessionEntry]:
     return [
-        SessionEntry(START, EntryKind.TYPED, 1, "why did job 1 die?"),
-        SessionEntry(START, EntryKind.ANSWERED, 1, answer=ANSWER),
-        SessionEntry(START, EntryKind.SETTLED, 1, "approval 7: refused by alice"),
-        SessionEntry(START, EntryKind.TYPED, 2, "what about the other?"),
-        SessionEntry(START, EntryKind.FAILED, 2, "the store is locked"),
-        SessionEntry(START, EntryKind.NOTED, 3, "# Incident 1\n\ntext"),
+        SessionEntry(START, SessionEntryKind.TYPED, 1, "why did job 1 die?"),
+        SessionEntry(START, SessionEntryKind.ANSWERED, 1, answer=ANSWER),
+        SessionEntry(START, SessionEntryKind.SETTLED, 1, "approval 7: refused by alice"),
+        SessionEntry(START, SessionEntryKind.TYPED, 2, "what about the other?"),
+        SessionEntry(START, SessionEntryKind.FAILED, 2, "the store is locked"),
+        SessionEntry(START, SessionEntryKind.NOTED, 3, "# Incident 1\n\ntext"),
     ]
 
 
@@ -86,8 +95,8 @@ def test_rubbish_between_lines_is_left_out(talks: Talks, rubbish: bytes) -> None
 
 def test_no_secret_gets_into_a_file(talks: Talks) -> None:
     source = AnswerSource(1, "tail_log", {"job": "1"}, f"env: {SECRET}")
-    talks.add("night", SessionEntry(START, EntryKind.TYPED, 1, f"I set {SECRET}, why does it fail?"))
-    talks.add("night", SessionEntry(START, EntryKind.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
+    talks.add("night", SessionEntry(START, SessionEntryKind.TYPED, 1, f"I set {SECRET}, why does it fail?"))
+    talks.add("night", SessionEntry(START, SessionEntryKind.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
     talks.add_typed(f"why {SECRET}")
     kept = b"".join(path.read_bytes() for path in talks.folder.iterdir())
     assert b"wJalrXUtnFEMI" not in kept
@@ -96,7 +105,7 @@ def test_no_secret_gets_into_a_file(talks: Talks) -> None:
 
 def test_a_long_source_is_cut(talks: Talks) -> None:
     source = AnswerSource(1, "tail_log", {"job": "1"}, "line\n" * 100_000)
-    talks.add("night", SessionEntry(START, EntryKind.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
+    talks.add("night", SessionEntry(START, SessionEntryKind.ANSWERED, 1, answer=replace(ANSWER, sources=(source,))))
     (kept,) = talks.entries("night")
     assert kept.answer is not None
     assert len(kept.answer.sources[0].value) < MOST_VALUE + 100
@@ -157,7 +166,7 @@ def test_without_a_name_the_newest_is_gone_on_with(talks: Talks) -> None:
 def test_an_export_can_be_shared() -> None:
     hostile = "\x1b[31mred\x1b[0m \u202eevil\u202c <script>alert(1)</script> " + SECRET
     page = exported(
-        "night", [*entries(), SessionEntry(START + timedelta(hours=1), EntryKind.TYPED, 4, hostile)], {7: "deny by chat:bob"}
+        "night", [*entries(), SessionEntry(START + timedelta(hours=1), SessionEntryKind.TYPED, 4, hostile)], {7: "deny by chat:bob"}
     )
     assert "wJalrXUtnFEMI" not in page
     assert not [sign for sign in page if sign in "\x1b\u202e\u202c"]
@@ -178,7 +187,7 @@ def test_what_is_quoted_cannot_leave_its_block() -> None:
 
 def test_a_model_s_pictures_and_tags_are_tamed() -> None:
     said = replace(ANSWER, mode="model:x", text="**Bold** ![p](http://evil/p.png) <img src=x>", proposals=(), sources=())
-    page = exported("night", [SessionEntry(START, EntryKind.ANSWERED, 1, answer=said)], {})
+    page = exported("night", [SessionEntry(START, SessionEntryKind.ANSWERED, 1, answer=said)], {})
     assert "**Bold**" in page
     assert "\\![p]" in page
     assert "<img" not in page
@@ -210,7 +219,7 @@ async def test_one_leaves_a_conversation_for_a_new_one_and_comes_back(broken: Sc
         await answered(pilot, 1)
         await say(pilot, "/new second")
         await until(pilot, lambda: app.talk.name == "second" and not conversation(app).entries, "the new one")
-        assert app.desk.thread == "second"
+        assert app.backend.thread == "second"
         await say(pilot, "which jobs failed?")
         await answered(pilot, 2)
         await say(pilot, "/resume")
@@ -240,7 +249,7 @@ async def test_an_export_is_written_beside_and_never_over_a_file(broken: Scene, 
         await say(pilot, "cordon node02")
         await answered(pilot, 2)
         await say(pilot, "/deny 2 not now")
-        await until(pilot, lambda: app.store_seen and len(app.store_seen.approvals) == 1, "the refusal")
+        await until(pilot, lambda: app.store_snapshot and len(app.store_snapshot.approvals) == 1, "the refusal")
         await say(pilot, f"/export {page}")
         await until(pilot, page.exists, "the file")
         await until(pilot, lambda: "Written" in seen_text(app), "what was written")

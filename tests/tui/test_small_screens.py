@@ -10,13 +10,13 @@ from textual.widgets import Input, OptionList, Static
 
 from assistant.records import Verdict
 from assistant.tui.messages import OpenApproval, OpenPlaybook
+from assistant.tui.screen_basics import DARK, LIGHT
 from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.screens.incident import IncidentScreen
 from assistant.tui.screens.job import JobScreen
 from assistant.tui.screens.nodes import NodesScreen
 from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
 from assistant.tui.slash import COMMANDS
-from assistant.tui.themes import DARK, LIGHT
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import PAUSE_S, deliberately, seen, until
@@ -72,7 +72,7 @@ async def test_a_key_by_habit_allows_nothing(broken: Scene) -> None:
             broken.clock.sleep(PAUSE_S)
             await pilot.press("escape")
             await until(pilot, lambda: app.screen is app.main, f"the way back by {key}")
-        await until(pilot, lambda: not any(lane.busy for name, lane in app.desk._lanes.items() if name == "act"))
+        await until(pilot, lambda: not any(lane.busy for name, lane in app.backend._lanes.items() if name == "act"))
         assert broken.engine.store.approval(1).verdict is None
         assert len(broken.cluster.changes) == 1
 
@@ -122,11 +122,11 @@ async def test_a_question_that_waits_no_more_is_said(broken: Scene) -> None:
 
 async def test_a_question_younger_than_what_was_read_of_the_store_is_asked(broken: Scene) -> None:
     async with opened(broken) as (app, pilot):
-        assert app.store_seen is not None
-        app.store_seen = replace(app.store_seen, approvals=())
+        assert app.store_snapshot is not None
+        app.store_snapshot = replace(app.store_snapshot, approvals=())
         app.post_message(OpenApproval(1))
         await until(pilot, lambda: isinstance(app.screen, ApprovalScreen), "the question")
-        assert [one.approval.id for one in app.store_seen.approvals] == [1]
+        assert [one.approval.id for one in app.store_snapshot.approvals] == [1]
 
 
 async def test_the_keys_of_the_screen_below_are_listed(broken: Scene) -> None:

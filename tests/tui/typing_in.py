@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from assistant.tui.app import ChatApp
 from assistant.tui.widgets.conversation import Conversation
-from assistant.tui.widgets.exchange import Exchange, Spoken
+from assistant.tui.widgets.exchange import AnswerMarkdown, Exchange
 from assistant.tui.widgets.plain import Plain
 from assistant.tui.widgets.prompt import Prompt
 from tests.tui.waiting import until
@@ -32,7 +32,7 @@ def seen_text(app: ChatApp, number: int | None = None) -> str:
         return ""
     texts = []
     for one in (exchanges[0] if exchanges else conversation(app)).query("*"):
-        if isinstance(one, Spoken):
+        if isinstance(one, AnswerMarkdown):
             texts.append(one.source)
         elif isinstance(one, (Static, Plain)) and one.display:
             texts.append(str(one.render()))

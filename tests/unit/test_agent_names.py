@@ -10,13 +10,12 @@ import pytest
 
 from assistant.agent.answer import AnswerSource
 from assistant.agent.chooser import BlendedChooser, IntentChoice, WordChooser, intents
-from assistant.agent.entities import read_names
+from assistant.agent.entities import NameInventory, read_names
 from assistant.agent.grounding import MARK, AnswerEvidence, check_answer
-from assistant.agent.inventory import NameInventory
-from assistant.agent.keywords import stem
-from assistant.agent.taint import Origins
 from assistant.agent.tellers import READINGS, TELLERS
+from assistant.agent.toolbox import Origins
 from assistant.agent.wording import as_data, harmless, question_of
+from assistant.agent.words import stem
 from assistant.errors import Denied, InputError
 from assistant.tooling import find_tool
 

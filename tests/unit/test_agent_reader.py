@@ -13,7 +13,7 @@ import pytest
 
 from assistant.agent.chooser import WordChooser, intents, spelling
 from assistant.agent.reader import FILE, LARGEST_BYTES, MARKS, SCALE, Reader, load, marks_of, reader
-from assistant.agent.speech_act import lifting
+from assistant.agent.words import lifts_rules
 from assistant.errors import ContentError
 from assistant.llm import embedded
 from assistant.llm.encoder import DIGEST, FOLDER
@@ -122,4 +122,4 @@ def test_what_is_broken_is_named_and_left_out(name: str, tmp_path: Path) -> None
     ],
 )
 def test_who_would_talk_the_rules_away_is_told_from_who_asks_about_them(sentence: str, lifts: bool) -> None:
-    assert lifting(sentence) is lifts
+    assert lifts_rules(sentence) is lifts

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from assistant.agent.chooser import spelling
-from assistant.agent.coreference import pointed, variants
-from assistant.agent.dialogue import Dialogue, choose_option
-from assistant.agent.entities import read_names
-from assistant.agent.inventory import NameInventory
-from assistant.agent.phrasing import counted, once, when, without_quote
+from assistant.agent.dialogue import Dialogue, choose_option, resolve_pointers, variants
+from assistant.agent.entities import NameInventory, read_names
 from assistant.agent.semantic import keep, recall
-from assistant.agent.speech_act import CHANGING, barred
+from assistant.agent.wording import count_text, time_text, without_quote, without_repeats
+from assistant.agent.words import CHANGING, excluded_intents
 
 KNOWN = NameInventory(
     jobs={"4790": "llm-7b", "4812": "tokenise", "4821": "llm-7b"},
@@ -52,17 +50,17 @@ def test_slips_are_mended_and_words_are_left(typed: str, read: str) -> None:
     ],
 )
 def test_a_question_is_no_order(question: str) -> None:
-    assert barred(question) >= CHANGING
+    assert excluded_intents(question) >= CHANGING
 
 
 @pytest.mark.parametrize("order", ["restart {job}", "restart {job}?", "could you drain {node}?", "please cancel it", "stop it?"])
 def test_an_order_may_be_asked_politely(order: str) -> None:
-    assert not barred(order) & CHANGING
+    assert not excluded_intents(order) & CHANGING
 
 
 def test_an_order_that_names_a_checkpoint_asks_for_none() -> None:
-    assert "newest_checkpoint" in barred("restart {job} from its last good checkpoint")
-    assert "newest_checkpoint" not in barred("show the checkpoint from which {job} restarts")
+    assert "newest_checkpoint" in excluded_intents("restart {job} from its last good checkpoint")
+    assert "newest_checkpoint" not in excluded_intents("show the checkpoint from which {job} restarts")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ def test_an_order_that_names_a_checkpoint_asks_for_none() -> None:
     ],
 )
 def test_places_in_a_list_and_neighbours_stand_for_names(said: str, before: Dialogue, names: tuple[str, ...]) -> None:
-    assert pointed(read_names(said, KNOWN), before, KNOWN).jobs == names
+    assert resolve_pointers(read_names(said, KNOWN), before, KNOWN).jobs == names
 
 
 def test_it_is_what_was_spoken_of_last_and_perhaps_something_else() -> None:
@@ -104,9 +102,9 @@ def test_of_many_conversations_the_newest_are_kept(tmp_path: Path) -> None:
 
 def test_times_counts_and_sentences_are_said_as_people_read_them() -> None:
     now = datetime(2026, 3, 1, 6, tzinfo=UTC)
-    assert when("2026-03-01T02:00:00+00:00", now) == "2026-03-01 02:00 UTC, 4 h ago"
-    assert when("2026-03-03T06:00:00+00:00", now) == "2026-03-03 06:00 UTC, in 2 days"
-    assert when("soon", now) == "soon"
-    assert (counted(1, "line"), counted(2000, "line")) == ("1 line", "2,000 lines")
-    assert once("Do nothing. Do nothing.") == "Do nothing."
+    assert time_text("2026-03-01T02:00:00+00:00", now) == "2026-03-01 02:00 UTC, 4 h ago"
+    assert time_text("2026-03-03T06:00:00+00:00", now) == "2026-03-03 06:00 UTC, in 2 days"
+    assert time_text("soon", now) == "soon"
+    assert (count_text(1, "line"), count_text(2000, "line")) == ("1 line", "2,000 lines")
+    assert without_repeats("Do nothing. Do nothing.") == "Do nothing."
     assert without_quote("Key error: KeyError: 'losses' (job.log:16).", "KeyError: 'losses'") == "Key error."

@@ -18,7 +18,7 @@ from assistant.diagnose.labels import Label, read_labels
 from assistant.diagnose.reliability import Unseen, as_toml, held_out, reliability, unseen_lessons, verdicts
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import ContentError
-from assistant.llm.training import TrainingExample
+from assistant.llm.ranker import TrainingExample
 from assistant.records import DecidedBy
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assistant.cli.readings_file import ReadingsFile
+from assistant.cli.node_self_check import ReadingsFile
 from assistant.counting import Kept, Reading, after, from_text, past, to_text
 from assistant.errors import StoreBusy, StoreError, Unavailable
 from assistant.ports import JumpingClock, Reply

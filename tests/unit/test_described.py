@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from assistant.agent.describing import ModelDescriber
+from assistant.agent.descriptions import ModelDescriber
 from assistant.content.reasons import reasons
 from assistant.diagnose.case import Case
 from assistant.diagnose.described import CONFIDENCE, ModelOpinion
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
-from assistant.llm.scripted_chat import ScriptedChat, calls
+from assistant.llm.scripted import ScriptedChat, calls
 from assistant.ports import Described
 from assistant.records import Action, DecidedBy, Diagnosis
 

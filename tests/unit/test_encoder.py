@@ -14,7 +14,7 @@ import pytest
 
 from assistant.content.reasons import reasons
 from assistant.errors import ContentError
-from assistant.llm import embedded, text_preparation
+from assistant.llm import embedded, features
 from assistant.llm.encoder import (
     _AT_ONCE,
     DIGEST,
@@ -139,19 +139,19 @@ def test_the_same_texts_give_the_same_bytes_in_every_process() -> None:
 def test_odd_and_endless_texts_are_cut_not_refused(encoder: LlamaEncoder, ranker: EncoderRanker, text: str) -> None:
     assert len(encoder.embed([text])[0]) == DIMS
     assert 0.0 <= ranker.rank([text])[0].root <= 1.0
-    assert encoder.vectors([text_preparation.sentence(text) or "empty"]).shape == (1, DIMS)
-    assert len(text_preparation.line(text).split()) < MOST_TOKENS
+    assert encoder.vectors([features.prepared_sentence(text) or "empty"]).shape == (1, DIMS)
+    assert len(features.prepared_line(text).split()) < MOST_TOKENS
 
 
 def test_what_differs_from_run_to_run_is_seen_once() -> None:
-    one = text_preparation.line("[rank3]: 2026-03-01 10:00:01 step 12: bucket 7 of /mnt/a/b.bin overflows")
-    assert one == text_preparation.line("[rank9]: 2026-04-01 11:10:01 step 99: bucket 1 of /home/x/y.bin overflows")
-    assert text_preparation.sentence("why did 4821 die?") == text_preparation.sentence("why did {job} die?")
+    one = features.prepared_line("[rank3]: 2026-03-01 10:00:01 step 12: bucket 7 of /mnt/a/b.bin overflows")
+    assert one == features.prepared_line("[rank9]: 2026-04-01 11:10:01 step 99: bucket 1 of /home/x/y.bin overflows")
+    assert features.prepared_sentence("why did 4821 die?") == features.prepared_sentence("why did {job} die?")
 
 
 def test_codes_and_what_is_not_there_are_seen() -> None:
-    assert text_preparation.line("OSError: [Errno 28] x failed") != text_preparation.line("OSError: [Errno 13] x failed")
-    assert text_preparation.line("0 errors in node check") != text_preparation.line("7 errors in node check")
+    assert features.prepared_line("OSError: [Errno 28] x failed") != features.prepared_line("OSError: [Errno 13] x failed")
+    assert features.prepared_line("0 errors in node check") != features.prepared_line("7 errors in node check")
 
 
 def test_threads_may_share_it(encoder: LlamaEncoder) -> None:

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from assistant.cli.evaluate_view import drawn
+from assistant.cli.measure.evaluate_run import drawn
 from assistant.evaluation.results import Activity, EvaluationProgress, duration
 
 PROGRESS = EvaluationProgress(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from assistant.errors import InputError
 from assistant.llm.gguf import parts_of, read_gguf
-from assistant.llm.models import known
+from assistant.llm.models import model_catalogue
 from tests.unit.tiny_gguf import write_tiny
 
 
@@ -108,10 +108,10 @@ def test_a_model_in_parts_wants_all_of_them(tmp_path: Path) -> None:
     ],
 )
 def test_a_model_is_known_by_the_name_of_its_file(file: str, family: str) -> None:
-    assert known().of(file).name == family
+    assert model_catalogue().of(file).name == family
 
 
 def test_the_largest_size_that_fits_is_named() -> None:
-    sizes = known()
+    sizes = model_catalogue()
     assert sizes.fitting(10**9) is None
     assert sizes.fitting(16 * 10**9) == next(one for one in sizes.size if one.parameters == "7B to 9B")

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assistant.errors import ModelError
-from assistant.llm.grammar import Alternatives, Chars, Node, Repeat, Seq, Text, accepts, one_of, to_gbnf
-from assistant.llm.grammar_check import check
+from assistant.llm.grammar import Alternatives, Chars, Node, Repeat, Seq, Text, accepts, check, one_of, to_gbnf
 from assistant.llm.grammar_schema import integers, numbers, of_schema
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "llm" / "schemas.toml").read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from assistant.config import Settings
 from assistant.config.settings import ModelSettings
 from assistant.engine.masking import mask_for
 from assistant.errors import Unavailable
-from assistant.llm.masking import hidden, is_here, shown
+from assistant.llm.masking import is_here, masked, unmasked
 from assistant.llm.models import close_models, open_chat
 from assistant.ports import JumpingClock
 from assistant.redact import Mask
@@ -43,13 +43,13 @@ def _deltas(text: str, size: int) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 11, 100])
 def test_an_answer_speaks_of_names_however_it_is_cut(size: int) -> None:
     said = f"{ADA} ran on {NODE}; hush, us users, host-ffffff and ghosts: {NODE}"
-    told = list(shown(_deltas(said, size), MASK))
+    told = list(unmasked(_deltas(said, size), MASK))
     text = "".join(one["choices"][0]["delta"].get("content") or "" for one in told)
     assert text == "ada ran on node042; hush, us users, host-ffffff and ghosts: node042"
 
 
 def test_an_answer_that_is_cut_off_loses_nothing() -> None:
-    told = list(shown(iter([{"id": "x", "choices": [{"delta": {"content": f"on {NODE}"}}]}]), MASK))
+    told = list(unmasked(iter([{"id": "x", "choices": [{"delta": {"content": f"on {NODE}"}}]}]), MASK))
     assert "".join(one["choices"][0]["delta"]["content"] for one in told) == "on node042"
 
 
@@ -58,7 +58,7 @@ def test_arguments_of_a_call_name_what_they_mean(size: int) -> None:
     arguments = json.dumps({"node": NODE, "why": f"first\n{ADA} said so"})
     pieces = [arguments[start : start + size] for start in range(0, len(arguments), size)]
     objects = [{"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": p}}]}}]} for p in pieces]
-    told = list(shown(iter(objects), MASK))
+    told = list(unmasked(iter(objects), MASK))
     found = "".join(one["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"] for one in told)
     assert json.loads(found) == {"node": "node042", "why": "first\nada said so"}
 
@@ -70,7 +70,7 @@ def test_a_request_holds_no_name_in_messages_tools_or_schemas() -> None:
         "tools": [{"function": {"parameters": {"properties": {"node": {"enum": ["node042", "node043"]}}}}}],
         "temperature": 0.1,
     }
-    sent = hidden(request, MASK)
+    sent = masked(request, MASK)
     assert sent["model"] == "node042-llm", "it is the endpoint's own name for it"
     assert "node04" not in json.dumps({**sent, "model": ""})
     assert "node[" not in json.dumps(sent)

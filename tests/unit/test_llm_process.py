@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from assistant.errors import InputError, ModelError, NightshiftError, Unavailable
-from assistant.llm.digests import digest_of
+from assistant.llm.gguf import digest_of
 from assistant.llm.grammar import accepts, to_gbnf
 from assistant.llm.grammar_schema import of_schema
 from assistant.llm.process import AnswerPiece, AnswerSummary, Ask, ModelProcess

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from langchain_core.messages import BaseMessage
 
-from assistant.llm.rule_writer import ModelWriter
-from assistant.llm.scripted_chat import ScriptedChat, calls
-from assistant.llm.trial import summariser_of
+from assistant.llm.scripted import ScriptedChat, calls
+from assistant.llm.trial import ModelWriter, summariser_of
 
 
 def asked(chat: ScriptedChat) -> str:
-    messages: list[BaseMessage] = chat.asked[0][0]
+    messages: list[BaseMessage] = chat.requests[0][0]
     return "\n".join(str(message.text) for message in messages)
 
 

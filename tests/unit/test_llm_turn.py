@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from assistant.errors import ModelError
+from assistant.llm.chat import AnswerReader, bounded, fitting, offered_tools, plain, turn_of
 from assistant.llm.grammar import accepts
-from assistant.llm.turn import AnswerReader, bounded, chosen, fitting, plain, turn_of
 
 
 def tool(name: str = "show_job", **properties: Any) -> dict[str, Any]:
@@ -102,13 +102,13 @@ def test_of_too_many_names_those_that_were_said_stay() -> None:
     ],
 )
 def test_the_choice_of_tools_is_kept_to(wanted: Any, names: list[str], answer: bool) -> None:
-    tools, may_answer = chosen([tool("a"), tool("b")], wanted)
+    tools, may_answer = offered_tools([tool("a"), tool("b")], wanted)
     assert ([one["function"]["name"] for one in tools], may_answer) == (names, answer)
 
 
 def test_a_tool_that_is_not_bound_cannot_be_demanded() -> None:
     with pytest.raises(ModelError, match="'c' was to be called; bound are: a"):
-        chosen([tool("a")], "c")
+        offered_tools([tool("a")], "c")
 
 
 def test_a_conversation_is_told_in_one_form_for_all_models() -> None:

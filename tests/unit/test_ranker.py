@@ -16,9 +16,20 @@ from assistant.content.reading import wordings
 from assistant.content.reasons import reasons
 from assistant.errors import ContentError
 from assistant.llm.features import places, words_of
-from assistant.llm.lessons import filled, lessons
-from assistant.llm.ranker import FILE, NONE, LinearRanker, file_of, load_ranker, save_ranker
-from assistant.llm.training import TrainingExample, TrainingTerms, cross_validate, train
+from assistant.llm.ranker import (
+    FILE,
+    NONE,
+    LinearRanker,
+    TrainingExample,
+    TrainingTerms,
+    cross_validate,
+    file_of,
+    filled,
+    lessons,
+    load_ranker,
+    save_ranker,
+    train,
+)
 from assistant.records import LearnedRule, RuleKind, RuleState
 
 QUICK = TrainingTerms(passes=3, copies=1)

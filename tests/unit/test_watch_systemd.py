@@ -18,7 +18,7 @@ import pytest
 
 from assistant.daemon.heartbeat import Systemd, watchdog_s
 from assistant.daemon.journal import JournalHandler, JsonLines, PriorityLines, fields_of, listen, speaks_to_journal
-from assistant.daemon.pass_result import Passed
+from assistant.daemon.pass_result import PassResult
 
 UNITS = Path(__file__).parents[2] / "packaging" / "systemd"
 AT = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
@@ -50,19 +50,19 @@ def ear(address: str) -> Iterator[Ear]:
 
 def test_it_is_ready_after_the_first_pass_and_alive_after_each(address: str, ear: Ear) -> None:
     systemd = Systemd(address)
-    systemd.passed(Passed(AT, 0.5, leads=True, unfinished=3, in_flight=1))
+    systemd.report(PassResult(AT, 0.5, leads=True, unfinished=3, in_flight=1))
     assert ear.heard() == [
         "READY=1",
         "WATCHDOG=1",
         "STATUS=leads; last pass 12:00:00 UTC in 0.5 s; incidents: 3 unfinished, 1 in work",
     ]
-    systemd.passed(Passed(AT, 0.5, leads=False))
+    systemd.report(PassResult(AT, 0.5, leads=False))
     assert ear.heard() == ["WATCHDOG=1", "STATUS=stands by: another watch leads"]
 
 
 def test_a_blind_pass_is_no_sign_of_life(address: str, ear: Ear) -> None:
     systemd = Systemd(address)
-    systemd.passed(Passed(AT, 30.0, leads=True, trouble=("squeue did not answer\nwithin 30 s", "node7 is silent")))
+    systemd.report(PassResult(AT, 30.0, leads=True, trouble=("squeue did not answer\nwithin 30 s", "node7 is silent")))
     ready, status = ear.heard()
     assert ready == "READY=1"
     assert status.endswith("; degraded: squeue did not answer\\nwithin 30 s and 1 more")
@@ -83,9 +83,9 @@ def test_reloading_and_ending_are_said(address: str, ear: Ear) -> None:
 def test_without_systemd_nothing_is_said_and_a_socket_that_is_gone_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Systemd("").passed(Passed(AT, 0.5, leads=True))
+    Systemd("").report(PassResult(AT, 0.5, leads=True))
     assert caplog.text == ""
-    Systemd(str(tmp_path / "gone")).passed(Passed(AT, 0.5, leads=True))
+    Systemd(str(tmp_path / "gone")).report(PassResult(AT, 0.5, leads=True))
     assert "could not be told" in caplog.text
 
 

@@ -19,11 +19,10 @@ import numpy as np
 import questions
 import sentences as asked
 
-from assistant.llm import text_preparation
+from assistant.llm import features
 from assistant.llm.encoder import DIGEST, DIMS, GGUF, HEADS, WORDS, EncoderRanker, Intents, LlamaEncoder
 from assistant.llm.heads import VERSION, Heads, refit, refit_root, save_heads
-from assistant.llm.ranker import LinearRanker, save_ranker
-from assistant.llm.training import train
+from assistant.llm.ranker import LinearRanker, save_ranker, train
 from bench.encoder import chosen, excerpts, judged, sentences
 
 PRIOR = 0.02
@@ -78,7 +77,7 @@ def with_trained_root(heads: Heads) -> Heads:
 def of_roots(heads: Heads, encoder: LlamaEncoder) -> Heads:
     """Return heads of which the one for root lines has learnt the further wordings from what llama.cpp computes."""
     told = [line for own in data.pool().by_reason.values() for line in own if data.is_further(line)]
-    vectors = encoder.vectors([text_preparation.line(line.text) for line in told])
+    vectors = encoder.vectors([features.prepared_line(line.text) for line in told])
     return refit_root(heads, vectors, [line.root for line in told], prior=ROOT_PRIOR)
 
 
@@ -90,7 +89,7 @@ def of_sentences(heads: Heads, encoder: LlamaEncoder) -> Heads:
         empty = {f"{head}.weight": np.zeros((len(wants), DIMS), np.float32), f"{head}.bias": np.zeros(len(wants), np.float32)}
         heads = replace(heads, classes={**heads.classes, head: wants}, tables={**heads.tables, **empty})
         said = [
-            (text_preparation.sentence(asked.filled(text, chance)), want)
+            (features.prepared_sentence(asked.filled(text, chance)), want)
             for want, texts in asked.pool(head).items()
             for text in texts
         ]

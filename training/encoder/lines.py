@@ -13,9 +13,7 @@ from typing import NamedTuple
 from assistant.diagnose.labels import read_labels
 from assistant.diagnose.reliability import alike, labelled_texts
 from assistant.llm.features import places
-from assistant.llm.lessons import filled, lessons
-from assistant.llm.ranker import NONE
-from assistant.llm.training import TrainingExample
+from assistant.llm.ranker import NONE, TrainingExample, filled, lessons
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

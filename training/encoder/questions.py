@@ -20,11 +20,10 @@ import numpy as np
 import sentences as asked
 
 from assistant.agent.chooser import WordChooser, spelling
-from assistant.agent.entities import read_names
-from assistant.agent.inventory import NameInventory
+from assistant.agent.entities import NameInventory, read_names
 from assistant.agent.reader import FILE, MARKS, SCALE, marks_of
-from assistant.agent.spelling import WORDS
-from assistant.llm import text_preparation
+from assistant.agent.words import WORDS
+from assistant.llm import features
 from assistant.llm.encoder import DIMS, FOLDER, LlamaEncoder
 from assistant.nodeset import expand
 
@@ -110,7 +109,7 @@ def _words(text: str) -> frozenset[str]:
 def inputs(texts: Sequence[str], encoder: LlamaEncoder, words: WordChooser) -> Floats:
     """Return what the reader sees of sentences, shape (texts, DIMS + MARKS)."""
     found = np.zeros((len(texts), DIMS + MARKS), np.float32)
-    found[:, :DIMS] = SCALE * encoder.vectors([text_preparation.sentence(text) for text in texts])
+    found[:, :DIMS] = SCALE * encoder.vectors([features.prepared_sentence(text) for text in texts])
     for row, text in zip(found, texts, strict=True):
         for place, value in marks_of(text, words).items():
             row[DIMS + place] = value

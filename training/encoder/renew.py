@@ -21,8 +21,7 @@ from build import digest_of_data, figures, of_roots, of_sentences, with_trained_
 
 from assistant.llm.encoder import FOLDER, HEADS, WORDS, LlamaEncoder
 from assistant.llm.heads import load_heads, save_heads
-from assistant.llm.ranker import LinearRanker, save_ranker
-from assistant.llm.training import train
+from assistant.llm.ranker import LinearRanker, save_ranker, train
 
 
 def renew(folder: Path) -> dict[str, dict[str, float]]:

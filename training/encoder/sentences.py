@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from assistant.llm import text_preparation
+from assistant.llm import features
 from bench.encoder import sentences
 
 KNOWLEDGE = Path(__file__).parents[2] / "knowledge"
@@ -87,7 +87,7 @@ def _held_words() -> frozenset[frozenset[str]]:
 
 def _words(text: str) -> frozenset[str]:
     """Return what a sentence is known by: its words as the encoder sees them, in any order, without what is only polite."""
-    return frozenset(text_preparation.sentence(text).split()) - _POLITE
+    return frozenset(features.prepared_sentence(text).split()) - _POLITE
 
 
 @cache

@@ -22,10 +22,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from assistant.llm import text_preparation
-from assistant.llm.lessons import filled
-from assistant.llm.ranker import NONE
-from assistant.llm.training import TrainingExample
+from assistant.llm import features
+from assistant.llm.ranker import NONE, TrainingExample, filled
 
 logger = logging.getLogger("train")
 SCALE = 10.0
@@ -103,7 +101,7 @@ class Draw:
         while True:
             line = self._one(chance)
             told = data.dressed(data.varied(filled(line.text, chance), chance), chance, speaks=line.root >= CITED)
-            text = text_preparation.line(told)
+            text = features.prepared_line(told)
             if text:
                 return text, self.reasons.index(line.reason), line.root
 
@@ -111,7 +109,7 @@ class Draw:
         chance = self._chance
         want = chance.choice(self.wants[head])
         text = asked.varied(chance.choice(self.sentences[head][want]), chance)
-        return text_preparation.sentence(text), self.wants[head].index(want)
+        return features.prepared_sentence(text), self.wants[head].index(want)
 
 
 def tokens_of(base: Path) -> tokenizers.Tokenizer:

@@ -1,4 +1,4 @@
-"""Made-up dialogues in the form of `assistant.llm.turn`: a question, a call, the beginning of its result, an answer.
+"""Made-up dialogues in the form of `assistant.llm.chat`: a question, a call, the beginning of its result, an answer.
 
 Only the form is to be learned: which call a question is about, that its job is copied, and that an answer says what the result
 says. Questions are those of knowledge/intents.toml and

@@ -14,10 +14,10 @@ from textual.widgets import Input, Static
 
 from assistant.display import line, unambiguous
 from assistant.records import Verdict
-from assistant.tui.about_changes import RecoverySeen, SeenUndo
+from assistant.tui.about_changes import RecoverySnapshot, UndoSnapshot
 from assistant.tui.messages import OpenIncident
 from assistant.tui.screens.consent import ConsentScreen
-from assistant.tui.snapshot import KillSwitchSeen, SeenApproval, StoreSeen
+from assistant.tui.snapshot import ApprovalEntry, KillSwitchSnapshot, StoreSnapshot
 from assistant.tui.widgets.heads import tint
 from assistant.tui.words import MODES, RISKS, age, short
 
@@ -30,7 +30,7 @@ class ApprovalAnswer(NamedTuple):
 
     verdict: Verdict
     why: str
-    snapshot: SeenApproval
+    snapshot: ApprovalEntry
     """The change as it was shown; only that is answered."""
 
 
@@ -44,7 +44,7 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
     ANSWER_KEYS = frozenset({"y", "n", "i"})
     NO = "Refuse"
 
-    def __init__(self, snapshot: SeenApproval, now: datetime, *, mode: str = "") -> None:
+    def __init__(self, snapshot: ApprovalEntry, now: datetime, *, mode: str = "") -> None:
         """Prepare the question.
 
         Args:
@@ -69,13 +69,13 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
     def on_mount(self) -> None:
         """Follow what becomes of the approval."""
         self.query_one("#approval").border_title = Content(line(f"Approval {self.snapshot.approval.id}"))
-        self.watch(self.app, "store_seen", self._still_as_shown, init=False)
+        self.watch(self.app, "store_snapshot", self._still_as_shown, init=False)
 
-    def _still_as_shown(self, store_seen: StoreSeen | None) -> None:
+    def _still_as_shown(self, store_snapshot: StoreSnapshot | None) -> None:
         """Leave when somebody else was faster; answer nothing when the change is not the one that was shown."""
-        if store_seen is None:
+        if store_snapshot is None:
             return
-        now = next((waiting for waiting in store_seen.approvals if waiting.approval.id == self.snapshot.approval.id), None)
+        now = next((waiting for waiting in store_snapshot.approvals if waiting.approval.id == self.snapshot.approval.id), None)
         if now is None:
             text = f"Approval {self.snapshot.approval.id} was answered elsewhere, or has expired."
             self.app.notify(line(text), timeout=8, markup=False)
@@ -121,11 +121,11 @@ class ApprovalScreen(ConsentScreen[ApprovalAnswer | None]):
             self.dismiss(ApprovalAnswer(Verdict.DENY, event.value.strip(), self.snapshot))
 
 
-def _change(snapshot: SeenApproval) -> Content:
+def _change(snapshot: ApprovalEntry) -> Content:
     return Content.styled(unambiguous(snapshot.command), "bold")
 
 
-def _facts(snapshot: SeenApproval, now: datetime, mode: str) -> Content:
+def _facts(snapshot: ApprovalEntry, now: datetime, mode: str) -> Content:
     risk, colour = RISKS[snapshot.risk]
     undo = snapshot.undo or f"cannot be undone: you will be asked to type {snapshot.target_name}"
     about = f"incident {snapshot.call.incident}" if snapshot.call.incident is not None else "no incident"
@@ -160,7 +160,7 @@ class LiftScreen(ConsentScreen[bool]):
     ANSWER_KEYS = frozenset({"y", "n", "q"})
     YES, LATER, DOES = "Lift it", "Leave it", "lifts it"
 
-    def __init__(self, snapshot: KillSwitchSeen) -> None:
+    def __init__(self, snapshot: KillSwitchSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
@@ -179,7 +179,7 @@ class LiftScreen(ConsentScreen[bool]):
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
-        """Say what is lifted."""
+        """Show which kill switches would be lifted."""
         self.query_one("#lift").border_title = "Lift the kill switch"
 
     def agreed(self) -> bool:
@@ -187,7 +187,7 @@ class LiftScreen(ConsentScreen[bool]):
         return True
 
     def unanswered(self) -> bool:
-        """Return that it stays set."""
+        """Return the sentence for a dialog left unanswered: the kill switch stays set."""
         return False
 
 
@@ -204,7 +204,7 @@ class UndoScreen(ConsentScreen[bool]):
     ANSWER_KEYS = frozenset({"y", "n", "q"})
     YES, LATER, DOES = "Undo", "Leave it", "takes it back"
 
-    def __init__(self, snapshot: SeenUndo) -> None:
+    def __init__(self, snapshot: UndoSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
@@ -234,7 +234,7 @@ class UndoScreen(ConsentScreen[bool]):
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
-        """Say what is taken back."""
+        """Show which change would be taken back."""
         self.query_one("#undo").border_title = Content(line(f"Take back call {self.snapshot.call.id}"))
 
     def agreed(self) -> bool:
@@ -246,7 +246,7 @@ class UndoScreen(ConsentScreen[bool]):
         return False
 
 
-def _undo_facts(snapshot: SeenUndo) -> Content:
+def _undo_facts(snapshot: UndoSnapshot) -> Content:
     policy = (
         "allows it, once you say yes"
         if snapshot.verdict is Verdict.ALLOW
@@ -290,7 +290,7 @@ class RecoveryScreen(ConsentScreen[bool]):
     ANSWER_KEYS = frozenset({"y", "n", "q"})
     YES, LATER, DOES = "Go on", "Leave it", "goes on"
 
-    def __init__(self, snapshot: RecoverySeen) -> None:
+    def __init__(self, snapshot: RecoverySnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
@@ -304,7 +304,7 @@ class RecoveryScreen(ConsentScreen[bool]):
             yield from self.answer_widgets()
 
     def on_mount(self) -> None:
-        """Say what is recovered."""
+        """Show which job would be recovered."""
         self.query_one("#recovery").border_title = Content(line(f"Recover {self.snapshot.about}"))
 
     @property
@@ -325,7 +325,7 @@ class RecoveryScreen(ConsentScreen[bool]):
         self.query_one("#recovery-steps").scroll_relative(y=by, animate=False)
 
 
-def _head(snapshot: RecoverySeen) -> Content:
+def _head(snapshot: RecoverySnapshot) -> Content:
     diagnosis = snapshot.plan.diagnosis
     reason = Content.styled(line(f"{diagnosis.reason} {diagnosis.confidence:.0%}"), "bold") + Content(
         line(f"  playbook {snapshot.plan.playbook or 'none'}")
@@ -333,7 +333,7 @@ def _head(snapshot: RecoverySeen) -> Content:
     return reason + Content(f"\n{short(diagnosis.summary, 240)}")
 
 
-def _steps(snapshot: RecoverySeen) -> Iterator[Static]:
+def _steps(snapshot: RecoverySnapshot) -> Iterator[Static]:
     for number, step in enumerate(snapshot.plan.steps, 1):
         if step.change:
             yield Static(Content(line(f"{number}  ")) + Content.styled(unambiguous(step.preview), "bold"), classes="recovery-step")
@@ -357,7 +357,7 @@ def _recovery_facts(step: Planned) -> Iterator[Content]:
             yield Content.styled(line(f"{name:<8}"), "$foreground 60%") + Content.styled(line(text), style)
 
 
-def _end(snapshot: RecoverySeen) -> Content:
+def _end(snapshot: RecoverySnapshot) -> Content:
     counts = ((snapshot.count(verdict), words) for verdict, (words, _) in POLICY.items())
     changes = "; ".join(f"{words}: {count} {'change' if count == 1 else 'changes'}" for count, words in counts if count)
     note = line(snapshot.plan.note)

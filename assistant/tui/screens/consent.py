@@ -8,9 +8,9 @@ the yes, for the name of what is changed, typed by hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -18,7 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.timer import Timer
 from textual.widgets import Button, Input
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from assistant.ports import Clock
-    from assistant.tui.snapshot import KillSwitchSeen
+    from assistant.tui.snapshot import KillSwitchSnapshot
+
 
 Result = TypeVar("Result")
 
@@ -126,7 +127,7 @@ class NameField(Input):
     """Takes a name that is typed; nothing is pasted into it, not from the application's own clipboard either."""
 
     def action_paste(self) -> None:
-        """Paste nothing."""
+        """Ignore a paste: it is no deliberate answer."""
 
 
 class ConsentScreen(ModalScreen[Result]):
@@ -186,7 +187,7 @@ class ConsentScreen(ModalScreen[Result]):
         size = self.app.size
         if size.width < LEAST_SIZE[0] or size.height < LEAST_SIZE[1]:
             return f"{size.width}x{size.height} is too small to read it: {LEAST_SIZE[0]}x{LEAST_SIZE[1]} at least"
-        switch: KillSwitchSeen | None = self.app.kill_switch  # type: ignore[attr-defined]
+        switch: KillSwitchSnapshot | None = self.app.kill_switch  # type: ignore[attr-defined]
         return "" if switch is None else f"stopped by {switch.path}: nothing is changed; /stop --lift"
 
     def answer_widgets(self) -> Iterator[Widget]:
@@ -241,7 +242,7 @@ class ConsentScreen(ModalScreen[Result]):
 
     @property
     def _clock(self) -> Clock:
-        clock: Clock = self.app.desk.clock  # type: ignore[attr-defined]
+        clock: Clock = self.app.backend.clock  # type: ignore[attr-defined]
         return clock
 
     def admit(self, event: events.Event) -> bool:
@@ -343,7 +344,7 @@ class ConsentScreen(ModalScreen[Result]):
             self.dismiss(self.agreed())
 
     def action_leave(self) -> None:
-        """Leave it."""
+        """Close the dialog without an answer."""
         self.dismiss(self.unanswered())
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
@@ -387,3 +388,14 @@ class ConsentScreen(ModalScreen[Result]):
             self._begin("name", f"{self.YES}: any key stops it")
             return
         field.value = ""
+
+
+def ask_on_screen(screen: Screen[Any], question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
+    """Put a question on the screen that it belongs to; tell whether that could be done.
+
+    Not where the person went on to another screen meanwhile: a question that jumps under their hands is answered by accident.
+    """
+    if screen.app.screen is not screen:
+        return False
+    screen.app.push_screen(question, answered)
+    return True

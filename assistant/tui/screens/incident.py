@@ -13,18 +13,17 @@ from textual.widget import Widget
 from assistant.display import line
 from assistant.errors import NightshiftError
 from assistant.records import Citation, EventKind, IncidentState, Job
-from assistant.tui.about_changes import SeenUndo, recovery_of, take_back, undo_of
-from assistant.tui.about_incident import IncidentSeen, read_incident
+from assistant.tui.about_changes import UndoSnapshot, recovery_of, take_back, undo_of
+from assistant.tui.about_incident import IncidentSnapshot, read_incident
 from assistant.tui.citations import first_place, log_of, place_of, rival_place, text_place
-from assistant.tui.curves import CurvesSeen, incident_curves
+from assistant.tui.curves import CurvesSnapshot, incident_curves
 from assistant.tui.messages import ActionReport, OpenApproval, OpenIncident, OpenJob, OpenNodes
-from assistant.tui.questions import asked_on
+from assistant.tui.screen_basics import is_covered
 from assistant.tui.screens.changes import RecoveryScreen, UndoScreen
-from assistant.tui.screens.consent import ConsentScreen
+from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
 from assistant.tui.screens.pages import ReportScreen
-from assistant.tui.screens.tabbed import NotThere, Tabbed
-from assistant.tui.snapshot import ClusterSeen, StoreSeen
-from assistant.tui.visibility import covered
+from assistant.tui.screens.tabbed import NotThere, TabbedScreen
+from assistant.tui.snapshot import ClusterSnapshot, StoreSnapshot
 from assistant.tui.widgets.curves_view import CurvesView
 from assistant.tui.widgets.heads import incident_head
 from assistant.tui.widgets.incident_tabs import (
@@ -44,12 +43,12 @@ if TYPE_CHECKING:
     from assistant.engine import Engine
 from textual.message import Message
 
-from assistant.tui.about_changes import RecoverySeen
+from assistant.tui.about_changes import RecoverySnapshot
 from assistant.tui.citations import CitedPlace
 from assistant.tui.messages import Latest
 
 
-class IncidentScreen(Tabbed):
+class IncidentScreen(TabbedScreen):
     """An incident."""
 
     PANES: ClassVar[tuple[tuple[str, str], ...]] = (
@@ -78,8 +77,8 @@ class IncidentScreen(Tabbed):
     def __init__(self, incident: int) -> None:
         super().__init__()
         self.incident = incident
-        self.snapshot: IncidentSeen | None = None
-        self._curves: CurvesSeen | None = None
+        self.snapshot: IncidentSnapshot | None = None
+        self._curves: CurvesSnapshot | None = None
         self._export = False
         self._texts = tempfile.TemporaryDirectory(prefix="nightshift-chat-")
 
@@ -90,8 +89,8 @@ class IncidentScreen(Tabbed):
     def on_mount(self) -> None:
         """Follow the store."""
         super().on_mount()
-        self.watch(self.app, "store_seen", self._store_read)
-        self.watch(self.app, "cluster_seen", self._cluster_read, init=False)
+        self.watch(self.app, "store_snapshot", self._store_read)
+        self.watch(self.app, "cluster_snapshot", self._cluster_read, init=False)
 
     def on_unmount(self) -> None:
         """Throw away the texts that were written to be read."""
@@ -101,25 +100,25 @@ class IncidentScreen(Tabbed):
         """Read what has happened while something lay on top."""
         self._store_read(None)
 
-    def _store_read(self, _store_seen: StoreSeen | None) -> None:
-        if not covered(self):
-            jobs, now = self._jobs(), self.desk.now()
-            self.ask("incident", lambda engine: read_incident(engine, self.incident, jobs, now), Read)
+    def _store_read(self, _store_snapshot: StoreSnapshot | None) -> None:
+        if not is_covered(self):
+            jobs, now = self._jobs(), self.backend.now()
+            self.ask("incident", lambda engine: read_incident(engine, self.incident, jobs, now), IncidentRead)
 
-    def _cluster_read(self, _cluster: ClusterSeen | None) -> None:
+    def _cluster_read(self, _cluster: ClusterSnapshot | None) -> None:
         # a job that the scheduler has forgotten is not asked for again and again
         if self.snapshot is not None and not self.snapshot.job_unknown:
             self._store_read(None)
 
     def _jobs(self) -> dict[str, Job]:
         """Return the jobs that are known: as the scheduler lists them, else as it answered before."""
-        cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         snapshot = self.snapshot
         previous = [job for job in (snapshot.job, *snapshot.restarts) if job is not None] if snapshot is not None else []
         return {job.id: job for job in (*previous, *(cluster.jobs if cluster is not None else ()))}
 
-    def on_read(self, message: Read) -> None:
-        """Show what was read."""
+    def on_incident_read(self, message: IncidentRead) -> None:
+        """Show an incident that was read."""
         snapshot = self.snapshot = message.snapshot
         self.head(*incident_head(snapshot))
         self.query_one(VerdictView).tell(snapshot)
@@ -142,15 +141,15 @@ class IncidentScreen(Tabbed):
 
     def _read_curves(self) -> None:
         snapshot, previous = self.snapshot, self._curves
-        if snapshot is not None and (self.shown == "curves" or self.pane("curves").has_class("-beside")):
-            self.ask("curves", lambda _engine: incident_curves(snapshot, previous), CurvesRead)
+        if snapshot is not None and (self.current_tab == "curves" or self.pane("curves").has_class("-beside")):
+            self.ask("curves", lambda _engine: incident_curves(snapshot, previous), IncidentCurvesRead)
 
-    def on_curves_read(self, message: CurvesRead) -> None:
-        """Draw them."""
+    def on_incident_curves_read(self, message: IncidentCurvesRead) -> None:
+        """Draw the curves that were read."""
         self._curves = message.curves
         self.query_one(CurvesView).tell(message.curves)
 
-    def on_openable_chosen(self, message: Openable.Chosen) -> None:
+    def on_openable_item_opened(self, message: Openable.ItemOpened) -> None:
         """Open what stands behind an item."""
         message.stop()
         if self.snapshot is None:
@@ -177,9 +176,9 @@ class IncidentScreen(Tabbed):
         elif kind == "step":
             self._open_step(self.snapshot, which)
         elif kind in dict(self.PANES):
-            self.shown = kind
+            self.current_tab = kind
 
-    def _open_cited(self, snapshot: IncidentSeen, key: str) -> None:
+    def _open_cited(self, snapshot: IncidentSnapshot, key: str) -> None:
         diagnosis = snapshot.diagnosis
         if diagnosis is not None:
             kind, *places = key.split(":")
@@ -187,42 +186,42 @@ class IncidentScreen(Tabbed):
             cited = diagnosis.root_cause[numbers[0]] if kind == "cite" else diagnosis.nodes[numbers[0]].citations[numbers[1]]
             self._open(snapshot, cited)
 
-    def _open(self, snapshot: IncidentSeen, cited: Citation) -> None:
+    def _open(self, snapshot: IncidentSnapshot, cited: Citation) -> None:
         folder = Path(self._texts.name)
         self.ask("place", lambda _engine: place_of(snapshot, cited, folder), PlaceFound)
 
-    def _open_evidence(self, snapshot: IncidentSeen, key: str) -> None:
+    def _open_evidence(self, snapshot: IncidentSnapshot, key: str) -> None:
         number = int(key.partition(":")[2])
         evidence = next((evidence for evidence in snapshot.evidence if evidence.id == number), None)
         if evidence is None:  # a moment of the timeline: its facts
-            self.shown = "evidence"
+            self.current_tab = "evidence"
         elif evidence.source == "job log":
             self.ask("place", lambda _engine: log_of(snapshot), PlaceFound)
         else:
             self._read_text(evidence.source, readable(evidence.text))
 
-    def _open_call(self, snapshot: IncidentSeen, key: str) -> None:
+    def _open_call(self, snapshot: IncidentSnapshot, key: str) -> None:
         number = int(key.partition(":")[2])
-        seen_call = next(seen_call for seen_call in snapshot.calls if seen_call.call.id == number)
-        call = seen_call.call
-        facts = f"{call.preview or call.tool}\n{dict(call.arguments)}\nwhy: {call.why}\n\n{value_text(seen_call)}\n"
+        call_entry = next(call_entry for call_entry in snapshot.calls if call_entry.call.id == number)
+        call = call_entry.call
+        facts = f"{call.preview or call.tool}\n{dict(call.arguments)}\nwhy: {call.why}\n\n{value_text(call_entry)}\n"
         self._read_text(f"call {number} {call.tool}", facts)
 
-    def _open_step(self, snapshot: IncidentSeen, name: str) -> None:
+    def _open_step(self, snapshot: IncidentSnapshot, name: str) -> None:
         step = next((step for step in snapshot.play.steps if step.name == name), None)
         if step is not None and step.calls:
             self._open_call(snapshot, f"call:{step.calls[-1]}")
         else:
             self.notify(line(f"Step {name} has made no call."), markup=False)
 
-    def _open_pattern(self, snapshot: IncidentSeen, key: str) -> None:
+    def _open_pattern(self, snapshot: IncidentSnapshot, key: str) -> None:
         pattern = snapshot.diagnosis.patterns[int(key.partition(":")[2])] if snapshot.diagnosis is not None else None
         if pattern is not None and pattern.incidents:
             self.post_message(OpenIncident(pattern.incidents[0]))
         elif pattern is not None and pattern.nodes:
             self.post_message(OpenNodes(",".join(pattern.nodes)))
 
-    def _open_rival(self, snapshot: IncidentSeen, key: str) -> None:
+    def _open_rival(self, snapshot: IncidentSnapshot, key: str) -> None:
         rival = snapshot.diagnosis.rivals[int(key.partition(":")[2])] if snapshot.diagnosis is not None else None
         cited = rival_place(rival) if rival is not None else None
         if cited is not None:
@@ -276,7 +275,7 @@ class IncidentScreen(Tabbed):
         if snapshot.incident.state is IncidentState.VERIFYING:  # only looked at: nothing is changed that was not shown
             self._work(by_person=snapshot.incident.kind is EventKind.REQUESTED)
             return
-        by = self.desk.by
+        by = self.backend.by
         self.notify("Finding out what it takes; nothing is changed yet.", timeout=3)
         self.ask("recovery", lambda engine: recovery_of(engine, by=by, incident=self.incident), RecoveryPlanned, lane="nodes")
 
@@ -286,7 +285,7 @@ class IncidentScreen(Tabbed):
 
     def _ask_person(self, question: ConsentScreen[bool], answered: Callable[[bool | None], None]) -> bool:
         """Ask, or say where to ask again; return whether it was asked."""
-        dialog = asked_on(self, question, answered)
+        dialog = ask_on_screen(self, question, answered)
         if not dialog:
             self.notify(
                 line(f"What you asked for on incident {self.incident} was looked at; ask there again to see it."),
@@ -296,23 +295,23 @@ class IncidentScreen(Tabbed):
         return dialog
 
     def _work(self, *, by_person: bool = True) -> None:
-        self.desk.go_on(self.incident, by_person=by_person)
+        self.backend.go_on(self.incident, by_person=by_person)
         self.notify(line(f"Working on incident {self.incident}."), markup=False)
 
     def action_undo(self) -> None:
         """Show what taking back the change under the cursor would do, and ask."""
         call = self.query_one(ChangesView).call
-        if self.shown != "changes" or call is None:
-            self.shown = "changes"
+        if self.current_tab != "changes" or call is None:
+            self.current_tab = "changes"
             self.notify(
                 "Choose a change, then u." if self.snapshot is not None and self.snapshot.changes else "Nothing was changed.",
                 markup=False,
             )
             return
-        by = self.desk.by
-        self.ask("undo", lambda engine: undo_of(engine, call, by), UndoSeen)
+        by = self.backend.by
+        self.ask("undo", lambda engine: undo_of(engine, call, by), UndoRead)
 
-    def on_undo_seen(self, message: UndoSeen) -> None:
+    def on_undo_read(self, message: UndoRead) -> None:
         """Ask."""
         undo = message.snapshot
 
@@ -320,13 +319,13 @@ class IncidentScreen(Tabbed):
             if yes:
                 self._take_back(undo)
             else:
-                self.desk.leave_undo(undo)
+                self.backend.leave_undo(undo)
 
         if not self._ask_person(UndoScreen(undo), answered):
-            self.desk.leave_undo(undo)
+            self.backend.leave_undo(undo)
 
-    def _take_back(self, undo: SeenUndo) -> None:
-        by = self.desk.by
+    def _take_back(self, undo: UndoSnapshot) -> None:
+        by = self.backend.by
 
         def undone(engine: Engine) -> ActionReport:
             try:
@@ -335,7 +334,7 @@ class IncidentScreen(Tabbed):
                 return ActionReport(hindrance(error, "not undone"), ok=False)
             return ActionReport(f"done: {undo.text}" if outcome.ok else f"failed: {outcome.error}", ok=outcome.ok)
 
-        self.desk.read(f"undo {undo.call.id}", undone, lambda report: report, lane="act")
+        self.backend.read(f"undo {undo.call.id}", undone, lambda report: report, lane="act")
 
     def action_report(self) -> None:
         """Show the report."""
@@ -349,7 +348,7 @@ class IncidentScreen(Tabbed):
         self.action_report()
 
     def on_report_made(self, message: ReportMade) -> None:
-        """Show it."""
+        """Open the report."""
         export, self._export = self._export, False
         self.app.push_screen(ReportScreen(message.text, name=f"incident-{self.incident}", export=export))
 
@@ -357,18 +356,18 @@ class IncidentScreen(Tabbed):
 # What was read for the screen of an incident.
 
 
-class Read(Latest):
+class IncidentRead(Latest):
     """The incident was read."""
 
-    def __init__(self, snapshot: IncidentSeen) -> None:
+    def __init__(self, snapshot: IncidentSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
 
-class CurvesRead(Latest):
+class IncidentCurvesRead(Latest):
     """The metrics were read."""
 
-    def __init__(self, curves: CurvesSeen) -> None:
+    def __init__(self, curves: CurvesSnapshot) -> None:
         super().__init__()
         self.curves = curves
 
@@ -389,10 +388,10 @@ class ReportMade(Message):
         self.text = text
 
 
-class UndoSeen(Message):
+class UndoRead(Message):
     """It is known what an undo would do."""
 
-    def __init__(self, snapshot: SeenUndo) -> None:
+    def __init__(self, snapshot: UndoSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
@@ -400,6 +399,6 @@ class UndoSeen(Message):
 class RecoveryPlanned(Message):
     """It is known what going on would do."""
 
-    def __init__(self, snapshot: RecoverySeen) -> None:
+    def __init__(self, snapshot: RecoverySnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot

@@ -12,13 +12,13 @@ from textual.widgets import DataTable
 from assistant.display import line
 from assistant.nodeset import fold
 from assistant.records import Job
-from assistant.tui.about_incident import CheckpointsSeen, JobSeen, read_checkpoints, read_job
+from assistant.tui.about_incident import CheckpointsSnapshot, JobSnapshot, read_checkpoints, read_job
 from assistant.tui.citations import CitedPlace
-from assistant.tui.curves import CurvesSeen, job_curves
+from assistant.tui.curves import CurvesSnapshot, job_curves
 from assistant.tui.messages import Latest, OpenIncident, OpenNodes
-from assistant.tui.screens.tabbed import NotThere, Tabbed
-from assistant.tui.snapshot import ClusterSeen
-from assistant.tui.visibility import covered
+from assistant.tui.screen_basics import is_covered
+from assistant.tui.screens.tabbed import NotThere, TabbedScreen
+from assistant.tui.snapshot import ClusterSnapshot
 from assistant.tui.widgets.curves_view import CurvesView
 from assistant.tui.widgets.heads import job_head
 from assistant.tui.widgets.prompt import Prompt
@@ -26,31 +26,31 @@ from assistant.tui.widgets.record_panels import IncidentList
 from assistant.tui.widgets.rows import CheckpointsTable
 
 
-class Read(Latest):
+class JobRead(Latest):
     """The job was read."""
 
-    def __init__(self, snapshot: JobSeen) -> None:
+    def __init__(self, snapshot: JobSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
 
 class CheckpointsRead(Latest):
-    """What it saved was read."""
+    """The checkpoints of the job were read."""
 
-    def __init__(self, snapshot: CheckpointsSeen) -> None:
+    def __init__(self, snapshot: CheckpointsSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
 
-class CurvesRead(Latest):
+class JobCurvesRead(Latest):
     """Its metrics were read."""
 
-    def __init__(self, curves: CurvesSeen) -> None:
+    def __init__(self, curves: CurvesSnapshot) -> None:
         super().__init__()
         self.curves = curves
 
 
-class JobScreen(Tabbed):
+class JobScreen(TabbedScreen):
     """A job."""
 
     PANES: ClassVar[tuple[tuple[str, str], ...]] = (
@@ -70,9 +70,9 @@ class JobScreen(Tabbed):
     def __init__(self, job: str) -> None:
         super().__init__()
         self.job = job
-        self.snapshot: JobSeen | None = None
-        self.checkpoints: CheckpointsSeen | None = None
-        self._curves: CurvesSeen | None = None
+        self.snapshot: JobSnapshot | None = None
+        self.checkpoints: CheckpointsSnapshot | None = None
+        self._curves: CurvesSnapshot | None = None
 
     def panes(self) -> Sequence[Widget]:
         """Return the tabs."""
@@ -81,9 +81,9 @@ class JobScreen(Tabbed):
     def on_mount(self) -> None:
         """Follow store and scheduler."""
         super().on_mount()
-        self.watch(self.app, "store_seen", self._look, init=False)
-        self.watch(self.app, "cluster_seen", self._look, init=False)
-        by = self.desk.by
+        self.watch(self.app, "store_snapshot", self._look, init=False)
+        self.watch(self.app, "cluster_snapshot", self._look, init=False)
+        by = self.backend.by
         self.ask("checkpoints", lambda engine: read_checkpoints(engine, self.job, by), CheckpointsRead, lane="nodes")
 
     def on_screen_resume(self) -> None:
@@ -91,17 +91,17 @@ class JobScreen(Tabbed):
         self._look(None)
 
     def _look(self, _cluster: object) -> None:
-        if covered(self):
+        if is_covered(self):
             return
-        jobs, now = self._listed_job(), self.desk.now()
-        self.ask("job", lambda engine: read_job(engine, self.job, jobs, now), Read)
+        jobs, now = self._listed_job(), self.backend.now()
+        self.ask("job", lambda engine: read_job(engine, self.job, jobs, now), JobRead)
 
     def _listed_job(self) -> Job | None:
-        cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         return next((job for job in cluster.jobs if job.id == self.job), None) if cluster is not None else None
 
-    def on_read(self, message: Read) -> None:
-        """Show what was read."""
+    def on_job_read(self, message: JobRead) -> None:
+        """Show a job that was read."""
         self.snapshot = message.snapshot
         self.head(*job_head(message.snapshot))
         self.query_one(IncidentList).tell(message.snapshot.incidents, message.snapshot.at)
@@ -114,9 +114,9 @@ class JobScreen(Tabbed):
             self.dismiss(None)
 
     def on_checkpoints_read(self, message: CheckpointsRead) -> None:
-        """Show what it saved."""
+        """Show the checkpoints of the job."""
         self.checkpoints = message.snapshot
-        self.query_one(CheckpointsTable).tell(message.snapshot, self.desk.now())
+        self.query_one(CheckpointsTable).tell(message.snapshot, self.backend.now())
         self._read_curves()
 
     def turned(self, tab: str) -> None:
@@ -126,11 +126,11 @@ class JobScreen(Tabbed):
     def _read_curves(self) -> None:
         job, previous = self.snapshot.job if self.snapshot is not None else None, self._curves
         step = self.checkpoints.newest_healthy if self.checkpoints is not None else None
-        if job is not None and (self.shown == "curves" or self.pane("curves").has_class("-beside")):
-            self.ask("curves", lambda _engine: job_curves(job, step, previous), CurvesRead)
+        if job is not None and (self.current_tab == "curves" or self.pane("curves").has_class("-beside")):
+            self.ask("curves", lambda _engine: job_curves(job, step, previous), JobCurvesRead)
 
-    def on_curves_read(self, message: CurvesRead) -> None:
-        """Draw them."""
+    def on_job_curves_read(self, message: JobCurvesRead) -> None:
+        """Draw the curves that were read."""
         self._curves = message.curves
         self.query_one(CurvesView).tell(message.curves)
 
@@ -152,7 +152,7 @@ class JobScreen(Tabbed):
 
     def action_why(self) -> None:
         """Ask the agent."""
-        self.app.post_message(Prompt.Asked(f"why did job {self.job} fail"))
+        self.app.post_message(Prompt.Submitted(f"why did job {self.job} fail"))
         self.app.call_later(self.app.action_talk)  # type: ignore[attr-defined]
 
     def action_nodes(self) -> None:

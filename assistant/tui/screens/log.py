@@ -17,9 +17,9 @@ from textual.widgets import Footer, Input, Static
 
 from assistant.display import line
 from assistant.logs.compress import ranges
-from assistant.tui.log_rows import LogCitation
-from assistant.tui.widgets.log_view import LogView
-from assistant.tui.widgets.rank_histogram import RankHistogram
+from assistant.tui.logs.histogram import RankHistogram
+from assistant.tui.logs.rows import LogCitation
+from assistant.tui.logs.view import LogView
 
 __all__ = ["LogCitation", "LogScreen"]
 
@@ -106,8 +106,8 @@ class LogScreen(Screen[None]):
 
     def on_log_view_asks(self, message: LogView.Asks) -> None:
         """Ask for words at the foot."""
-        self._asking = message.what
-        sign, hint = _PROMPTS[message.what]
+        self._asking = message.purpose
+        sign, hint = _PROMPTS[message.purpose]
         self.query_one("#log-sign", Static).update(Content(line(sign)))
         words = self.query_one("#log-words", Input)
         words.value, words.placeholder = "", hint
@@ -115,7 +115,7 @@ class LogScreen(Screen[None]):
         words.focus()
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Do what was asked for."""
+        """Search, go to the line or filter the ranks that were typed."""
         message.stop()
         kind, text = self._asking, message.value.strip()
         self._answered()
@@ -130,7 +130,7 @@ class LogScreen(Screen[None]):
             self._view.note = problem
             self._show_state()
 
-    def on_rank_histogram_chosen(self, message: RankHistogram.Chosen) -> None:
+    def on_rank_histogram_ranks_selected(self, message: RankHistogram.RanksSelected) -> None:
         """Show only those ranks' lines."""
         self._choose(message.ranks)
         if self.has_class("-narrow"):

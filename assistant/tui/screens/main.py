@@ -12,14 +12,13 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from assistant.tui.keys import panel_keys
-from assistant.tui.snapshot import StoreSeen
-from assistant.tui.widgets.conversation import Conversation
+from assistant.tui.screen_basics import panel_keys
+from assistant.tui.snapshot import StoreSnapshot
+from assistant.tui.widgets.conversation import Conversation, Welcome
 from assistant.tui.widgets.panel import JobsPanel, NodesPanel, Panel
 from assistant.tui.widgets.prompt import Completion, Prompt
 from assistant.tui.widgets.record_panels import ApprovalsPanel, HappenedPanel, IncidentsPanel
 from assistant.tui.widgets.status_bar import StatusBar
-from assistant.tui.widgets.welcome import Welcome
 
 PANELS: tuple[type[Panel], ...] = (IncidentsPanel, ApprovalsPanel, HappenedPanel, JobsPanel, NodesPanel)
 
@@ -59,7 +58,7 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         """Let the operator type at once."""
         self.query_one(Prompt).focus()
-        self.watch(self.app, "store_seen", self._answered, init=False)
+        self.watch(self.app, "store_snapshot", self._answered, init=False)
 
     def on_screen_resume(self) -> None:
         """Show what was read while another screen covered this one."""
@@ -88,7 +87,7 @@ class MainScreen(Screen[None]):
         self.action_talk()
         return self.query_one(Prompt)
 
-    def _answered(self, snapshot: StoreSeen | None) -> None:
+    def _answered(self, snapshot: StoreSnapshot | None) -> None:
         """Go back to the conversation when the last question that filled the screen is answered."""
         if self.alone == ApprovalsPanel.NAME and snapshot is not None and not snapshot.approvals and self._waited:
             self.action_talk()

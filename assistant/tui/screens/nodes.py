@@ -17,25 +17,33 @@ from textual.widgets import DataTable, ProgressBar, Static
 
 from assistant.display import line
 from assistant.nodeset import expand, fold
-from assistant.tui.about_nodes import HealthSeen, KernelSeen, NodesSeen, ProbeRow, read_health, read_kernel, read_nodes
+from assistant.tui.about_nodes import (
+    HealthSnapshot,
+    KernelLogSnapshot,
+    NodesSnapshot,
+    ProbeRow,
+    read_health,
+    read_kernel,
+    read_nodes,
+)
 from assistant.tui.citations import CitedPlace, text_place
 from assistant.tui.messages import Latest, OpenIncident, OpenNodes
-from assistant.tui.screens.tabbed import Tabbed
-from assistant.tui.snapshot import ClusterSeen
-from assistant.tui.visibility import covered
+from assistant.tui.screen_basics import is_covered
+from assistant.tui.screens.tabbed import TabbedScreen
+from assistant.tui.snapshot import ClusterSnapshot
 from assistant.tui.widgets.heads import nodes_head
 from assistant.tui.widgets.record_panels import IncidentList
-from assistant.tui.widgets.rows import Cell, NodeTable, Row, Rows
+from assistant.tui.widgets.rows import Cell, NodeTable, Rows, TableRow
 from assistant.tui.words import folded, short
 
 MOST_ASKED = 256
 """Nodes whose kernel log or health is asked for at once."""
 
 
-class Read(Latest):
+class NodesRead(Latest):
     """The nodes were read."""
 
-    def __init__(self, snapshot: NodesSeen) -> None:
+    def __init__(self, snapshot: NodesSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
@@ -43,7 +51,7 @@ class Read(Latest):
 class HealthRead(Message):
     """The probes have answered."""
 
-    def __init__(self, snapshot: HealthSeen) -> None:
+    def __init__(self, snapshot: HealthSnapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
 
@@ -51,12 +59,12 @@ class HealthRead(Message):
 class KernelRead(Message):
     """The kernel logs were read."""
 
-    def __init__(self, snapshot: KernelSeen, place: CitedPlace | None) -> None:
+    def __init__(self, snapshot: KernelLogSnapshot, place: CitedPlace | None) -> None:
         super().__init__()
         self.snapshot, self.place = snapshot, place
 
 
-class NodesScreen(Tabbed):
+class NodesScreen(TabbedScreen):
     """Nodes."""
 
     PANES: ClassVar[tuple[tuple[str, str], ...]] = (("nodes", "Nodes"), ("incidents", "Incidents"), ("health", "Health"))
@@ -70,7 +78,7 @@ class NodesScreen(Tabbed):
     def __init__(self, nodes: str) -> None:
         super().__init__()
         self.names = tuple(expand(nodes))
-        self.snapshot: NodesSeen | None = None
+        self.snapshot: NodesSnapshot | None = None
         self._texts = tempfile.TemporaryDirectory(prefix="nightshift-chat-")
 
     def panes(self) -> Sequence[Widget]:
@@ -80,8 +88,8 @@ class NodesScreen(Tabbed):
     def on_mount(self) -> None:
         """Follow store and scheduler."""
         super().on_mount()
-        self.watch(self.app, "store_seen", self._look, init=False)
-        self.watch(self.app, "cluster_seen", self._look, init=False)
+        self.watch(self.app, "store_snapshot", self._look, init=False)
+        self.watch(self.app, "cluster_snapshot", self._look, init=False)
 
     def on_unmount(self) -> None:
         """Throw away the texts that were written to be read."""
@@ -92,15 +100,15 @@ class NodesScreen(Tabbed):
         self._look(None)
 
     def _look(self, _cluster: object) -> None:
-        if covered(self):
+        if is_covered(self):
             return
-        cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         nodes = cluster.nodes if cluster is not None and cluster.at is not None else None
-        now = self.desk.now()
-        self.ask("nodes", lambda engine: read_nodes(engine, self.names, nodes, now), Read)
+        now = self.backend.now()
+        self.ask("nodes", lambda engine: read_nodes(engine, self.names, nodes, now), NodesRead)
 
-    def on_read(self, message: Read) -> None:
-        """Show what was read."""
+    def on_nodes_read(self, message: NodesRead) -> None:
+        """Show the nodes that were read."""
         self.snapshot = message.snapshot
         self.head(*nodes_head(message.snapshot, fold(self.names)))
         self.query_one(NodeTable).tell(message.snapshot)
@@ -119,24 +127,24 @@ class NodesScreen(Tabbed):
         """Run the health probes; they only read."""
         if self._too_many():
             return
-        self.shown = "health"
-        table, names, by = self.query_one(HealthTable), self.names, self.desk.by
+        self.current_tab = "health"
+        table, names, by = self.query_one(HealthTable), self.names, self.backend.by
         if not table.busy:
             table.begin(len(names))
             self.ask("health", lambda engine: read_health(engine, names, by), HealthRead, lane="nodes")
 
     def on_health_read(self, message: HealthRead) -> None:
-        """Show what they said."""
+        """Show the results of the health probes."""
         self.query_one(HealthTable).tell(message.snapshot)
 
     def action_kernel(self) -> None:
         """Read the end of the kernel logs and open them."""
         if self._too_many():
             return
-        names, by, folder = self.names, self.desk.by, Path(self._texts.name)
+        names, by, folder = self.names, self.backend.by, Path(self._texts.name)
         self.notify(line(f"Reading the kernel log of {fold(names)}…"), markup=False, timeout=3)
 
-        def kernel(read: KernelSeen) -> KernelRead:
+        def kernel(read: KernelLogSnapshot) -> KernelRead:
             return KernelRead(read, text_place(folder, f"kernel log of {fold(names)}", read.text) if read.text else None)
 
         self.ask("kernel", lambda engine: read_kernel(engine, names, by), kernel, lane="nodes")
@@ -177,13 +185,13 @@ class HealthTable(Vertical):
         yield self.table
 
     def begin(self, nodes: int) -> None:
-        """Show that they are asked."""
+        """Show that the nodes are being probed."""
         self.busy = True
         self.note.update(f"Asking the probes on {nodes:,} node{'s' * (nodes != 1)}…")
         self.add_class("-busy")
 
-    def tell(self, snapshot: HealthSeen) -> None:
-        """Show what they said."""
+    def tell(self, snapshot: HealthSnapshot) -> None:
+        """Show the results of the probes."""
         self.busy = False
         self.remove_class("-busy")
         self.note.update(line(f"Unknown: {snapshot.trouble}" if snapshot.trouble else _summary(snapshot)))
@@ -191,17 +199,17 @@ class HealthTable(Vertical):
         self.table.focus()
 
 
-def _summary(snapshot: HealthSeen) -> str:
+def _summary(snapshot: HealthSnapshot) -> str:
     counts = Counter(row.status for row in snapshot.rows)
     summary = ", ".join(f"{counts[status]:,} {status}" for status in ("critical", "warning", "unknown", "ok") if counts[status])
     faulty = f"must be taken out: {folded(snapshot.faulty)}" if snapshot.faulty else "no node has to be taken out"
     return f"{summary}; {faulty}"
 
 
-def _row(number: int, row: ProbeRow) -> Row:
+def _row(number: int, row: ProbeRow) -> TableRow:
     sign, colour = HEALTH_SIGNS.get(row.status, ("?", "warning"))
     message = Cell(short(row.text, 200), "" if row.status == "ok" else colour)
-    return Row(
+    return TableRow(
         f"{number}",
         (Cell(sign, colour), short(row.node, 24), short(row.probe, 24), message, Cell(short(row.remedy, 120), "text-muted")),
     )

@@ -17,12 +17,12 @@ from textual.widgets import Footer, Static, Tab, Tabs
 
 from assistant.display import line
 from assistant.errors import NightshiftError
-from assistant.tui.keys import panel_keys
 from assistant.tui.messages import Deliver
+from assistant.tui.screen_basics import panel_keys
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
-    from assistant.tui.backend import Desk
+    from assistant.tui.backend import ChatBackend
     from assistant.tui.citations import CitedPlace
     from assistant.tui.widgets.curves_view import CurvesView
 
@@ -37,7 +37,7 @@ class NotThere(Message):
         self.why = why
 
 
-class Tabbed(Screen[None]):
+class TabbedScreen(Screen[None]):
     """Head and tabs."""
 
     PANES: ClassVar[tuple[tuple[str, str], ...]]
@@ -50,7 +50,7 @@ class Tabbed(Screen[None]):
         *panel_keys("app.", show=False),
     ]
 
-    shown: reactive[str] = reactive("")
+    current_tab: reactive[str] = reactive("")
     """Name of the tab that is shown."""
 
     def panes(self) -> Sequence[Widget]:
@@ -72,9 +72,9 @@ class Tabbed(Screen[None]):
         """Show the first tab."""
         self.query_one(Tabs).can_focus = False
         self._second_pane = self.PANES[1][0] if len(self.PANES) > 1 else self.PANES[0][0]
-        self.shown = self.shown or self.PANES[0][0]
+        self.current_tab = self.current_tab or self.PANES[0][0]
 
-    def watch_shown(self, old: str, new: str) -> None:
+    def watch_current_tab(self, old: str, new: str) -> None:
         """Show a tab."""
         if not new:
             return
@@ -106,31 +106,31 @@ class Tabbed(Screen[None]):
         """Follow a click on a tab."""
         event.stop()
         if event.tab.id and event.tab.id == self.query_one(Tabs).active:
-            self.shown = event.tab.id.removeprefix("tab-")
+            self.current_tab = event.tab.id.removeprefix("tab-")
 
     def action_number(self, number: int) -> None:
         """Go to a tab by its place."""
         if number <= len(self.PANES):
-            self.shown = self.PANES[number - 1][0]
+            self.current_tab = self.PANES[number - 1][0]
 
     def action_tab(self, name: str) -> None:
         """Go to a tab by its name."""
-        self.shown = name
+        self.current_tab = name
 
     def action_turn(self, by: int) -> None:
         """Go to the tab before or behind."""
         names = [name for name, _ in self.PANES]
-        self.shown = names[(names.index(self.shown) + by) % len(names)]
+        self.current_tab = names[(names.index(self.current_tab) + by) % len(names)]
 
     def head(self, *lines: Content) -> None:
-        """Say what it is about."""
+        """Write the facts above the tabs."""
         self.query_one("#head", Static).update(Content("\n").join([line for line in lines if line.plain]))
 
     @property
-    def desk(self) -> Desk:
+    def backend(self) -> ChatBackend:
         """Who reads for the screen."""
-        desk: Desk = self.app.desk  # type: ignore[attr-defined]
-        return desk
+        backend: ChatBackend = self.app.backend  # type: ignore[attr-defined]
+        return backend
 
     def ask(
         self, kind: str, work: Callable[[Engine], ReadResult], message_of: Callable[[ReadResult], Message], *, lane: str = "read"
@@ -143,7 +143,7 @@ class Tabbed(Screen[None]):
             except (NightshiftError, OSError) as error:
                 return NotThere(str(error))
 
-        self.desk.read(f"{id(self)} {kind}", tried, lambda message: Deliver(self, message), lane=lane)
+        self.backend.read(f"{id(self)} {kind}", tried, lambda message: Deliver(self, message), lane=lane)
 
     def show_place(self, place: CitedPlace) -> None:
         """Open the log viewer there."""
@@ -158,5 +158,5 @@ class Tabbed(Screen[None]):
         self.show_place(CitedPlace(message.path, f"log of {message.run}", message.line, account=message.account))
 
     def on_not_there(self, message: NotThere) -> None:
-        """Say why it cannot be shown."""
+        """Say why a citation cannot be shown."""
         self.notify(line(message.why), severity="warning", timeout=10, markup=False)

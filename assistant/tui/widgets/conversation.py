@@ -1,4 +1,4 @@
-"""The conversation: what was asked, what was looked at, what came of it."""
+"""The conversation: what was asked, what was looked at, what came of it; an empty one says what this is and who answers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,94 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
 from assistant.agent.answer import Answer, AnswerSource
 from assistant.display import line
-from assistant.tui.sessions import EntryKind, SessionEntry
-from assistant.tui.widgets.exchange import Exchange
-from assistant.tui.widgets.plain import Plain, link
-from assistant.tui.widgets.welcome import Welcome
+from assistant.records import JobState
+from assistant.tui.screen_basics import is_covered
+from assistant.tui.sessions import SessionEntry, SessionEntryKind
+from assistant.tui.snapshot import OUT, ClusterSnapshot, StoreSnapshot
+from assistant.tui.widgets.exchange import Exchange, Options
+from assistant.tui.widgets.plain import MUTED, Plain, link
+
+INTRODUCTION = "Nightshift finds out why training jobs fail and brings them back."
+
+
+class Welcome(Static):
+    """Follows what is seen, until the first question."""
+
+    def __init__(self) -> None:
+        super().__init__("", markup=False)
+        self.answers = ""
+        self.examples: tuple[str, ...] = ()
+        self._lines: list[Content] = []
+
+    def on_mount(self) -> None:
+        """Follow what the backend reads."""
+        self.watch(self.app, "store_snapshot", self.look, init=False)
+        self.watch(self.app, "cluster_snapshot", self.look, init=False)
+        self.look()
+
+    def says(self, answers: str) -> None:
+        """Say what answers questions."""
+        self.answers = answers
+        self.look()
+
+    def action_ask(self, place: int) -> None:
+        """Ask one of the examples."""
+        self.post_message(Options.OptionClicked(self.examples[place]))
+
+    def look(self) -> None:
+        """Show what fits now."""
+        if is_covered(self):
+            return
+        self.examples = examples(self.app.store_snapshot, self.app.cluster_snapshot)  # type: ignore[attr-defined]
+        lines = [Content.styled(INTRODUCTION, "bold"), Content.styled(line(agent_sentence(self.answers)), MUTED), Content("")]
+        lines += [
+            Content.styled(line(f"{place + 1}  "), "$accent") + link(example, "ask", place)
+            for place, example in enumerate(self.examples)
+        ]
+        lines += [Content(""), Content.styled("A number and Enter asks it; / lists commands, F1 keys.", MUTED)]
+        if lines != self._lines:
+            self._lines = lines
+            self.update(Content("\n").join(lines))
+
+
+def agent_sentence(answers: str) -> str:
+    """Return who answers, in a sentence."""
+    if not answers:
+        return "Waking up: you can type already."
+    if answers == "words only":
+        return "Without a language model: your words choose what is looked at, and every answer names its sources."
+    if answers.startswith("embedded"):
+        return "Without a language model: the embedded model chooses what is looked at, and every answer names its sources."
+    return f"{answers} answers; what it says is checked against what was looked at."
+
+
+def examples(store: StoreSnapshot | None, cluster: ClusterSnapshot | None) -> tuple[str, ...]:
+    """Return three questions that fit what is seen now, the most pressing first."""
+    questions: list[str] = []
+    for entry in store.incidents if store is not None else ():
+        if not entry.incident.state.ended or entry.incident.state.name == "ESCALATED":
+            if entry.incident.service is not None:
+                continue  # its jobs say more
+            questions.append(
+                f"why did job {entry.incident.job} die?" if entry.incident.job else f"what happened on node {entry.incident.node}?"
+            )
+            break
+    if store is not None and store.approvals:
+        questions.append("what waits for me?")
+    out = next((node for node in cluster.nodes if node.state in OUT), None) if cluster is not None else None
+    if out is not None:
+        questions.append(f"why is node {out.name} out of service?")
+    running = next((job for job in reversed(cluster.jobs) if job.state is JobState.RUNNING), None) if cluster is not None else None
+    if running is not None:
+        questions.append(f"how far is job {running.id}?")
+    return tuple([*questions, "what is wrong now?", "which jobs failed today?", "which nodes are out of service?"][:3])
+
 
 MOST_LAID_OUT = 24
 """Exchanges that are laid out; older ones are when somebody asks for them."""
@@ -94,7 +173,7 @@ class Conversation(VerticalScroll):
             await self._exchanges[question].failed(why)
 
     async def noted(self, question: int, markdown: str) -> None:
-        """Show what came of a command."""
+        """Show the result of a command."""
         if question not in self._exchanges:
             await self._begin(question, "")
         await self._exchanges[question].noted(markdown)
@@ -127,7 +206,7 @@ class Conversation(VerticalScroll):
                 await exchange.remove()
         self._count()
 
-    async def on_earlier_wanted(self, message: Earlier.Wanted) -> None:
+    async def on_earlier_earlier_requested(self, message: Earlier.EarlierRequested) -> None:
         """Lay out older exchanges."""
         message.stop()
         await self.show_earlier()
@@ -168,16 +247,16 @@ class Conversation(VerticalScroll):
 
     async def _lay_out(self, number: int, next_exchange: Exchange | None) -> None:
         entries = [entry for entry in self._entries if entry.question == number]
-        question = next((entry.text for entry in entries if entry.what is EntryKind.TYPED), "")
+        question = next((entry.text for entry in entries if entry.what is SessionEntryKind.TYPED), "")
         exchange = await self._begin(number, question, next_exchange)
         for entry in entries:
-            if entry.what is EntryKind.ANSWERED and entry.answer is not None:
+            if entry.what is SessionEntryKind.ANSWERED and entry.answer is not None:
                 await exchange.show_answer(entry.answer)
-            elif entry.what is EntryKind.FAILED:
+            elif entry.what is SessionEntryKind.FAILED:
                 await exchange.failed(entry.text)
-            elif entry.what is EntryKind.NOTED:
+            elif entry.what is SessionEntryKind.NOTED:
                 await exchange.noted(entry.text)
-            elif entry.what is EntryKind.SETTLED:
+            elif entry.what is SessionEntryKind.SETTLED:
                 await exchange.remarked(entry.text)
 
     async def _prune(self) -> None:
@@ -204,7 +283,7 @@ class Conversation(VerticalScroll):
 class Earlier(Static):
     """Stands for exchanges that are not laid out."""
 
-    class Wanted(Message):
+    class EarlierRequested(Message):
         """Somebody wants to see some of them."""
 
     def show(self, count: int) -> None:
@@ -213,5 +292,5 @@ class Earlier(Static):
         self.update(link(f"… {count:,} earlier", "earlier"))
 
     def action_earlier(self) -> None:
-        """Ask for some of them."""
-        self.post_message(self.Wanted())
+        """Ask for some of the earlier exchanges."""
+        self.post_message(self.EarlierRequested())

@@ -23,7 +23,7 @@ from textual_plot.plot_widget import Legend
 
 from assistant.display import line
 from assistant.records import MetricPoint
-from assistant.tui.curves import METRICS, TITLES, CurvesSeen, line_of, not_numbers, runs_of
+from assistant.tui.curves import METRICS, TITLES, CurvesSnapshot, line_of, not_numbers, runs_of
 
 
 class CurvesView(VerticalScroll):
@@ -44,12 +44,12 @@ class CurvesView(VerticalScroll):
 
     logarithmic: reactive[bool] = reactive(False)
     """Whether the scale is."""
-    chosen: reactive[str] = reactive(METRICS[0])
+    current_metric: reactive[str] = reactive(METRICS[0])
     """The curve that is shown where there is room for one."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.snapshot: CurvesSeen | None = None
+        self.snapshot: CurvesSnapshot | None = None
         self._marks = Static("Reading the log…", id="curves-marks")
 
     def compose(self) -> ComposeResult:
@@ -58,8 +58,8 @@ class CurvesView(VerticalScroll):
         for metric in METRICS:
             yield Curve(metric)
 
-    def tell(self, snapshot: CurvesSeen) -> None:
-        """Show them."""
+    def tell(self, snapshot: CurvesSnapshot) -> None:
+        """Show the curves of a snapshot."""
         if snapshot != self.snapshot:
             self.snapshot = snapshot
             self._draw()
@@ -68,10 +68,10 @@ class CurvesView(VerticalScroll):
         """Draw in the other scale."""
         self._draw()
 
-    def watch_chosen(self) -> None:
-        """Show another one."""
+    def watch_current_metric(self) -> None:
+        """Show another curve where only one has room."""
         for curve in self.query(Curve):
-            curve.set_class(curve.metric == self.chosen, "-chosen")
+            curve.set_class(curve.metric == self.current_metric, "-chosen")
 
     def action_scale(self) -> None:
         """Change between linear and logarithmic."""
@@ -80,7 +80,7 @@ class CurvesView(VerticalScroll):
     def action_metric(self) -> None:
         """Go to the next curve."""
         have = [metric for metric in METRICS if self.snapshot is None or self.snapshot.has(metric)] or [*METRICS]
-        self.chosen = have[(have.index(self.chosen) + 1) % len(have)] if self.chosen in have else have[0]
+        self.current_metric = have[(have.index(self.current_metric) + 1) % len(have)] if self.current_metric in have else have[0]
 
     def action_line(self) -> None:
         """Open the log at the step that is marked first, else at the last step."""
@@ -105,7 +105,7 @@ class CurvesView(VerticalScroll):
             curve.draw(self.snapshot, log=self.logarithmic)
 
 
-def legend(snapshot: CurvesSeen) -> Content:
+def legend(snapshot: CurvesSnapshot) -> Content:
     """Return in words what is drawn and marked."""
     parts = []
     for number, run in enumerate(snapshot.runs):
@@ -154,8 +154,8 @@ class Curve(Vertical):
         """Make room for the drawing."""
         self.plot.margin_top, self.plot.margin_bottom, self.plot.margin_left = 0, 1, 8
 
-    def draw(self, snapshot: CurvesSeen, *, log: bool) -> None:
-        """Draw it."""
+    def draw(self, snapshot: CurvesSnapshot, *, log: bool) -> None:
+        """Draw the curve."""
         self.set_class(not snapshot.has(self.metric), "-empty")
         self._title.update(self._summary_text(snapshot, log))
         self.plot.clear()
@@ -172,7 +172,7 @@ class Curve(Vertical):
             sample = crosses[:: max(1, len(crosses) // 200)]
             self.plot.scatter([float(step) for step in sample], [highest] * len(sample), "×", marker_style=self._colour("error"))
 
-    def _draw_runs(self, snapshot: CurvesSeen, log: bool) -> float:
+    def _draw_runs(self, snapshot: CurvesSnapshot, log: bool) -> float:
         """Draw all runs and return the highest value."""
         highest: list[float] = []
         for number, run in enumerate(snapshot.runs):
@@ -185,7 +185,7 @@ class Curve(Vertical):
                 highest += [max(values)] if values else []
         return max(highest, default=0.0)
 
-    def _frame(self, snapshot: CurvesSeen, log: bool) -> float:
+    def _frame(self, snapshot: CurvesSnapshot, log: bool) -> float:
         """Leave room around the lines, so that marks at the ends and a flat line are seen; return half of it, in steps."""
         lines = [line_of(run.points, self.metric, log=log) for run in snapshot.runs]
         steps = [float(point.step) for run in snapshot.runs for point in run.points] + [float(mark.step) for mark in snapshot.marks]
@@ -202,7 +202,7 @@ class Curve(Vertical):
         elif steps:
             self.plot.plot(steps, values, line_style=colour, hires_mode=HiResMode.BRAILLE)
 
-    def _summary_text(self, snapshot: CurvesSeen, log: bool) -> Content:
+    def _summary_text(self, snapshot: CurvesSnapshot, log: bool) -> Content:
         name = TITLES[self.metric]
         if not snapshot.has(self.metric):
             return Content.from_markup("[b]$name[/b]  [$foreground 60%]not logged[/]", name=line(name))

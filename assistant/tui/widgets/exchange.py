@@ -18,7 +18,7 @@ from textual.widgets.markdown import MarkdownStream
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.display import block, line, unambiguous
 from assistant.tui.messages import OpenApproval, OpenIncident
-from assistant.tui.snapshot import SeenApproval, StoreSeen
+from assistant.tui.snapshot import ApprovalEntry, StoreSnapshot
 from assistant.tui.widgets.plain import MUTED, Plain, link
 from assistant.tui.words import RISKS, age, short
 
@@ -40,7 +40,7 @@ class Exchange(Vertical):
         self.reply = AnswerView()
 
     def compose(self) -> ComposeResult:
-        """Lay it out."""
+        """Lay out the question and its answer."""
         if self.text:
             yield QuestionView(self.text)
         yield self._thinking
@@ -63,7 +63,7 @@ class Exchange(Vertical):
 
     async def show_call(self, source: AnswerSource, took_s: float | None = None) -> None:
         """Show a reading call."""
-        await self.mount(Looked(source, took_s), before=self._thinking)
+        await self.mount(SourceView(source, took_s), before=self._thinking)
 
     async def drafted(self, text: str) -> None:
         """Show more of what the model says."""
@@ -72,7 +72,7 @@ class Exchange(Vertical):
     async def show_answer(self, answer: Answer) -> None:
         """Show the answer, and the sources of it that were not seen being read."""
         self._ends()
-        numbers_shown = {widget.source.number for widget in self.query(Looked)}
+        numbers_shown = {widget.source.number for widget in self.query(SourceView)}
         cited_numbers = {int(number) for number in _CITED.findall(answer.text)}
         for source in answer.sources:
             if source.number not in numbers_shown and (source.number in cited_numbers or not numbers_shown):
@@ -86,9 +86,9 @@ class Exchange(Vertical):
         await self.reply.mount(Static(line(why), markup=False, classes="failed"))
 
     async def noted(self, markdown: str) -> None:
-        """Show what came of a command."""
+        """Show the result of a command."""
         self._ends()
-        await self.reply.mount(Spoken(markdown, classes="answer"))
+        await self.reply.mount(AnswerMarkdown(markdown, classes="answer"))
 
     async def remarked(self, text: str) -> None:
         """Show what came of a proposal, in a conversation that is shown again."""
@@ -103,7 +103,7 @@ class Exchange(Vertical):
 
     def open_source(self, number: int) -> bool:
         """Unfold a source; tell whether it is here."""
-        for reading in self.query(Looked):
+        for reading in self.query(SourceView):
             if reading.source.number == number:
                 reading.open()
                 return True
@@ -122,7 +122,7 @@ class AnswerView(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self.answer: Answer | None = None
-        self._draft: Spoken | None = None
+        self._draft: AnswerMarkdown | None = None
         self._stream: MarkdownStream | None = None
 
     async def draft(self, text: str) -> None:
@@ -130,7 +130,7 @@ class AnswerView(Vertical):
         if self.answer is not None:
             return
         if self._draft is None:
-            self._draft = Spoken(classes="draft")
+            self._draft = AnswerMarkdown(classes="draft")
             await self.mount(Static(DRAFT, classes="draft-title"), self._draft)
             self._stream = Markdown.get_stream(self._draft)
         assert self._stream is not None
@@ -160,8 +160,8 @@ def _parts(answer: Answer) -> list[Widget]:
     by_model = answer.mode.startswith("model:")
     parts: list[Widget] = []
     if answer.begun:
-        parts += [Static(CUT_SHORT, classes="draft-title"), Spoken(answer.begun, classes="draft")]
-    parts.append(Spoken(answer.text, classes="answer") if by_model else Plain(answer.text, cites=True, classes="answer"))
+        parts += [Static(CUT_SHORT, classes="draft-title"), AnswerMarkdown(answer.begun, classes="draft")]
+    parts.append(AnswerMarkdown(answer.text, classes="answer") if by_model else Plain(answer.text, cites=True, classes="answer"))
     if answer.options:
         parts.append(Options(answer.options))
     parts += [ProposalCard(proposal) for proposal in answer.proposals]
@@ -186,7 +186,7 @@ class Rests(Static):
         self._answer = answer
 
     def on_mount(self) -> None:
-        """Show it."""
+        """Show the evidence and the incidents."""
         evidence = ", ".join(map(str, self._answer.evidence))
         parts = [Content.styled(line(f"evidence {evidence}"), MUTED)] if evidence else []
         parts += [link(f"incident {number}", "incident", number) for number in self._answer.incidents[:5]]
@@ -210,7 +210,7 @@ class QuestionView(Static):
         self.text = block(text)
 
     def on_mount(self) -> None:
-        """Show it."""
+        """Show the question."""
         lines = self.text.split("\n")
         more = [f"… {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
         first, *further = [*lines[:MOST_LINES], *more]
@@ -224,8 +224,8 @@ class QuestionView(Static):
 class Options(Static):
     """What the person may say instead, numbered."""
 
-    class Chosen(Message):
-        """One was clicked."""
+    class OptionClicked(Message):
+        """An option was clicked."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -236,7 +236,7 @@ class Options(Static):
         self.options = options
 
     def on_mount(self) -> None:
-        """Show them."""
+        """Show the numbered options."""
         lines = [
             Content.styled(line(f"{place + 1}  "), "$accent") + link(line(option), "choose", place)
             for place, option in enumerate(self.options)
@@ -244,8 +244,8 @@ class Options(Static):
         self.update(Content("\n").join(lines))
 
     def action_choose(self, place: int) -> None:
-        """Say one."""
-        self.post_message(self.Chosen(self.options[place]))
+        """Say an option as if it were typed."""
+        self.post_message(self.OptionClicked(self.options[place]))
 
 
 # Markdown of a model or of a report, in which nothing can be pressed but sources.
@@ -260,7 +260,7 @@ def parser() -> MarkdownIt:
     return MarkdownIt("gfm-like", {"html": False, "linkify": False})
 
 
-class Spoken(Markdown):
+class AnswerMarkdown(Markdown):
     """Markdown of a model or of a report; a link in it opens nothing but sources."""
 
     def __init__(self, text: str = "", *, classes: str | None = None) -> None:
@@ -283,7 +283,7 @@ class Spoken(Markdown):
 MOST_EVIDENCE_LINES = 24
 
 
-class Looked(Collapsible):
+class SourceView(Collapsible):
     """Folded until somebody wants to see the evidence, which is laid out only then."""
 
     def __init__(self, source: AnswerSource, took_s: float | None = None) -> None:
@@ -299,7 +299,7 @@ class Looked(Collapsible):
         self.set_class(bool(source.error), "-failed")
 
     def open(self) -> None:
-        """Unfold, and bring it into view."""
+        """Unfold the source, and bring it into view."""
         self.collapsed = False
         self._title.focus()
 
@@ -349,7 +349,7 @@ class ProposalCard(Vertical):
         self._facts = Static("", markup=False, classes="facts")
 
     def compose(self) -> ComposeResult:
-        """Lay it out."""
+        """Lay out the proposal."""
         proposal = self.proposal
         yield self._change
         yield self._facts
@@ -360,7 +360,7 @@ class ProposalCard(Vertical):
                 yield Button("Later", classes="later", compact=True)
 
     def on_mount(self) -> None:
-        """Follow what becomes of it."""
+        """Follow what becomes of the proposal."""
         proposal = self.proposal
         if proposal.approval is None:
             self.border_title = "Not proposed" if proposal.why_not else "Done"
@@ -368,7 +368,7 @@ class ProposalCard(Vertical):
             self.add_class("-over")
             return
         self.border_title = Content(line(f"Proposed, not done · approval {proposal.approval}"))
-        self.watch(self.app, "store_seen", self._show_state)
+        self.watch(self.app, "store_snapshot", self._show_state)
 
     def settled(self, text: str) -> None:
         """Say what came of it; it cannot be answered any more."""
@@ -376,7 +376,7 @@ class ProposalCard(Vertical):
         self.border_subtitle = Content(line(text, 60))
         self.add_class("-over")
 
-    def _show_state(self, snapshot: StoreSeen | None) -> None:
+    def _show_state(self, snapshot: StoreSnapshot | None) -> None:
         if snapshot is None or self.came:
             return
         approval = next((candidate for candidate in snapshot.approvals if candidate.approval.id == self.proposal.approval), None)
@@ -402,15 +402,15 @@ class ProposalCard(Vertical):
             self.border_subtitle = Content(line(f"/approve {approval} when you are ready"))
 
 
-def _facts(seen_approval: SeenApproval, approval: StoreSeen) -> Content:
-    risk, colour = RISKS[seen_approval.risk]
+def _facts(approval_entry: ApprovalEntry, approval: StoreSnapshot) -> Content:
+    risk, colour = RISKS[approval_entry.risk]
     facts = (
-        ("why", seen_approval.call.why or "nobody said why", ""),
+        ("why", approval_entry.call.why or "nobody said why", ""),
         ("risk", risk, f"${colour}"),
-        ("undo", seen_approval.undo or "cannot be undone", ""),
-        ("asks", f"{seen_approval.call.by}; {seen_approval.approval.rule}", MUTED),
-        ("left", f"{age(seen_approval.approval.expires, approval.at)}, then it lapses", MUTED),
-        ("digest", seen_approval.digest, MUTED),
+        ("undo", approval_entry.undo or "cannot be undone", ""),
+        ("asks", f"{approval_entry.call.by}; {approval_entry.approval.rule}", MUTED),
+        ("left", f"{age(approval_entry.approval.expires, approval.at)}, then it lapses", MUTED),
+        ("digest", approval_entry.digest, MUTED),
     )
     lines = [
         Content.styled(line(f"{name:<7}"), MUTED) + Content.styled(unambiguous(text), style) for name, text, style in facts if text
@@ -418,7 +418,7 @@ def _facts(seen_approval: SeenApproval, approval: StoreSeen) -> Content:
     return Content("\n").join(lines)
 
 
-def _answer_of(proposal: Proposal, approval: StoreSeen) -> str:
+def _answer_of(proposal: Proposal, approval: StoreSnapshot) -> str:
     """Return who answered, by the audit as far as it is seen."""
     for row in approval.happened:
         if row.what == "approval.answered" and row.preview == proposal.preview:

@@ -7,8 +7,8 @@ from collections import Counter
 from textual.content import Content
 
 from assistant.records import Incident, NodeState
-from assistant.tui.about_incident import IncidentSeen, JobSeen
-from assistant.tui.about_nodes import NodesSeen
+from assistant.tui.about_incident import IncidentSnapshot, JobSnapshot
+from assistant.tui.about_nodes import NodesSnapshot
 from assistant.tui.words import INCIDENTS, JOBS, NODES, about, age, clock, folded, short
 
 GAP = Content("  ")
@@ -24,7 +24,7 @@ def tint(name: str) -> str:
     return "$foreground 60%" if name == "text-muted" else f"${name}"
 
 
-def incident_head(snapshot: IncidentSeen) -> list[Content]:
+def incident_head(snapshot: IncidentSnapshot) -> list[Content]:
     """Return the head of an incident."""
     incident, diagnosis = snapshot.incident, snapshot.diagnosis
     look = INCIDENTS[incident.state]
@@ -46,7 +46,7 @@ def incident_head(snapshot: IncidentSeen) -> list[Content]:
     return [GAP.join(first), GAP.join(second), styled(" · ".join(_holders(incident, snapshot)), "$foreground 60%")]
 
 
-def _holders(incident: Incident, snapshot: IncidentSeen) -> list[str]:
+def _holders(incident: Incident, snapshot: IncidentSnapshot) -> list[str]:
     facts = [f"opened {clock(incident.opened, snapshot.at)}"]
     if incident.closed is not None:
         facts.append(f"ended {clock(incident.closed, snapshot.at)}")
@@ -66,7 +66,7 @@ def _holders(incident: Incident, snapshot: IncidentSeen) -> list[str]:
     return facts
 
 
-def job_head(snapshot: JobSeen) -> list[Content]:
+def job_head(snapshot: JobSnapshot) -> list[Content]:
     """Return the head of a job."""
     job = snapshot.job
     if job is None:
@@ -88,9 +88,9 @@ def job_head(snapshot: JobSeen) -> list[Content]:
     return [GAP.join(first), styled(f"{nodes} · {log}"), styled(facts, "$foreground 60%")]
 
 
-def nodes_head(snapshot: NodesSeen, names: str) -> list[Content]:
+def nodes_head(snapshot: NodesSnapshot, names: str) -> list[Content]:
     """Return the head of some nodes."""
-    states = Counter(node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN for node_seen in snapshot.nodes)
+    states = Counter(node_entry.node.state if node_entry.node is not None else NodeState.UNKNOWN for node_entry in snapshot.nodes)
     count = len(snapshot.nodes)
     first = [styled(names, "bold"), styled(f"{count:,} nodes" if count != 1 else "", "$foreground 60%")]
     first += [
@@ -103,17 +103,19 @@ def nodes_head(snapshot: NodesSeen, names: str) -> list[Content]:
     return [GAP.join(first), *_one_node(snapshot)]
 
 
-def _one_node(snapshot: NodesSeen) -> list[Content]:
-    node_seen = snapshot.nodes[0]
-    if node_seen.node is None:
+def _one_node(snapshot: NodesSnapshot) -> list[Content]:
+    node_entry = snapshot.nodes[0]
+    if node_entry.node is None:
         return [styled("The scheduler knows no node of this name.", "$warning")]
-    facts = [part for part in (node_seen.node.partition, ", ".join(node_seen.node.features)) if part]
-    facts.append(f"runs job {', '.join(node_seen.node.jobs)}" if node_seen.node.jobs else "runs no job")
-    reason = node_seen.node.reason
-    if node_seen.lease is not None:
-        lease_end = f"until {clock(node_seen.lease.until, snapshot.at)}" if node_seen.lease.until is not None else "without an end"
-        expiry = " (has run out)" if node_seen.lease.expired(snapshot.at) else ""
-        reason = f"our cordon {lease_end}{expiry}, by {node_seen.lease.by}: {node_seen.lease.why}"
+    facts = [part for part in (node_entry.node.partition, ", ".join(node_entry.node.features)) if part]
+    facts.append(f"runs job {', '.join(node_entry.node.jobs)}" if node_entry.node.jobs else "runs no job")
+    reason = node_entry.node.reason
+    if node_entry.lease is not None:
+        lease_end = (
+            f"until {clock(node_entry.lease.until, snapshot.at)}" if node_entry.lease.until is not None else "without an end"
+        )
+        expiry = " (has run out)" if node_entry.lease.expired(snapshot.at) else ""
+        reason = f"our cordon {lease_end}{expiry}, by {node_entry.lease.by}: {node_entry.lease.why}"
     elif reason:
         reason = f"somebody else set it aside: {reason}"
     return [styled(" · ".join(facts), "$foreground 60%"), styled(reason, "$warning")]

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from assistant.records import CallStatus, Citation, Diagnosis, Evidence, Recall, Risk, Rival, Verdict
-from assistant.tui.about_incident import IncidentSeen, SeenCall
-from assistant.tui.playbook_progress import At, Play, SeenStep
-from assistant.tui.widgets.openable import Item, Openable, Part, heading, item
+from assistant.tui.about_incident import At, CallEntry, IncidentSnapshot, Play, StepEntry
+from assistant.tui.widgets.openable import Item, Openable, StyledText, heading, item
 from assistant.tui.words import RISKS, about, age, clock
 
 ROLES = {"root": "error", "cascade": "warning", "teardown": "dim", "benign": "dim", "recovered": "success"}
@@ -23,23 +22,23 @@ class VerdictView(Openable):
     def __init__(self) -> None:
         super().__init__(label_width=16)
 
-    def tell(self, snapshot: IncidentSeen) -> None:
-        """Show it."""
+    def tell(self, snapshot: IncidentSnapshot) -> None:
+        """Show the verdict."""
         self.show(list(verdict_items(snapshot)))
 
 
-def verdict_items(snapshot: IncidentSeen) -> Iterator[Item]:
+def verdict_items(snapshot: IncidentSnapshot) -> Iterator[Item]:
     """Yield what the verdict says. Keys: `cite:N`, `node:N:M`, `nodes:NAME`, `incident:ID`, `log`, `times`, `playbook`."""
     diagnosis = snapshot.diagnosis
     if diagnosis is None:
         yield heading("No diagnosis yet")
         yield item(
-            "timeline", about(snapshot.incident), f"noticed as {snapshot.incident.kind}", Part(snapshot.incident.note, "dim")
+            "timeline", about(snapshot.incident), f"noticed as {snapshot.incident.kind}", StyledText(snapshot.incident.note, "dim")
         )
         yield from _unknown(snapshot)
         return
     sure = f"{diagnosis.confidence:.2f} sure, decided by {diagnosis.by}"
-    yield item("log", Part(diagnosis.reason, "bold"), diagnosis.summary, Part(sure, "dim"))
+    yield item("log", StyledText(diagnosis.reason, "bold"), diagnosis.summary, StyledText(sure, "dim"))
     yield item("timeline", str(snapshot.incident.state), snapshot.incident.note)
     if diagnosis.advice:
         yield item("playbook", "advice", diagnosis.advice)
@@ -56,7 +55,7 @@ def verdict_items(snapshot: IncidentSeen) -> Iterator[Item]:
     yield from _related(snapshot)
 
 
-def _figures(snapshot: IncidentSeen, diagnosis: Diagnosis) -> Iterator[Item]:
+def _figures(snapshot: IncidentSnapshot, diagnosis: Diagnosis) -> Iterator[Item]:
     steps = [f"last step {diagnosis.step:,}"] if diagnosis.step is not None else []
     steps += [f"spike from step {diagnosis.spike_step:,}"] if diagnosis.spike_step is not None else []
     steps += [f"{snapshot.times.steps_lost:,} steps lost"] if snapshot.times.steps_lost is not None else []
@@ -65,29 +64,29 @@ def _figures(snapshot: IncidentSeen, diagnosis: Diagnosis) -> Iterator[Item]:
         yield item("curves", "training", " · ".join(steps))
 
 
-def _unknown(snapshot: IncidentSeen) -> Iterator[Item]:
+def _unknown(snapshot: IncidentSnapshot) -> Iterator[Item]:
     if snapshot.job_unknown:
-        yield item("evidence", Part("unknown", "warning"), snapshot.job_unknown)
+        yield item("evidence", StyledText("unknown", "warning"), snapshot.job_unknown)
 
 
 def _cited(diagnosis: Diagnosis) -> Iterator[Item]:
     yield heading("Lines that prove it")
     if not diagnosis.root_cause:
-        yield item("evidence", "none", Part("No line was cited: the verdict rests on the evidence as a whole.", "dim"))
+        yield item("evidence", "none", StyledText("No line was cited: the verdict rests on the evidence as a whole.", "dim"))
     for number, cited in enumerate(diagnosis.root_cause):
         yield _line(f"cite:{number}", cited)
 
 
 def _line(key: str, cited: Citation) -> Item:
-    about_it = (Part(cited.role, ROLES.get(cited.role, "")), Part(f" · {cited.rule}", "dim"))
-    return item(key, Part(f"{cited.file}:{cited.line}", "accent"), cited.text, about_it)
+    about_it = (StyledText(cited.role, ROLES.get(cited.role, "")), StyledText(f" · {cited.rule}", "dim"))
+    return item(key, StyledText(f"{cited.file}:{cited.line}", "accent"), cited.text, about_it)
 
 
 def _nodes(diagnosis: Diagnosis) -> Iterator[Item]:
     if diagnosis.nodes:
         yield heading("Nodes to blame")
     for number, finding in enumerate(diagnosis.nodes):
-        yield item(f"nodes:{finding.node}", Part(finding.node, "error"), finding.why)
+        yield item(f"nodes:{finding.node}", StyledText(finding.node, "error"), finding.why)
         for place, cited in enumerate(finding.citations):
             if cited not in diagnosis.root_cause:
                 yield _line(f"node:{number}:{place}", cited)
@@ -97,13 +96,16 @@ def _nodes(diagnosis: Diagnosis) -> Iterator[Item]:
         odds = f"by chance {pattern.chance:.1g}" if pattern.chance is not None else ""
         incidents_text = f"incidents {', '.join(map(str, pattern.incidents))}" if pattern.incidents else ""
         yield item(
-            f"pattern:{number}", str(pattern.kind), pattern.text, Part(" · ".join(filter(None, (odds, incidents_text))), "dim")
+            f"pattern:{number}",
+            str(pattern.kind),
+            pattern.text,
+            StyledText(" · ".join(filter(None, (odds, incidents_text))), "dim"),
         )
 
 
 def _rival(number: int, rival: Rival) -> Item:
-    parts = [(Part(f"{name} ", "dim"), Part(text)) for name, text in weighed(rival) if text]
-    return item(f"rival:{number}", f"{rival.confidence:.2f}", Part(rival.reason, "bold"), *parts)
+    parts = [(StyledText(f"{name} ", "dim"), StyledText(text)) for name, text in weighed(rival) if text]
+    return item(f"rival:{number}", f"{rival.confidence:.2f}", StyledText(rival.reason, "bold"), *parts)
 
 
 def weighed(rival: Rival) -> tuple[tuple[str, str], ...]:
@@ -111,16 +113,20 @@ def weighed(rival: Rival) -> tuple[tuple[str, str], ...]:
     return ("for", rival.speaks_for), ("against", rival.speaks_against), ("would decide", rival.test)
 
 
-def _recall(recall: Recall, snapshot: IncidentSeen) -> Item:
+def _recall(recall: Recall, snapshot: IncidentSnapshot) -> Item:
     similarity_text = f"{recall.reason}, similarity {recall.similarity:.2f}, {age(recall.at, snapshot.at)} ago"
     shared = f"shares {', '.join(recall.shared)}" if recall.shared else ""
     cure = f"cured by {recall.cure}" if recall.cure else "what cured it is not known"
     return item(
-        f"incident:{recall.incident}", f"incident {recall.incident}", similarity_text, Part(shared, "dim"), Part(cure, "success")
+        f"incident:{recall.incident}",
+        f"incident {recall.incident}",
+        similarity_text,
+        StyledText(shared, "dim"),
+        StyledText(cure, "success"),
     )
 
 
-def _related(snapshot: IncidentSeen) -> Iterator[Item]:
+def _related(snapshot: IncidentSnapshot) -> Iterator[Item]:
     parent = snapshot.incident.parent
     if parent is not None or snapshot.followers or snapshot.restarts:
         yield heading("Before and after")
@@ -143,12 +149,12 @@ class EvidenceView(Openable):
     def __init__(self) -> None:
         super().__init__(label_width=12)
 
-    def tell(self, snapshot: IncidentSeen) -> None:
-        """Show it."""
+    def tell(self, snapshot: IncidentSnapshot) -> None:
+        """Show the evidence."""
         self.show(list(evidence_items(snapshot)))
 
 
-def evidence_items(snapshot: IncidentSeen) -> Iterator[Item]:
+def evidence_items(snapshot: IncidentSnapshot) -> Iterator[Item]:
     """Yield the evidence and the readings of the playbook. Keys: `evidence:ID`, `call:ID`."""
     if not snapshot.evidence:
         yield heading("No evidence yet")
@@ -161,19 +167,21 @@ def evidence_items(snapshot: IncidentSeen) -> Iterator[Item]:
         yield heading(f"What the playbook looked at ({len(looks)})")
     for look in looks:
         text = value_text(look)
-        head = (Part(look.call.step or "", "bold"), Part(f"  {look.call.tool}", "dim"))
-        yield item(f"call:{look.call.id}", Part(clock(look.call.at, snapshot.at), "dim"), head, *_folded(text))
+        head = (StyledText(look.call.step or "", "bold"), StyledText(f"  {look.call.tool}", "dim"))
+        yield item(f"call:{look.call.id}", StyledText(clock(look.call.at, snapshot.at), "dim"), head, *_folded(text))
 
 
-def _fact(evidence: Evidence, snapshot: IncidentSeen) -> Item:
+def _fact(evidence: Evidence, snapshot: IncidentSnapshot) -> Item:
     unknown = evidence.facts.get("known") is False
     count = readable(evidence.text).count("\n") + 1
     head = (
-        Part(f"#{evidence.id} ", "dim"),
-        Part(evidence.source, "bold warning" if unknown else "bold"),
-        Part(f"  {count:,} line{'s' * (count != 1)}", "dim"),
+        StyledText(f"#{evidence.id} ", "dim"),
+        StyledText(evidence.source, "bold warning" if unknown else "bold"),
+        StyledText(f"  {count:,} line{'s' * (count != 1)}", "dim"),
     )
-    return item(f"evidence:{evidence.id}", Part(clock(evidence.at, snapshot.at), "dim"), head, *_folded(readable(evidence.text)))
+    return item(
+        f"evidence:{evidence.id}", StyledText(clock(evidence.at, snapshot.at), "dim"), head, *_folded(readable(evidence.text))
+    )
 
 
 def readable(text: str) -> str:
@@ -189,19 +197,19 @@ def readable(text: str) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def _folded(text: str) -> list[Part]:
+def _folded(text: str) -> list[StyledText]:
     """Return the first lines of a text, each cut, and how many are left."""
     lines = [line for line in text.splitlines() if line.strip()]
-    parts = [Part(f"{line[:239]}…" if len(line) > 240 else line, "dim") for line in lines[:SHOWN_LINES]]
+    parts = [StyledText(f"{line[:239]}…" if len(line) > 240 else line, "dim") for line in lines[:SHOWN_LINES]]
     remaining = len(lines) - len(parts)
-    return [*parts, Part(f"… {remaining:,} more line{'s' * (remaining != 1)}: Enter", "accent")] if remaining else parts
+    return [*parts, StyledText(f"… {remaining:,} more line{'s' * (remaining != 1)}: Enter", "accent")] if remaining else parts
 
 
-def value_text(seen_call: SeenCall) -> str:
+def value_text(call_entry: CallEntry) -> str:
     """Return what a call returned, as text for people."""
-    outcome = seen_call.outcome
+    outcome = call_entry.outcome
     if outcome is None:
-        return f"{seen_call.call.status}: nothing is known of its outcome"
+        return f"{call_entry.call.status}: nothing is known of its outcome"
     if not outcome.ok:
         return f"failed: {outcome.error}"
     if isinstance(outcome.value, str):
@@ -228,8 +236,8 @@ class PlaybookView(Openable):
     def __init__(self) -> None:
         super().__init__(label_width=16)
 
-    def tell(self, snapshot: IncidentSeen) -> None:
-        """Show it."""
+    def tell(self, snapshot: IncidentSnapshot) -> None:
+        """Show the steps of the playbook."""
         self.show(list(playbook_items(snapshot.play)))
 
 
@@ -240,7 +248,7 @@ def playbook_items(play: Play) -> Iterator[Item]:
         yield item("none", "why", play.note)
         return
     yield heading("Playbook" if play.has_begun else "The playbook that would be taken")
-    yield item("file", Part(play.name, "bold"), play.title, Part(play.note, "warning"))
+    yield item("file", StyledText(play.name, "bold"), play.title, StyledText(play.note, "warning"))
     yield heading("Steps")
     yield from (_step(step, play) for step in play.steps if not step.verify)
     if any(step.verify for step in play.steps):
@@ -251,17 +259,17 @@ def playbook_items(play: Play) -> Iterator[Item]:
         remaining = max(0, play.budget.limit - play.budget.used)
         yield item("budget", f"{remaining} left", play.budget.why)
     elif play.limits is not None:
-        yield item("budget", "restarts", Part("This playbook restarts nothing.", "dim"))
+        yield item("budget", "restarts", StyledText("This playbook restarts nothing.", "dim"))
     yield item("ends", "end", play.ends)
 
 
-def _step(step: SeenStep, play: Play) -> Item:
+def _step(step: StepEntry, play: Play) -> Item:
     sign, look = STEP_SIGNS[step.at]
     state = STANDING.get(step.at, "" if step.at is At.NEXT else str(step.at)) if play.has_begun else ""
-    head = (Part(step.tool, "dim"), Part(f"  {state}" if state else "", f"bold {look}"))
-    parts = (Part(step.why, "dim" if step.at in (At.SKIPPED, At.NEXT) else ""), Part(step.expects, "dim"))
-    result = (Part("found ", "dim"), Part(step.outcome)) if step.outcome else Part("")
-    return item(f"step:{step.name}", Part(f"{sign} {step.name}", look), head, *parts, result)
+    head = (StyledText(step.tool, "dim"), StyledText(f"  {state}" if state else "", f"bold {look}"))
+    parts = (StyledText(step.why, "dim" if step.at in (At.SKIPPED, At.NEXT) else ""), StyledText(step.expects, "dim"))
+    result = (StyledText("found ", "dim"), StyledText(step.outcome)) if step.outcome else StyledText("")
+    return item(f"step:{step.name}", StyledText(f"{sign} {step.name}", look), head, *parts, result)
 
 
 # What was changed: the exact command, who allowed it, what came of it, how it is taken back.
@@ -283,8 +291,8 @@ class ChangesView(Openable):
     def __init__(self) -> None:
         super().__init__(label_width=12)
 
-    def tell(self, snapshot: IncidentSeen) -> None:
-        """Show them."""
+    def tell(self, snapshot: IncidentSnapshot) -> None:
+        """Show the changes."""
         self.show(list(change_items(snapshot)))
 
     @property
@@ -294,34 +302,34 @@ class ChangesView(Openable):
         return int(number) if kind == "call" else None
 
 
-def change_items(snapshot: IncidentSeen) -> Iterator[Item]:
+def change_items(snapshot: IncidentSnapshot) -> Iterator[Item]:
     """Yield the changes, oldest first. Keys: `call:ID`."""
     if not snapshot.changes:
         yield heading("Nothing was changed")
         return
     yield heading(f"Changes ({len(snapshot.changes)})")
-    for seen_call in snapshot.changes:
-        yield _change(seen_call, snapshot)
+    for call_entry in snapshot.changes:
+        yield _change(call_entry, snapshot)
 
 
-def _change(seen_call: SeenCall, snapshot: IncidentSeen) -> Item:
-    call, outcome, decided = seen_call.call, seen_call.outcome, seen_call.decision
+def _change(call_entry: CallEntry, snapshot: IncidentSnapshot) -> Item:
+    call, outcome, decided = call_entry.call, call_entry.outcome, call_entry.decision
     sign, look = CALL_SIGNS[call.status]
     at = outcome.at if outcome is not None else call.at
     state = "failed" if outcome is not None and not outcome.ok else str(call.status)
     allowed = f"{VERDICTS[decided.verdict]} {decided.by} ({decided.rule})" if decided is not None else "not decided"
-    parts: list[Part | tuple[Part, ...]] = [
-        Part(call.preview or f"{call.tool} {dict(call.arguments)}", "bold"),
-        (Part(state, look), Part(f" at {clock(at, snapshot.at)} · {allowed} · {RISKS[seen_call.risk][0]}", "dim")),
-        (Part("why ", "dim"), Part(f"{call.why}  ({call.by})")),
+    parts: list[StyledText | tuple[StyledText, ...]] = [
+        StyledText(call.preview or f"{call.tool} {dict(call.arguments)}", "bold"),
+        (StyledText(state, look), StyledText(f" at {clock(at, snapshot.at)} · {allowed} · {RISKS[call_entry.risk][0]}", "dim")),
+        (StyledText("why ", "dim"), StyledText(f"{call.why}  ({call.by})")),
     ]
     if outcome is not None and not outcome.ok:
-        parts.append((Part("error ", "dim"), Part(outcome.error, "error")))
-    if seen_call.can_be_undone:
-        parts.append((Part("undo ", "dim"), Part(f"nightshift undo {call.id}, or press u")))
+        parts.append((StyledText("error ", "dim"), StyledText(outcome.error, "error")))
+    if call_entry.can_be_undone:
+        parts.append((StyledText("undo ", "dim"), StyledText(f"nightshift undo {call.id}, or press u")))
     elif call.status is CallStatus.UNDONE:
-        parts.append(Part("taken back", "dim"))
-    return item(f"call:{call.id}", Part(f"{sign} call {call.id}", look), *parts)
+        parts.append(StyledText("taken back", "dim"))
+    return item(f"call:{call.id}", StyledText(f"{sign} call {call.id}", look), *parts)
 
 
 # What happened in an incident, oldest first, with the time that each stage took.
@@ -346,33 +354,33 @@ class TimelineView(Openable):
     def __init__(self) -> None:
         super().__init__(label_width=12)
 
-    def tell(self, snapshot: IncidentSeen) -> None:
-        """Show it."""
+    def tell(self, snapshot: IncidentSnapshot) -> None:
+        """Show the timeline."""
         self.show(list(timeline_items(snapshot)))
 
 
-def timeline_items(snapshot: IncidentSeen) -> Iterator[Item]:
+def timeline_items(snapshot: IncidentSnapshot) -> Iterator[Item]:
     """Yield what happened. Keys: `evidence`, `changes`, `verdict` and so on: the tab that tells more, with a number behind it."""
     yield heading("How long it took")
     figures = stage_times(snapshot)
     for name, text in figures:
         yield item(f"playbook:{name}", name, text)
     if not figures:
-        yield item("playbook:none", "nothing yet", Part("No stage has ended.", "dim"))
+        yield item("playbook:none", "nothing yet", StyledText("No stage has ended.", "dim"))
     yield heading("What happened")
     previous: datetime | None = None
     for number, moment in enumerate(snapshot.moments):
         later = f"+{span((moment.at - previous).total_seconds())}" if previous is not None and moment.at > previous else ""
-        head = [Part(moment.stage.replace("_", " "), f"bold {_LOOKS.get(moment.stage, '')}")]
-        head += [Part(f"  {later}", "dim")] if later else []
+        head = [StyledText(moment.stage.replace("_", " "), f"bold {_LOOKS.get(moment.stage, '')}")]
+        head += [StyledText(f"  {later}", "dim")] if later else []
         is_short = len(moment.text) < SHORT
-        head += [Part(f"  {moment.text}")] if is_short else []
+        head += [StyledText(f"  {moment.text}")] if is_short else []
         text_below = "" if is_short else moment.text
-        yield item(f"{_tab(moment.stage)}:{number}", Part(clock(moment.at, snapshot.at), "dim"), tuple(head), text_below)
+        yield item(f"{_tab(moment.stage)}:{number}", StyledText(clock(moment.at, snapshot.at), "dim"), tuple(head), text_below)
         previous = moment.at
 
 
-def stage_times(snapshot: IncidentSeen) -> list[tuple[str, str]]:
+def stage_times(snapshot: IncidentSnapshot) -> list[tuple[str, str]]:
     """Return the durations of the stages that have ended, and what was lost, by name."""
     times = snapshot.times
     stages = (

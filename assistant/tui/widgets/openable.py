@@ -13,11 +13,11 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from assistant.display import line
-from assistant.tui.keys import vi_keys
+from assistant.tui.screen_basics import vi_keys
 
 
-class Part(NamedTuple):
-    """Text in one look."""
+class StyledText(NamedTuple):
+    """Text in one style."""
 
     text: str
     look: str = ""
@@ -25,13 +25,13 @@ class Part(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One thing of the list."""
+    """A row of the list: its key, its label and its text."""
 
     key: str
     """Tells it from all others; what is opened is told by it. Empty for a heading."""
-    label: Part
+    label: StyledText
     """The label."""
-    lines: tuple[tuple[Part, ...], ...] = ()
+    lines: tuple[tuple[StyledText, ...], ...] = ()
     """What stands beside it, line by line."""
 
 
@@ -41,17 +41,17 @@ LONGEST_LINE = 2_000
 
 def heading(text: str) -> Item:
     """Return a heading."""
-    return Item("", Part(text, "bold primary"))
+    return Item("", StyledText(text, "bold primary"))
 
 
-def item(key: str, label: Part | str, *lines: Part | str | tuple[Part, ...]) -> Item:
+def item(key: str, label: StyledText | str, *lines: StyledText | str | tuple[StyledText, ...]) -> Item:
     """Return an item; a line of nothing is left out."""
-    parts_of_lines = [line if isinstance(line, tuple) and not isinstance(line, Part) else (_part(line),) for line in lines]
+    parts_of_lines = [line if isinstance(line, tuple) and not isinstance(line, StyledText) else (_part(line),) for line in lines]
     return Item(key, _part(label), tuple(line for line in parts_of_lines if any(part.text for part in line)))
 
 
-def _part(text: Part | str) -> Part:
-    return text if isinstance(text, Part) else Part(text)
+def _part(text: StyledText | str) -> StyledText:
+    return text if isinstance(text, StyledText) else StyledText(text)
 
 
 class Openable(OptionList):
@@ -61,7 +61,7 @@ class Openable(OptionList):
         *vi_keys(down="cursor_down", up="cursor_up", first="first", last="last", page_down="page_down", page_up="page_up"),
     ]
 
-    class Chosen(Message):
+    class ItemOpened(Message):
         """Enter or a click on an item."""
 
         def __init__(self, key: str) -> None:
@@ -113,7 +113,7 @@ class Openable(OptionList):
         """Say what was chosen."""
         event.stop()
         if self.key_at_cursor:
-            self.post_message(self.Chosen(self.key_at_cursor))
+            self.post_message(self.ItemOpened(self.key_at_cursor))
 
     def _option(self, entry: Item, number: int) -> Option:
         if not entry.key:
@@ -125,7 +125,7 @@ class Openable(OptionList):
         grid.add_row(self._text((entry.label,)), Text("\n").join(self._text(line) for line in entry.lines))
         return Option(grid, id=f"item-{number}")
 
-    def _text(self, parts: tuple[Part, ...]) -> Text:
+    def _text(self, parts: tuple[StyledText, ...]) -> Text:
         text = Text(overflow="fold", end="")
         for part in parts:
             text.append(line(part.text.expandtabs(4), LONGEST_LINE), style=self._style(part.look))

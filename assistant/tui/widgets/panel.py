@@ -17,11 +17,10 @@ from textual.widgets.tree import TreeNode
 
 from assistant.display import line
 from assistant.records import Job, NodeState
-from assistant.tui.keys import vi_keys
 from assistant.tui.messages import OpenJob, OpenNodes
-from assistant.tui.snapshot import ClusterSeen, StoreSeen
-from assistant.tui.visibility import covered
-from assistant.tui.widgets.rows import Cell, Row, Rows
+from assistant.tui.screen_basics import is_covered, vi_keys
+from assistant.tui.snapshot import ClusterSnapshot, StoreSnapshot
+from assistant.tui.widgets.rows import Cell, Rows, TableRow
 from assistant.tui.words import JOBS, NODES, age, clock, folded, short
 
 _NOTHING = object()
@@ -50,17 +49,17 @@ class Panel(Vertical):
         yield self.table
 
     def on_mount(self) -> None:
-        """Follow what the desk reads."""
-        self.watch(self.app, "store_seen", self.look, init=False)
-        self.watch(self.app, "cluster_seen", self.look, init=False)
+        """Follow what the backend reads."""
+        self.watch(self.app, "store_snapshot", self.look, init=False)
+        self.watch(self.app, "cluster_snapshot", self.look, init=False)
         self.look()
 
     def look(self) -> None:
-        """Show what is seen now."""
-        if covered(self):
+        """Draw the panel anew from the latest snapshot."""
+        if is_covered(self):
             return
-        store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
-        cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        store: StoreSnapshot | None = self.app.store_snapshot  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         previous, self._displayed = self._displayed, (store, cluster)
         if store is not previous[0]:
             self.store_read(store)
@@ -72,10 +71,10 @@ class Panel(Vertical):
         """What gets the focus."""
         return self.table
 
-    def store_read(self, snapshot: StoreSeen | None) -> None:
+    def store_read(self, snapshot: StoreSnapshot | None) -> None:
         """Show what the store says; panels about the store do."""
 
-    def cluster_read(self, snapshot: ClusterSeen | None) -> None:
+    def cluster_read(self, snapshot: ClusterSnapshot | None) -> None:
         """Show what the scheduler says; panels about the cluster do."""
 
     def count(self, rows: int, *, of: int | None = None, calm: str = "") -> None:
@@ -97,7 +96,7 @@ class JobsPanel(Panel):
     NAME, TITLE, CALM = "jobs", "Jobs", "No jobs."
     COLUMNS = ("", "job", "name", "state", "for", "nodes")
 
-    def cluster_read(self, snapshot: ClusterSeen | None) -> None:
+    def cluster_read(self, snapshot: ClusterSnapshot | None) -> None:
         """Show the jobs."""
         if snapshot is None:
             return
@@ -108,7 +107,7 @@ class JobsPanel(Panel):
         self.table.show([row_of(job, snapshot.at) for job in jobs])
         self.count(len(jobs), of=len(snapshot.jobs))
         self.set_class(bool(snapshot.trouble), "-stale")
-        stale = f" · as of {clock(snapshot.at, self.app.desk.now())}: no answer since" if snapshot.trouble else ""  # type: ignore[attr-defined]
+        stale = f" · as of {clock(snapshot.at, self.app.backend.now())}: no answer since" if snapshot.trouble else ""  # type: ignore[attr-defined]
         self.border_title = Content(line(f"{self.TITLE}{stale}"))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -117,10 +116,10 @@ class JobsPanel(Panel):
         self.post_message(OpenJob(str(event.row_key.value)))
 
 
-def row_of(job: Job, now: datetime) -> Row:
+def row_of(job: Job, now: datetime) -> TableRow:
     """Return a job as a row."""
     look = JOBS[job.state]
-    return Row(
+    return TableRow(
         job.id,
         (
             Cell(look.sign, look.colour),
@@ -161,11 +160,11 @@ class NodesPanel(Panel):
         return self.branches
 
     def on_mount(self) -> None:
-        """Follow what the desk reads, and draw anew when the theme changes."""
+        """Follow what the backend reads, and draw anew when the theme changes."""
         super().on_mount()
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw(self._groups))
 
-    def cluster_read(self, snapshot: ClusterSeen | None) -> None:
+    def cluster_read(self, snapshot: ClusterSnapshot | None) -> None:
         """Show the nodes."""
         if snapshot is None or snapshot.at is None:
             return

@@ -38,7 +38,7 @@ class Prompt(TextArea):
         Binding("ctrl+c", "interrupt", "Stop", show=False, priority=True),
     ]
 
-    class Asked(Message):
+    class Submitted(Message):
         """The person asks something, or gives a command."""
 
         def __init__(self, text: str) -> None:
@@ -138,7 +138,7 @@ class Prompt(TextArea):
             if self.history_lines[-1:] != [text]:
                 self.history_lines.append(text)
             self.text = ""
-            self.post_message(self.Asked(text))
+            self.post_message(self.Submitted(text))
 
     def _tab(self) -> bool:
         offer = self.completion.selected_offer
@@ -216,8 +216,8 @@ class Completion(OptionList):
 
     can_focus = False
 
-    class Taken(Message):
-        """The person clicked one."""
+    class OfferClicked(Message):
+        """A completion was clicked."""
 
         def __init__(self, offer: CompletionOffer) -> None:
             super().__init__()
@@ -257,9 +257,9 @@ class Completion(OptionList):
             self.highlighted = ((self.highlighted or 0) + by) % len(self.offers)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Tell which one was clicked."""
+        """Tell which completion was clicked."""
         event.stop()
-        self.post_message(self.Taken(self.offers[event.option_index]))
+        self.post_message(self.OfferClicked(self.offers[event.option_index]))
 
 
 def _row(offer: CompletionOffer, width: int) -> Content:

@@ -14,10 +14,10 @@ from textual.widgets import DataTable, Static
 from assistant.display import line, unambiguous
 from assistant.store import AuditRow
 from assistant.tui.messages import OpenApproval, OpenIncident
-from assistant.tui.snapshot import SeenApproval, SeenIncident, StoreSeen
+from assistant.tui.snapshot import ApprovalEntry, IncidentEntry, StoreSnapshot
 from assistant.tui.widgets.panel import Panel
 from assistant.tui.widgets.plain import MUTED
-from assistant.tui.widgets.rows import Cell, Row, Rows
+from assistant.tui.widgets.rows import Cell, Rows, TableRow
 from assistant.tui.words import INCIDENTS, RISK_WORDS, RISKS, about, age, clock, short
 
 
@@ -27,7 +27,7 @@ class IncidentsPanel(Panel):
     NAME, TITLE, CALM = "incidents", "Incidents", "Nothing is wrong."
     COLUMNS = ("", "id", "what", "state", "reason", "since", "by")
 
-    def store_read(self, snapshot: StoreSeen | None) -> None:
+    def store_read(self, snapshot: StoreSnapshot | None) -> None:
         """Show the incidents."""
         if snapshot is not None:
             self.table.show([incident_row(incident, snapshot.at) for incident in snapshot.incidents])
@@ -40,14 +40,14 @@ class IncidentsPanel(Panel):
         self.post_message(OpenIncident(int(str(event.row_key.value))))
 
 
-def incident_row(snapshot: SeenIncident, now: datetime) -> Row:
+def incident_row(snapshot: IncidentEntry, now: datetime) -> TableRow:
     """Return an incident as a row."""
     incident = snapshot.incident
     look = INCIDENTS[incident.state]
     dim = "text-muted" if incident.state.ended and look.colour != "error" else ""
     state = f"{incident.state} ({snapshot.waits})" if snapshot.waits else str(incident.state)
     holder = (incident.owner or "").partition("@")[0]
-    return Row(
+    return TableRow(
         str(incident.id),
         (
             Cell(look.sign, look.colour),
@@ -77,8 +77,8 @@ class IncidentList(Vertical):
         yield self.calm
         yield self.table
 
-    def tell(self, incidents: Sequence[SeenIncident], now: datetime) -> None:
-        """Show them."""
+    def tell(self, incidents: Sequence[IncidentEntry], now: datetime) -> None:
+        """Show the incidents."""
         self.set_class(not incidents, "-empty")
         self.table.show([incident_row(incident, now) for incident in incidents])
 
@@ -99,7 +99,7 @@ class ApprovalsPanel(Panel):
     def __init__(self) -> None:
         super().__init__()
         self.detail = Static("", classes="detail", markup=False)
-        self._waiting: tuple[SeenApproval, ...] = ()
+        self._waiting: tuple[ApprovalEntry, ...] = ()
         self._at: datetime | None = None
 
     def compose(self) -> ComposeResult:
@@ -107,7 +107,7 @@ class ApprovalsPanel(Panel):
         yield from super().compose()
         yield self.detail
 
-    def store_read(self, snapshot: StoreSeen | None) -> None:
+    def store_read(self, snapshot: StoreSnapshot | None) -> None:
         """Show what waits."""
         if snapshot is not None:
             self._waiting, self._at = snapshot.approvals, snapshot.at
@@ -148,7 +148,7 @@ class Room(NamedTuple):
     why: int
 
 
-def room_of(waiting: Sequence[SeenApproval], width: int) -> Room | None:
+def room_of(waiting: Sequence[ApprovalEntry], width: int) -> Room | None:
     """Return how wide the columns are, so that all of them stand in the panel; None where there is no room for them."""
     if width < COLUMNS_FROM:
         return None
@@ -158,14 +158,14 @@ def room_of(waiting: Sequence[SeenApproval], width: int) -> Room | None:
     return Room(change, spare - change)
 
 
-def approval_row(approval: SeenApproval, now: datetime, room: Room | None = None) -> Row:
+def approval_row(approval: ApprovalEntry, now: datetime, room: Room | None = None) -> TableRow:
     """Return an approval as a row; without room for columns nothing stands behind the change."""
     colour = RISKS[approval.risk][1]
     columns: tuple[Cell | str, ...] = ("", "", "")
     if room is not None:
         undo = approval.undo or Cell(NO_UNDO, "error")
         columns = (Cell(RISK_WORDS[approval.risk], colour), undo, Cell(short(approval.call.why, room.why), "text-muted"))
-    return Row(
+    return TableRow(
         str(approval.approval.id),
         (
             Cell("?", "accent"),
@@ -177,12 +177,12 @@ def approval_row(approval: SeenApproval, now: datetime, room: Room | None = None
     )
 
 
-def _change(approval: SeenApproval) -> str:
+def _change(approval: ApprovalEntry) -> str:
     about = f"#{approval.call.incident} " if approval.call.incident is not None else ""
     return short(f"{about}{approval.call.preview or approval.call.tool}", 200)
 
 
-def detail_of(approval: SeenApproval, *, whole: bool) -> Content:
+def detail_of(approval: ApprovalEntry, *, whole: bool) -> Content:
     """Return what a row has no room for, each part on a line of its own; with the exact change where all of it has room."""
     risk, colour = RISKS[approval.risk]
     facts = (
@@ -211,7 +211,7 @@ class HappenedPanel(Panel):
         super().__init__()
         self._incidents: dict[str, int] = {}
 
-    def store_read(self, snapshot: StoreSeen | None) -> None:
+    def store_read(self, snapshot: StoreSnapshot | None) -> None:
         """Show the rows."""
         if snapshot is not None:
             self._incidents = {str(row.id): row.incident for row in snapshot.happened if row.incident is not None}
@@ -226,9 +226,9 @@ class HappenedPanel(Panel):
             self.post_message(OpenIncident(about))
 
 
-def audit_row(row: AuditRow, now: datetime) -> Row:
+def audit_row(row: AuditRow, now: datetime) -> TableRow:
     """Return a row of the audit as a row."""
-    return Row(
+    return TableRow(
         str(row.id),
         (
             Cell(clock(row.at, now), "text-muted"),

@@ -16,22 +16,22 @@ from textual.widgets import DataTable, Static
 
 from assistant.display import line
 from assistant.records import NodeState
-from assistant.tui.about_incident import CheckpointsSeen, SeenCheckpoint
-from assistant.tui.about_nodes import NodesSeen, SeenNode
-from assistant.tui.keys import vi_keys
+from assistant.tui.about_incident import CheckpointEntry, CheckpointsSnapshot
+from assistant.tui.about_nodes import NodeEntry, NodesSnapshot
+from assistant.tui.screen_basics import vi_keys
 from assistant.tui.words import NODES, age, short
 
 
 class Cell(NamedTuple):
-    """What stands in one cell."""
+    """The text and the style of one cell."""
 
     text: str
     colour: str = ""
     """Name of a variable of the theme, `error`; empty for the plain colour."""
 
 
-class Row(NamedTuple):
-    """One record."""
+class TableRow(NamedTuple):
+    """A record as a row: its key and its cells."""
 
     key: str
     """Tells it from all others of the table, for as long as it lives."""
@@ -50,7 +50,7 @@ class Rows(DataTable[Text]):
     def __init__(self, columns: Sequence[str], *, id: str | None = None) -> None:
         super().__init__(cursor_type="row", zebra_stripes=False, id=id)
         self._titles = tuple(columns)
-        self._rows_by_key: dict[str, Row] = {}
+        self._rows_by_key: dict[str, TableRow] = {}
         self._drawn_in = ""
 
     def on_mount(self) -> None:
@@ -62,7 +62,7 @@ class Rows(DataTable[Text]):
         self.watch(self, "virtual_size", self.notify_style_update, init=False)
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._rows_by_key.values())))
 
-    def show(self, rows: Sequence[Row]) -> None:
+    def show(self, rows: Sequence[TableRow]) -> None:
         """Show these records in this order."""
         rows_by_key = {row.key: row for row in rows}
         same_order = [key for key in self._rows_by_key if key in rows_by_key] == [
@@ -75,7 +75,7 @@ class Rows(DataTable[Text]):
             self._draw_anew(rows)
         self._rows_by_key, self._drawn_in = rows_by_key, self.app.theme
 
-    def _change(self, rows_by_key: dict[str, Row]) -> None:
+    def _change(self, rows_by_key: dict[str, TableRow]) -> None:
         for key, row in rows_by_key.items():
             if key not in self._rows_by_key:
                 self.add_row(*self._drawn(row), key=key)
@@ -84,7 +84,7 @@ class Rows(DataTable[Text]):
                     if cell != old_cell:
                         self.update_cell(key, str(place), self._text(cell), update_width=True)
 
-    def _draw_anew(self, rows: Sequence[Row]) -> None:
+    def _draw_anew(self, rows: Sequence[TableRow]) -> None:
         # where nobody is reading, what is newest stays in sight
         at = self.cursor_key if self.has_focus or self.cursor_row else ""
         top = self.scroll_y if at else 0
@@ -102,7 +102,7 @@ class Rows(DataTable[Text]):
         keys = list(self._rows_by_key)
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
 
-    def _drawn(self, row: Row) -> list[Text]:
+    def _drawn(self, row: TableRow) -> list[Text]:
         return [self._text(cell) for cell in row.cells]
 
     def _text(self, cell: Cell | str) -> Text:
@@ -128,15 +128,15 @@ class CheckpointsTable(Vertical):
         yield self.note
         yield self.table
 
-    def tell(self, snapshot: CheckpointsSeen, now: datetime) -> None:
-        """Show them."""
+    def tell(self, snapshot: CheckpointsSnapshot, now: datetime) -> None:
+        """Show the checkpoints."""
         nothing = "" if snapshot.checkpoints else "No checkpoints. "
         self.note.update(f"{nothing}{line(snapshot.note)}")
         self.table.show([_row(checkpoint, now) for checkpoint in reversed(snapshot.checkpoints)])
         self.table.set_class(not snapshot.checkpoints, "-hidden")
 
 
-def _row(checkpoint: SeenCheckpoint, now: datetime) -> Row:
+def _row(checkpoint: CheckpointEntry, now: datetime) -> TableRow:
     colour = "warning" if checkpoint.undecided else "error"
     sign = Cell("?" if checkpoint.undecided else "✗", colour) if checkpoint.problems else Cell("✓", "success")
     healthy = f"not judged, stands by its series: {checkpoint.unread}" if checkpoint.unread else "healthy"
@@ -144,7 +144,7 @@ def _row(checkpoint: SeenCheckpoint, now: datetime) -> Row:
         Cell(short("; ".join(checkpoint.problems), 160), colour) if checkpoint.problems else Cell(short(healthy, 160), "success")
     )
     saved = f"{age(checkpoint.saved_at, now)} ago" if checkpoint.saved_at is not None else "?"
-    return Row(
+    return TableRow(
         checkpoint.path,
         (
             sign,
@@ -185,21 +185,25 @@ class NodeTable(Vertical):
         """Put the table there."""
         yield self.table
 
-    def tell(self, snapshot: NodesSeen) -> None:
-        """Show them."""
-        self.table.show([row_of(node_seen, snapshot) for node_seen in snapshot.nodes[:MOST]])
+    def tell(self, snapshot: NodesSnapshot) -> None:
+        """Show the nodes."""
+        self.table.show([row_of(node_entry, snapshot) for node_entry in snapshot.nodes[:MOST]])
 
 
-def row_of(node_seen: SeenNode, snapshot: NodesSeen) -> Row:
+def row_of(node_entry: NodeEntry, snapshot: NodesSnapshot) -> TableRow:
     """Return a node as a row."""
-    state = node_seen.node.state if node_seen.node is not None else NodeState.UNKNOWN
+    state = node_entry.node.state if node_entry.node is not None else NodeState.UNKNOWN
     look = NODES[state]
-    state_text = str(state) if node_seen.node is not None else "unknown" if snapshot.unknown else "no such node"
-    score = node_seen.score
+    state_text = str(state) if node_entry.node is not None else "unknown" if snapshot.unknown else "no such node"
+    score = node_entry.score
     of = Counter(sighting.reason for sighting in score.blamed).most_common() if score is not None else []
-    lease = node_seen.lease
+    lease = node_entry.lease
     by = (
-        f"us ({lease.by})" if lease is not None else "somebody else" if node_seen.node is not None and node_seen.node.reason else ""
+        f"us ({lease.by})"
+        if lease is not None
+        else "somebody else"
+        if node_entry.node is not None and node_entry.node.reason
+        else ""
     )
     lease_text = (
         ""
@@ -208,14 +212,14 @@ def row_of(node_seen: SeenNode, snapshot: NodesSeen) -> Row:
         if lease.expired(snapshot.at)
         else f"{age(lease.until, snapshot.at)} left"
     )
-    reason = lease.why if lease is not None else node_seen.node.reason if node_seen.node is not None else ""
-    return Row(
-        node_seen.name,
+    reason = lease.why if lease is not None else node_entry.node.reason if node_entry.node is not None else ""
+    return TableRow(
+        node_entry.name,
         (
             Cell(look.sign, look.colour),
-            node_seen.name,
+            node_entry.name,
             Cell(state_text, look.colour),
-            short(", ".join(node_seen.node.jobs), 24) if node_seen.node is not None else "",
+            short(", ".join(node_entry.node.jobs), 24) if node_entry.node is not None else "",
             Cell(
                 f"{score.score:.2f}" if score is not None and score.blamed else "0",
                 "warning" if score is not None and score.score else "",

@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from assistant.display import line
 from assistant.records import JobState, NodeState
-from assistant.tui.snapshot import ClusterSeen, KillSwitchSeen, StoreSeen
-from assistant.tui.visibility import covered
+from assistant.tui.screen_basics import is_covered
+from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot
 from assistant.tui.words import clock, short
 
 GAP = "  "
@@ -38,29 +38,29 @@ class StatusBar(Static):
         self._places: list[tuple[int, int, str]] = []
 
     def on_mount(self) -> None:
-        """Follow what the desk reads."""
-        self.watch(self.app, "store_seen", self.look, init=False)
-        self.watch(self.app, "cluster_seen", self.look, init=False)
+        """Follow what the backend reads."""
+        self.watch(self.app, "store_snapshot", self.look, init=False)
+        self.watch(self.app, "cluster_snapshot", self.look, init=False)
         self.look()
 
     def watch_answers(self) -> None:
-        """Say it."""
+        """Draw who answers."""
         self.look()
 
     def watch_mode(self) -> None:
-        """Say it."""
+        """Draw the mode."""
         self.look()
 
     def watch_trouble(self) -> None:
-        """Say it."""
+        """Draw the trouble."""
         self.look()
 
     def look(self) -> None:
-        """Show what is seen now."""
-        if covered(self):
+        """Draw the bar anew from the latest snapshot."""
+        if is_covered(self):
             return
-        store: StoreSeen | None = self.app.store_seen  # type: ignore[attr-defined]
-        cluster: ClusterSeen | None = self.app.cluster_seen  # type: ignore[attr-defined]
+        store: StoreSnapshot | None = self.app.store_snapshot  # type: ignore[attr-defined]
+        cluster: ClusterSnapshot | None = self.app.cluster_snapshot  # type: ignore[attr-defined]
         parts = [StatusPart(" Nightshift ", "$primary bold")]
         if self.trouble:
             parts.append(StatusPart(f"! {self.trouble}", "$error bold"))
@@ -103,7 +103,7 @@ def _places_of(parts: Sequence[StatusPart]) -> list[tuple[int, int, str]]:
     return places
 
 
-def _store_parts(snapshot: StoreSeen | None) -> list[StatusPart]:
+def _store_parts(snapshot: StoreSnapshot | None) -> list[StatusPart]:
     if snapshot is None:
         return [StatusPart("opening the store…", "$text-muted")]
     parts = [StatusPart("! breaker open: nightshift breaker", "$error bold", "happened")] if snapshot.breaker else []
@@ -119,7 +119,7 @@ def _store_parts(snapshot: StoreSeen | None) -> list[StatusPart]:
     return parts
 
 
-def _cluster_parts(snapshot: ClusterSeen | None) -> list[StatusPart]:
+def _cluster_parts(snapshot: ClusterSnapshot | None) -> list[StatusPart]:
     if snapshot is None or (snapshot.at is None and not snapshot.trouble):
         return [StatusPart("asking the scheduler…", "$text-muted")]
     if snapshot.trouble:
@@ -160,7 +160,7 @@ class KillSwitchBanner(Static):
         """Follow the kill switch."""
         self.watch(self.app, "kill_switch", self._show)
 
-    def _show(self, snapshot: KillSwitchSeen | None) -> None:
+    def _show(self, snapshot: KillSwitchSnapshot | None) -> None:
         if snapshot is not None:
             note = f"{snapshot.note} · " if snapshot.note else ""
             self.update(Content(short(f"■ STOPPED, nothing is changed · {note}{snapshot.path} · /stop --lift", MOST_CHARACTERS)))
