@@ -173,7 +173,7 @@ def _swept(rates: Sequence[float]) -> bool:
 def _names_a_step(table: _Table, steps: Sequence[float]) -> bool:
     """Tell whether a column that counts is the step of the whole run by its name: it never falls, and no epoch stands beside it."""
     name = next(name for name, column in zip(table.names, table.columns, strict=True) if column is steps)
-    if not _STEP.search(name) or any(_EPOCH.search(other) for other in table.names):
+    if not _STEP.search(name) or any(_EPOCH.search(column_name) for column_name in table.names):
         return False
     return all(earlier < later for earlier, later in pairwise(steps))
 

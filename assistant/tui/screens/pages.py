@@ -223,8 +223,8 @@ def _step(lead: str, step: Step | Verify) -> Iterator[Content]:
         yield _pair("why", step.why)
     for name, value in step.with_.items():
         yield _pair(name, str(value))
-    named = {"when": step.when, "unless": " or ".join(getattr(step, "unless", ())), "each": getattr(step, "each", "")}
-    conditions = [f"{word} {text}" for word, text in named.items() if text]
+    paths = {"when": step.when, "unless": " or ".join(getattr(step, "unless", ())), "each": getattr(step, "each", "")}
+    conditions = [f"{word} {text}" for word, text in paths.items() if text]
     if conditions:
         yield _pair("only", ", ".join(conditions))
     if step.expect:
