@@ -48,12 +48,12 @@ def with_repeated_spike(engine: Engine, incident: Incident, diagnosis: Diagnosis
     return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, advice=f"{account} {diagnosis.advice}")
 
 
-def _nodes_of_both(engine: Engine, before: Incident, job: Job) -> list[str]:
+def _nodes_of_both(engine: Engine, incident: Incident, job: Job) -> list[str]:
     try:
-        earlier = engine.scheduler.job(before.job) if before.job is not None else None
+        job_before = engine.scheduler.job(incident.job) if incident.job is not None else None
     except ToolError:
         return []
-    return [node for node in job.nodes if earlier is not None and node in earlier.nodes][:MOST_NODES]
+    return [node for node in job.nodes if job_before is not None and node in job_before.nodes][:MOST_NODES]
 
 
 def _points(job: Job) -> Sequence[MetricPoint]:

@@ -38,7 +38,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("recover/checkpoints/search.py", "re.escape(form).replace('\\x00', '\\\\d+')"): "behind re.escape; \\d+ alone between texts",
     ("recover/checkpoints/search.py", "task[2]"): NUMBER,
     ("redact/text.py", "names"): "names behind re.escape, joined above",
-    ("tools/living.py", "DAEMONS['Slurm']"): "a value of a constant",
     ("redact/tokens.py", "_any_of((name for maker in secret_forms().maker for name in maker.names))"): SHIPPED,
     ("redact/tokens.py", "_any_of(by_prefix)"): SHIPPED,
     ("redact/tokens.py", "_any_of(options)"): SHIPPED,
