@@ -122,9 +122,9 @@ def _waiting_for_data(
     engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]
 ) -> Diagnosis | None:
     """Return a diagnosis by which a job waits for the folder that it was reading; None where that is not what is gone."""
-    others = [node for node in job.nodes if node != first["node"]][:MOST_OTHERS]
-    asked = {"nodes": others, "paths": [str(first["path"])]}
-    answer = ask(engine.store, engine.gate, incident, "storage_state", asked) if others else None
+    other_nodes = [node for node in job.nodes if node != first["node"]][:MOST_OTHERS]
+    arguments = {"nodes": other_nodes, "paths": [str(first["path"])]}
+    answer = ask(engine.store, engine.gate, incident, "storage_state", arguments) if other_nodes else None
     return without_its_data(diagnosis, [first, *((answer or {}).get("states") or ())])
 
 
