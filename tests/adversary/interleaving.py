@@ -41,7 +41,7 @@ TABLE = re.compile(r"(?i)\b(?:FROM|JOIN|UPDATE|INTO)\s+(?:main\.)?\"?([a-z_]+)")
 WRITTEN_TABLE = re.compile(r"(?i)^\s*(?:INSERT(?: OR \w+)? INTO|REPLACE INTO|UPDATE|DELETE FROM)\s+(?:main\.)?\"?([a-z_]+)")
 READERS: tuple[tuple[Any, str], ...] = (
     (gate_module, "reach_of"),
-    (gate_module, "shown"),
+    (gate_module, "rendered_change"),
     (running_module, "reach_of"),
     (Gate, "_moot"),
     (Gate, "_settle"),

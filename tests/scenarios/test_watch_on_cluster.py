@@ -287,10 +287,18 @@ def test_a_job_that_fails_after_advice_about_it_is_a_case_of_its_own(tmp_path: P
     assert states == {kind: IncidentState.ESCALATED, EventKind.JOB_ENDED: IncidentState.RECOVERED}
 
 
-@pytest.mark.parametrize(
-    "behind",
-    [("terminate called without an active exception",), ("OSError: [Errno 28] No space left on device: '/archive/run7'",), ()],
-)
+def test_a_job_that_was_aborted_at_its_exit_behind_a_training_whose_last_step_is_saved_is_settled(tmp_path: Path) -> None:
+    over = ("saved checkpoint to checkpoints/iter_0000060", "Training completed. Do not forget to share your model")
+    scene = Scene(tmp_path, run=SimulatedRun(steps=60, fails_at=60, lines=(*over, "terminate called without an active exception")))
+    scene.cluster.submit(scene.spec)
+    (incident,) = scene.watch(600)
+    assert incident.state is IncidentState.CLOSED, incident.note
+    assert "its last step is saved" in incident.note
+    assert "its program was aborted only at its exit" in incident.note
+    assert restarts(scene) == []
+
+
+@pytest.mark.parametrize("behind", [("OSError: [Errno 28] No space left on device: '/archive/run7'",), ()])
 def test_a_job_that_failed_behind_its_training_is_left_to_a_person_and_not_closed(tmp_path: Path, behind: tuple[str, ...]) -> None:
     over = ("saved checkpoint to checkpoints/iter_0000060", "Training completed. Do not forget to share your model")
     scene = Scene(tmp_path, run=SimulatedRun(steps=60, fails_at=60, lines=(*over, *behind)))
