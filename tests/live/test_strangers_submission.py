@@ -258,7 +258,7 @@ def test_training_that_was_over_is_not_started_again(engine: Engine, owner: Owne
     first = owner.sbatch("over.sh")
     ended(engine, first)
     incident = watched(engine, first, over)
-    assert (incident.state, "training is over" in incident.note) == (IncidentState.ESCALATED, True), incident.note
+    assert (incident.state, "training is over" in incident.note) == (IncidentState.CLOSED, True), incident.note
     assert [job.id for job in engine.scheduler.jobs() if job.name == "over.sh"] == [first]
 
 
