@@ -92,7 +92,9 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     place = f"line {line} of its script" if line else "its program reads it"
     unset = way.means is ResumeMeans.NONE and not spec.environment.get(name)
     by = f"{way.by}; {name} ({place}) is not set" if unset else way.by
-    return replace(argued, by=by, hint=f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})")
+    trials = tuple(f"{one}={{checkpoint}}" for one in refusals)
+    hint = f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})"
+    return replace(argued, by=by, hint=hint, trial_variables=trials)
 
 
 def _removed_by_start(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ...]:
