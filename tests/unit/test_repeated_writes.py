@@ -113,8 +113,6 @@ def test_a_file_that_a_process_had_open_to_append_counts_whatever_its_source_tel
 def test_people_read_which_file_and_where_it_is_opened() -> None:
     write = RepeatedWrite(APPENDS, "/w/corpus.bin", "open() in x.py, line 3", "x.py", 3 << 20)
     said = rerun_words([write, write._replace(path="/elsewhere/s.jsonl", deed=EMPTIES)], Path("/w"))
-    assert said.startswith(
-        "A rerun from the beginning would append to corpus.bin (3.0 MiB; open() in x.py, line 3) a second time"
-    )
+    assert said.startswith("A rerun from the beginning would append to corpus.bin (3.0 MiB; open() in x.py, line 3) a second time")
     assert "A rerun would empty /elsewhere/s.jsonl" in said
     assert rerun_words([], None) == ""
