@@ -47,7 +47,7 @@ def test_a_line_names_what_was_not_found(line: str, missing: MissingName | None)
 def job(script: str, **environment: str) -> Job:
     spec = JobSpec("det", script, environment=environment, work_dir=Path("/work"))
     at = datetime(2026, 1, 5, tzinfo=UTC)
-    return Job("1", "det", "", JobState.FAILED, 1, ("node01",), None, Path("/work"), at, at, at, 127, 0, spec=spec)
+    return Job("1", "det", "", JobState.FAILED, "train", ("node01",), None, Path("/work"), at, at, at, 127, 0, spec=spec)
 
 
 @pytest.mark.parametrize(
