@@ -198,7 +198,7 @@ def _rerun_harm(job: Job, search: CheckpointSearch) -> str:
     programs = programs_now(job, search.programs)
     if search.inventory is not None and search.place is not None:
         folder = search.place.folder
-        programs = [program for program in programs if all(one.folder != folder for one in save_folders([program]))]
+        programs = [program for program in programs if all(save.folder != folder for save in save_folders([program]))]
         programs = programs if len(programs) < len(search.programs) else []  # which of them trains is not known
     writes = writes_of_job(job, programs, seen_open=search.inventory is None)
     words = rerun_words([write for write in writes if write.deed is WriteDeed.APPENDS], job.work_dir)
@@ -296,8 +296,8 @@ def saved_state(context: Context, job: Job) -> str:
             if elsewhere:
                 return f"{elsewhere}."
             rerun = rerun_words(writes_of_job(job, programs_now(job, search.programs)), job.work_dir)
-            told = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
-            return " ".join([*told, *([rerun] if rerun else [])])
+            sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
+            return " ".join([*sentences, *([rerun] if rerun else [])])
         judged = _refused_from(search.inventory, lost_from(job), log_points(job))
         way = resume_of(job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):

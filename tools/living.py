@@ -102,27 +102,31 @@ def former_program(context: Context, job: str, nodes: list[str]) -> dict[str, An
         job: Scheduler job id; it waits in the queue, or runs on other nodes.
         nodes: Of the earlier attempt, 16 at most; those on which the job runs now are left out.
     """
-    shown = context.scheduler.job(job)
-    if shown.account and not ACCOUNT.fullmatch(shown.account):
-        raise ToolError(f"job {job}: {shown.account[:64]!r} is no name of an account, so its processes cannot be told from others")
-    left_nodes = [node for node in nodes if node not in shown.nodes or shown.state is JobState.PENDING][:MOST_NODES]
+    requeued_job = context.scheduler.job(job)
+    if requeued_job.account and not ACCOUNT.fullmatch(requeued_job.account):
+        raise ToolError(
+            f"job {job}: {requeued_job.account[:64]!r} is no name of an account, so its processes cannot be told from others"
+        )
+    left_nodes = [node for node in nodes if node not in requeued_job.nodes or requeued_job.state is JobState.PENDING][:MOST_NODES]
     if not left_nodes:
         raise ToolError(f"job {job} runs on all of these nodes: what lives there may be its own")
-    replies = context.transport.run(left_nodes, _processes.command(job_numbers(shown), shown.account), timeout_s=LOOK_S)
+    replies = context.transport.run(
+        left_nodes, _processes.command(job_numbers(requeued_job), requeued_job.account), timeout_s=LOOK_S
+    )
     answers = _answers(replies, context.clock.now())
     living = _living(answers)
     unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
-    lives, gone = bool(living), not living and not unknown
-    named = ", ".join(
+    is_gone = not living and not unknown
+    names = ", ".join(
         f"{process['node']} ({process['program'] or 'a process'}, pid {process['pid']})" for process in living[:MOST_NAMED]
     )
     more = f" and {len(living) - MOST_NAMED} more" if len(living) > MOST_NAMED else ""
     return {
-        "lives": "yes" if lives else "",
-        "gone": "yes" if gone else "",
+        "lives": "yes" if living else "",
+        "gone": "yes" if is_gone else "",
         "living": living,
         "unknown": unknown,
-        "note": f"{named}{more}",
+        "note": f"{names}{more}",
     }
 
 

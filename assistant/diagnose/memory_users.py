@@ -105,11 +105,15 @@ def memory_hogs(users: Sequence[MemoryUser], uid: int, job: str) -> tuple[Memory
         uid: Account of the job's owner.
         job: Its id as Slurm numbers it, without parts.
     """
-    known = [user for user in users if user.uid is not None]
-    own = tuple(user for user in known if (user.job == job if user.job else user.uid == uid))
-    foreign = [user for user in known if user not in own]
+    with_account = [user for user in users if user.uid is not None]
+    own = tuple(user for user in with_account if (user.job == job if user.job else user.uid == uid))
+    foreign = [user for user in with_account if user not in own]
     largest = max(foreign, key=lambda user: user.resident_kib, default=None)
-    if largest is None or len(known) < len(users) or largest.resident_kib < FAR_MORE * sum(user.resident_kib for user in own):
+    if (
+        largest is None
+        or len(with_account) < len(users)
+        or largest.resident_kib < FAR_MORE * sum(user.resident_kib for user in own)
+    ):
         return None
     return (largest, own) if any(user.killed for user in own) else None
 

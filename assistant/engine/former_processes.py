@@ -51,14 +51,14 @@ class FormerProcesses:
         Raises:
             Fenced: Another watch leads.
         """
-        again = {(job.id, job.attempt): job for job in jobs if job.attempt and job.state is not JobState.UNKNOWN}
-        self.next_looks = {key: at for key, at in self.next_looks.items() if key in again}
-        for key, job in again.items():
+        requeued_jobs = {(job.id, job.attempt): job for job in jobs if job.attempt and job.state is not JobState.UNKNOWN}
+        self.next_looks = {key: at for key, at in self.next_looks.items() if key in requeued_jobs}
+        for key, job in requeued_jobs.items():
             due = self.next_looks.get(key, engine.clock.now())
             if engine.replays or due is None or due > engine.clock.now():
                 continue
             try:
-                self.next_looks[key] = _looked(engine, job, source)
+                self.next_looks[key] = _ask_nodes(engine, job, source)
             except Fenced:
                 raise
             except NightshiftError as error:
@@ -66,17 +66,17 @@ class FormerProcesses:
                 logger.info("job=%s whether a program of its former attempt lives is not known: %s", job.id, error)
 
 
-def _looked(engine: Engine, job: Job, source: str) -> datetime | None:
+def _ask_nodes(engine: Engine, job: Job, source: str) -> datetime | None:
     """Ask about one job, write down what came of it, and return when to ask again; None where that is over."""
     own = [incident for incident in engine.store.incidents(job=job.id) if incident.attempt == job.attempt - 1]
-    known = [(incident, _requeue(engine, incident, source)) for incident in own]
-    incident, evidence = next(((one, evidence) for one, evidence in known if evidence is not None), (None, None))
+    records = [(incident, _requeue(engine, incident, source)) for incident in own]
+    incident, evidence = next(((attempt, evidence) for attempt, evidence in records if evidence is not None), (None, None))
     if incident is None or evidence is None:
         return None
     now = engine.clock.now()
-    told = OUTLIVED in engine.store.stages(incident.id)
+    is_told = OUTLIVED in engine.store.stages(incident.id)
     if job.state.ended:
-        _settle(engine, incident, f"job {job.id} {job.state}") if told else None
+        _settle(engine, incident, f"job {job.id} {job.state}") if is_told else None
         return None
     nodes = _left_nodes(evidence, job)
     if not nodes:
@@ -87,10 +87,10 @@ def _looked(engine: Engine, job: Job, source: str) -> datetime | None:
     program: Mapping[str, Any] = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
     ended = datetime.fromisoformat(str(evidence.facts["ended"]))
     if program.get("gone"):
-        _settle(engine, incident, f"it lives no more on {', '.join(nodes)}") if told else None
+        _settle(engine, incident, f"it lives no more on {', '.join(nodes)}") if is_told else None
         return None
     ending = now - ended <= TEAR_DOWN and not evidence.facts.get("nodes")
-    if program.get("lives") and not ending and incident.state is IncidentState.CLOSED and not told:
+    if program.get("lives") and not ending and incident.state is IncidentState.CLOSED and not is_told:
         _tell(engine, incident, job, str(program["note"]))
     return now + (PAUSE if now - ended <= LOOKED_FOR else LONG_PAUSE)
 

@@ -68,8 +68,8 @@ def _judged(
     account = f"UID {hog.uid}"
     if hog.uid is not None and str(hog.uid) not in (name := name_of(hog.uid)):
         account += f" ({name})"
-    held = f"held {hog.gib:,.1f} GiB of {node}, the processes of job {job.id} {sum(user.gib for user in own):,.1f} GiB"
-    sentence = f"{hog.name} (process {hog.pid}, {account}{f', job {hog.job}' if hog.job else ''}) {held}."
+    shares = f"held {hog.gib:,.1f} GiB of {node}, the processes of job {job.id} {sum(user.gib for user in own):,.1f} GiB"
+    sentence = f"{hog.name} (process {hog.pid}, {account}{f', job {hog.job}' if hog.job else ''}) {shares}."
     free = f"{row['available_bytes'] / 2**30:,.1f} of {row['total_bytes'] / 2**30:,.1f} GiB are free there now"
     remark = f"{sentence} Job {job.id}{f' of {job.user}' if job.user else ''} was killed for that: give such programs a limit"
     engine.good_runs.remarks.append(Remark(f"memory of {node}", remark))

@@ -76,8 +76,8 @@ def matching_paths(rows: Iterable[Row], missing: MissingName) -> tuple[str, ...]
     """Return the paths of files that would have been taken for what was looked for. Pure."""
     fit = []
     for row in rows:
-        rest = str(row["path"]).rpartition(missing.name)[2]
-        ending = f".{rest.rpartition('.')[2]}" if rest else ""
+        behind_name = str(row["path"]).rpartition(missing.name)[2]
+        ending = f".{behind_name.rpartition('.')[2]}" if behind_name else ""
         runs = bool(row.get("program")) or missing.kind is not LookupKind.PROGRAM
         if runs and ending in ENDINGS[missing.kind]:
             fit.append(str(row["path"]))
@@ -104,21 +104,25 @@ def _nowhere(
 ) -> Diagnosis:
     """Return a diagnosis that tells its owner that no node has it, or that its nodes have it by now; else as it is."""
     if missing.kind is LookupKind.PROGRAM and all(paths.get(node) for node in accused):
-        shown = ", ".join(accused[:MOST_SHOWN])
-        words = f"{missing.name} is there on {shown} now: {paths[accused[0]][0]}; that folder may not have been on the PATH there."
+        node_names = ", ".join(accused[:MOST_SHOWN])
+        words = (
+            f"{missing.name} is there on {node_names} now: {paths[accused[0]][0]}; that folder may not have been on the PATH there."
+        )
         return replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{diagnosis.advice} {words}")
     if not missing.certain or len(paths) < 2 or any(paths.values()) or not {*accused} <= {*paths}:
         return diagnosis
-    others = ", ".join(list(paths)[:MOST_SHOWN])
+    node_names = ", ".join(list(paths)[:MOST_SHOWN])
     if missing.kind is LookupKind.PROGRAM:
-        shown = ", ".join(lookup.folders[:MOST_SHOWN])
+        folders = ", ".join(lookup.folders[:MOST_SHOWN])
         more = f" and {len(lookup.folders) - MOST_SHOWN} more" if len(lookup.folders) > MOST_SHOWN else ""
-        where = (
-            f"the folders of its PATH ({shown}{more})" if lookup.whole else f"the folders that its script tells of ({shown}{more})"
+        searched = (
+            f"the folders of its PATH ({folders}{more})"
+            if lookup.whole
+            else f"the folders that its script tells of ({folders}{more})"
         )
-        words = f"{missing.name} is on none of {others}, in none of {where}: no single node is at fault."
+        words = f"{missing.name} is on none of {node_names}, in none of {searched}: no single node is at fault."
     elif missing.kind is LookupKind.MODULEFILE:
-        words = f"The modulefile {missing.name} is on none of {others}."
+        words = f"The modulefile {missing.name} is on none of {node_names}."
     else:
         return diagnosis
     return replace(diagnosis, summary=f"{diagnosis.summary} {words}", advice=f"{diagnosis.advice} {words}")

@@ -72,19 +72,19 @@ def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: 
     return replace(needs_person, note=f"{note}; it is not started again before a person has looked")
 
 
-def awaits_other_incident(verdict: Verdict, other: Incident | None) -> str:
+def awaits_other_incident(verdict: Verdict, own_incident: Incident | None) -> str:
     """Return why a restart that trains without numbers is left to the incident about itself; empty where it is to be stopped.
 
     That incident may end the job and start it elsewhere: it has its turn, unless the numbers were lost from the first steps on.
 
     Args:
         verdict: Of the restart.
-        other: The incident about the restarted job; None while it has none.
+        own_incident: The incident about the restarted job; None while it has none.
     """
     if verdict.lost_numbers is None:
         return ""
-    if other is not None:
-        return "" if other.state.ended else f"{verdict.note}; incident {other.id} is about that"
+    if own_incident is not None:
+        return "" if own_incident.state.ended else f"{verdict.note}; incident {own_incident.id} is about that"
     return "" if verdict.lost_numbers.at_once else f"{verdict.note}; awaits whether that becomes an incident of its own"
 
 

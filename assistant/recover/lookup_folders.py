@@ -26,6 +26,7 @@ __all__ = ["Lookup", "LookupKind", "MissingName", "lookup_of", "missing_name"]
 MOST_FOLDERS = 96
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 SYSTEM_LIBRARIES = ("/usr/local/lib", "/usr/local/lib64", "/usr/lib64", "/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib", "/lib")
+SYSTEM_PREFIXES = ("/usr", "/usr/local")
 PYTHONS = tuple(f"python3.{minor}" for minor in range(8, 15))
 """Versions whose folders of packages are looked into."""
 _NAME = r"\w[\w.+-]{0,80}"
@@ -114,14 +115,20 @@ class _Shell:
 
     def packages(self) -> Iterator[str]:
         """Yield the folders in which the interpreters that a script may call look for modules."""
-        bins = [folder for folder in self.folders("PATH") if folder.endswith("/bin")]
-        prefixes = [*self.environments(), *(folder.removesuffix("/bin") for folder in bins), "/usr", "/usr/local"]
+        own = list(self.environments())
+        bins = [folder.removesuffix("/bin") for folder in self.folders("PATH") if folder.endswith("/bin")]
+        # an environment does not see what the system has
+        prefixes = [
+            *own,
+            *(prefix for prefix in bins if not own or prefix not in SYSTEM_PREFIXES),
+            *(() if own else SYSTEM_PREFIXES),
+        ]
         for prefix in dict.fromkeys(prefixes):
-            if prefix in ("/usr", "/usr/local"):
+            if prefix in SYSTEM_PREFIXES:
                 yield f"{prefix}/lib/python3/dist-packages"
             for python in PYTHONS:
                 yield f"{prefix}/lib/{python}/site-packages"
-                if prefix in ("/usr", "/usr/local"):
+                if prefix in SYSTEM_PREFIXES:
                     yield f"{prefix}/lib/{python}/dist-packages"
 
 
@@ -142,10 +149,10 @@ def lookup_of(job: Job, kind: LookupKind) -> Lookup:
         folders = [*shell.folders("PATH"), *(f"{prefix}/bin" for prefix in shell.environments()), *SYSTEM_PATH]
     else:
         folders = [*shell.folders("PYTHONPATH"), *shell.packages()]
-    known = dict.fromkeys(folder.rstrip("/") for folder in folders if folder.startswith("/") and UNRESOLVED not in folder)
-    certain = kind is LookupKind.PROGRAM and bool(shell.environment.get("PATH")) and len(known) <= MOST_FOLDERS
+    folder_names = dict.fromkeys(folder.rstrip("/") for folder in folders if folder.startswith("/") and UNRESOLVED not in folder)
+    certain = kind is LookupKind.PROGRAM and bool(shell.environment.get("PATH")) and len(folder_names) <= MOST_FOLDERS
     whole = certain and not any(UNRESOLVED in folder for folder in folders)
-    return Lookup(tuple(folder for folder in known if folder)[:MOST_FOLDERS], whole=whole)
+    return Lookup(tuple(folder for folder in folder_names if folder)[:MOST_FOLDERS], whole=whole)
 
 
 def _shell_of(job: Job) -> _Shell | None:

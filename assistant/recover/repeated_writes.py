@@ -134,24 +134,24 @@ def rerun_words(writes: Sequence[RepeatedWrite], folder: Path | None) -> str:
     appended = [write for write in writes if write.deed is WriteDeed.APPENDS]
     emptied = [write for write in writes if write.deed is WriteDeed.EMPTIES]
     if appended:
-        named = _named(appended, folder)
+        files = _in_words(appended, folder)
         sentences.append(
-            f"A rerun from the beginning would append to {named} a second time what this attempt has written there: take that out, "
+            f"A rerun from the beginning would append to {files} a second time what this attempt has written there: take that out, "
             "or move the file away, first."
         )
     if emptied:
         sentences.append(
-            f"A rerun would empty {_named(emptied, folder)} at its start and write it anew: copy what is wanted of it first."
+            f"A rerun would empty {_in_words(emptied, folder)} at its start and write it anew: copy what is wanted of it first."
         )
     return " ".join(sentences)
 
 
-def _named(writes: Sequence[RepeatedWrite], folder: Path | None) -> str:
-    def shown(path: str) -> str:
+def _in_words(writes: Sequence[RepeatedWrite], folder: Path | None) -> str:
+    def name_of(path: str) -> str:
         inside = folder is not None and PurePosixPath(path).is_relative_to(folder)
         return str(PurePosixPath(path).relative_to(folder)) if inside and folder is not None else path
 
-    words = [f"{shown(write.path)} ({_size(write.size_bytes)}; {write.how})" for write in writes[:MOST_NAMED]]
+    words = [f"{name_of(write.path)} ({_size(write.size_bytes)}; {write.how})" for write in writes[:MOST_NAMED]]
     more = f" and {len(writes) - MOST_NAMED} more" if len(writes) > MOST_NAMED else ""
     return f"{', '.join(words)}{more}"
 

@@ -391,21 +391,21 @@ def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, re
         return Seen(
             Look.WAITING, f"the loss at step {lost[-1].step} is no finite number; awaits whether it stays so", lost[-1].step
         )
-    seen = [point for point in seen if not is_no_number(point)]  # a loss scaler skips a step or two
-    if not seen and (step := _goes_on_without(before, after, restart_step)) is not None:
+    numbered = [point for point in seen if not is_no_number(point)]  # a loss scaler skips a step or two
+    if not numbered and (step := _goes_on_without(before, after, restart_step)) is not None:
         return Seen(Look.CONTINUES, f"{NEVER_A_LOSS}; it came to step {step}", step)
-    if len(seen) < (1 if ended else FEWEST):
+    if len(numbered) < (1 if ended else FEWEST):
         return Seen(Look.UNKNOWN, NO_LOSS) if ended else Seen(Look.WAITING, "too few losses logged since the restart")
     if restart_step <= 0 or not old:
-        return Seen(Look.CONTINUES, "there is no earlier loss to compare with; the loss is finite", seen[-1].step)
+        return Seen(Look.CONTINUES, "there is no earlier loss to compare with; the loss is finite", numbered[-1].step)
     usual = median(_losses(old))
-    now = max(median(_losses(point.loss for point in part)) for part in (seen[:SAMPLE], seen[-SAMPLE:]))
+    now = max(median(_losses(point.loss for point in part)) for part in (numbered[:SAMPLE], numbered[-SAMPLE:]))
     noise = median(abs(loss - usual) for loss in _losses(old))
     allowed = usual + max(abs(usual) * TOLERANCE_SHARE, NOISE_TIMES * noise)
     numbers = f"median loss {now:.4g} after the restart, {usual:.4g} before step {restart_step}"
     if now > allowed:
-        return Seen(Look.JUMPED, f"{numbers}: above the {allowed:.4g} that would be normal", seen[-1].step)
-    return Seen(Look.CONTINUES, numbers, seen[-1].step)
+        return Seen(Look.JUMPED, f"{numbers}: above the {allowed:.4g} that would be normal", numbered[-1].step)
+    return Seen(Look.CONTINUES, numbers, numbered[-1].step)
 
 
 def _goes_on_without(before: Sequence[MetricPoint], after: Sequence[MetricPoint], restart_step: int) -> int | None:

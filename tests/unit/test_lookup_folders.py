@@ -79,6 +79,12 @@ def test_the_folders_of_a_script_are_looked_into(
     assert lookup.whole is whole
 
 
+def test_an_environment_does_not_look_into_the_packages_of_the_system() -> None:
+    folders = lookup_of(job("source /opt/env/bin/activate\npython x.py\n", PATH="/usr/local/bin:/usr/bin"), MODULE).folders
+    assert "/opt/env/lib/python3.11/site-packages" in folders
+    assert not [folder for folder in folders if folder.startswith("/usr/")]
+
+
 def test_nothing_of_the_host_is_known_of_a_job_in_a_container() -> None:
     assert lookup_of(job("apptainer exec vision.sif augment\n"), PROGRAM).folders == ()
     assert lookup_of(replace(job(""), spec=None), PROGRAM).folders == ()
