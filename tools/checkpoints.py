@@ -36,7 +36,7 @@ from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.runs import writer_beside
 from assistant.recover.training_end import training_goal
-from assistant.recover.trial.trial import Trial, spec_digest, trials_of
+from assistant.recover.trial.trial import TrialWay, spec_digest, trials_of
 from assistant.tooling import Context, tool
 from assistant.tools._node_saves import node_saves, saves_in_words
 from assistant.untrusted import reading_as
@@ -416,7 +416,7 @@ def resume_of(context: Context, job: Job, search: CheckpointSearch) -> ResumeWay
     trial = _proven_trial(context, job) if trials_of(way) else None
     if trial is None:
         return way
-    return Trial(str(trial.get("variable", "")), str(trial.get("argument", ""))).way(str(trial.get("note", "")))
+    return TrialWay(str(trial.get("variable", "")), str(trial.get("argument", ""))).way(str(trial.get("note", "")))
 
 
 def read_way(job: Job, search: CheckpointSearch) -> ResumeWay:

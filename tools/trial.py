@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import ToolError
+from assistant.ports import Reserves
 from assistant.records import Checkpoint, Job, JobSpec, NodeState, Risk
 from assistant.recover.checkpoints.inventory import Inventory, last_healthy
 from assistant.recover.checkpoints.search import folder_moves
-from assistant.recover.collective.free import busy, kept_free
+from assistant.recover.collective.free import busy, kept_free, reserved_minutes
 from assistant.recover.restart import attempt_of, plan_restart
 from assistant.recover.resume_plan import resume_plan
-from assistant.recover.trial.trial import Trial, TrialVerdict, judge_trial, spec_digest, trial_answer, trial_command, trials_of
+from assistant.recover.trial.trial import TrialVerdict, TrialWay, judge_trial, spec_digest, trial_answer, trial_command, trials_of
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import read_way, refused_from_log, search_of
@@ -36,7 +37,7 @@ class _Plan(NamedTuple):
     spec: JobSpec
     checkpoint: Checkpoint
     inventory: Inventory
-    trials: tuple[Trial, ...]
+    trials: tuple[TrialWay, ...]
     uid: int
 
 
@@ -59,9 +60,7 @@ def trial_start(context: Context, job: str, exclude: list[str] | None = None, se
     node = _idle_node(context, plan.job, exclude or ())
     context.confirm(_trial_line(plan, node, seconds))
     verdicts: list[str] = []
-    longest_s = len(plan.trials) * (seconds + 60)
-    name = "nightshift-trial-" + (context.tag.partition(":")[2] or "0").replace(":", "-")
-    with kept_free(context.scheduler, [node], longest_s, name=name):
+    with kept_free(context.scheduler, [node], _longest_s(plan, seconds), name=_reservation(context)):
         for trial in plan.trials:
             if busy(context.scheduler, [node]):
                 verdicts.append(f"{node} got a job meanwhile")
@@ -104,7 +103,20 @@ def would_try(context: Context, job: str, exclude: list[str] | None = None, seco
         f"its script runs on {node} with the rights of {plan.job.user}, {times}, for up to {seconds} s: {ways}; file systems are "
         "read-only below an overlay in memory, there is no network, and nothing of it stays"
     )
-    return RenderedChange((_trial_line(plan, node, seconds),), note)
+    commands: tuple[str, ...] = (_trial_line(plan, node, seconds),)
+    if isinstance(context.scheduler, Reserves):
+        minutes = reserved_minutes(_longest_s(plan, seconds))
+        reserve = context.scheduler.command_lines("reserve", _reservation(context), [node], minutes=minutes)
+        commands = (*reserve, *commands, *context.scheduler.command_lines("unreserve", _reservation(context)))
+    return RenderedChange(commands, note)
+
+
+def _longest_s(plan: _Plan, seconds: int) -> int:
+    return len(plan.trials) * (seconds + 60)
+
+
+def _reservation(context: Context) -> str:
+    return "nightshift-trial-" + (context.tag.partition(":")[2] or "0").replace(":", "-")
 
 
 def _trial_line(plan: _Plan, node: str, seconds: int) -> str:
@@ -135,9 +147,9 @@ def _plan(context: Context, job_id: str) -> _Plan:
         raise ToolError(f"there is nothing to try: {way.sentence}")
     if folder_moves(job, search):
         raise ToolError(f"the path of the checkpoints of job {job_id} holds its id, so a trial would look elsewhere")
-    found = refused_from_log(job, search.inventory)
+    judged = refused_from_log(job, search.inventory)
     with reading_as(job.account):
-        choice = last_healthy(found, now=context.clock.now(), live=not job.state.ended)
+        choice = last_healthy(judged, now=context.clock.now(), live=not job.state.ended)
     if choice.checkpoint is None:
         raise ToolError(f"job {job_id} has no healthy checkpoint that a trial could go on from")
     try:
@@ -145,10 +157,10 @@ def _plan(context: Context, job_id: str) -> _Plan:
     except KeyError:
         raise ToolError(f"job {job_id} belongs to {job.user}, a user that this machine does not know") from None
     spec = plan_restart(job, job.spec, choice.checkpoint, attempt=attempt_of(job.spec) + 1, tag="")
-    return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, found, trials, uid)
+    return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, uid)
 
 
-def _tried(context: Context, plan: _Plan, trial: Trial, node: str, seconds: int) -> TrialVerdict:
+def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
     """Run the script once in one way, and judge it."""
     spec = plan_restart(
         plan.job,
@@ -191,8 +203,8 @@ def _idle_node(context: Context, job: Job, exclude: Sequence[str]) -> str:
         and node.name not in out
         and (not job.partition or partitions & set(node.partition.split(",")))
     ]
-    taken = set(busy(context.scheduler, idle))
-    free = sorted((name for name in idle if name not in taken), key=lambda name: name in job.nodes)
+    busy_nodes = set(busy(context.scheduler, idle))
+    free = sorted((name for name in idle if name not in busy_nodes), key=lambda name: name in job.nodes)
     if not free:
         raise ToolError(f"no node of partition {job.partition or 'any'} is idle, so the script of job {job.id} cannot be tried")
     return free[0]

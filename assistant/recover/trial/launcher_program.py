@@ -57,8 +57,8 @@ def shape(kind: str, values: Dict[str, str]) -> Tuple[int, int, int]:
         ranks = number(values, "-n", "-np", "--np") or int(os.environ.get("SLURM_NTASKS", "1"))
         return ranks, max(1, -(-ranks // nodes)), nodes
     per_node = number(values, "--ntasks-per-node")
-    given = nodes if number(values, "-N", "--nodes") else int(os.environ.get("SLURM_NTASKS", "1"))
-    ranks = number(values, "-n", "--ntasks") or per_node * nodes or given
+    default = nodes if number(values, "-N", "--nodes") else int(os.environ.get("SLURM_NTASKS", "1"))
+    ranks = number(values, "-n", "--ntasks") or per_node * nodes or default
     return ranks, max(1, -(-ranks // nodes)), nodes
 
 

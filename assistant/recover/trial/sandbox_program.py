@@ -9,7 +9,7 @@ JSON object: status (`ran`, `impossible`), why, exit, seconds, opened, changed, 
 """
 
 # What a newer Python would write does not run on the nodes' 3.6, and its output is its answer.
-# ruff: noqa: B904, PTH101, PTH102, PTH103, PTH106, PTH108, PTH112, PTH113, PTH114, PTH116, PTH118, PTH119, PTH123, RET504, T201, UP006, UP031, UP035, UP045
+# ruff: noqa: B904, PTH101, PTH102, PTH103, PTH106, PTH108, PTH112, PTH113, PTH114, PTH116, PTH118, PTH119, PTH123, T201, UP006, UP031, UP035, UP045
 
 import base64
 import ctypes
@@ -37,17 +37,15 @@ CLONE_NEWNET, CLONE_NEWIPC = 0x40000000, 0x08000000
 MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 4096, 16384, 1 << 18, 2, 4
 AT_RECURSIVE, MOUNT_ATTR_RDONLY, MOUNT_SETATTR = 0x8000, 1, 442
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 4, 38, 1
-IN_ACCESS, IN_OPEN, IN_ISDIR = 0x1, 0x20, 0x40000000
+IN_ACCESS, IN_ISDIR = 0x1, 0x40000000
 NO_FILES = frozenset(
     "proc sysfs devtmpfs devpts cgroup cgroup2 securityfs debugfs tracefs mqueue pstore bpf configfs autofs efivarfs".split()
 )
-"""File systems that hold no files of jobs."""
 MOST_ROOTS = 64
 MOST_WATCHED = 2000
 MOST_ENTRIES = 4000
 MOST_OUTPUT = 96 * 1024
 MOST_LOG = 32 * 1024
-MOST_LOGS = 12
 BEHIND_SAVE_S = 2.0
 """How long it goes on behind its first save: the steps behind it are logged."""
 
@@ -59,7 +57,7 @@ class Impossible(Exception):
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def checked(result: int, what: str) -> int:
+def checked(result: int, label: str) -> int:
     """Return the result of a call of the C library.
 
     Raises:
@@ -67,7 +65,7 @@ def checked(result: int, what: str) -> int:
     """
     if result < 0:
         number = ctypes.get_errno()
-        raise Impossible("%s: %s" % (what, os.strerror(number)))
+        raise Impossible("%s: %s" % (label, os.strerror(number)))
     return result
 
 
@@ -86,13 +84,11 @@ def become(user: str, uid: int) -> "pwd.struct_passwd":
 
     Raises:
         Impossible: This account may not become that user, or the node knows another one by the name.
+        KeyError: The node knows nobody of that name.
     """
-    try:
-        owner = pwd.getpwnam(user)
-    except KeyError:
-        raise Impossible("the node does not know the user %s" % user)
-    if owner.pw_uid != uid or uid == 0:
-        raise Impossible("on the node %s is uid %d and not %d" % (user, owner.pw_uid, uid))
+    owner = next((entry for entry in [pwd.getpwnam(user)] if entry.pw_uid == uid != 0), None)
+    if owner is None:
+        raise Impossible("on the node %s is not uid %d, or is root" % (user, uid))
     if os.geteuid() != uid:
         if os.geteuid() != 0:
             raise Impossible("neither root nor %s runs commands on the node" % user)
@@ -126,31 +122,38 @@ def mounts() -> List[Tuple[str, str]]:
     points = {}
     with open("/proc/self/mountinfo") as file:
         for line in file:
-            before, _, behind = line.partition(" - ")
+            before, _, after = line.partition(" - ")
             point = before.split()[4].encode().decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
-            points[point] = behind.split()[0]
+            points[point] = after.split()[0]
     return sorted(points.items(), key=lambda item: item[0].count("/") if item[0] != "/" else -1)
 
 
-def writable_roots(needed: Sequence[str]) -> List[str]:
-    """Return the folders over which an overlay is laid: of each path the outermost one of the user's own, and mounts in it.
+def root_of(path: str, points: Dict[str, str]) -> str:
+    """Return the outermost folder of the user's own on the way to a path; an overlay of a user cannot take over another one's.
 
-    An overlay of a user cannot take over a folder of somebody else.
+    It is the path itself where none is, and empty where the path lies in no file system that can be overlaid.
     """
+    point = max((point for point in points if point == "/" or path == point or path.startswith(point + "/")), key=len)
+    if points[point] in NO_FILES or path == "/":
+        return ""
+    parts = path[len(point) :].strip("/").split("/")
+    steps = [os.path.join(point, *parts[:count]).rstrip("/") for count in range(len(parts) + 1)]
+    return next((step for step in steps if step and os.stat(step).st_uid == os.getuid()), path)
+
+
+def roots_of(needed: Sequence[str], optional: Sequence[str]) -> Dict[str, bool]:
+    """Return the folders over which an overlay is laid, outer ones first, with whether the script needs it; and mounts in them."""
     points = dict(mounts())
-    roots = set()
-    for path in map(os.path.realpath, needed):
-        point = max((point for point in points if point == "/" or path == point or path.startswith(point + "/")), key=len)
-        if points[point] in NO_FILES or path == "/":
-            continue
-        parts = path[len(point) :].strip("/").split("/")
-        steps = [os.path.join(point, *parts[:count]) for count in range(len(parts) + 1)]
-        roots.add(next((step for step in steps if step != "/" and os.stat(step).st_uid == os.getuid()), path))
-    roots = {root for root in roots if not any(root.startswith(other + "/") for other in roots if other != root)}
+    roots = {}  # type: Dict[str, bool]
+    for path in list(map(os.path.realpath, needed)) + list(optional):
+        root = root_of(path, points)
+        if root and not any(root == outer or (root.startswith(outer + "/") and roots[outer]) for outer in roots):
+            roots[root] = path in map(os.path.realpath, needed)
     for point, kind in points.items():
-        if kind not in NO_FILES and any(point.startswith(root + "/") for root in roots) and os.path.isdir(point):
-            roots.add(point)
-    return sorted(roots, key=lambda root: root.count("/"))[:MOST_ROOTS]
+        inside = any(point.startswith(root + "/") for root in roots)
+        if kind not in NO_FILES and inside and point not in roots and os.path.isdir(point):
+            roots[point] = any(point.startswith(root + "/") for root in roots if roots[root])
+    return dict(sorted(roots.items(), key=lambda item: item[0].count("/"))[:MOST_ROOTS])
 
 
 class Layer:
@@ -166,8 +169,8 @@ class Layer:
         self.work = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
         self.upper = os.open(self.upper_path, os.O_RDONLY | os.O_DIRECTORY)
 
-    def lay(self, needed: bool) -> None:
-        """Mount it; where the kernel refuses that, what is not needed stays read-only, and /tmp is a new one.
+    def lay(self, needed: bool, inner: Sequence[str]) -> None:
+        """Mount it; where that is refused, what is not needed stays read-only, and /tmp is a new one with the inner folders.
 
         Raises:
             Impossible: It is needed, and the kernel refuses it.
@@ -178,6 +181,8 @@ class Layer:
             if needed:
                 raise
             if self.root == "/tmp":
+                for path in inner:
+                    os.makedirs(os.path.join(self.upper_path, path[len("/tmp/") :]), exist_ok=True)
                 mount("/proc/self/fd/%d" % self.upper, self.root, "", MS_BIND)
 
     def _lay(self) -> None:
@@ -206,13 +211,6 @@ class Layer:
                 except OSError:
                     continue
 
-    def is_opaque(self, name: str) -> bool:
-        """Tell whether a folder was removed and made anew."""
-        try:
-            return os.getxattr("/proc/self/fd/%d/%s" % (self.upper, name), "user.overlay.opaque") == b"y"
-        except OSError:
-            return False
-
 
 def build(request: Request, base: str) -> List[Layer]:
     """Make everything read-only, and lay the overlays.
@@ -224,7 +222,7 @@ def build(request: Request, base: str) -> List[Layer]:
     hosts = base + "/hosts"
     with open(hosts, "w") as file:
         file.write("127.0.0.1 localhost %s %s\n" % (socket.gethostname(), " ".join(request["nodes"])))
-    roots = writable_roots(request["needed"] + [path for path in [request["home"], "/tmp", "/var/tmp"] if os.path.isdir(path)])
+    roots = roots_of(request["needed"], [path for path in ("/tmp", "/var/tmp", request["home"]) if os.path.isdir(path)])
     layers = [Layer(root, base, number) for number, root in enumerate(roots)]
     tools = layers_tool_folder(layers)
     for name in ("srun", "mpirun", "mpiexec", "torchrun"):
@@ -235,18 +233,18 @@ def build(request: Request, base: str) -> List[Layer]:
     request["environment"]["PATH"] = "%s:%s" % (tools[1], request["environment"].get("PATH") or "/usr/local/bin:/usr/bin:/bin")
     hosts_file = os.open(hosts, os.O_PATH)
     attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
-    kept = os.open(base, os.O_PATH | os.O_DIRECTORY)
+    base_folder = os.open(base, os.O_PATH | os.O_DIRECTORY)
     checked(
         libc.syscall(MOUNT_SETATTR, -100, b"/", AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))),
         "the file systems cannot be made read-only",
     )
     # the layers themselves are written to
     checked(
-        libc.syscall(MOUNT_SETATTR, kept, b"", 0x1000, struct.pack("QQQQ", 0, MOUNT_ATTR_RDONLY, 0, 0), ctypes.c_size_t(32)),
+        libc.syscall(MOUNT_SETATTR, base_folder, b"", 0x1000, struct.pack("QQQQ", 0, MOUNT_ATTR_RDONLY, 0, 0), ctypes.c_size_t(32)),
         "the memory for the overlays cannot be written to",
     )
     for layer in layers:
-        layer.lay(any(path == layer.root or path.startswith(layer.root + "/") for path in request["needed"]))
+        layer.lay(roots[layer.root], [inner.root for inner in layers if inner.root.startswith(layer.root + "/")])
     if os.path.isdir("/dev/shm"):
         mount("tmpfs", "/dev/shm", "tmpfs", MS_NODEV | MS_NOSUID, "size=%d,mode=1777" % request["memory_bytes"])
     if os.path.isfile("/etc/hosts"):
@@ -256,7 +254,7 @@ def build(request: Request, base: str) -> List[Layer]:
 
 def layers_tool_folder(layers: Sequence[Layer]) -> Tuple[str, str]:
     """Return the folder of the launchers as it is written now, and as it will be seen below /tmp."""
-    layer = next((one for one in layers if one.root == "/tmp" or "/tmp".startswith(one.root + "/")), None)
+    layer = next((inner for inner in layers if inner.root == "/tmp" or "/tmp".startswith(inner.root + "/")), None)
     if layer is None:
         raise Impossible("/tmp cannot be overlaid")
     inside = "/tmp"[len(layer.root) :].strip("/")
@@ -297,7 +295,7 @@ class Watch:
                 self.read[os.path.join(self.paths[mark], name)] = None
 
 
-def run_script(request: Request, owner: "pwd.struct_passwd", writer: int) -> None:
+def run_script(request: Request, writer: int) -> None:
     """Be the first process of the namespace: start the script, and wait for all that it leaves behind. Never returns."""
     try:
         checked(libc.unshare(CLONE_NEWNS), "unshare")  # whoever watches needs its own /proc
@@ -331,10 +329,9 @@ def run_script(request: Request, owner: "pwd.struct_passwd", writer: int) -> Non
     os._exit(code)
 
 
-def stored_script(request: Request, layers: Sequence[Layer]) -> str:
-    """Write the script where slurmd would, below /tmp, and return its path."""
-    tools = request["environment"]["PATH"].split(":")[0]
-    path = os.path.join(tools, "slurm_script")
+def stored_script(request: Request) -> str:
+    """Write the script below /tmp and return its path."""
+    path = os.path.join(request["environment"]["PATH"].split(":")[0], "slurm_script")
     text = request["script"] if request["script"].startswith("#!") else "#!/bin/sh\n" + request["script"]
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
@@ -342,7 +339,7 @@ def stored_script(request: Request, layers: Sequence[Layer]) -> str:
     return path
 
 
-def watched(request: Request, owner: "pwd.struct_passwd", layers: Sequence[Layer]) -> Dict[str, Any]:
+def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
     """Run the script, for as long as it may, and return what it did."""
     for path in request["hidden"]:
         try:
@@ -352,7 +349,7 @@ def watched(request: Request, owner: "pwd.struct_passwd", layers: Sequence[Layer
                 os.unlink(path)
         except OSError as error:
             raise Impossible("%s cannot be hidden: %s" % (path, error))
-    request["script_path"] = stored_script(request, layers)
+    request["script_path"] = stored_script(request)
     before = {layer.root: {name for name, _ in layer.entries()} for layer in layers}
     watch = Watch(request["watched"])
     reader, writer = os.pipe()
@@ -361,7 +358,7 @@ def watched(request: Request, owner: "pwd.struct_passwd", layers: Sequence[Layer
     if pid == 0:
         os.close(reader)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        run_script(request, owner, writer)
+        run_script(request, writer)
     os.close(writer)
     head, tail, ended, saved_at = b"", b"", None, None  # type: bytes, bytes, Optional[int], Optional[float]
     is_open = True
@@ -376,8 +373,8 @@ def watched(request: Request, owner: "pwd.struct_passwd", layers: Sequence[Layer
                 head += data
             else:
                 tail = (tail + data)[-MOST_OUTPUT // 2 :]
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        if ended_pid:
             ended = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
         if saved_at is None and any(saves_of(request, layers, before)):
             saved_at = time.time()
@@ -428,12 +425,12 @@ def differences(
             if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
                 removed.append(path)
             elif stat.S_ISDIR(about.st_mode):
-                if old is not None and layer.is_opaque(name):
-                    removed.append(path)
+                if old is not None and "user.overlay.opaque" in os.listxattr("/proc/self/fd/%d/%s" % (layer.upper, name)):
+                    removed.append(path)  # and made anew
             elif old is None or not stat.S_ISREG(about.st_mode) or not is_same(layer, name, about, old):
                 changed.append({"path": path, "size": about.st_size, "was": old.st_size if old is not None else None})
                 text = grown_text(layer, name, about, old)
-                if text and len(logs) < MOST_LOGS:
+                if text and len(logs) < 12:
                     logs[path] = text
     return changed, removed, logs
 
@@ -442,27 +439,20 @@ def is_same(layer: Layer, name: str, about: os.stat_result, old: os.stat_result)
     """Tell whether a file was only opened to write, or touched."""
     if about.st_size != old.st_size or about.st_size > 1 << 24:
         return False
-    try:
-        with (
-            open("/proc/self/fd/%d/%s" % (layer.upper, name), "rb") as new,
-            open("/proc/self/fd/%d/%s" % (layer.lower, name), "rb") as was,
-        ):
-            return new.read() == was.read()
-    except OSError:
-        return False
+    texts = []
+    for folder in (layer.upper, layer.lower):
+        with open("/proc/self/fd/%d/%s" % (folder, name), "rb") as file:
+            texts.append(file.read())
+    return texts[0] == texts[1]
 
 
 def grown_text(layer: Layer, name: str, about: os.stat_result, old: Optional[os.stat_result]) -> str:
     """Return what was written to a file, where it is text: of one that was there what is behind its old end."""
     if not stat.S_ISREG(about.st_mode) or not about.st_size:
         return ""
-    start = old.st_size if old is not None and old.st_size < about.st_size else 0
-    try:
-        with open("/proc/self/fd/%d/%s" % (layer.upper, name), "rb") as file:
-            file.seek(start)
-            data = file.read(MOST_LOG)
-    except OSError:
-        return ""
+    with open("/proc/self/fd/%d/%s" % (layer.upper, name), "rb") as file:
+        file.seek(old.st_size if old is not None and old.st_size < about.st_size else 0)
+        data = file.read(MOST_LOG)
     text = data.decode("utf-8", "replace")
     return text if "\0" not in text and text.count("\ufffd") * 50 < len(text) else ""
 
@@ -487,26 +477,24 @@ def main(text: str) -> Dict[str, Any]:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             os.close(reader)
             enter_namespaces()
-            answer = watched(request, owner, build(request, base))
+            answer = watched(request, build(request, base))
         except (Impossible, OSError) as error:
             answer = {"status": "impossible", "why": str(error)}
         with os.fdopen(writer, "w") as file:
             json.dump(answer, file)
         os._exit(0)
     os.close(writer)
-    try:
-        with os.fdopen(reader) as file:
-            answer = json.loads(file.read() or '{"status": "impossible", "why": "it was ended from outside"}')
-        return answer
-    finally:
-        os.waitpid(pid, 0)
-        os.rmdir(base)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    os.rmdir(base)
+    return dict(json.loads(text or '{"status": "impossible", "why": "it was ended from outside"}'))
 
 
 if __name__ == "__main__":
     signal.alarm(int(sys.argv[2]) if len(sys.argv) > 2 else 900)
     try:
         result = main(sys.argv[1])
-    except (Impossible, OSError, ValueError) as failure:
+    except (Impossible, KeyError, OSError, ValueError) as failure:
         result = {"status": "impossible", "why": str(failure)}
     print(MARK + " " + json.dumps(result))

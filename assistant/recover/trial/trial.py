@@ -31,7 +31,7 @@ from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpo
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.untrusted import parse_json
 
-__all__ = ["Trial", "TrialAnswer", "TrialVerdict", "judge_trial", "spec_digest", "trial_answer", "trial_command", "trials_of"]
+__all__ = ["TrialAnswer", "TrialVerdict", "TrialWay", "judge_trial", "spec_digest", "trial_answer", "trial_command", "trials_of"]
 
 MARK = "NIGHTSHIFT-TRIAL "
 JOB_ID = 67_043_327
@@ -51,7 +51,7 @@ GPUS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TrialWay:
     """A way of going on that a trial start tries."""
 
     variable: str = ""
@@ -99,12 +99,15 @@ class TrialVerdict:
     """For people: what it read and where it went on, or what is missing."""
 
 
-def trials_of(way: ResumeWay) -> tuple[Trial, ...]:
+def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
     """Return what is worth trying, the most likely first; nothing where reading has told how the script goes on."""
     if way.repeats or way.destroys or way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE):
         return ()
-    by_hand = (*(Trial(variable=text) for text in way.trial_variables), *(Trial(argument=text) for text in way.trial_arguments))
-    as_it_is = (Trial(),) if way.means is ResumeMeans.UNKNOWN else ()
+    by_hand = (
+        *(TrialWay(variable=text) for text in way.trial_variables),
+        *(TrialWay(argument=text) for text in way.trial_arguments),
+    )
+    as_it_is = (TrialWay(),) if way.means is ResumeMeans.UNKNOWN else ()
     # with a variable or an argument of its own a script most likely does nothing without it
     return (*by_hand[: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS]
 
@@ -203,7 +206,7 @@ def trial_answer(reply: Reply) -> TrialAnswer:
         return TrialAnswer(f"the answer of the node cannot be read: {error}")
     if not isinstance(value, Mapping) or value.get("status") != "ran":
         return TrialAnswer(str(value.get("why", ""))[:300] if isinstance(value, Mapping) else "the answer is no object")
-    changes = [one for one in _list(value.get("changed")) if isinstance(one, Mapping)]
+    changes = [item for item in _list(value.get("changed")) if isinstance(item, Mapping)]
     logs = value.get("logs")
     texts = [value.get("output"), *(logs.values() if isinstance(logs, Mapping) else ())]
     exit_code = value.get("exit")
@@ -212,8 +215,8 @@ def trial_answer(reply: Reply) -> TrialAnswer:
         exit_code if isinstance(exit_code, int) else None,
         float(value["seconds"]) if isinstance(value.get("seconds"), int | float) else 0.0,
         tuple(str(path) for path in _list(value.get("opened"))),
-        tuple(str(one.get("path")) for one in changes if one.get("was") is None),
-        (*(str(one.get("path")) for one in changes if one.get("was") is not None), *map(str, _list(value.get("removed")))),
+        tuple(str(item.get("path")) for item in changes if item.get("was") is None),
+        (*(str(item.get("path")) for item in changes if item.get("was") is not None), *map(str, _list(value.get("removed")))),
         tuple(text for text in texts if isinstance(text, str) and text.strip()),
     )
 
@@ -222,50 +225,53 @@ def _list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def judge_trial(answer: TrialAnswer, chosen: Checkpoint, inventory: Inventory | None) -> TrialVerdict:
+def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventory | None) -> TrialVerdict:
     """Return whether a trial proves that the script goes on from the chosen checkpoint.
 
     Args:
         answer: Of the sandbox.
-        chosen: The checkpoint that a restart is to go on from.
+        checkpoint: The one that a restart is to go on from.
         inventory: What its folder holds.
     """
     if answer.problem:
         return TrialVerdict(False, answer.problem)
     outcome = "ended by itself" if answer.exit_code is not None else f"ran for {answer.seconds:.0f} s"
-    comparisons = [compare_loaded(chosen, loaded_checkpoint(Lines.of(text.splitlines()))) for text in answer.texts]
-    otherwise = next((one for one in comparisons if one.differs), None)
+    comparisons = [compare_loaded(checkpoint, loaded_checkpoint(Lines.of(text.splitlines()))) for text in answer.texts]
+    otherwise = next((item for item in comparisons if item.differs), None)
     if otherwise is not None:
         return TrialVerdict(False, otherwise.note)
-    same = {chosen.path, *(one.path for one in (inventory.entries if inventory is not None else ()) if one.step == chosen.step)}
-    read = next((path for path in answer.read if any(Path(path).is_relative_to(one) for one in same)), "")
+    same = {
+        checkpoint.path,
+        *(item.path for item in (inventory.entries if inventory is not None else ()) if item.step == checkpoint.step),
+    }
+    read = next((path for path in answer.read if any(Path(path).is_relative_to(item) for item in same)), "")
     if not read:
-        return TrialVerdict(False, f"it {outcome} and read no file of {chosen.path.name}{_end(answer)}")
-    saved = _first_save(answer, chosen)
-    known = [one.step for one in inventory.checkpoints] if inventory is not None else []
-    gap = max((after - before for before, after in pairwise(sorted({*known, 0})) if after > before), default=0)
-    if saved is not None and not chosen.step < saved <= chosen.step + max(gap, 1):
-        return TrialVerdict(False, f"it read {read} and then saved step {saved}; chosen was step {chosen.step}")
-    if _is_lost(answer, chosen) and saved is None:
-        return TrialVerdict(False, f"it read {read} and then removed or wrote over {chosen.path.name} before it saved anything")
-    said = next((one.note for one in comparisons if one.verdict is LoadVerdict.CHOSEN), "")
-    if said:
-        return TrialVerdict(True, f"it read {read}; {said}")
-    if saved is not None and chosen.step > 0:
+        return TrialVerdict(False, f"it {outcome} and read no file of {checkpoint.path.name}{_end(answer)}")
+    saved = _first_save(answer, checkpoint)
+    steps = [item.step for item in inventory.checkpoints] if inventory is not None else []
+    gap = max((after - before for before, after in pairwise(sorted({*steps, 0})) if after > before), default=0)
+    if saved is not None and not checkpoint.step < saved <= checkpoint.step + max(gap, 1):
+        return TrialVerdict(False, f"it read {read} and then saved step {saved}; chosen was step {checkpoint.step}")
+    if _is_lost(answer, checkpoint) and saved is None:
+        return TrialVerdict(False, f"it read {read} and then removed or wrote over {checkpoint.path.name} before it saved anything")
+    evidence = next((item.note for item in comparisons if item.verdict is LoadVerdict.CHOSEN), "")
+    if evidence:
+        return TrialVerdict(True, f"it read {read}; {evidence}")
+    if saved is not None and checkpoint.step > 0:
         return TrialVerdict(True, f"it read {read}, and the first that it saved is step {saved}")
     return TrialVerdict(False, f"it read {read}, and nothing tells at which step it went on{_end(answer)}")
 
 
-def _first_save(answer: TrialAnswer, chosen: Checkpoint) -> int | None:
+def _first_save(answer: TrialAnswer, checkpoint: Checkpoint) -> int | None:
     """Return the lowest step of the checkpoints that a trial saved beside the chosen one; None where their names tell none."""
-    folder = chosen.path.parent
+    folder = checkpoint.path.parent
     names = [PurePosixPath(path).relative_to(folder).parts[0] for path in answer.saved if Path(path).is_relative_to(folder)]
-    steps = [step for name in names if name != chosen.path.name and (step := step_in_name(name)) is not None and step >= 0]
+    steps = [step for name in names if name != checkpoint.path.name and (step := step_in_name(name)) is not None and step >= 0]
     return min(steps, default=None)
 
 
-def _is_lost(answer: TrialAnswer, chosen: Checkpoint) -> bool:
-    return any(Path(path).is_relative_to(chosen.path) or chosen.path.is_relative_to(path) for path in answer.changed)
+def _is_lost(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
+    return any(Path(path).is_relative_to(checkpoint.path) or checkpoint.path.is_relative_to(path) for path in answer.changed)
 
 
 def _end(answer: TrialAnswer) -> str:
