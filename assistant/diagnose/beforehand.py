@@ -106,7 +106,7 @@ def handled_before(found: Diagnosis, facts: Facts) -> str:
 
 
 def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:
-    """Tell whether the cited exception came in the handler of the first of its chain: in the same function, a few lines below."""
+    """Tell whether the cited exception came while the first of its chain was handled or printed, and not of what the job does."""
     known = raised_at(diagnosis.root_cause[0], facts) if diagnosis.root_cause else None
     if known is None:
         return False
@@ -114,10 +114,20 @@ def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:
         [frame for frame in raised.frames if frame.line and not LIBRARY.search(frame.file)]
         for raised in (known[0].raised[0], known[1])
     ]
+    if known[1].frames and known[1].frames[-1].function in ("__repr__", "__str__", "__format__"):
+        return known[0].raised[0] is not known[1]  # it came while the first was put into words
     if not own[0] or not own[1]:
         return False
     last = own[1][-1]
     return any((f.file, f.function) == (last.file, last.function) and 0 < last.line - f.line <= HANDLER for f in own[0])
+
+
+def explained_by(cited: Citation, facts: Facts) -> set[int]:
+    """Return the lines of the exceptions that a cited one puts into words: of a look-up that failed, told by the code around it."""
+    known = raised_at(cited, facts)
+    if known is None or not known[1].message.strip() or ANNOUNCES.search(cited.text) or known[1].short in _CONTROL:
+        return set()
+    return {raised.line for raised in known[0].raised if raised.line < cited.line and raised.short in _CONTROL}
 
 
 def look_first(found: Diagnosis, facts: Facts) -> str:

@@ -112,6 +112,17 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "Set the {kind} to one of {want}",
     ),
     (
+        re.compile(rf"(?P<want>{_THING}) (?:(?:is|are) )?(?:required|needed) (?:for|by|to) (?P<what>{_VALUE}){_END}"),
+        "Provide {want}, or leave out {what}",
+    ),
+    (
+        re.compile(
+            rf"[Nn]o (?P<part>[\w .-]{{2,60}}?) (?:(?:were |was |are |is )?(?:present|found|exists?)) (?:in|under|at|within) "
+            rf"(?:the |this )?(?:director(?:y|ies)|folder|path|file)?:? ?['\"`]?(?P<what>[/~.\w][^\s'\"`]{{1,200}})['\"`]?"
+        ),
+        "{what} holds no {part}: run first what makes them, or give the folder that has them",
+    ),
+    (
         re.compile(rf"(?P<what>{_THING}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
         "{what} requires {want}: provide it, or do without {what}",
     ),
