@@ -84,7 +84,7 @@ _NATIVE = re.compile(
 )
 _RUNTIME = re.compile(r"std::|__|_Z|gsignal|raise|abort|operator|google::|(?:gnu|c10)::|start_thread|clone|main\b")
 """Functions of the runtime that only carry an exception on."""
-_NO_SAMPLES = re.compile(r"inconsistent numbers of samples: \[\d{1,12}, \d{1,12}\]")
+_NO_SAMPLES = re.compile(r"inconsistent numbers of samples: \[\d{1,12}, \d{1,12}\]|x and y must have same first dimension")
 _READERS = {
     "geojson": "read_file", "shp": "read_file", "gpkg": "read_file", "csv": "read_csv", "tsv": "read_csv", "json": "read_json",
     "jsonl": "read_json", "feather": "read_feather", "xlsx": "read_excel", "pkl": "read_pickle",

@@ -112,6 +112,12 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "Set the {kind} to one of {want}",
     ),
     (
+        re.compile(
+            r"[Ii]nvalid (?P<what>[\w -]{0,30}?(?:dir(?:ectory)?|path|folder|file(?:name)?|checkpoint)): ?['\"]?(?P<part>[/~.][^\s'\"]{1,240})"
+        ),
+        "Put what is read there into {part}, or correct {what}",
+    ),
+    (
         re.compile(rf"(?P<want>{_THING}) (?:(?:is|are) )?(?:required|needed) (?:for|by|to) (?P<what>{_VALUE}){_END}"),
         "Provide {want}, or leave out {what}",
     ),

@@ -65,6 +65,17 @@ def _joined(source: str) -> list[str]:
     return []
 
 
+def absolute_part(path: str, source: str) -> str:
+    """Return the last part that a line of source joins to others although it begins with /, if a path begins with it; else empty."""
+    for node in nodes_of(source) or nodes_of(f"({source}"):
+        if isinstance(node, ast.Call) and len(node.args) > 1 and getattr(node.func, "attr", "") == "join":
+            for part in node.args[1:]:
+                value = part.value if isinstance(part, ast.Constant) else None
+                if isinstance(value, str) and len(value) > 1 and value.startswith("/") and path.startswith(value):
+                    return value
+    return ""
+
+
 def _divisor(source: str) -> str:
     """Return the one expression that a line of source divides by; empty where it divides by none, or by several."""
     divisions = [

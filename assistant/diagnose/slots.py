@@ -44,7 +44,7 @@ from assistant.diagnose.expressions import (
     subscripted,
 )
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.operands import operands_of
+from assistant.diagnose.operands import absolute_part, operands_of
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import LIBRARY, Origin, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.standing import rate_lowered
@@ -427,6 +427,7 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
     path = match[1] or match[2]
     apart = hosts_apart(path, facts) if path.startswith("/") else ("", "")
     slots = {"path": path, "missing_on": apart[0], "there_on": apart[1], "doubled": doubled_part(path)}
+    slots["absolute_part"] = absolute_part(path, origin.code) if origin is not None else ""
     folder = str(PurePosixPath(path).parent) if "/" in path else ""
     source = f"{origin.code} {origin.deepest}" if origin is not None else ""
     if folder and (_CREATES.search(text) or (_WRITES.search(source) and "load" not in source)):
