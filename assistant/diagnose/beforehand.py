@@ -61,6 +61,8 @@ _OF_MACHINES = frozenset({"ecc_error", "nvlink_error", "node_failure", "preempte
 """Reasons with which the set-up of the script has nothing to do."""
 _NO_NUMBER = re.compile(r"RuntimeWarning: (?:invalid value|overflow|divide by zero) encountered")
 """What NumPy says when a calculation goes wrong and goes on."""
+_NO_PROGRAM = re.compile(r"(?:^|/)(?:sh|dash|bash|zsh): (?:(?:line )?\d{1,5}: )?[\w./-]{1,60}: (?:command )?not found")
+"""What a shell says of a program that a line of code called through it."""
 _EXPLAINING = {
     "called_process_error": (_COMPILER,),
     "import_error": (_SET_UP,),
@@ -69,8 +71,8 @@ _EXPLAINING = {
     "dataset_loading_error": (_STEP, _EMPTY),
     "model_loading_error": (_STEP,),
     "zero_division_error": (_EMPTY,),
-    "index_error": (_EMPTY, _NO_NUMBER),
-    "value_error": (_EMPTY, _NO_NUMBER),
+    "index_error": (_EMPTY, _NO_NUMBER, _NO_PROGRAM),
+    "value_error": (_EMPTY, _NO_NUMBER, _NO_PROGRAM),
     "runtime_error": (_EMPTY,),
     "assertion_error": (_EMPTY, _NO_NUMBER),
     "type_error": (_EMPTY,),

@@ -25,6 +25,7 @@ _EMBEDDING = re.compile(r"torch\.embedding\(|F\.embedding\(|embedding_lookup|Emb
 _LINEAR = re.compile(r"\bF\.linear\(|\baddmm\(|_C\._nn\.linear\(")
 _PRODUCT = re.compile(r"(\d{1,9}) ?x ?(\d{1,9})(?: and |\], m2: \[)(\d{1,9}) ?x ?(\d{1,9})")
 _VIEW = re.compile(r"shape '\[([-\d, ]{1,120})\]' is invalid for input of size (\d{1,15})\b")
+_RESHAPE = re.compile(r"cannot reshape array of size (\d{1,15}) into shape \((-?\d[-\d, ]{0,80})\)")
 _SIZES = re.compile(r"torch\.Size\(\[([\d, ]{1,80})\]\)")
 _NUMBER = re.compile(r"(?:base 10|to float): ['\"](?P<text>.{0,80}?)['\"]")
 _DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)\s*")
@@ -146,6 +147,8 @@ def conditions_of(
         slots["reader_at"] = _reader(origin)
     if "onnection refused" in text or "Errno 111" in text or "ECONNREFUSED" in text:
         slots |= _of_service(text, raised, facts)
+    if "ddress already in use" in text and origin is not None and origin.library == "torch":
+        slots["store_port"] = "MASTER_PORT"
     if origin is not None and origin.library and (check := check_of(text, frames, facts)) is not None:
         slots |= _of_check(origin, check, line, facts)
     if "no kernel image" in text:
@@ -219,6 +222,8 @@ def _of_sizes(text: str) -> dict[str, str]:
             slots["transposed"] = f"the first is {rows} x {have} and fits once it is transposed (.T)"
     if match := _VIEW.search(text):
         slots |= _of_view([int(number) for number in match[1].split(",") if number.strip()], int(match[2]))
+    if match := _RESHAPE.search(text):
+        slots |= _of_view([int(number) for number in match[2].split(",") if number.strip()], int(match[1]))
     sizes = [
         [int(number) for number in listed.split(",") if number.strip()]
         for listed in _SIZES.findall(text.partition("size mismatch for")[2])[:2]

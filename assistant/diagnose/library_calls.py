@@ -24,6 +24,8 @@ _ASSERTS = re.compile(r"assert\s+(.{3,120}?)(?:,\s*f?['\"(].*)?$")
 _OR_RAISES = re.compile(r"(.{3,120}?)\s+or\s+_?raise\w*\(")
 _NO_MESSAGE = re.compile(r"^[\w.]{1,120}(?:Error|Exception):?\s*$")
 _SIZES = re.compile(r"tensor a \((\d{1,9})\) must match the size of tensor b \((\d{1,9})\) at non-singleton dimension [2-4]")
+_APART = re.compile(r"tensor a \((\d{1,9})\) must match the size of tensor b \((\d{1,9})\)")
+_POSITIONS = re.compile(r"(?<!\w)((?:self\.)?\w*(?:pos_?emb|position_?emb|positional_?emb|pos_?enc|positional_enc|position_enc)\w*)", re.IGNORECASE)
 _RESAMPLES = re.compile(r"interpolate|[Uu]p_?sampl|scale_factor|ConvTranspose|deconv|\bup\d?\(|torch\.cat\(|skip")
 ROUNDED = 2
 """Most cells by which an axis is off where layers with a stride round it."""
@@ -79,7 +81,9 @@ def imported_only(origin: Origin | None) -> bool:
 
 
 def resampled(text: str, source: str) -> dict[str, str]:
-    """Return by how many cells two feature maps differ that a line brings to one size; empty where it does not."""
+    """Return by how many cells two feature maps differ that a line joins, or the table of positions that it adds; else nothing."""
+    if _APART.search(text) and (embedding := _POSITIONS.search(source)):
+        return {"positions": embedding[1]}
     match = _SIZES.search(text)
     if match is None or not _RESAMPLES.search(source):
         return {}
