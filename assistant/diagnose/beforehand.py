@@ -126,10 +126,13 @@ def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:
 
 def explained_by(cited: Citation, facts: Facts) -> set[int]:
     """Return the lines of the exceptions that a cited one puts into words: of a look-up that failed, told by the code around it."""
-    known = raised_at(cited, facts)
-    if known is None or not known[1].message.strip() or ANNOUNCES.search(cited.text) or known[1].short in _CONTROL:
+    traceback = raised_at(cited, facts)
+    if traceback is None or ANNOUNCES.search(cited.text):
         return set()
-    return {raised.line for raised in known[0].raised if raised.line < cited.line and raised.short in _CONTROL}
+    episode, last = traceback
+    if not last.message.strip() or last.short in _CONTROL:
+        return set()
+    return {raised.line for raised in episode.raised if raised.line < cited.line and raised.short in _CONTROL}
 
 
 def look_first(found: Diagnosis, facts: Facts) -> str:

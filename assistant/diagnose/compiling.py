@@ -74,7 +74,8 @@ _PACKAGE_BUILT = re.compile(r"(?:Collecting|Building wheels? for|Running setup\.
 _TELLS = re.compile(r"^\s*(?:[\w.]{1,80}(?:Error|Exception)\b|(?:fatal )?error:|ERROR\b)")
 BEFORE_QUOTE, LONGEST_QUOTE, SHOWN = 40, 400, 200
 _NO_VERSION = re.compile(
-    r"Could not find a version that satisfies the requirement (?P<wanted>[\w.\[\]=<>!~+-]{2,100})(?: \(from (?:versions: )?(?P<versions>[^()]{0,20000})\))?"
+    r"Could not find a version that satisfies the requirement (?P<wanted>[\w.\[\]=<>!~+-]{2,100})"
+    r"(?: \(from (?:versions: )?(?P<versions>[^()]{0,20000})\))?"
 )
 LINES_OF_PIP = 2000
 """Lines before a missing module among which pip may have refused a requirement."""

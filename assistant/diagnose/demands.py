@@ -113,7 +113,8 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            r"[Ii]nvalid (?P<what>[\w -]{0,30}?(?:dir(?:ectory)?|path|folder|file(?:name)?|checkpoint)): ?['\"]?(?P<part>[/~.][^\s'\"]{1,240})"
+            r"[Ii]nvalid (?P<what>[\w -]{0,30}?(?:dir(?:ectory)?|path|folder|file(?:name)?|checkpoint)): ?"
+            r"['\"]?(?P<part>[/~.][^\s'\"]{1,240})"
         ),
         "Put what is read there into {part}, or correct {what}",
     ),
@@ -123,8 +124,8 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"[Nn]o (?P<part>[\w .-]{{2,60}}?) (?:(?:were |was |are |is )?(?:present|found|exists?)) (?:in|under|at|within) "
-            rf"(?:the |this )?(?:director(?:y|ies)|folder|path|file)?:? ?['\"`]?(?P<what>[/~.\w][^\s'\"`]{{1,200}})['\"`]?"
+            r"[Nn]o (?P<part>[\w .-]{2,60}?) (?:(?:were |was |are |is )?(?:present|found|exists?)) (?:in|under|at|within) "
+            r"(?:the |this )?(?:director(?:y|ies)|folder|path|file)?:? ?['\"`]?(?P<what>[/~.\w][^\s'\"`]{1,200})['\"`]?"
         ),
         "{what} holds no {part}: run first what makes them, or give the folder that has them",
     ),

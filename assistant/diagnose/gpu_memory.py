@@ -222,11 +222,11 @@ def _unused(text: str, whole: float, free: float, wanted: float) -> str:
 
 def _little(text: str) -> bool:
     """Tell whether what was wanted is so little that what was held before is to blame."""
-    wanted, total = _WANTED.search(text), _TOTAL.search(text)
-    if wanted is None or total is None:
+    request, total = _WANTED.search(text), _TOTAL.search(text)
+    if request is None or total is None:
         return False
     sizes = [group for group in total.groups() if group is not None]
-    return _gib(*wanted.groups()) < LITTLE_SHARE * _gib(*sizes[:2])
+    return _gib(*request.groups()) < LITTLE_SHARE * _gib(*sizes[:2])
 
 
 def _relief(cited: Citation, facts: Facts, program: Program) -> str:
@@ -257,8 +257,8 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
     if frames and origin is not None and of_one_line and _little(" ".join(message_of(cited, facts))):
         grown = f"It had made {program.steps} steps until then, so what" if program.steps >= GROWN_STEPS else "What"
         return (
-            f"{grown} it holds at {origin.place} has filled the GPU, not the little that was wanted: look for what is kept from one "
-            "step to the next (results with their graph: .item() or .detach(); a model or list that grows: give it a limit)."
+            f"{grown} it holds at {origin.place} has filled the GPU, not the little that was wanted: look for what is kept from "
+            "one step to the next (results with their graph: .item() or .detach(); a model or list that grows: give it a limit)."
         )
     if frames and origin is not None and of_one_line:
         return (

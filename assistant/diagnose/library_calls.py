@@ -6,11 +6,13 @@ a message says what was wanted by the condition that stands where it was raised.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from assistant.content.reading import package_for
+from assistant.diagnose.expressions import nodes_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import Origin, package_of, source_of
 from assistant.diagnose.tracebacks import Frame
@@ -18,14 +20,15 @@ from assistant.diagnose.tracebacks import Frame
 DEEPEST = 3
 """Frames from the innermost on in which the condition of a check may stand: helpers that only raise come behind it."""
 _FUNCTION = re.compile(r"([\w.<>]{1,120})\(\) (?:missing \d|takes \d|got )")
-_IMPORTS = re.compile(r"\s*(?:from [\w.]{1,120} )?import\b")
 _SELVES = frozenset({"self", "cls", "super"})
 _ASSERTS = re.compile(r"assert\s+(.{3,120}?)(?:,\s*f?['\"(].*)?$")
 _OR_RAISES = re.compile(r"(.{3,120}?)\s+or\s+_?raise\w*\(")
 _NO_MESSAGE = re.compile(r"^[\w.]{1,120}(?:Error|Exception):?\s*$")
 _SIZES = re.compile(r"tensor a \((\d{1,9})\) must match the size of tensor b \((\d{1,9})\) at non-singleton dimension [2-4]")
 _APART = re.compile(r"tensor a \((\d{1,9})\) must match the size of tensor b \((\d{1,9})\)")
-_POSITIONS = re.compile(r"(?<!\w)((?:self\.)?\w*(?:pos_?emb|position_?emb|positional_?emb|pos_?enc|positional_enc|position_enc)\w*)", re.IGNORECASE)
+_POSITIONS = re.compile(
+    r"(?<!\w)((?:self\.)?\w*(?:pos_?emb|position_?emb|positional_?emb|pos_?enc|positional_enc|position_enc)\w*)", re.IGNORECASE
+)
 _RESAMPLES = re.compile(r"interpolate|[Uu]p_?sampl|scale_factor|ConvTranspose|deconv|\bup\d?\(|torch\.cat\(|skip")
 ROUNDED = 2
 """Most cells by which an axis is off where layers with a stride round it."""
@@ -67,17 +70,23 @@ def between_libraries(text: str, origin: Origin) -> dict[str, str]:
     match = _FUNCTION.search(text)
     if match is None or not origin.library or not origin.deepest:
         return {}
-    name = re.escape(match[1].rpartition(".")[2])
-    called = re.search(rf"(?<![\w.])([A-Za-z_]\w*)\.(?:\w+\.)*{name}\(", origin.deepest)
-    if called is None or called[1] in _SELVES:
+    function = match[1].rpartition(".")[2]
+    modules = {module_of(node.func) for node in nodes_of(origin.deepest) if isinstance(node, ast.Call) and _calls(node, function)}
+    module = modules.pop() if len(modules) == 1 else ""
+    if module in ("", origin.library) or module in _SELVES:
         return {}
-    package = package_for(called[1]) or called[1]
-    return {"callee": package} if called[1] != origin.library else {}
+    return {"callee": package_for(module) or module}
 
 
-def imported_only(origin: Origin | None) -> bool:
-    """Tell whether all that the job's own code did on the way to an error was to import a library."""
-    return origin is not None and origin.own and bool(origin.library) and _IMPORTS.match(origin.code) is not None
+def _calls(node: ast.Call, function: str) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr == function
+
+
+def module_of(node: ast.expr) -> str:
+    """Return the name with which a chain of attributes begins; empty where it begins with a call or an element."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def resampled(text: str, source: str) -> dict[str, str]:

@@ -14,7 +14,9 @@ from assistant.diagnose.expressions import nodes_of, written
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import Origin
 
-_PLACES = re.compile(r"array at index (?P<a>\d{1,4})\D.{0,60}?array at index (?P<b>\d{1,4})\b|for tensor number (?P<one>\d{1,4}) in the list")
+_PLACES = re.compile(
+    r"array at index (?P<a>\d{1,4})\D.{0,60}?array at index (?P<b>\d{1,4})\b|for tensor number (?P<one>\d{1,4}) in the list"
+)
 _JOINS = frozenset({"concatenate", "concat", "cat", "stack", "vstack", "hstack", "dstack", "column_stack", "row_stack"})
 _AXIS = re.compile(r"\.(?:shape|size\(\))$")
 _NAMES = re.compile(r"[A-Za-z_]\w*")
@@ -35,9 +37,9 @@ def operands_of(text: str, origin: Origin, subject: str, line: int, facts: Facts
     slots: dict[str, str] = {}
     if (match := _PLACES.search(text)) and (parts := _joined(origin.code)):
         places = [int(match[name]) for name in ("a", "b", "one") if match[name]]
-        named = [parts[place] for place in places if place < len(parts)]
-        if len(named) == len(places):
-            slots |= {"odd_operand": named[-1], "even_operand": named[0] if len(named) > 1 else parts[0]}
+        operands = [parts[place] for place in places if place < len(parts)]
+        if len(operands) == len(places):
+            slots |= {"odd_operand": operands[-1], "even_operand": operands[0] if len(operands) > 1 else parts[0]}
     if "index out of range" in text and _AXIS.search(subject):
         slots["axes_of"] = _AXIS.sub("", subject)
     if "by zero" in text and (divisor := _divisor(origin.code)):
@@ -51,7 +53,9 @@ def operands_of(text: str, origin: Origin, subject: str, line: int, facts: Facts
 
 @lru_cache(maxsize=64)
 def _number_pattern(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w.-])(?P<name>{re.escape(name)})['\"]?\s{{0,2}}[:=]\s{{0,2}}['\"]?(?P<value>-?\d[\d.]{{0,12}})(?![\w.])")
+    return re.compile(
+        rf"(?<![\w.-])(?P<name>{re.escape(name)})['\"]?\s{{0,2}}[:=]\s{{0,2}}['\"]?(?P<value>-?\d[\d.]{{0,12}})(?![\w.])"
+    )
 
 
 def _joined(source: str) -> list[str]:
@@ -66,7 +70,7 @@ def _joined(source: str) -> list[str]:
 
 
 def absolute_part(path: str, source: str) -> str:
-    """Return the last part that a line of source joins to others although it begins with /, if a path begins with it; else empty."""
+    """Return the part that a line of source joins to others although it begins with /, if a path begins with it; else empty."""
     for node in nodes_of(source) or nodes_of(f"({source}"):
         if isinstance(node, ast.Call) and len(node.args) > 1 and getattr(node.func, "attr", "") == "join":
             for part in node.args[1:]:

@@ -125,8 +125,8 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     if found.reason == "no_failure":
         return replace(found, advice=f"{end_account(found, facts)} {found.advice}".strip())
     if found.reason == "unknown" and facts.lines and facts.case.job is None:
-        known = _of_last_failure(found, facts, entries, program)
-        return replace(found, advice=known or f"{deed} {last_words(found, facts)}".strip())
+        remedy = _of_last_failure(found, facts, entries, program)
+        return replace(found, advice=remedy or f"{deed} {last_words(found, facts)}".strip())
     if found.reason == "loss_spike" and (early := _diverged_early(found, facts)) is not None:
         return early
     quoted = next(_quoted(found, facts, entries, program), None) if found.reason == "hang" else None
@@ -166,8 +166,8 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
 def _change_first(parts: Sequence[str]) -> list[str]:
     """Return the parts of advice with what has to be changed in front: that a restart is no help comes last, and short."""
     refusal = DEEDS[Action.FIX_AND_RESUBMIT]
-    others = [part for part in parts if part and part != refusal]
-    return [*others, NO_HELP] if refusal in parts and others else [*parts]
+    changes = [part for part in parts if part and part != refusal]
+    return [*changes, NO_HELP] if refusal in parts and changes else [*parts]
 
 
 def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool) -> str:
@@ -332,14 +332,14 @@ def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: 
                     return
 
 
-def _of_last_failure(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> str:
+def _of_last_failure(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> str:
     """Return what the last line that tells of a failure asks for, of a log of which the reason is unknown; empty where nothing."""
     line = last_failure(facts)
     if line is None:
         return ""
     cited = Citation("job.log", line.number, line.text, "")
     of_any = [entry for entry in entries if not entry.reasons]
-    words = next(_quoted(replace(found, root_cause=(cited,)), facts, of_any, program), None)
+    words = next(_quoted(replace(diagnosis, root_cause=(cited,)), facts, of_any, program), None)
     return f"{words.text} The log does not show whether that ended it (job.log:{line.number})." if words is not None else ""
 
 
@@ -347,8 +347,8 @@ def _by_origin(found: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | 
     """Return cited lines with where they were raised: those that only announce another exception, or show no frame, last."""
     announced = any(ANNOUNCES.search(cited.text) for cited in found.root_cause[:3])
     explained = explained_by(found.root_cause[0], facts) if found.root_cause else set()
-    told = [cited for cited in found.root_cause[: 6 if announced else 3] if cited.line not in explained]
-    origins = [(cited, origin_of(cited, facts)) for cited in told]
+    lines = [cited for cited in found.root_cause[: 6 if announced else 3] if cited.line not in explained]
+    origins = [(cited, origin_of(cited, facts)) for cited in lines]
     built = found.reason == "called_process_error"  # the traceback is of the program that called the tool
     return sorted(origins, key=lambda pair: (ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
 

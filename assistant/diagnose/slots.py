@@ -28,6 +28,7 @@ from assistant.diagnose.decisive import (
     largest_process,
     launched_by_torch,
     lost_options,
+    module_holder,
     outer_folder,
     processes_started,
     program_folder,
@@ -46,7 +47,7 @@ from assistant.diagnose.expressions import (
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.operands import absolute_part, operands_of
 from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.raising import LIBRARY, Origin, caller_of, frames_of, message_of, raised_at, source_of
+from assistant.diagnose.raising import Origin, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.standing import rate_lowered
 from assistant.diagnose.stopped import sender, who_knows
 from assistant.diagnose.tracebacks import Episode, Raised
@@ -463,13 +464,11 @@ def _of_module(text: str, origin: Origin, cited: Citation, facts: Facts) -> dict
         raised = raised_at(cited, facts)
         served = raised is not None and any(frame.function in _APPLICATION for frame in raised[1].frames)
         return {"application": match[2].replace(".", "/"), "missing_too": file_not_opened(facts, cited.line)} if served else {}
-    started = next((frame.file for frame in frames_of(cited, facts) if not LIBRARY.search(frame.file)), "")
-    if started.startswith(f"{top}/"):  # the folder of the program is on sys.path, and not the one that it was started in
-        return {"own_module": top, "run_as": f"python -m {started.removesuffix('.py').replace('/', '.')}", "root": "."}
-    holder = next((frame.file for frame in frames_of(cited, facts) if f"/{top}/" in frame.file and not LIBRARY.search(frame.file)), "")
+    start, holder = module_holder(top, frames_of(cited, facts))
+    if start:  # the folder of the program is on sys.path, and not the one that it was started in
+        return {"own_module": top, "run_as": start, "root": "."}
     if holder:
-        base = holder[: holder.index(f"/{top}/")]
-        return {"own_module": top, "root": base, "inside": f"{base}/{top}"}
+        return {"own_module": top, "root": holder, "inside": f"{holder}/{top}"}
     if base := resolved_folder(origin.file, top, facts):
         return {"own_module": top, "root": base, "inside": f"{base}/{top}"}
     if top in parts[:-1]:
