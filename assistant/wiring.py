@@ -28,9 +28,7 @@ from assistant.private_files import close_state_folder
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
-from assistant.watch.pace import PaceLimits
-from assistant.watch.saves import SaveLimits
+from assistant.watch.progress import PaceLimits, SaveLimits, SpikeLimits
 from assistant.watch.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -252,6 +250,6 @@ def transport_of(settings: Settings) -> Transport:
         from assistant.transports.ssh import SshTransport
 
         return SshTransport(settings.ssh)
-    from assistant.transports.recorded import RecordedTransport
+    from assistant.transports.local import RecordedTransport
 
     return RecordedTransport.from_file(settings.state_folder / "recorded.toml")

@@ -34,7 +34,7 @@ from assistant.probing import Circumstances
 from assistant.records import Job, JobState
 from assistant.recover.directives import read_directives
 from assistant.redact import redact
-from assistant.rules.compiling import Expression
+from assistant.rules.patterns import Expression
 from assistant.schedulers.slurm_accounting import ACCOUNTED_COLUMNS, accounted_rows, finished_rows
 from assistant.schedulers.slurm_controller import lines_about
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, nodes_of, queue_rows, waits_for

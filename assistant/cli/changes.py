@@ -126,7 +126,7 @@ class TerminalApprover:
         if self._yes:
             return Decision(Verdict.ALLOW, decision.rule, me, now(), "--yes")
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            from assistant.gate.approvers import Park
+            from assistant.gate.targets import Park
 
             return Park(self._store, expires_after_s=self._expires_after_s).ask(call, decision)
         narrate(unambiguous(call.preview or call.tool))

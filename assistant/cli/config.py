@@ -30,7 +30,7 @@ def show_config(
     as_json: Json = False,
 ) -> None:
     """Show every setting that holds here, as lines that a settings file may hold."""
-    from assistant.config.manual import describe, shown
+    from assistant.config.loading import describe, shown
     from assistant.tooling import to_json
 
     loaded = invocation_of(context).loaded

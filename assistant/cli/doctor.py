@@ -187,7 +187,7 @@ def _language_model(invocation: Invocation) -> Iterator[DoctorFinding]:
 
 
 def _cache(_: Invocation) -> Iterator[DoctorFinding]:
-    from assistant.rules.compiling import cache_folder
+    from assistant.rules.patterns import cache_folder
 
     folder = cache_folder()
     if _writable(folder):

@@ -68,7 +68,7 @@ COMMANDS = {
     "doctor": CommandEntry(f"{_PACKAGE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),
     "demo": CommandEntry("assistant.demo.command:demo", "Watch a real training job fail and come back, on this machine.", _SYSTEM),
     "drill": CommandEntry(
-        "assistant.drill.command:drill_app", "Let things go wrong on purpose and compare what comes of it.", _SYSTEM
+        "assistant.demo.command:drill_app", "Let things go wrong on purpose and compare what comes of it.", _SYSTEM
     ),
     "bench": CommandEntry(
         f"{_PACKAGE}.measure.bench:bench_app", "Measure start-up, scanning and diagnosis on this machine.", _SYSTEM

@@ -125,7 +125,7 @@ def _filter_text(lines: Sequence[str]) -> str:
 
 def _matches(pattern: str, line: str) -> bool:
     """Tell whether a pattern matches a line, by Hyperscan, which takes bounded time; False for a pattern that it refuses."""
-    from assistant.rules.compiling import Expression, compiled_alone
+    from assistant.rules.patterns import Expression, compiled_alone
 
     hits: list[int] = []
     try:

@@ -125,7 +125,7 @@ def use_model(
 
 
 def _lines(choice: str, name: str, key_file: Path | None, site: Path | None) -> list[str]:
-    from assistant.config.manual import shown
+    from assistant.config.loading import shown
 
     if choice == "none":
         return []

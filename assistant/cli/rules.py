@@ -290,7 +290,7 @@ def _proof(invocation: Invocation, entry: Entry) -> list[str]:
 
 def _is_safe(entry: Entry) -> bool:
     """Tell whether the pattern may be run: what was kept already may, a new one only when it is no bomb."""
-    from assistant.rules.redos import RefusedPattern, shape_of
+    from assistant.rules.patterns import RefusedPattern, shape_of
 
     try:
         return entry.id != TRIED or shape_of(entry.pattern) is not None

@@ -223,7 +223,7 @@ def notify(
 
     Without SINK to all of [notify.sinks] in the settings. Exit code 1 when one was not taken.
     """
-    from assistant.config.outward import About, Severity
+    from assistant.config.settings import About, Severity
     from assistant.daemon.notifications import Notice
     from assistant.daemon.pass_reports import services_of
 

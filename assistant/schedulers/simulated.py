@@ -23,8 +23,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, JobState, Node
-from assistant.records.jobs import REQUEUED_HELD
-from assistant.records.processes import ProcessReport
+from assistant.records.jobs import REQUEUED_HELD, ProcessReport
 from assistant.rendering import method_lines
 from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, node_of
 from assistant.schedulers.simulated_run import Progress, SimulatedRun, process_answer

@@ -18,7 +18,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, PlannedChange
 from assistant.records import Job, JobSpec, JobState, Node, Reservation
-from assistant.records.processes import ProcessReport
+from assistant.records.jobs import ProcessReport
 from assistant.rendering import NEW_JOB
 from assistant.schedulers import slurm_changes as changes
 from assistant.schedulers import slurm_nodes as nodes_text

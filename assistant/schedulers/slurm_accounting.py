@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from assistant.records import Job, JobStep
-from assistant.records.tags import PATTERN
+from assistant.records.jobs import PATTERN
 from assistant.schedulers.slurm_jobs import SlurmRow, end_of, folder_of, job_of, nodes_of
 from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, exit_of, job_state, moment, pairs, value
 

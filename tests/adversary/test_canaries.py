@@ -30,8 +30,7 @@ from assistant.cli.main import crashed, main
 from assistant.cli.measure import evaluate
 from assistant.cli.output import narrate, print_block
 from assistant.daemon.delivery import Services
-from assistant.daemon.heartbeat import status_line
-from assistant.daemon.journal import JsonLines, PriorityLines
+from assistant.daemon.journal import JsonLines, PriorityLines, status_line
 from assistant.daemon.metrics import MetricsServer, WatchStanding
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import PassResult

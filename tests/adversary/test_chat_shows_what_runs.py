@@ -14,7 +14,7 @@ from assistant.agent.semantic import SemanticAgent
 from assistant.cli.changes import settle_call
 from assistant.cli.output import Exit
 from assistant.errors import ChangesStopped, Denied, NightshiftError, Parked, UsageError
-from assistant.gate.approvers import AnswersFrom
+from assistant.gate.targets import AnswersFrom
 from assistant.policy import Mode
 from assistant.records import CallStatus, Outcome, Verdict
 from assistant.store.approvals import SHORT_DIGEST

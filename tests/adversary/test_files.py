@@ -49,8 +49,7 @@ from assistant.untrusted import (
     within,
 )
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
-from assistant.watch.pace import PaceLimits
+from assistant.watch.progress import PaceLimits, SpikeLimits
 from assistant.watch.readers import Readers
 from assistant.watch.view import ViewLimits, view_of
 from assistant.watch.witness import last_beat

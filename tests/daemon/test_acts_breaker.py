@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assistant.config.outward import About, Severity
+from assistant.config.settings import About, Severity
 from assistant.daemon.metrics import WatchStanding, figures
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import PassResult

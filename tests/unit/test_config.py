@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assistant.config import load
-from assistant.config.manual import describe, shown
+from assistant.config.loading import describe, shown
 from assistant.errors import ConfigError
 
 

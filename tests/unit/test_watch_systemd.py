@@ -16,8 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from assistant.daemon.heartbeat import Systemd, watchdog_s
-from assistant.daemon.journal import JournalHandler, JsonLines, PriorityLines, fields_of, listen, speaks_to_journal
+from assistant.daemon.journal import (
+    JournalHandler,
+    JsonLines,
+    PriorityLines,
+    Systemd,
+    fields_of,
+    listen,
+    speaks_to_journal,
+    watchdog_s,
+)
 from assistant.daemon.pass_result import PassResult
 
 UNITS = Path(__file__).parents[2] / "packaging" / "systemd"
