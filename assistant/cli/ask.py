@@ -101,7 +101,7 @@ def _summed_up(invocation: Invocation, incident: int) -> tuple[str, str]:
 
     if not is_set(invocation.settings.model):
         return "", ""
-    from assistant.agent.descriptions import summed_up
+    from assistant.agent.grounding import summed_up
     from assistant.engine.brief import told_lines
     from assistant.errors import NightshiftError
     from assistant.wiring import summariser_for

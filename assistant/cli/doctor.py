@@ -157,8 +157,7 @@ def _encoder(_: Invocation) -> Iterator[DoctorFinding]:
 def _language_model(invocation: Invocation) -> Iterator[DoctorFinding]:
     from assistant.errors import NightshiftError
     from assistant.llm.gguf import available_bytes, parts_of, read_gguf
-    from assistant.llm.models import identity, is_set, model_catalogue
-    from assistant.llm.trial import TASKS
+    from assistant.llm.models import TASKS, identity, is_set, model_catalogue
 
     model, remedy = invocation.settings.model, "nightshift model use FILE|URL|none"
     try:

@@ -219,8 +219,7 @@ def _file(path: Path, invocation: Invocation) -> dict[str, object]:
 
 def _trusted(path: Path, invocation: Invocation) -> dict[str, object]:
     """Return which tasks the model in use passed in its trial; nothing about other files."""
-    from assistant.llm.models import identity
-    from assistant.llm.trial import TASKS
+    from assistant.llm.models import TASKS, identity
 
     settings = invocation.settings.model
     if settings.path is None or path.resolve() != settings.path.resolve() or not invocation.settings.store.is_file():

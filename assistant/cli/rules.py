@@ -223,13 +223,12 @@ def learn_rules(
 def _writer(invocation: Invocation) -> RuleWriter | None:
     """Return the configured model, where its trial showed that it writes rules better than what there is without it."""
     from assistant.engine.masking import mask_for
-    from assistant.llm.models import identity, is_set, open_chat
-    from assistant.llm.trial import FILTER
+    from assistant.llm.models import FILTER, identity, is_set, open_chat
 
     model = invocation.settings.model
     if not is_set(model) or not invocation.store.may(identity(model), FILTER):
         return None
-    from assistant.llm.trial import ModelWriter
+    from assistant.llm.models import ModelWriter
 
     chat = open_chat(model, site=invocation.site, mask=mask_for(invocation.settings, invocation.store))
     return ModelWriter(model.path.name if model.path is not None else model.name, chat) if chat is not None else None

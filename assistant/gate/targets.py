@@ -1,8 +1,8 @@
 """What a call would change, that nothing else is changing it, and the question to a person with its preview.
 
 Targets are read from the arguments and looked up at the scheduler, so that the policy knows users and partitions. Exclusion: while
-a change of a node, job or run has begun and is undecided, no other change of it begins. Where the policy asks, an `Approver` answers:
-a person, or who stands for one where nobody sits.
+a change of a node, job or run has begun and is undecided, no other change of it begins. Where the policy asks, an `Approver`
+answers: a person, or who stands for one where nobody sits.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr, SkipValidation
 
 from assistant.errors import ModelError
 from assistant.llm.chat import Tool, ToolChat
-from assistant.llm.hashing import vector_of
+from assistant.llm.embedded import vector_of
 
 
 class ScriptedEmbedder:

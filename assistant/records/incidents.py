@@ -1,4 +1,4 @@
-"""Incidents: what was noticed, why it failed, what was done about it, and the rules and the ledger that were learned from others."""
+"""Incidents: what was noticed, why it failed, what was done about it; rules and ledger that were learned from others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Find where secrets stand in a text: behind a name, in whatever syntax, and by their own form.
+r"""Find where secrets stand in a text: behind a name, in whatever syntax, and by their own form.
 
-Behind a name: `NAME=value`, `name: value`, JSON and JSON in a string (`\\"name\\": \\"value\\"`), representations of Python's dicts,
+Behind a name: `NAME=value`, `name: value`, JSON and JSON in a string (`\"name\": \"value\"`), representations of Python's dicts,
 tuples and namespaces, XML, options of commands, `.netrc`, csh, HTTP headers, `{"name": ..., "value": ...}`, a value on the
 next line. Forms of keys and tokens, and options of programs that take one, stand in `knowledge/secrets.toml`.
 """

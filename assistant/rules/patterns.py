@@ -1,4 +1,4 @@
-"""Compile patterns into one Hyperscan database, kept in the user's cache, and refuse those that could take for ever.
+r"""Compile patterns into one Hyperscan database, kept in the user's cache, and refuse those that could take for ever.
 
 All patterns are compiled with MULTILINE and without DOTALL, so `^`, `$` and `.` mean one line of a block. The cache file is named
 after the digest of the patterns and of Hyperscan's version; a file that is missing, damaged or not writable costs time, never an
@@ -6,7 +6,7 @@ error. It holds no pickle: a checksum and the bytes that Hyperscan serialised.
 
 A pattern is refused from its structure alone: nothing is run, so nothing can hang. `re` tries every way in which a pattern can
 match. What multiplies the ways is a repeat whose end the text does not settle: one that may give back what the next part takes as
-well (`.*.*`, `\\d+\\d*`), above all a repeat in a repeat (`(a+)+`).
+well (`.*.*`, `\d+\d*`), above all a repeat in a repeat (`(a+)+`).
 """
 
 from __future__ import annotations

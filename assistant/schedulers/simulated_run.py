@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from assistant.records import JobSpec, JobState
-from assistant.training.megatron import StepReport, iteration_line, loaded_line, saved_line, saving_line
+from assistant.training.heartbeat import StepReport, iteration_line, loaded_line, saved_line, saving_line
 
 BATCH_SIZE = 32
 

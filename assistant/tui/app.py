@@ -14,7 +14,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Button
 
-from assistant.agent.wording import MOST_CHARACTERS
+from assistant.agent.answer import MOST_CHARACTERS
 from assistant.content.playbooks import Playbook
 from assistant.display import line
 from assistant.errors import NightshiftError

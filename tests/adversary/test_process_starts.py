@@ -20,7 +20,7 @@ PACKAGE = Path(processes.__file__).parent
 EXCEPTIONS = {
     "processes.py": "the module itself",
     "evaluation/jail.py": "becomes the program that is to be jailed, after it has given its rights away",
-    "training/loader.py": "runs inside the jobs of others, as their user, and starts only itself",
+    "training/model.py": "runs inside the jobs of others, as their user, and starts only itself",
 }
 STARTERS = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.agent.descriptions import ModelDescriber
+from assistant.agent.grounding import ModelDescriber
 from assistant.content.reasons import reasons
 from assistant.diagnose.case import Case
 from assistant.diagnose.described import CONFIDENCE, ModelOpinion

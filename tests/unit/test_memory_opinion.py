@@ -15,7 +15,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.memory import MemoryOpinion, confidence_of, shared_words
 from assistant.diagnose.telling import telling
 from assistant.diagnose.verdict import diagnose
-from assistant.llm.hashing import HashingEmbedder
+from assistant.llm.embedded import HashingEmbedder
 from assistant.llm.scripted import ScriptedEmbedder
 from assistant.ports import Embedder, JumpingClock
 from assistant.records import DecidedBy, Diagnosis, Event, EventKind, Job, JobState
