@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assistant.diagnose.facts import Facts
     from assistant.diagnose.knowledge import Knowledge
     from assistant.logs.lines import Line
-    from assistant.logs.search import Ends
+    from assistant.logs.tail import Ends
 
 STANDARD_INPUT = "-"
 
@@ -85,7 +85,7 @@ def search(
 
     No line is no error: the exit code is 0 and nothing is printed.
     """
-    from assistant.logs.search import typed_search
+    from assistant.logs.tail import typed_search
 
     ends = typed_search(pattern, caseless=ignore_case)
     for count, line in enumerate(_matching(log_of(context, target), ends)):
@@ -133,8 +133,7 @@ def compress(
 def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:
     from assistant.diagnose.knowledge import Knowledge
     from assistant.diagnose.pack import pack
-    from assistant.logs.task import task_key
-    from assistant.logs.templates import Baseline
+    from assistant.logs.templates import Baseline, task_key
 
     invocation = invocation_of(context)
     knowledge = Knowledge.load(invocation.site)
@@ -191,7 +190,7 @@ def _lines(path: str) -> Iterator[Line]:
 def _matching(path: str, ends: Ends) -> Iterator[Line]:
     """Yield each line that matches once."""
     from assistant.logs.lines import strip_ansi
-    from assistant.logs.search import matched_lines
+    from assistant.logs.tail import matched_lines
 
     number = 1
     for block in map(strip_ansi, _blocks(path)):

@@ -314,7 +314,7 @@ def _as_rule(entry: Entry) -> LearnedRule:
 
 def _print_matches(invocation: Invocation, entry: Entry, file: str, as_json: bool) -> int:
     """Print the first lines of a log that a rule matches and return how many there are."""
-    from assistant.logs.search import search
+    from assistant.logs.tail import search
     from assistant.rules.matching import Patterns
 
     try:

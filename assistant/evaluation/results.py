@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assistant import display
-from assistant.evaluation.files import RunFolder, read_json
-from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal, JournalState
+from assistant.evaluation.files import METRIC, STAGE, TRIAL, JobNote, Journal, JournalState, RunFolder, read_json
 from assistant.evaluation.planning import lower_bound
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
-from assistant.evaluation.remaining_work import seconds_of
 from assistant.evaluation.suite import RunSpec, load_asked
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, seconds_of
 
 if TYPE_CHECKING:
     from assistant.evaluation.coordinator import Coordinator

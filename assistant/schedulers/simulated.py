@@ -27,7 +27,7 @@ from assistant.records.jobs import REQUEUED_HELD, ProcessReport
 from assistant.rendering import method_lines
 from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, node_of
 from assistant.schedulers.simulated_run import Progress, SimulatedRun, process_answer
-from assistant.schedulers.slurm_words import controller_line, how_ended, job_cancelled, step_cancelled
+from assistant.schedulers.slurm_text import controller_line, how_ended, job_cancelled, step_cancelled
 
 CONNECTS = "/dev/tcp/"
 COLLECTIVE = "NIGHTSHIFT-COLLECTIVE"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from assistant.errors import NightshiftError
 from assistant.schedulers.slurm import SlurmScheduler
-from assistant.schedulers.slurm_changes import DRAIN_RIGHTS
+from assistant.schedulers.slurm_nodes import DRAIN_RIGHTS
 from assistant.schedulers.slurm_run import me
 
 OLDEST = (22, 5)

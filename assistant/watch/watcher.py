@@ -18,7 +18,7 @@ from typing import cast
 from assistant.errors import NightshiftError, Unavailable
 from assistant.logs.attempt import job_logs
 from assistant.logs.tail import TailPosition
-from assistant.logs.task import steady_name
+from assistant.logs.templates import steady_name
 from assistant.ports import Clock, Scheduler
 from assistant.records import Event, EventKind, Job, JobState, Node, NodeState, tags_in
 from assistant.records.jobs import MARK

@@ -26,7 +26,7 @@ from assistant.evaluation.suite import load_suite
 from assistant.llm.gguf import read_gguf
 from assistant.logs import reading
 from assistant.logs.reading import blocks, open_log
-from assistant.logs.search import typed_search
+from assistant.logs.tail import typed_search
 from assistant.ports import JumpingClock
 from assistant.records import JobSpec
 from assistant.recover.checkpoints.files import zip_problem

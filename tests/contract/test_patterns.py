@@ -32,7 +32,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("diagnose/slots.py", "start"): "of the constant _PAIRS",
     ("diagnose/training_tail.py", "pattern"): "of the constant _TAILS",
     ("llm/grammar.py", "to_regex(node)"): "a grammar of ours, whose texts are escaped; called by tests only",
-    ("logs/masks.py", "'|'.join((f'(?P<{mask.name}>{form})' for mask, form in FORMS.items()))"): "of a constant",
+    ("logs/prefix.py", "'|'.join((f'(?P<{mask.name}>{form})' for mask, form in FORMS.items()))"): "of a constant",
     ("logs/metrics.py", "words"): "literals, at the callers in that file",
     ("logs/prefix.py", "pattern"): "of a tuple of literals",
     ("recover/checkpoints/search.py", "re.escape(form).replace('\\x00', '\\\\d+')"): "behind re.escape; \\d+ alone between texts",

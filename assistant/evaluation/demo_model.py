@@ -1,7 +1,8 @@
-"""The small evaluator's questions, the network that learns to answer them, and the suite made of both.
+"""A small real evaluator: its questions, the network that learns to answer them, the suite of both, and its inference.
 
 The questions are short and have one right answer, or ask for a Python function of two numbers. The network has one hidden layer,
-reads a prompt and chooses among the answers of its training.
+reads a prompt and chooses among the answers of its training; it is trained in seconds. Inference is `python -m
+assistant.evaluation.demo_model MODEL [MS]`, with pieces on stdin, see `trial`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -179,8 +182,8 @@ def write_demo(folder: Path, *, sets: int = 2, item_ms: float = 2.0, padding_byt
     """
     folder.mkdir(parents=True, exist_ok=True)
     train().save(folder / "model", padding_bytes=padding_bytes)
-    infer = '"{python} -m assistant.evaluation.demo.infer {model} ' + f'{item_ms:g} {{pieces}}"'
-    metric = '"{python} -m assistant.evaluation.demo.score exact {out} {score}"'
+    infer = '"{python} -m assistant.evaluation.demo_model {model} ' + f'{item_ms:g} {{pieces}}"'
+    metric = '"{python} -m assistant.evaluation.demo_score exact {out} {score}"'
     lines = ['title = "demo"', 'model = "model"', "", "[defaults]", f"infer = {infer}", f"metric = {metric}"]
     for number in range(1, sets + 1):
         for task, count in COUNTS.items():
@@ -196,3 +199,44 @@ def write_demo(folder: Path, *, sets: int = 2, item_ms: float = 2.0, padding_byt
     path = folder / "suite.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+BATCH = 32
+
+
+def main() -> None:
+    """Load the model, then answer for each piece."""
+    model = load(Path(sys.argv[1]))
+    item_ms = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
+    _say({"ready": True})
+    for line in sys.stdin:
+        try:
+            prepare_s = _evaluate(model, json.loads(line), item_ms)
+        except (OSError, ValueError, KeyError) as error:
+            _say({"ok": False, "error": f"{type(error).__name__}: {error}"})
+        else:
+            _say({"ok": True, "prepare_s": prepare_s})
+
+
+def _evaluate(model: AnswerModel, piece: dict[str, Any], item_ms: float) -> float:
+    """Write the answers and return how long reading the questions took."""
+    start = time.monotonic()
+    lines = Path(piece["data"]).read_text(encoding="utf-8").splitlines()[piece["first"] : piece["last"]]
+    prompts = [json.loads(line) for line in lines]
+    prepare_s = time.monotonic() - start
+    with Path(piece["out"]).open("w", encoding="utf-8") as out:
+        for at in range(0, len(prompts), BATCH):
+            part = prompts[at : at + BATCH]
+            for item, answer in zip(part, model.answer([item["prompt"] for item in part]), strict=True):
+                out.write(json.dumps({**item, "given": answer}) + "\n")
+            time.sleep(item_ms * len(part) / 1000)
+    return prepare_s
+
+
+def _say(record: object) -> None:
+    sys.stdout.write(json.dumps(record) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Metrics of the small evaluator: `python -m assistant.evaluation.demo.score exact|programs OUTPUTS SCORE [SECONDS]`.
+"""Metrics of the small evaluator: `python -m assistant.evaluation.demo_score exact|programs OUTPUTS SCORE [SECONDS]`.
 
 `exact` compares answers. `programs` runs each answer with its tests in a process of its own: it belongs into the sandbox.
 """
