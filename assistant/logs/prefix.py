@@ -275,7 +275,8 @@ _MASKED_ZONE = r"(?:Z|[+-]\d\d:?\d\d)?"
 _WEEKDAY = "Mon|Tue|Wed|Thu|Fri|Sat|Sun"
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 FORMS: dict[WordMask, str] = {
-    WordMask.TIME: rf"\b\d{{4}}[-/.]\d\d[-/.]\d\d(?:[T-]{_MASKED_CLOCK}{_MASKED_ZONE})?(?![\w.])|\b{_MASKED_CLOCK}{_MASKED_ZONE}(?![\w:])",
+    WordMask.TIME: rf"\b\d{{4}}[-/.]\d\d[-/.]\d\d(?:[T-]{_MASKED_CLOCK}{_MASKED_ZONE})?(?![\w.])"
+    rf"|\b{_MASKED_CLOCK}{_MASKED_ZONE}(?![\w:])",
     WordMask.UUID: r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b",
     WordMask.ADDRESS: r"/?\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5}|<\d{1,5}>|/\d{1,2})?(?![\w.])"
     r"|\b(?:[0-9a-fA-F]{2}:){5,7}[0-9a-fA-F]{2}\b|(?<![\w:])[0-9a-fA-F]{1,4}:(?:[0-9a-fA-F]{0,4}:){2,6}[0-9a-fA-F]{1,4}\b",

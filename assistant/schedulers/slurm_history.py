@@ -19,13 +19,14 @@ from assistant.records import Job, JobState, JobStep
 from assistant.records.jobs import PATTERN
 from assistant.schedulers.slurm_jobs import SlurmRow, end_of, folder_of, job_of, nodes_of
 from assistant.schedulers.slurm_run import SlurmCommands
-from assistant.schedulers.slurm_specs import ACCOUNTED
 from assistant.schedulers.slurm_text import Marks, accounting_records, canceller, exit_of, job_state, moment, pairs, value
 from assistant.untrusted import read_end
 
 logger = logging.getLogger(__name__)
 
 
+ACCOUNTED = ("Partition", "Account", "QOS", "Timelimit", "ReqNodes", "ReqCPUS", "ReqMem", "ReqTRES", "Constraints", "Reservation")
+"""Columns of sacct that say what was asked for."""
 ACCOUNTED_COLUMNS = (
     "JobIDRaw",
     "JobID",

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from assistant.errors import InputError, Unavailable
 from assistant.records import Job, JobSpec, JobState, without_tags
-from assistant.schedulers.slurm_history import SlurmHistory
+from assistant.schedulers.slurm_history import ACCOUNTED, SlurmHistory
 from assistant.schedulers.slurm_jobs import NOWHERE, SlurmRow, nodes_of
 from assistant.schedulers.slurm_run import NO_SUCH_JOB, SlurmCommands
 from assistant.schedulers.slurm_spec import (
@@ -52,8 +52,6 @@ NO_TASK = "4294967294"
 """Stands for the index of a task (`%a`) in the paths of an array that waits."""
 FREE_TEXT = ("JobName", "Command", "Comment", "WorkDir", "StdErr", "StdIn", "StdOut")
 _KEY = re.compile(r"\s+(?=[A-Z][\w/:&]{0,40}=)")
-ACCOUNTED = ("Partition", "Account", "QOS", "Timelimit", "ReqNodes", "ReqCPUS", "ReqMem", "ReqTRES", "Constraints", "Reservation")
-"""Columns of sacct that say what was asked for."""
 
 
 def shown_record(record: str, texts: Mapping[str, str]) -> dict[str, str]:
