@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, app, examples
-from assistant.cli.incidents import incident_ids
+from assistant.cli.context import Invocation, Json, app, examples, incident_ids, invocation_of
 from assistant.cli.output import Exit, print_block, print_line, print_record
 
 if TYPE_CHECKING:
@@ -184,6 +182,6 @@ def chat(
     from assistant.cli.output import need_terminal
 
     need_terminal()
-    from assistant.tui.start import run
+    from assistant.tui.app import run
 
     raise typer.Exit(run(invocation_of(context).settings, thread=name, resume=resume, theme=theme, model=not no_model))

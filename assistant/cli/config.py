@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, app, examples
+from assistant.cli.context import Invocation, Json, app, examples, invocation_of
 from assistant.cli.output import print_json, print_line
 
 if TYPE_CHECKING:

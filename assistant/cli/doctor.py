@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, app, examples
+from assistant.cli.context import Invocation, Json, app, examples, invocation_of
 from assistant.cli.main import missing_extra
 from assistant.cli.output import Exit, print_json, print_line
 from assistant.errors import NightshiftError

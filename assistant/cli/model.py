@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, app, examples
+from assistant.cli.context import Invocation, Json, app, examples, invocation_of
 from assistant.cli.model_files import INFO_EXAMPLES, LIST_EXAMPLES, USE_EXAMPLES, list_models, model_info, use_model
 from assistant.cli.output import print_json, print_pairs
 

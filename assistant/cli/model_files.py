@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, examples
+from assistant.cli.context import Invocation, Json, examples, invocation_of
 from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_table
 from assistant.errors import NightshiftError, UsageError
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of, user
-from assistant.cli.group import DryRun, Json, app, examples, one_of
+from assistant.cli.context import DryRun, Invocation, Json, app, examples, invocation_of, one_of, user
 from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_record, print_table
 from assistant.display import line
 from assistant.errors import ContentError, InputError, UsageError
@@ -255,7 +254,7 @@ def _print_routine(invocation: Invocation, path: Path, routine: Routine, as_json
 
 
 def _entry(invocation: Invocation, rule: str) -> Entry:
-    from assistant.cli.group import one_of
+    from assistant.cli.context import one_of
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons
     from assistant.rules.learned import entry_of

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import invocation_of, user
-from assistant.cli.group import app, examples
+from assistant.cli.context import app, examples, invocation_of, user
 from assistant.cli.output import print_json, print_line
 from assistant.errors import UsageError
 
@@ -82,7 +81,7 @@ def _chat(fault: Fault, folder: Path | None, *, alone: bool) -> None:
     try:
         settings = night.prepare(root)
         with night.watched(fault, root):
-            from assistant.tui.start import run
+            from assistant.tui.app import run
 
             run(settings, thread="", theme="nightshift", model=False)
     finally:

@@ -43,9 +43,9 @@ from assistant.evaluation.results import DatasetResult, EvaluationReport, markdo
 from assistant.llm.scripted import ScriptedChat, calls
 from assistant.records import IncidentState
 from assistant.tui.app import ChatApp
+from assistant.tui.commands import COMMANDS as CHAT_COMMANDS
 from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.tui.sessions import Talks
-from assistant.tui.slash import COMMANDS as CHAT_COMMANDS
 from tests.adversary.canaries import WAYS, canary, planted, planted_text, redaction_off, ways_in, ways_near
 from tests.adversary.test_text import drawn
 from tests.daemon.http_here import HttpHere

@@ -16,12 +16,12 @@ from assistant.errors import Unavailable
 from assistant.llm.scripted import Breaks, ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
+from assistant.tui.frame import Plain
 from assistant.tui.messages import Drafted
 from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.sessions import SessionEntry, SessionEntryKind
 from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier, Welcome, examples
 from assistant.tui.widgets.exchange import CUT_SHORT, AnswerMarkdown, Exchange, ProposalCard, SourceView
-from assistant.tui.widgets.plain import Plain
 from assistant.tui.widgets.prompt import Completion, Prompt
 from assistant.wiring import Agent
 from tests.scenarios.scene import START, Scene

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import invocation_of
-from assistant.cli.group import Json, app, examples
+from assistant.cli.context import Json, app, examples, invocation_of
 from assistant.cli.output import Exit, print_block, print_json, print_line, print_record, print_table
 from assistant.errors import InputError, UsageError
 
