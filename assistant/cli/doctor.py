@@ -244,7 +244,7 @@ def _slurm(invocation: Invocation) -> Iterator[DoctorFinding]:
     if invocation.settings.scheduler != "slurm":
         return
     from assistant.schedulers.slurm import SlurmScheduler
-    from assistant.schedulers.slurm_check import check
+    from assistant.schedulers.slurm_run import check
 
     scheduler = invocation.engine().scheduler
     if isinstance(scheduler, SlurmScheduler):

@@ -25,8 +25,9 @@ from assistant.schedulers import slurm_nodes as changes
 from assistant.schedulers import slurm_nodes as nodes_text
 from assistant.schedulers.slurm_history import SlurmHistory
 from assistant.schedulers.slurm_jobs import NEVER_SATISFIED, SlurmRow, nodes_of, queue_format, queue_rows, tasks_of, waiting_row
-from assistant.schedulers.slurm_nodes import JOB_RIGHTS, SlurmChange, SlurmCommand
+from assistant.schedulers.slurm_nodes import SlurmChange, SlurmCommand
 from assistant.schedulers.slurm_run import (
+    JOB_RIGHTS,
     NO_SUCH_JOB,
     SlurmCommands,
     arguments_problem,

@@ -16,7 +16,7 @@ from assistant.nodeset import fold
 from assistant.records import Node, NodeState, Reservation
 from assistant.schedulers.cordons import OWN, must_cordon, must_uncordon
 from assistant.schedulers.slurm_jobs import SlurmRow, moved, nodes_of
-from assistant.schedulers.slurm_run import me
+from assistant.schedulers.slurm_run import DRAIN_RIGHTS, JOB_RIGHTS, me
 from assistant.schedulers.slurm_text import moment, pairs, value
 
 OUT = frozenset({"DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING"})
@@ -220,11 +220,6 @@ def configuration(text: str) -> Mapping[str, str]:
 
 
 LONGEST_REASON = 300
-DRAIN_RIGHTS = (
-    "only Slurm's own user and administrators may change nodes: set slurm.admin to words such as sudo -n, or let one run"
-    " `sacctmgr modify user NAME set AdminLevel=Administrator` (docs/slurm.md)"
-)
-JOB_RIGHTS = "only its owner and Slurm's operators may change a job: run Nightshift as its owner (docs/slurm.md)"
 
 
 class SlurmCommand(NamedTuple):

@@ -1,10 +1,12 @@
-"""Run Slurm's commands, and hand a job to sbatch as the user that it belongs to.
+"""Run Slurm's commands, hand a job to sbatch as the user that it belongs to, and check what these rights allow.
 
 A command is words and no shell, in one language, with one form of time and a deadline; it gives an answer or `Unavailable`.
 
 A job's environment is its user's text: PATH, LD_PRELOAD or BASH_ENV in it decide what a program does. So no process on the way,
 neither runuser nor sbatch, gets any of it. sbatch reads it as data from a file descriptor (`--export-file`), after the change of
 user, and Slurm gives it to the job alone.
+
+The check is for `nightshift doctor`: what works with this Slurm and these rights. It changes nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +22,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from assistant import processes
 from assistant.config import SlurmSettings
-from assistant.errors import ToolError, Unavailable
+from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import JobSpec
 from assistant.rendering import command_line, environment_digest, script_digest
 from assistant.schedulers.slurm_spec import exported, sbatch_words, with_carried, without_lost_nodes, without_waiting
+
+if TYPE_CHECKING:
+    from assistant.schedulers.slurm import SlurmScheduler
+
+
+DRAIN_RIGHTS = (
+    "only Slurm's own user and administrators may change nodes: set slurm.admin to words such as sudo -n, or let one run"
+    " `sacctmgr modify user NAME set AdminLevel=Administrator` (docs/slurm.md)"
+)
+
+
+JOB_RIGHTS = "only its owner and Slurm's operators may change a job: run Nightshift as its owner (docs/slurm.md)"
+
 
 USUAL_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin", "/opt/slurm/current/bin")
 """Where Slurm is looked for when PATH, as in cron, does not have it."""
@@ -365,3 +380,84 @@ def _as_descriptor(environment: Mapping[str, str]) -> Iterator[int]:
         yield number
     finally:
         os.close(number)
+
+
+OLDEST = (22, 5)
+"""The oldest version that the tests hold outputs of."""
+
+
+class Checked(NamedTuple):
+    """One line of the doctor."""
+
+    works: bool
+    text: str
+    todo: str = ""
+
+
+def check(slurm: SlurmScheduler) -> Iterator[Checked]:
+    """Yield what there is: version, accounting, what may be changed, the controller's log.
+
+    Raises:
+        Unavailable: The controller did not answer.
+    """
+    config = slurm.config()
+    yield _version(config["SLURM_VERSION"])
+    yield from _accounting(slurm)
+    yield _rights(slurm)
+    try:
+        slurm.controller_log()
+        yield Checked(True, "the controller's log can be read")
+    except NightshiftError as error:
+        yield Checked(False, f"no lines of the controller in diagnoses: {error}", "set slurm.controller_log where it can be read")
+
+
+def _version(text: str) -> Checked:
+    match = re.match(r"(\d+)\.(\d+)", text)
+    is_tested = match is not None and (int(match.group(1)), int(match.group(2))) >= OLDEST
+    return Checked(
+        is_tested, f"version {text}", "" if is_tested else "Slurm before 22.05 is not tested: watch what `nightshift jobs` shows"
+    )
+
+
+def _accounting(slurm: SlurmScheduler) -> Iterator[Checked]:
+    history, config = slurm.history, slurm.config()
+    if not history.accounted:
+        match = re.match(r"\d+", config.get("MinJobAge", ""))
+        minutes = f"{int(match.group()) / 60:g} min" if match else "a few minutes"
+        todo = "without slurmdbd let Nightshift run all the time"
+        yield Checked(False, f"no accounting: ended jobs are known for {minutes}", todo)
+        return
+    missing = [flag for flag in ("job_script", "job_env", "job_comment") if not history.stores(flag)]
+    text = f"accounting keeps ended jobs{'; it does not keep ' + ', '.join(missing) if missing else ', scripts and environments'}"
+    todo = f"AccountingStoreFlags={','.join(missing)} in slurm.conf lets older jobs be submitted again as they were"
+    yield Checked(not missing, text, todo if missing else "")
+
+
+def _rights(slurm: SlurmScheduler) -> Checked:
+    user = me()
+    own = f"jobs of {user} can be ended and submitted again"
+    wrapper = list(slurm.settings.admin)
+    if wrapper:
+        return _wrapped(slurm, wrapper, own)
+    if os.geteuid() == 0 or slurm.config().get("SlurmUser", "").startswith(f"{user}("):
+        return Checked(True, "all jobs and nodes can be changed")
+    level = ""
+    if slurm.history.accounted:
+        words = ("--noheader", "--parsable2", "show", "user", f"user={user}", "format=user,adminlevel")
+        level = slurm.commands.run("sacctmgr", *words).out.strip().partition("|")[2]
+    if level == "Administrator":
+        return Checked(True, "all jobs and nodes can be changed (AdminLevel Administrator)")
+    return Checked(False, f"{own}; nodes cannot be drained", DRAIN_RIGHTS)
+
+
+def _wrapped(slurm: SlurmScheduler, wrapper: list[str], own: str) -> Checked:
+    """Ask sudo, where that is the wrapper, whether it would let us, without doing anything."""
+    prefix = " ".join(wrapper)
+    if Path(wrapper[0]).name != "sudo":
+        return Checked(True, f"{own}; nodes are changed by {prefix} scontrol, which was not tried")
+    completed = slurm.commands.run("scontrol", "update", "NodeName=x", before=[*wrapper, "-l"])
+    if completed.status:
+        return Checked(
+            False, f"{own}; {prefix} scontrol is not allowed: {completed.error_text}", "see docs/slurm.md for the line of sudoers"
+        )
+    return Checked(True, f"{own}; nodes are changed by {prefix} scontrol")

@@ -40,7 +40,6 @@ from assistant.engine.rehearsal import rehearsal
 from assistant.engine.report import report
 from assistant.errors import Unavailable
 from assistant.evaluation.results import DatasetResult, EvaluationReport, markdown
-from assistant.llm.scripted import ScriptedChat, calls
 from assistant.records import IncidentState
 from assistant.tui.app import ChatApp
 from assistant.tui.commands import COMMANDS as CHAT_COMMANDS
@@ -50,6 +49,7 @@ from tests.adversary.canaries import WAYS, canary, planted, planted_text, redact
 from tests.adversary.test_text import drawn
 from tests.daemon.http_here import HttpHere
 from tests.scenarios.scene import Scene
+from tests.scripted_models import ScriptedChat, calls
 from tests.tui.conftest import opened
 from tests.tui.typing_in import answered, say, seen_text
 from tests.tui.waiting import until

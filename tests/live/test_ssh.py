@@ -13,7 +13,7 @@ import pytest
 from assistant.config import SshSettings
 from assistant.nodeset import expand, fold, fold_alike, node_groups
 from assistant.ports import Failure, Reply
-from assistant.transports.output import OutputRoom
+from assistant.transports.local import OutputRoom
 from assistant.transports.ssh import SshTransport
 from tests.live.conftest import SCRIPT, DevCluster, running, skip_reason
 

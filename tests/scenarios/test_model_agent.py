@@ -14,10 +14,10 @@ from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, na
 from assistant.agent.grounding import MARK
 from assistant.agent.semantic import SemanticAgent
 from assistant.llm.chat import Tool
-from assistant.llm.scripted import ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
+from tests.scripted_models import ScriptedChat, calls
 
 
 @pytest.fixture
