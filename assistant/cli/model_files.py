@@ -124,7 +124,7 @@ def use_model(
 
 
 def _lines(choice: str, name: str, key_file: Path | None, site: Path | None) -> list[str]:
-    from assistant.config.loading import shown
+    from assistant.config.loading import toml_text
 
     if choice == "none":
         return []
@@ -143,7 +143,7 @@ def _lines(choice: str, name: str, key_file: Path | None, site: Path | None) -> 
             path, context=model_catalogue(site).of(path.name).context, architectures=model_catalogue(site).architectures
         ).check()
         values = {"path": str(path), "sha256": digest_of(path)}
-    return ["[model]", *(f"{key} = {shown(value)}" for key, value in values.items())]
+    return ["[model]", *(f"{key} = {toml_text(value)}" for key, value in values.items())]
 
 
 def with_table(text: str, lines: list[str]) -> str:

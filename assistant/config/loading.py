@@ -21,7 +21,7 @@ from assistant.config.settings import Settings
 from assistant.content.reading import build, line_of, must_be_trusted, read_toml, untrusted_because
 from assistant.errors import ConfigError, ContentError
 
-__all__ = ["LoadedConfig", "SettingEntry", "config_files", "describe", "load", "shown"]
+__all__ = ["LoadedConfig", "SettingEntry", "config_files", "describe", "load", "toml_text"]
 
 logger = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ def describe() -> list[SettingEntry]:
     return list(_entries(Settings, ""))
 
 
-def shown(value: Any) -> str:
+def toml_text(value: Any) -> str:
     """Return a value as TOML writes it; empty for none."""
     if value is None or value == Path():
         return ""
@@ -286,17 +286,17 @@ def shown(value: Any) -> str:
     if isinstance(value, (int, float)):
         return f"{value:g}" if isinstance(value, float) and value != int(value) else str(value)
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(shown(item) for item in value)}]"
+        return f"[{', '.join(toml_text(item) for item in value)}]"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: inner for field in dataclasses.fields(value) if shown(inner := getattr(value, field.name))}
+        value = {field.name: inner for field in dataclasses.fields(value) if toml_text(inner := getattr(value, field.name))}
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_key(key)} = {shown(item)}' for key, item in value.items())} }}" if value else "{}"
+        return f"{{ {', '.join(f'{_key(key)} = {toml_text(item)}' for key, item in value.items())} }}" if value else "{}"
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
 
 def _key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() else shown(name)
+    return name if name.replace("_", "").replace("-", "").isalnum() else toml_text(name)
 
 
 def _entries(kind: type, prefix: str) -> list[SettingEntry]:
@@ -307,7 +307,7 @@ def _entries(kind: type, prefix: str) -> list[SettingEntry]:
         if dataclasses.is_dataclass(default):
             entries += _entries(type(default), f"{prefix}{field.name}.")
         else:
-            entries.append(SettingEntry(prefix + field.name, str(field.type), shown(default), docs.get(field.name, "")))
+            entries.append(SettingEntry(prefix + field.name, str(field.type), toml_text(default), docs.get(field.name, "")))
     return entries
 
 

@@ -170,7 +170,7 @@ def markdown(report: EvaluationReport) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class RunActivity:
     """One job as it runs, or waits."""
 
     node: str
@@ -197,7 +197,7 @@ class EvaluationProgress:
     """Expected until the end; None while that cannot be said."""
     nodes: tuple[str, ...]
     """That carry the model."""
-    activities: tuple[Activity, ...]
+    activities: tuple[RunActivity, ...]
     """By node and number."""
 
     @property
@@ -242,13 +242,13 @@ def _remaining_s(run: Coordinator, items: Mapping[str, int]) -> float | None:
     return work / slots + max(metrics, default=0.0)
 
 
-def _activity(run: Coordinator, note: JobNote) -> Activity:
+def _activity(run: Coordinator, note: JobNote) -> RunActivity:
     status = read_json(run.folder.job(note.number) / "status.json") or {}
     node = note.node or str(status.get("node", ""))
     since = time.time() - float(status.get("since", status.get("begun", note.at)))
     if not status:
-        return Activity(node, note.kind, note.number, "waits for its start", seconds=since)
-    return Activity(node, note.kind, note.number, _work_text(note, status), _place(note, status), since)
+        return RunActivity(node, note.kind, note.number, "waits for its start", seconds=since)
+    return RunActivity(node, note.kind, note.number, _work_text(note, status), _place(note, status), since)
 
 
 def _work_text(note: JobNote, status: Mapping[str, Any]) -> str:

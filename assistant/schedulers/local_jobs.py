@@ -139,8 +139,8 @@ class JobFolders:
 
     def ids(self) -> list[str]:
         """Return the ids of all jobs, oldest first."""
-        found = (path.name for path in self.folder.iterdir() if (path / "status.json").exists())
-        return sorted(found, key=int)
+        names = (path.name for path in self.folder.iterdir() if (path / "status.json").exists())
+        return sorted(names, key=int)
 
     def exists(self, job_id: str) -> bool:
         """Whether there is a job of that id."""

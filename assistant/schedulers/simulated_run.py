@@ -55,7 +55,7 @@ class SimulatedRun:
 
 
 @dataclass
-class Progress:
+class SimulatedProgress:
     """A run in time; `advance` writes what has become true."""
 
     run: SimulatedRun
@@ -136,7 +136,7 @@ class Progress:
         return lines
 
 
-def process_answer(progress: Progress, work_dir: Path, pid: int) -> str:
+def process_answer(progress: SimulatedProgress, work_dir: Path, pid: int) -> str:
     """Return what the tool `job_processes` reads from a node: one process, with its working folder and its own log open."""
     folder, own = f"/proc/{pid}", progress.run.own_log
     words = ["link", f"{folder}/cwd", str(work_dir), f"{folder}/ns/mnt", "mnt:[1]"]

@@ -267,20 +267,20 @@ class Specs:
             raise Unavailable(f"the controller does not show job {after.job.id}, so it cannot be compared with job {before.job.id}")
         first = self._record(before)
         if first is not None:
-            found = record_differences(first, record, spec, ids=(_ids(before), _ids(after)))
+            differences = record_differences(first, record, spec, ids=(_ids(before), _ids(after)))
         else:
             rows = [self._history.asked_for(row.job.id) for row in (before, after)]
             if not rows[1]:
                 raise Unavailable(f"the accounting does not show job {after.job.id} yet, so it cannot be compared")
-            found = accounted_differences(*rows)
+            differences = accounted_differences(*rows)
         completed = self._commands.run("scontrol", "write", "batch_script", after.raw_id, "-")
         if completed.status:
             raise Unavailable(f"the controller does not show the script of job {after.job.id}: {completed.error_text}")
-        found += script_differences(without_lost_nodes(submission.script, spec.exclude), completed.out, sent)
+        differences += script_differences(without_lost_nodes(submission.script, spec.exclude), completed.out, sent)
         environment = self._history.environment(after.job.id)  # empty until the accounting has heard of it
-        found += unopened_outputs(record, partial(_surely_missing, after.job.account))
+        differences += unopened_outputs(record, partial(_surely_missing, after.job.account))
         wrong = [name for name, text in spec.environment.items() if environment.get(name, text) != text]
-        return found + [f"the variable {name} is another one" for name in wrong]
+        return differences + [f"the variable {name} is another one" for name in wrong]
 
     def _record(self, row: SlurmRow) -> dict[str, str] | None:
         """Return what the controller says of a job, None when it has forgotten it."""

@@ -27,7 +27,15 @@ from assistant.evaluation.coordinator_plan import estimator, planner
 from assistant.evaluation.files import Journal, RunFolder, is_held, locked, read_json, took
 from assistant.evaluation.model_cache import listing, total
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.results import Activity, EvaluationProgress, EvaluationReport, duration, markdown, progress_of, report_of
+from assistant.evaluation.results import (
+    EvaluationProgress,
+    EvaluationReport,
+    RunActivity,
+    duration,
+    markdown,
+    progress_of,
+    report_of,
+)
 from assistant.evaluation.stage import Model, mark_of
 from assistant.evaluation.suite import RunSpec, load_asked, load_suite
 from assistant.private_files import create_private
@@ -413,7 +421,7 @@ def drawn(progress: EvaluationProgress) -> Any:
     for column in ("NODE", "JOB", "DOES", "PIECE", "SINCE"):
         table.add_column(column, no_wrap=True)
     busy = {activity.node for activity in progress.activities}
-    idle = [Activity(node, "", 0, "idle") for node in progress.nodes if node not in busy]
+    idle = [RunActivity(node, "", 0, "idle") for node in progress.nodes if node not in busy]
     rows = sorted([*progress.activities, *idle], key=lambda activity: (activity.node, activity.number))
     for activity in rows[:MOST_ROWS]:
         label = f"{activity.kind} {activity.number}" if activity.kind else ""
