@@ -6,7 +6,6 @@ never give it back.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import time
@@ -101,6 +100,8 @@ def few_arenas() -> bool:
     Call before threads are started: arenas that exist stay. With eight workers it saved a third of the resident size
     (`python -m bench.watch`).
     """
+    import ctypes
+
     try:
         return bool(ctypes.CDLL(None).mallopt(_M_ARENA_MAX, FEW))
     except (OSError, AttributeError) as error:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from assistant.evaluation.files import RunFolder, name_of, write_json
-from assistant.evaluation.jail import NOBODY_ID, ProgramLimits, run
+from assistant.evaluation.jail import NOBODY_ID
+from assistant.evaluation.sandbox import ProgramLimits, run
 from assistant.evaluation.stage import FAILED, NOT_OURS, JobContext, argv
 from assistant.evaluation.work import Piece
 from assistant.untrusted import read_json

@@ -1,4 +1,4 @@
-"""Slurm, by its own commands, and the lines of slurmctld.log about one job and the nodes it ran on.
+"""Slurm, by its own commands.
 
 One `squeue` brings all jobs, one `scontrol show node` all nodes. What the controller has forgotten comes from the accounting, where
 there is one, or from the job completion log. A command that fails or does not end raises `Unavailable`; only Slurm's own words
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,17 @@ from assistant.rendering import NEW_JOB
 from assistant.schedulers import slurm_nodes as changes
 from assistant.schedulers import slurm_nodes as nodes_text
 from assistant.schedulers.slurm_history import SlurmHistory
-from assistant.schedulers.slurm_jobs import NEVER_SATISFIED, SlurmRow, nodes_of, queue_format, queue_rows, tasks_of, waiting_row
+from assistant.schedulers.slurm_jobs import (
+    NEVER_SATISFIED,
+    SlurmRow,
+    controller_lines,
+    killer_in,
+    nodes_of,
+    queue_format,
+    queue_rows,
+    tasks_of,
+    waiting_row,
+)
 from assistant.schedulers.slurm_nodes import SlurmChange, SlurmCommand
 from assistant.schedulers.slurm_run import (
     JOB_RIGHTS,
@@ -38,67 +47,7 @@ from assistant.schedulers.slurm_run import (
     submit,
 )
 from assistant.schedulers.slurm_specs import Specs
-from assistant.schedulers.slurm_text import Marks, account_name, records
-from assistant.untrusted import read_end, reading_as
-
-CONTROLLER_READ_BYTES = 32 << 20
-"""Of the log, from its end: days on a busy cluster."""
-LIST = re.compile(r"[A-Za-z][\w.-]*(?:\[[\d,-]+\][\w.-]*)*")
-
-
-def controller_lines(path: Path, job: Job | None) -> str:
-    """Return the end of the controller's log, or the lines about a job and its nodes since it was submitted.
-
-    Raises:
-        ToolError: It cannot be read here.
-    """
-    try:
-        with reading_as(""):  # it is the site's file, and mostly not for the owner of a job
-            text = read_end(path, CONTROLLER_READ_BYTES).raw.decode("utf-8", "replace")
-    except OSError as error:
-        raise ToolError(
-            f"the controller's log {path} cannot be read here ({error.strerror}); where it can, name it as slurm.controller_log"
-        ) from error
-    return text if job is None else lines_about(text, job)
-
-
-def lines_about(text: str, job: Job) -> str:
-    """Return the lines about a job and its nodes; those about its nodes from before it ran there are left out."""
-    base, _, task = job.id.partition("_")
-    ids = re.compile(
-        rf"\bJobId={re.escape(base)}(?:_{re.escape(task)}|_\*)?\b(?!_)" if task else rf"\bJobId={re.escape(base)}\b(?!_)"
-    )
-    nodes = frozenset(job.nodes)
-    began = job.started or job.submitted
-    # what befell a node earlier befell the job before: Slurm places none on a node that it holds for dead, and takes longer than
-    # the second in which a job began to find out that one died under it
-    since = f"[{began.astimezone() + timedelta(seconds=1):%Y-%m-%dT%H:%M:%S}" if began is not None else ""
-    return "\n".join(line for line in text.splitlines() if ids.search(line) or (line >= since and _names(line, nodes)))
-
-
-def _names(line: str, nodes: frozenset[str]) -> bool:
-    return any(not nodes.isdisjoint(nodes_of(word) if "[" in word else (word.strip("."),)) for word in LIST.findall(line))
-
-
-_KILLED = re.compile(
-    r"^\[(?P<at>[\d:T.-]{19,26})\] _slurm_rpc_kill_job: REQUEST_KILL_JOB "
-    r"JobId=(?P<job>[\d_]{1,20})(?:\(\d{1,10}\))? uid (?P<uid>\d{1,10})$",
-    re.MULTILINE,
-)
-
-
-def killer_in(text: str, job: Job) -> str:
-    """Return who asked the controller last to end a job, since it was submitted; empty where its log names nobody.
-
-    Args:
-        text: Of slurmctld.log, times in this machine's zone.
-        job: Of Slurm.
-    """
-    since = f"{job.submitted.astimezone():%Y-%m-%dT%H:%M:%S}" if job.submitted is not None else ""
-    ids = {job.id, job.raw_id} if job.raw_id else {job.id}
-    uids = [match["uid"] for match in _KILLED.finditer(text) if match["job"] in ids and match["at"] >= since]
-    return account_name(int(uids[-1])) if uids else ""
-
+from assistant.schedulers.slurm_text import Marks, records
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")
 STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+\d+)?\.\d+")

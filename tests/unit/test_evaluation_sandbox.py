@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.evaluation.jail import EndedProgram, ProgramLimits, run
+from assistant.evaluation.sandbox import EndedProgram, ProgramLimits, run
 
 NAPS = "sleep 8765"
 
@@ -82,7 +82,7 @@ def test_one_that_never_ends_is_killed_in_time_with_all_it_started(folder: Path,
 @pytest.mark.parametrize("closed", [True, False])
 def test_when_who_started_it_is_killed_all_of_it_ends(folder: Path, closed: bool) -> None:
     code = (
-        "import sys; from pathlib import Path; from assistant.evaluation.jail import ProgramLimits, run\n"
+        "import sys; from pathlib import Path; from assistant.evaluation.sandbox import ProgramLimits, run\n"
         f"limits = ProgramLimits(60, closed={closed})\n"
         f"run(['/bin/sh', '-c', 'touch begun; setsid {NAPS} & {NAPS}'], limits, folder=Path(sys.argv[1]))"
     )

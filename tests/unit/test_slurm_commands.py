@@ -14,9 +14,9 @@ from assistant.config import SlurmSettings
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import ControllerLog, Dependents, JumpingClock, Requeues, Reserves, SystemClock
 from assistant.records import JobSpec, JobState
-from assistant.schedulers.slurm import SlurmScheduler, lines_about
+from assistant.schedulers.slurm import SlurmScheduler
 from assistant.schedulers.slurm_history import ACCOUNTED_COLUMNS
-from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS
+from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, lines_about
 from assistant.schedulers.slurm_run import check
 from tests.unit.test_slurm_text import a_job
 
