@@ -27,8 +27,8 @@ from typing import Any
 from assistant.errors import ContentError
 from assistant.evaluation import model_cache
 from assistant.evaluation.files import RunFolder, claim, read_json, write_json
-from assistant.evaluation.sandbox import ProgramLimits, SandboxedProgram
 from assistant.evaluation.model_cache import KEEP_S, RESERVE_BYTES, FileEntry, Shelf, WrongContent, room, size_text
+from assistant.evaluation.sandbox import ProgramLimits, SandboxedProgram
 from assistant.private_files import private_folder
 
 FETCH_S = 6 * 3600.0

@@ -1,6 +1,7 @@
 """Jobs from what `squeue -O` prints, what jobs wait for, and the lines of slurmctld.log about one job.
 
-All but the reading of that log is pure. One call of squeue brings all jobs with everything that a `Job` holds; nothing in it is cut short.
+All but the reading of that log is pure. One call of squeue brings all jobs with everything that a `Job` holds; nothing in it is cut
+short.
 """
 
 from __future__ import annotations
