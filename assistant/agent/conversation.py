@@ -296,11 +296,6 @@ def _last_words(messages: Sequence[Any]) -> _LastReply:
     return _LastReply(_CUT.sub("", str(last.text)).strip(), cut)
 
 
-def names_for_model(gate: Gate) -> dict[str, list[str]]:
-    """Return what exists now, by name of an argument."""
-    return names_of(read_inventory(gate))
-
-
 def names_of(inventory: NameInventory) -> dict[str, list[str]]:
     """Return what exists, by name of an argument, the newest first: a model can name nothing else."""
     jobs, nodes = list(reversed(list(inventory.jobs))), list(inventory.nodes)

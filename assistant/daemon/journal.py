@@ -317,13 +317,5 @@ def status_line(pass_result: PassResult) -> str:
     return f"leads; {at}; incidents: {work}{trouble}{more}"
 
 
-def watchdog_s(environ: Mapping[str, str], pid: int) -> float | None:
-    """Return within how many seconds systemd wants to hear from this process; None when it does not watch over it."""
-    interval_text = environ.get("WATCHDOG_USEC", "")
-    if not interval_text.isdecimal() or environ.get("WATCHDOG_PID", str(pid)) != str(pid):
-        return None
-    return int(interval_text) / 1e6
-
-
 def _short(text: str) -> str:
     return line(text, _LONGEST_STATUS)
