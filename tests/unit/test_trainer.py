@@ -244,23 +244,23 @@ def test_a_checkpoint_comes_back_as_it_was_and_its_manifest_fits(tmp_path: Path)
 KILLED_SAVE = """
 import os, signal, sys
 from pathlib import Path
-from assistant.training import checkpoint, ring
+from assistant.training import model, ring
 from assistant.training.model import TrainingPosition
 from assistant.training.model import SIZE, AdamW, new_parameters
 root, moment = Path(sys.argv[1]), sys.argv[2]
 die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 alone = ring.Ring(0, 1, root, "n", timeout_s=5)
-checkpoint.save(root, TrainingPosition(40, 1), (new_parameters(1), AdamW(SIZE)), ring=alone)
+model.save(root, TrainingPosition(40, 1), (new_parameters(1), AdamW(SIZE)), ring=alone)
 if moment == "agreeing":
     real = alone.all_reduce
     alone.all_reduce = lambda values: die() if len(values) > 1 else real(values)
 if moment == "replacing":
     os.fsync, before = die, os.fsync
-    checkpoint._write_shard = lambda path, tensors, halfway=None: (1, 1)
+    model._write_shard = lambda path, tensors, halfway=None: (1, 1)
 if moment == "tracking":
-    checkpoint.write_tracker = die
+    model.write_tracker = die
 halfway = die if moment == "halfway" else lambda: None
-checkpoint.save(root, TrainingPosition(40, 2), (new_parameters(2), AdamW(SIZE)), ring=alone, halfway=halfway)
+model.save(root, TrainingPosition(40, 2), (new_parameters(2), AdamW(SIZE)), ring=alone, halfway=halfway)
 """
 
 
