@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from assistant.content.advice import Advice
-from assistant.content.reasons import Reason
+from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
 from assistant.diagnose.beforehand import ANNOUNCES, explained_by, handled_before, handler_failed, look_first
 from assistant.diagnose.circumstances import last_save, settings_named

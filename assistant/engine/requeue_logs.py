@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.logs.attempt import names_job
-from assistant.logs.learnt_metrics import learn_series, read_series
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
+from assistant.logs.phases import learn_series, read_series
 from assistant.logs.shell import commands
 from assistant.records import Job, JobState
 from assistant.recover.joblog import log_parts

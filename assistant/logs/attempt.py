@@ -34,8 +34,8 @@ from assistant.logs.declared import (
     of_pattern,
     shown_pattern,
 )
-from assistant.logs.log_marks import LogMark, first_own_byte
 from assistant.logs.program_logs import ProgramLog, is_text, open_logs, wandb_logs
+from assistant.logs.tail import LogMark, first_own_byte
 from assistant.records import Job, JobState
 from assistant.untrusted import list_folder, read_start, status_of, why_unreadable
 

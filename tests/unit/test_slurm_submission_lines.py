@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from assistant.records import JobSpec
-from assistant.schedulers.slurm_compare import (
+from assistant.schedulers.slurm_spec import sbatch_words, with_carried
+from assistant.schedulers.slurm_specs import (
     accounted_differences,
     record_differences,
     script_differences,
     shown_record,
     unopened_outputs,
 )
-from assistant.schedulers.slurm_spec import sbatch_words, with_carried
 from assistant.schedulers.slurm_typed import WRAPPED, read_line
 
 CASES = Path(__file__).parents[1] / "cases" / "slurm" / "submissions" / "strange.toml"
