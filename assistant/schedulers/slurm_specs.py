@@ -128,7 +128,9 @@ class Specs:
             raise Unavailable(f"the controller does not show the script of job {after.job.id}: {completed.error_text}")
         found += script_differences(without_lost_nodes(submission.script, spec.exclude), completed.out, sent)
         environment = self._history.environment(after.job.id)  # empty until the accounting has heard of it
-        found += unopened_outputs(record, partial(_surely_missing, after.job.account))
+        found += unopened_outputs(
+            first, record, partial(_surely_missing, after.job.account), ids=(_ids(before), _ids(after)), account=after.job.account
+        )
         wrong = [name for name, text in spec.environment.items() if environment.get(name, text) != text]
         return found + [f"the variable {name} is another one" for name in wrong]
 
