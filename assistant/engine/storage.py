@@ -30,7 +30,7 @@ from assistant.records import Action, Category, Citation, Diagnosis, Incident, J
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.situation import AVOIDED, AWAY
-from assistant.untrusted import reading_as
+from assistant.untrusted import LOOK_S, reading_as, status_of, within
 from assistant.watch.attempts import Remark
 from assistant.watch.outages import NOT_THERE, paths_of
 
@@ -198,7 +198,8 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained
     on it, else its fstab has to be the second. Any other is only left out. People hear of both.
     """
-    if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
+    keeps_there = fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job))
+    if keeps_there and not _is_shared(engine, incident, job, fault):
         return diagnosis
     victim = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     text = f"{fault.subject} {fault.fault} on {fault.node}, and {victim} failed by that: see to it there, other jobs will meet it"
@@ -213,6 +214,25 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     probe_lines = (_probe_line(engine, incident, fault.sentence),) if diagnosis.step is not None else ()
     finding = NodeFinding(fault.node, fault.sentence, (*lines, *probe_lines))
     return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=places)
+
+
+def _is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) -> bool:
+    """Tell whether a file system is shared although its kind may be a node's own disk (a bind mount, tmpfs of a small cluster).
+
+    It is where this machine reads there what the job has written since its start, and nodes that it never ran on have that, too.
+    """
+    log, others = job.log, [node for node in fault.fine if node not in job.nodes]
+    if log is None or job.started is None or not others or not log.is_relative_to(fault.subject):
+        return False
+    try:
+        with reading_as(job.account):
+            written = within(LOOK_S, lambda: status_of(log).st_mtime, f"{log}")
+    except (OSError, Unavailable):
+        return False
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": others, "paths": [str(log)]}) or {}
+    rows = [row for row in answer.get("states") or () if not row.get("silent") and row["stands"] == row["real"]]
+    seen_by = {str(row["node"]) for row in rows if row["place"] == fault.subject}
+    return written >= job.started.timestamp() and seen_by == {*others}
 
 
 def _probe_line(engine: Engine, incident: Incident, text: str) -> Citation:

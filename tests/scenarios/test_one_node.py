@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from assistant.daemon.notifications import notices
+from assistant.engine import node_paths
 from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobSpec
 from assistant.recover.page_facts import facts_of_page
@@ -124,6 +125,30 @@ def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, t
     else:
         assert found.faulty_nodes == ()
         assert not remarks
+
+
+@pytest.mark.parametrize("others_see_its_log", [True, False], ids=["shared", "a disk of each node"])
+def test_a_share_whose_kind_may_be_a_disk_of_the_nodes_is_told_from_one_by_who_sees_the_log_of_the_job(
+    others_see_its_log: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_paths, "PASSING", ())  # what a test writes lies below /tmp
+    data = str(tmp_path / "data" / "c4-00010.json")
+    lines = tuple(line.format(f"[Errno 2] No such file or directory: '{data}'") for line in MISSES)
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=lines, only_on="node02"))
+    mount = f"cluster {tmp_path} tmpfs rw 0 0"
+    scene.cluster.submit(replace(scene.spec, user="ada"))
+    log = scene.cluster.job("1").log
+    for path, seen in ((data, True), (str(log), others_see_its_log)):
+        has, gone = said(path, stands=path if seen else str(tmp_path), mount=mount), said(path, stands=str(tmp_path))
+        scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", path))] = lambda node, has=has, gone=gone: Reply(
+            node, True, 0, gone if node == "node02" else has, ""
+        )
+    scene.watch(900)
+    (incident,) = scene.engine.store.incidents()
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert scene.cluster.changes == ["submit 1", *(["cordon node02", "submit 2"] if others_see_its_log else [])], found.advice
+    assert ("is not mounted on node02" in found.advice) is others_see_its_log
 
 
 def own_run(scene: Scene, name: str) -> JobSpec:
