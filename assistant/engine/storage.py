@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
-from assistant.engine.lost_folders import lost_saves, missing_folder, relative_paths, with_lost_saves, without_its_data
+from assistant.engine.lost_folders import (
+    lost_saves,
+    missing_folder,
+    relative_paths,
+    with_file_back,
+    with_lost_saves,
+    without_its_data,
+)
 from assistant.engine.node_paths import NodeFault, held_elsewhere, node_fault, system_paths
 from assistant.engine.unnamed_storage import (
     FULL_PERCENT,
@@ -44,6 +51,8 @@ REASONS = frozenset(
     }
 )  # fmt: skip
 """Reasons whose lines may name a path that could not be used."""
+MISSED = frozenset({"file_not_found_error", "dataset_loading_error", "os_error"})
+"""Reasons of a file of data that was not found."""
 RETRIED = (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES)
 MOST_ASKED = 32
 """Nodes of the job that are asked about all their file systems."""
@@ -95,6 +104,10 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     waiting = _waiting_for_data(engine, incident, diagnosis, job, states[0]) if away else None
     if waiting is not None:
         return waiting
+    if states and not away and NOT_THERE.search(error) and diagnosis.reason in MISSED and incident.parent is None:
+        rows = [*states, *_states_beside(engine, incident, job, states[0])]
+        if (again := with_file_back(diagnosis, rows, job)) is not None:
+            return again
     if states and fault_of(error) is DiskFault.FULL and not is_full(states[0]):
         return _with_crowded(
             engine, incident, diagnosis, job, _all_states(engine, incident, job.nodes[:MOST_ASKED]), [first], paths
@@ -122,10 +135,17 @@ def _waiting_for_data(
     engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]
 ) -> Diagnosis | None:
     """Return a diagnosis by which a job waits for the folder that it was reading; None where that is not what is gone."""
-    other_nodes = [node for node in job.nodes if node != first["node"]][:MOST_OTHERS]
+    return without_its_data(diagnosis, [first, *_states_beside(engine, incident, job, first, most=MOST_OTHERS)])
+
+
+def _states_beside(
+    engine: Engine, incident: Incident, job: Job, first: Mapping[str, Any], *, most: int = MOST_ASKED
+) -> Sequence[Mapping[str, Any]]:
+    """Return what the other nodes of a job say of the path that one of them was asked about."""
+    other_nodes = [node for node in job.nodes if node != first["node"]][:most]
     arguments = {"nodes": other_nodes, "paths": [str(first["path"])]}
     answer = ask(engine.store, engine.gate, incident, "storage_state", arguments) if other_nodes else None
-    return without_its_data(diagnosis, [first, *((answer or {}).get("states") or ())])
+    return (answer or {}).get("states") or ()
 
 
 def _whole_lines(job: Job, begin: str) -> list[str]:

@@ -50,6 +50,8 @@ class Case:
     """Of node02, which is the root cause."""
     waits: str = ""
     """A folder that is gone on all nodes, for which the job waits."""
+    once: bool = False
+    """Whether the next run does not miss it."""
 
 
 MOUNT = "nas:/data /lustre/data lustre rw 0 0"
@@ -81,7 +83,9 @@ CASES = {
     "the owner put it on the disks of some": Case(
         ENV, {"node02": said(ENV, stands="/opt"), "*": said(ENV, stands=ENV, owners=("owner 0 777 root",))}
     ),
-    "it is back by now": Case(TAR, {"*": HAS}),
+    "it was away for a moment": Case(TAR, {"*": HAS}, changes=("submit 2",), once=True),
+    "it is there, and the job had not trained": Case(TAR, {"*": HAS}, fails_at=0),
+    "it is there on the nodes that answered": Case(TAR, {"node01": "", "*": HAS}),
 }
 
 
@@ -89,9 +93,11 @@ CASES = {
 def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     error = LOST.replace(TAR, case.path)
-    scene = Scene(
-        tmp_path, run=SimulatedRun(fails_at=case.fails_at, lines=tuple(line.format(error) for line in MISSES), only_on="node02")
-    )
+    run = SimulatedRun(fails_at=case.fails_at, lines=tuple(line.format(error) for line in MISSES), only_on="node02")
+    scene = Scene(tmp_path, run=run)
+    if case.once:
+        checkpoints = tmp_path / "checkpoints"
+        scene.cluster.plan("llm", replace(run, checkpoints=checkpoints), SimulatedRun(checkpoints=checkpoints))
 
     def answer(node: str) -> Reply:
         text = case.answers.get(node, case.answers.get("*", ""))
@@ -149,6 +155,15 @@ def test_a_share_whose_kind_may_be_a_disk_of_the_nodes_is_told_from_one_by_who_s
     assert found is not None
     assert scene.cluster.changes == ["submit 1", *(["cordon node02", "submit 2"] if others_see_its_log else [])], found.advice
     assert ("is not mounted on node02" in found.advice) is others_see_its_log
+
+
+def test_a_second_loss_of_the_same_file_goes_to_a_person(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=tuple(line.format(LOST) for line in MISSES)))
+    scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", TAR))] = lambda node: Reply(node, True, 0, HAS, "")
+    scene.cluster.submit(replace(scene.spec, user="ada"))
+    scene.watch(1800)
+    assert scene.cluster.changes == ["submit 1", "submit 2"]
+    assert IncidentState.ESCALATED in {incident.state for incident in scene.engine.store.incidents()}
 
 
 def own_run(scene: Scene, name: str) -> JobSpec:
