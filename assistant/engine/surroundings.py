@@ -12,6 +12,7 @@ from assistant.engine.learning_rates import with_rate_setting
 from assistant.engine.lost_paths import with_lost_path
 from assistant.engine.node_hosts import with_unreached_host
 from assistant.engine.read_races import with_read_race
+from assistant.engine.remaining_commands import with_remaining_commands
 from assistant.engine.repeated_spikes import with_repeated_spike
 from assistant.engine.senders import with_sender
 from assistant.engine.siblings import with_own_divergence
@@ -36,5 +37,5 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     diagnosis = with_lost_path(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
     with reading_as(job.account if job is not None else ""):
-        diagnosis = with_rate_setting(diagnosis, job)
+        diagnosis = with_remaining_commands(with_rate_setting(diagnosis, job), job)
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())
