@@ -3,8 +3,8 @@
 A `dmesg.log` may be plain `dmesg`, `dmesg -T`, syslog, a serial console, or many of these behind headers such as
 `===== node017 =====`, `# gpu-12` or `gpu-12:` before each line (pdsh).
 
-`dmesg --time-format iso` writes the driver where syslog writes the host (`2026-11-27T08:18:16 mlx5_core 0000:14:00.0: ...`), so that
-under the header of a node only a word that cannot be a driver takes a line away from that node.
+`dmesg --time-format iso` writes the driver where syslog writes the host (`2026-11-27T08:18:16 mlx5_core 0000:14:00.0: ...`), so
+that under the header of a node only a word that cannot be a driver takes a line away from that node.
 """
 
 from __future__ import annotations
@@ -77,7 +77,12 @@ def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year
         up = _UPTIME.match(text)
         read.append(
             KernelLine(
-                number, text, _host(text, known, section) or section, stamp(text, year), kernel_event(text), float(up[1]) if up else None
+                number,
+                text,
+                _host(text, known, section) or section,
+                stamp(text, year),
+                kernel_event(text),
+                float(up[1]) if up else None,
             )
         )
     return read

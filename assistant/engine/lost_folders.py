@@ -131,6 +131,6 @@ def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], jo
         category=Category.INFRASTRUCTURE,
         action=Action.RESTART_SAME_NODES,
         summary=f"{diagnosis.summary} {words} (on {named}): it was away for a moment.",
-        advice=f"Restart from the last healthy checkpoint: {words}, on {named}. Nothing has to be changed in the job; if it is away "
-        "again, ask who publishes or moves it.",
+        advice=f"Restart from the last healthy checkpoint: {words}, on {named}. Nothing has to be changed in the job; if it is "
+        "away again, ask who publishes or moves it.",
     )

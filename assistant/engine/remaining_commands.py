@@ -1,4 +1,4 @@
-"""Say of a pipeline whose training is over what remains to be run, what it would delete if it were submitted whole, and which name is near.
+"""Say of a pipeline whose training is over what remains to be run, and what it would delete if it were submitted whole.
 
 The failed command is told by the rule of make that ended, or by the program of the last traceback. What stands in the script before
 it would run again: a removal there would take the finished model with it.
@@ -205,5 +205,7 @@ def _near_name(job: Job, texts: Sequence[str], reason: str) -> str:
         words = sorted(re.findall(r"[a-z0-9]+", path.name.lower()))
         near = [name for name in names if sorted(re.findall(r"[a-z0-9]+", name.lower())) == words and name != path.name]
         if len(near) == 1 and path.name not in names:
-            return f"{path} is not there; {path.parent / near[0]} is, of the same words: one of the two names is wrong in the script."
+            return (
+                f"{path} is not there; {path.parent / near[0]} is, of the same words: one of the two names is wrong in the script."
+            )
     return ""

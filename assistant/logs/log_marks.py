@@ -75,8 +75,8 @@ def end_of_attempt_before(job: Job, path: Path) -> int | None:
     The attempt before may still have said its last words behind it: all that stands before the byte is not this attempt's.
 
     Args:
-        job: Whose last attempt is meant. As many ends as it was queued again are one for each attempt; of fewer the last one before it
-            began counts.
+        job: Whose last attempt is meant. As many ends as it was queued again are one for each attempt; of fewer the last one
+            before it began counts.
         path: A file that only this job and Slurm write, and that is appended to.
     """
     if not job.attempt:

@@ -129,8 +129,8 @@ def _folder_remedy(first: str, second: str, before: Mapping[str, str], ids: Sequ
     if first_folder and first_folder != folder and _same_path(first, second, ids):
         parts = ("$id" if part.lstrip("0") in ids[1] else part for part in re.split(r"(\d+)", folder))
         return (
-            f"each job has a folder of its own there, and whoever submitted job {ids[0][0]} made {first_folder}: submit it that way, "
-            f'or as {account}: `id=$(sbatch --hold --parsable SCRIPT) && mkdir -p "{"".join(parts)}" && scontrol release $id`'
+            f"each job has a folder of its own there, and whoever submitted job {ids[0][0]} made {first_folder}: submit it that "
+            f'way, or as {account}: `id=$(sbatch --hold --parsable SCRIPT) && mkdir -p "{"".join(parts)}" && scontrol release $id`'
         )
     return f"`mkdir -p {shlex.quote(folder)}` as {account}, then submit it again"
 

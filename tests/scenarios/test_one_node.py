@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -144,11 +144,13 @@ def test_a_share_whose_kind_may_be_a_disk_of_the_nodes_is_told_from_one_by_who_s
     mount = f"cluster {tmp_path} tmpfs rw 0 0"
     scene.cluster.submit(replace(scene.spec, user="ada"))
     log = scene.cluster.job("1").log
-    for path, seen in ((data, True), (str(log), others_see_its_log)):
+
+    def answer_about(path: str, seen: bool) -> Callable[[str], Reply]:
         has, gone = said(path, stands=path if seen else str(tmp_path), mount=mount), said(path, stands=str(tmp_path))
-        scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", path))] = lambda node, has=has, gone=gone: Reply(
-            node, True, 0, gone if node == "node02" else has, ""
-        )
+        return lambda node: Reply(node, True, 0, gone if node == "node02" else has, "")
+
+    for path, seen in ((data, True), (str(log), others_see_its_log)):
+        scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", path))] = answer_about(path, seen)
     scene.watch(900)
     (incident,) = scene.engine.store.incidents()
     found = scene.engine.store.diagnosis(incident.id)

@@ -38,10 +38,13 @@ cp "$OUT/it.onnx" demo_share/
 """
 SPACY = (
     "E    #       LOSS TRANS...  LOSS NER  ENTS_F  ENTS_P  ENTS_R  SCORE \n"
-    + "".join(f"  {n // 2}  {2000 * n:6d}  {545.88 / n:.2f}  {469.22 / n:.2f}  {30 + n}.17  30.57  29.87  0.{30 + n}\n" for n in range(1, 10))
+    + "".join(
+        f"  {n // 2}  {2000 * n:6d}  {545.88 / n:.2f}  {469.22 / n:.2f}  {30 + n}.17  30.57  29.87  0.{30 + n}\n"
+        for n in range(1, 10)
+    )
     + "✔ Saved pipeline to output directory\nwork/model/model-last\n"
     'Traceback (most recent call last):\n  File "{folder}/scripts/export.py", line 6, in <module>\n    os.makedirs(dst)\n'
-    '  File "<frozen os>", line 225, in makedirs\nPermissionError: [Errno 13] Permission denied: \'registry/3.2\'\n'
+    "  File \"<frozen os>\", line 225, in makedirs\nPermissionError: [Errno 13] Permission denied: 'registry/3.2'\n"
     "make: *** [Makefile:20: export] Error 1\n"
 )
 NER = (

@@ -241,7 +241,8 @@ def test_a_file_that_was_missing_in_a_folder_that_stands_must_be_back_and_one_be
 
 
 AS_JSON = (
-    '{"event": "exit", "step": 84, "trace": "Traceback (most recent call last):\\n  File \\"/shared/x/train.py\\", line 45, in main\\n'
+    '{"event": "exit", "step": 84, "trace": "Traceback (most recent call last):\\n'
+    '  File \\"/shared/x/train.py\\", line 45, in main\\n'
     "    data.batch(step)\\nFileNotFoundError: [Errno 2] No such file or directory: 'DATA/part-14.txt'\\n\"}"
 )
 
