@@ -10,6 +10,8 @@ from assistant.engine.held_gpus import with_gpu_holder
 from assistant.engine.held_ports import with_port_holder
 from assistant.engine.learning_rates import with_rate_setting
 from assistant.engine.lost_paths import with_lost_path
+from assistant.engine.memory_hogs import with_memory_hog
+from assistant.engine.missing_programs import with_missing_program
 from assistant.engine.node_hosts import with_unreached_host
 from assistant.engine.read_races import with_read_race
 from assistant.engine.remaining_commands import with_remaining_commands
@@ -33,6 +35,8 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     diagnosis = with_repeated_spike(engine, incident, diagnosis, job)
     diagnosis = with_wait(engine, incident, diagnosis, job)
     diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
+    diagnosis = with_memory_hog(engine, incident, diagnosis, job)
+    diagnosis = with_missing_program(engine, incident, diagnosis, job)
     diagnosis = with_read_race(engine, incident, diagnosis, job)
     diagnosis = with_lost_path(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
