@@ -13,9 +13,9 @@ from assistant.records import Action, Category, Diagnosis, Job, Whereabouts
 from assistant.recover.joblog import log_lines
 from assistant.recover.saved_into import saved_into
 from assistant.recover.situation import AWAY
-from assistant.watch.outages import NOT_THERE
+from assistant.watch.outages import NOT_THERE, unescaped_lines
 
-__all__ = ["lost_saves", "missing_folder", "relative_paths", "with_lost_saves", "without_its_data"]
+__all__ = ["lost_saves", "missing_folder", "relative_paths", "with_file_back", "with_lost_saves", "without_its_data"]
 
 LEAST_NUMBER = 2
 """Of a file of a series: those before it had been read."""
@@ -32,7 +32,7 @@ def relative_paths(job: Job, texts: Sequence[str]) -> tuple[str, ...]:
     folder = job.work_dir or (job.spec.work_dir if job.spec is not None else None)
     if folder is None or not folder.is_absolute() or job.spec is None or _CHANGES_FOLDER.search(job.spec.script):
         return ()
-    matches = [match for text in texts if NOT_THERE.search(text) for match in _RELATIVE.findall(text[:2000])]
+    matches = [match for text in unescaped_lines(texts) if NOT_THERE.search(text) for match in _RELATIVE.findall(text)]
     return tuple(dict.fromkeys(str(PurePosixPath(folder) / match) for match in matches if ".." not in match))[:8]
 
 
@@ -104,4 +104,33 @@ def without_its_data(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) 
         summary=f"{diagnosis.summary} {loss}",
         advice=f"Start again when {folder} is there. {loss} Look whether its file system is still mounted, and who moved it.",
         where=(*diagnosis.where, Whereabouts(f"{AWAY} {folder}")),
+    )
+
+
+def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], job: Job) -> Diagnosis | None:
+    """Return a diagnosis of a file that was away for a moment: the job goes on once more. None where that is not what was seen.
+
+    It is there on all nodes of the job now, and the job had trained: neither its path nor its folder can have been wrong for all
+    that. Of a job that failed before its first step nothing tells whether it looked in another folder, or in a container.
+
+    Args:
+        diagnosis: Of a file that was not found.
+        states: Rows of `storage_state` about that file.
+        job: The attempt.
+    """
+    own = [state for state in states if state.get("node") in job.nodes]
+    there = [state for state in own if not state.get("silent") and state.get("stands") and state["stands"] == state["real"]]
+    nodes = {str(state["node"]) for state in there}
+    if diagnosis.step is None or diagnosis.action is not Action.FIX_AND_RESUBMIT or nodes != {*job.nodes} or len(there) != len(own):
+        return None
+    path = there[0]["path"]
+    words = f"{path} was not there when the job asked for it behind step {diagnosis.step}, and is there again now"
+    named = f"{', '.join(sorted(nodes)[:4])}{' and others' if len(nodes) > 4 else ''}"
+    return replace(
+        diagnosis,
+        category=Category.INFRASTRUCTURE,
+        action=Action.RESTART_SAME_NODES,
+        summary=f"{diagnosis.summary} {words} (on {named}): it was away for a moment.",
+        advice=f"Restart from the last healthy checkpoint: {words}, on {named}. Nothing has to be changed in the job; if it is "
+        "away again, ask who publishes or moves it.",
     )

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
-from assistant.engine.lost_folders import lost_saves, missing_folder, relative_paths, with_lost_saves, without_its_data
+from assistant.engine.lost_folders import (
+    lost_saves,
+    missing_folder,
+    relative_paths,
+    with_file_back,
+    with_lost_saves,
+    without_its_data,
+)
 from assistant.engine.node_paths import NodeFault, held_elsewhere, node_fault, system_paths
 from assistant.engine.unnamed_storage import (
     FULL_PERCENT,
@@ -30,7 +37,7 @@ from assistant.records import Action, Category, Citation, Diagnosis, Incident, J
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.situation import AVOIDED, AWAY
-from assistant.untrusted import reading_as
+from assistant.untrusted import LOOK_S, reading_as, status_of, within
 from assistant.watch.attempts import Remark
 from assistant.watch.outages import NOT_THERE, paths_of
 
@@ -44,6 +51,8 @@ REASONS = frozenset(
     }
 )  # fmt: skip
 """Reasons whose lines may name a path that could not be used."""
+MISSED = frozenset({"file_not_found_error", "dataset_loading_error", "os_error"})
+"""Reasons of a file of data that was not found."""
 RETRIED = (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES)
 MOST_ASKED = 32
 """Nodes of the job that are asked about all their file systems."""
@@ -95,6 +104,10 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     waiting = _waiting_for_data(engine, incident, diagnosis, job, states[0]) if away else None
     if waiting is not None:
         return waiting
+    if states and not away and NOT_THERE.search(error) and diagnosis.reason in MISSED and incident.parent is None:
+        rows = [*states, *_states_beside(engine, incident, job, states[0])]
+        if (again := with_file_back(diagnosis, rows, job)) is not None:
+            return again
     if states and fault_of(error) is DiskFault.FULL and not is_full(states[0]):
         return _with_crowded(
             engine, incident, diagnosis, job, _all_states(engine, incident, job.nodes[:MOST_ASKED]), [first], paths
@@ -122,10 +135,17 @@ def _waiting_for_data(
     engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]
 ) -> Diagnosis | None:
     """Return a diagnosis by which a job waits for the folder that it was reading; None where that is not what is gone."""
-    other_nodes = [node for node in job.nodes if node != first["node"]][:MOST_OTHERS]
+    return without_its_data(diagnosis, [first, *_states_beside(engine, incident, job, first, most=MOST_OTHERS)])
+
+
+def _states_beside(
+    engine: Engine, incident: Incident, job: Job, first: Mapping[str, Any], *, most: int = MOST_ASKED
+) -> Sequence[Mapping[str, Any]]:
+    """Return what the other nodes of a job say of the path that one of them was asked about."""
+    other_nodes = [node for node in job.nodes if node != first["node"]][:most]
     arguments = {"nodes": other_nodes, "paths": [str(first["path"])]}
     answer = ask(engine.store, engine.gate, incident, "storage_state", arguments) if other_nodes else None
-    return without_its_data(diagnosis, [first, *((answer or {}).get("states") or ())])
+    return (answer or {}).get("states") or ()
 
 
 def _whole_lines(job: Job, begin: str) -> list[str]:
@@ -198,7 +218,8 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained
     on it, else its fstab has to be the second. Any other is only left out. People hear of both.
     """
-    if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
+    keeps_there = fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job))
+    if keeps_there and not _is_shared(engine, incident, job, fault):
         return diagnosis
     victim = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     text = f"{fault.subject} {fault.fault} on {fault.node}, and {victim} failed by that: see to it there, other jobs will meet it"
@@ -213,6 +234,25 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     probe_lines = (_probe_line(engine, incident, fault.sentence),) if diagnosis.step is not None else ()
     finding = NodeFinding(fault.node, fault.sentence, (*lines, *probe_lines))
     return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=places)
+
+
+def _is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) -> bool:
+    """Tell whether a file system is shared although its kind may be a node's own disk (a bind mount, tmpfs of a small cluster).
+
+    It is where this machine reads there what the job has written since its start, and nodes that it never ran on have that, too.
+    """
+    log, others = job.log, [node for node in fault.fine if node not in job.nodes]
+    if log is None or job.started is None or not others or not log.is_relative_to(fault.subject):
+        return False
+    try:
+        with reading_as(job.account):
+            written = within(LOOK_S, lambda: status_of(log).st_mtime, f"{log}")
+    except (OSError, Unavailable):
+        return False
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": others, "paths": [str(log)]}) or {}
+    rows = [row for row in answer.get("states") or () if not row.get("silent") and row["stands"] == row["real"]]
+    seen_by = {str(row["node"]) for row in rows if row["place"] == fault.subject}
+    return written >= job.started.timestamp() and seen_by == {*others}
 
 
 def _probe_line(engine: Engine, incident: Incident, text: str) -> Citation:

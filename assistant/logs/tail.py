@@ -2,7 +2,7 @@
 
 Following goes on across rotation, truncation and restarts of the watcher: the state is a small record that can be stored as JSON;
 the work is to decide from it and from the file's identity what is new. Where the lines of an attempt begin in a file that is
-appended to is known by what lay there before the attempt began.
+appended to is known by what lay there before the attempt began, or by Slurm's line of a requeue.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import codecs
 import dataclasses
 import errno
 import os
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from assistant.errors import InputError
 from assistant.linear_patterns import typed_pattern
 from assistant.logs.lines import Line, clean, strip_ansi
 from assistant.logs.reading import LONGEST_LINE, blocks, open_log
 from assistant.records import Job
-from assistant.untrusted import list_folder, open_regular
+from assistant.untrusted import list_folder, open_regular, read_end_from
 
 _STEP = 1 << 20
 _MOST = 64 << 20
@@ -298,6 +300,20 @@ def search(path: Path | str, ends: Ends, *, most: int = 50) -> SearchHit:
     return SearchHit(count, [*first, *last])
 
 
+END_OF_ATTEMPT = re.compile(
+    r"slurmstepd(?:-[\w.-]{1,255})?: error: \*{3} (?:JOB|STEP) (?P<job>\d{1,18})(?:\.\w{1,20})? ON \S{1,255} CANCELLED AT "
+    r"(?P<at>\S{1,40}) DUE TO (?:JOB REQUEUE|PREEMPTION|NODE FAILURE)"
+)
+"""Source: Slurm's slurmstepd, req.c (_handle_signal_container, _handle_notify_job)."""
+_LAST_WORDS = re.compile(
+    rb"(?:(?:srun: (?:got SIG|Job step aborted|forcing job termination|Force Terminated|error: [^\n]{1,300}: (?:Terminated|Killed)"
+    rb"|launch/slurm: _step_signal)|slurmstepd[^\n:]{0,255}: error: \*{3} )[^\n]{0,400}(?:\n|$))+"
+)
+"""What srun and Slurm print while they end the steps of an attempt that was taken away."""
+SAME_END = timedelta(seconds=30)
+"""Between the lines that the nodes and steps of one attempt get at its end; a requeue is slower than that."""
+REQUEUE_BYTES = 8 << 20
+"""Of the end of a file in which lines of requeues are looked for."""
 ROUNDED = timedelta(seconds=1)
 """Slurm tells whole seconds."""
 
@@ -338,3 +354,44 @@ def first_own_byte(job: Job, path: Path, inode: int, size_bytes: int, *, pattern
         if inode not in mark.inodes:
             return 0  # it was made since
     return None
+
+
+def end_of_attempt_before(job: Job, path: Path) -> int | None:
+    """Return the byte behind the line with which Slurm ended the attempt before a job's own; None where none is proven to be that.
+
+    The attempt before may still have said its last words behind it: all that stands before the byte is not this attempt's.
+
+    Args:
+        job: Whose last attempt is meant. As many ends as it was queued again are one for each attempt; of fewer the last one
+            before it began counts.
+        path: A file that only this job and Slurm write, and that is appended to.
+    """
+    if not job.attempt:
+        return None
+    try:
+        raw, first = read_end_from(path, 0, REQUEUE_BYTES)
+    except (OSError, InputError):
+        return None
+    ends: list[tuple[datetime, int]] = []
+    for match in re.finditer(END_OF_ATTEMPT.pattern.encode(), raw):
+        at = _local_time(match["at"].decode("ascii", "replace"))
+        if match["job"].decode() not in (job.id, job.raw_id) or at is None:
+            continue
+        behind = raw.find(b"\n", match.end()) + 1 or len(raw)
+        behind = words.end() if (words := _LAST_WORDS.match(raw, behind)) is not None else behind
+        if ends and at - ends[-1][0] <= SAME_END:
+            ends[-1] = (ends[-1][0], first + behind)
+        else:
+            ends.append((at, first + behind))
+    if not first and len(ends) in (job.attempt, job.attempt + 1):
+        return ends[job.attempt - 1][1]
+    before = [behind for at, behind in ends if job.started is not None and at <= job.started + ROUNDED]
+    return before[-1] if before else None
+
+
+def _local_time(text: str) -> datetime | None:
+    """Return a time that a node wrote, which has the zone of this machine as far as anybody knows."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

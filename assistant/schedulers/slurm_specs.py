@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,6 +49,8 @@ OF_AN_ATTEMPT = frozenset(
     "FedActiveSiblings AdminComment SystemComment FailedNode ExcNodeList Comment Command Shared ContainerID".split()
 )
 """Keys that are not compared, or compared by themselves: NumCPUs and TRES are what was allocated once a job has begun."""
+CANNOT_OPEN = "0:53"
+"""Exit code and signal of a job whose output could not be opened."""
 NO_TASK = "4294967294"
 """Stands for the index of a task (`%a`) in the paths of an array that waits."""
 FREE_TEXT = ("JobName", "Command", "Comment", "WorkDir", "StdErr", "StdIn", "StdOut")
@@ -107,21 +110,48 @@ def record_differences(
     return differences
 
 
-def unopened_outputs(record: Mapping[str, str], missing: Callable[[str], bool]) -> list[str]:
-    """Return which output of a held job Slurm could not open: it makes no folders, and such a job ends at once (0:53).
+def unopened_outputs(
+    before: Mapping[str, str] | None,
+    after: Mapping[str, str],
+    missing: Callable[[str], bool],
+    *,
+    ids: Sequence[Sequence[str]],
+    account: str,
+) -> list[str]:
+    """Return which output of a held job Slurm could not open, since it makes no folders (0:53), and which command settles that.
 
     Args:
-        record: Of the held job, from `shown_record`, with its texts.
+        before: Record of the job that ended; None where the controller has forgotten it.
+        after: Record of the held job, with its texts.
         missing: Tells whether a folder is surely not there.
+        ids: Ids of the first and of the second job, which stand in the paths of their logs.
+        account: The owner, as whom the folder has to be made.
     """
     problems = []
     for key in ("StdOut", "StdErr"):
-        folder = record.get(key, "").rpartition("/")[0]
+        path = after.get(key, "")
+        folder = path.rpartition("/")[0]
         if folder.startswith("/") and "%" not in folder and missing(folder):
-            problems.append(
-                f"its output would go into {folder}, which does not exist, and Slurm makes no folders: it would end with 0:53"
+            said = (
+                f"its output would go into {folder}, which does not exist, and Slurm makes no folders: it would end with 0:53; "
+                f"{_folder_remedy((before or {}).get(key, ''), path, before or {}, ids, account)}"
             )
+            problems.append(said)
     return list(dict.fromkeys(problems))
+
+
+def _folder_remedy(first: str, second: str, before: Mapping[str, str], ids: Sequence[Sequence[str]], account: str) -> str:
+    """Return which `mkdir` makes the missing folder of an output, and what the first submission had."""
+    folder, first_folder = second.rpartition("/")[0], first.rpartition("/")[0]
+    if first_folder == folder and before.get("ExitCode") != CANNOT_OPEN:
+        return f"it was there when job {ids[0][0]} began: `mkdir -p {shlex.quote(folder)}` as {account}, then submit it again"
+    if first_folder and first_folder != folder and _same_path(first, second, ids):
+        parts = ("$id" if part.lstrip("0") in ids[1] else part for part in re.split(r"(\d+)", folder))
+        return (
+            f"each job has a folder of its own there, and whoever submitted job {ids[0][0]} made {first_folder}: submit it that "
+            f'way, or as {account}: `id=$(sbatch --hold --parsable SCRIPT) && mkdir -p "{"".join(parts)}" && scontrol release $id`'
+        )
+    return f"`mkdir -p {shlex.quote(folder)}` as {account}, then submit it again"
 
 
 def _arguments(command: str) -> str:
@@ -278,7 +308,9 @@ class Specs:
             raise Unavailable(f"the controller does not show the script of job {after.job.id}: {completed.error_text}")
         differences += script_differences(without_lost_nodes(submission.script, spec.exclude), completed.out, sent)
         environment = self._history.environment(after.job.id)  # empty until the accounting has heard of it
-        differences += unopened_outputs(record, partial(_surely_missing, after.job.account))
+        differences += unopened_outputs(
+            first, record, partial(_surely_missing, after.job.account), ids=(_ids(before), _ids(after)), account=after.job.account
+        )
         wrong = [name for name, text in spec.environment.items() if environment.get(name, text) != text]
         return differences + [f"the variable {name} is another one" for name in wrong]
 
