@@ -19,6 +19,7 @@ from assistant.engine.unnamed_storage import (
     DiskFault,
     OwnFiles,
     crowded_disk,
+    holders_in_words,
     is_full,
     mount_of,
     own_files,
@@ -27,6 +28,7 @@ from assistant.engine.unnamed_storage import (
 )
 from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Action, Category, Citation, Diagnosis, Incident, Job, Node, NodeFinding, NodeState, Whereabouts
+from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.situation import AVOIDED, AWAY
@@ -326,11 +328,18 @@ def _kept(engine: Engine, job: Job) -> frozenset[Path]:
     with reading_as(job.account):
         try:
             folders = SaveFolders(job, engine.checkpoint_folders)
-            saves = {*folders.named, folders.certain} - {None}
+            saves = {*folders.named, folders.certain} - {None} or _saved_into(engine, job)
         except (NightshiftError, OSError):
             return frozenset()
     own = {*saves, job.work_dir, job.log} if saves else ()
     return frozenset(path for path in own if path is not None)
+
+
+def _saved_into(engine: Engine, job: Job) -> set[Path | None]:
+    """Return the folder in which the job's checkpoints lie, where nothing names it; empty where none were found."""
+    texts = (line.text for line in log_lines(job))
+    place = search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now()).place
+    return {place.folder} if place is not None else set()
 
 
 def _met_full_disk(state: Mapping[str, Any], error: str) -> bool:
@@ -371,16 +380,23 @@ def _moved(
     As it was, with what the job wrote there, where its own files filled the disk: they would fill that of another node, too.
     """
     place, node, fault = disk
+    holders = ""
     if fault in (DiskFault.FULL, DiskFault.CROWDED):
         written = _own_files(engine, incident, job, place, node)
         if written.fills_another:
             return _without_restart(replace(diagnosis, summary=f"{diagnosis.summary} {written.sentence}"), written.sentence)
+        rows = (ask(engine.store, engine.gate, incident, "space_holders", {"nodes": [node], "place": place}) or {}).get(
+            "rows"
+        ) or ()
+        holders = holders_in_words(rows, place)
     who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     todo = "see to it" if fault in (DiskFault.READ_ONLY, DiskFault.SILENT) else "free space"
     text = f"{place} of {node} {fault}, and {who} failed by that: {todo} there, other jobs will meet it"
+    text += f". {holders}" if holders else ""
     engine.good_runs.remarks.append(Remark(f"{'lost' if todo == 'see to it' else 'full'} disk {place} of {node}", text))
     advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {words or f'{place} {fault} there.'} "
     advice += f"That is so on {node} alone, and the job needs nothing of it elsewhere. Somebody has to {todo} there."
+    advice += f" {holders}" if holders else ""
     places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))
     return replace(diagnosis, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
 

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 from assistant.records import Job
 
 __all__ = [
-    "DiskFault", "FaultyDisk", "OwnFiles", "crowded_disk", "is_full", "is_read_only", "mount_of", "own_files", "paths_used",
-    "unnamed_disk",
+    "DiskFault", "FaultyDisk", "OwnFiles", "crowded_disk", "holders_in_words", "is_full", "is_read_only", "mount_of", "own_files",
+    "paths_used", "unnamed_disk",
 ]  # fmt: skip
 
 FULL_PERCENT = 99.0
 LEAST_SHARE = 0.9
 """Of the room on other nodes: what wrote as much here would fill them, too."""
+LARGE_SHARE = 0.2
+"""Of what is known to lie on a disk: a smaller part does not explain that it is full."""
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
 LEAST_DIFFERENCE = 50.0
 """Percent of a disk that are in use on one node more than on each other one: it alone is crowded."""
@@ -118,6 +120,23 @@ def own_files(rows: Sequence[Mapping[str, Any]], node: str, place: str) -> OwnFi
     return OwnFiles(
         too_large or too_many, f"{text}: that would fill it on another node, too." if too_large or too_many else f"{text}."
     )
+
+
+def holders_in_words(rows: Sequence[Mapping[str, Any]], place: str) -> str:
+    """Return whose files take most of a file system, and where; empty where nothing is known.
+
+    Args:
+        rows: Of `space_holders` for one node, the largest first.
+        place: Where it is mounted.
+    """
+    total = sum(row["held_bytes"] for row in rows)
+    large = [row for row in rows if row["held_bytes"] >= LARGE_SHARE * total > 0][:2]
+    parts = [f"{_mib(row['held_bytes'])} of {_account(str(row['user']))} in {row['path']}" for row in large]
+    return f"Most of what lies in {place} is {' and '.join(parts)}." if parts else ""
+
+
+def _account(user: str) -> str:
+    return f"uid {user}" if user.isdecimal() else user
 
 
 def _mib(size_bytes: int) -> str:

@@ -81,5 +81,3 @@ def _named_in(folder: Path, texts: Sequence[str], forms: Collection[str]) -> boo
     """Tell whether a log names the newest checkpoint of a folder: the other runs of a script are at other steps."""
     newest = re.compile(rf"(?<![\w.]){re.escape(entries(folder, depth=0, forms=forms)[-1].path.name)}(?!\d)")
     return any(newest.search(text) for text in texts)
-
-

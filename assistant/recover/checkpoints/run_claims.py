@@ -1,8 +1,8 @@
 """Which of the folders that several runs write side by side is a job's own, by what the logs of these runs name.
 
 A task of an array, or a job of a sweep, often says in one line where it saves (`task 1: … -> runs/t01_lr0.1`), and its checkpoints
-have the same name in each folder. A folder is a job's own where its log, name or arguments name it and no log of another attempt has
-it for itself. Logs of other attempts are those that lie beside its own, have its name but for the numbers of the job, and were
+have the same name in each folder. A folder is a job's own where its log, name or arguments name it and no log of another attempt
+has it for itself. Logs of other attempts are those that lie beside its own, have its name but for the numbers of the job, and were
 written since it began.
 """
 
@@ -49,7 +49,7 @@ class RunClaims:
     foreign: frozenset[Path]
     """Those that are the only one of them in the log of another attempt, and not named by the job alone."""
     silent_folder: Path | None
-    """A folder beside them that the job names as they are named, and that holds none of the checkpoints; None where it names none."""
+    """A folder beside them that the job names, and that holds none of the new checkpoints; None where it names none."""
 
 
 def run_claims(job: Job, folders: Collection[Path], texts: Sequence[str]) -> RunClaims:

@@ -42,6 +42,8 @@ JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
 OTHER_ID = "999999999"
 NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
 """Of files with a step in their name that no program loads."""
+
+
 class SaveState(StrEnum):
     """What is known about a job's checkpoints."""
 
