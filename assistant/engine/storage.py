@@ -28,7 +28,8 @@ from assistant.engine.unnamed_storage import (
 )
 from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Action, Category, Citation, Diagnosis, Incident, Job, Node, NodeFinding, NodeState, Whereabouts
-from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.checkpoints.search import SaveState, search_checkpoints
+from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.situation import AVOIDED, AWAY
@@ -47,6 +48,7 @@ REASONS = frozenset(
 )  # fmt: skip
 """Reasons whose lines may name a path that could not be used."""
 RETRIED = (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES)
+OPEN_STATES = (SaveState.UNKNOWN, SaveState.SAVED_ELSEWHERE)
 MOST_ASKED = 32
 """Nodes of the job that are asked about all their file systems."""
 MOST_OTHERS = 4
@@ -235,11 +237,11 @@ def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job
     states = _all_states(engine, incident, nodes)
     kept = _kept(engine, job)
     if fault is None and not _QUOTA.search(error):
-        return _with_full_disk(found, states, paths_used(job, map(str, kept)))
+        return _with_full_disk(found, states, paths_used(job, map(str, kept), _sources(job)))
     if fault in (None, DiskFault.FULL):
         said = full_words(states)
         found = replace(found, summary=f"{found.summary} {said}") if said else found
-    disk = unnamed_disk(fault, states, paths_used(job, map(str, kept))) if fault is not None else None
+    disk = unnamed_disk(fault, states, paths_used(job, map(str, kept), _sources(job))) if fault is not None else None
     if fault is DiskFault.FULL and disk is None and not any(is_full(state) for state in states):
         return _with_crowded(engine, incident, found, job, states, first or nodes)
     if fault is None or disk is None:
@@ -290,7 +292,7 @@ def _with_crowded(
     peers = [name for name in comparable_nodes(nodes_of_cluster(engine), job, nodes[0], most=MOST_OTHERS) if name not in answered]
     rows = [*states, *(_all_states(engine, incident, peers) if peers else ())]
     paths = _kept(engine, job)
-    disk = crowded_disk(rows, nodes, paths_used(job, [*error_paths, *map(str, paths)]))
+    disk = crowded_disk(rows, nodes, paths_used(job, [*error_paths, *map(str, paths)], _sources(job)))
     if disk is None:
         return diagnosis
     (node,) = disk.nodes
@@ -324,22 +326,31 @@ def fault_of(error: str) -> DiskFault | None:
 
 
 def _kept(engine: Engine, job: Job) -> frozenset[Path]:
-    """Return where the job keeps what a restart needs; empty where it is not known where it saves."""
+    """Return where the job keeps what a restart needs: its checkpoints, work folder and log; empty where its saves are not known.
+
+    A program may write much else: where its checkpoints lie, or that it saved none, goes before folders that it may save to.
+    """
+    texts = (line.text for line in log_lines(job))
     with reading_as(job.account):
         try:
+            search = search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now())
             folders = SaveFolders(job, engine.checkpoint_folders)
-            saves = {*folders.named, folders.certain} - {None} or _saved_into(engine, job)
+            likely = {*folders.named, folders.certain} - {None} if search.state in OPEN_STATES else set()
         except (NightshiftError, OSError):
             return frozenset()
-    own = {*saves, job.work_dir, job.log} if saves else ()
+    saves = {search.place.folder} if search.place is not None else likely
+    known = bool(saves) or search.state is SaveState.NEVER_SAVED
+    own = {*saves, job.work_dir, job.log} if known else ()
     return frozenset(path for path in own if path is not None)
 
 
-def _saved_into(engine: Engine, job: Job) -> set[Path | None]:
-    """Return the folder in which the job's checkpoints lie, where nothing names it; empty where none were found."""
-    texts = (line.text for line in log_lines(job))
-    place = search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now()).place
-    return {place.folder} if place is not None else set()
+def _sources(job: Job) -> tuple[str, ...]:
+    """Return the texts of a job's programs, which may name where it writes; none where they cannot be read."""
+    try:
+        with reading_as(job.account):
+            return tuple(source.text for program in programs_of(job) for source in program.sources)
+    except (NightshiftError, OSError):
+        return ()
 
 
 def _met_full_disk(state: Mapping[str, Any], error: str) -> bool:

@@ -27,6 +27,7 @@ ENOUGH_OTHERS = 2
 SPOOLS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where programs write that were told nothing."""
 _PATH = re.compile(r"(?<![\w./:@-])/[\w.+@%~-]{1,255}(?:/[\w.+@%~-]{1,255}){0,40}")
+_QUOTED = re.compile(r"""["'](/[\w.+@%~-]{1,255}(?:/[\w.+@%~-]{1,255}){0,40})""")
 _SEARCHED = re.compile(
     r"^(?:(?:LD_|MAN|INFO|PYTHON|C|CPLUS_INCLUDE_|LIBRARY_)?PATH|LD_LIBRARY_PATH|SHELL|_|MODULE.*|LOADEDMODULES)$"
 )
@@ -153,12 +154,13 @@ def is_read_only(state: Mapping[str, Any]) -> bool:
     return "ro" in str(state.get("options", "")).split(",")
 
 
-def paths_used(job: Job, more: Iterable[str]) -> tuple[str, ...]:
+def paths_used(job: Job, more: Iterable[str], sources: Iterable[str] = ()) -> tuple[str, ...]:
     """Return absolute paths that a job may write below: of script and variables, its folders, and where programs spool by default.
 
     Args:
         job: With its spec.
         more: Further ones, such as the folders that it saves into.
+        sources: Texts of its programs; a path counts there where it begins a quoted text.
     """
     spec = job.spec
     texts = [spec.script, *spec.arguments] if spec is not None else []
@@ -167,7 +169,8 @@ def paths_used(job: Job, more: Iterable[str]) -> tuple[str, ...]:
     folders = [str(folder.path) for folder in (job.processes.folders if job.processes is not None else ())]
     own = [str(path) for path in (job.work_dir, job.log, job.error_log) if path is not None]
     named = [match for text in texts for match in _PATH.findall(text)]
-    return tuple(dict.fromkeys([*named, *folders, *own, *more, *SPOOLS]))
+    written = [match for text in sources for match in _QUOTED.findall(text)]
+    return tuple(dict.fromkeys([*named, *folders, *own, *more, *written, *SPOOLS]))
 
 
 def mount_of(path: str, places: Iterable[str]) -> str:

@@ -214,3 +214,20 @@ def test_what_a_job_keeps_is_known_from_the_checkpoints_that_lie_there_where_not
     spec = replace(scene.spec, script="srun ./trainer --cache /scratch/ada\n")
     job = Job("7", "cnv", "", JobState.FAILED, "train", ("node01",), None, tmp_path, begun, begun, over, 1, None, spec=spec)
     assert saved.parent in _kept(scene.engine, job)
+
+
+def test_where_a_program_writes_besides_its_checkpoints_is_nothing_that_a_restart_needs(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    begun, over = scene.clock.now() - timedelta(hours=2), scene.clock.now() - timedelta(hours=1)
+    (tmp_path / "train.py").write_text(
+        "import torch\nopen('/scratch/ada/cache.bin', 'wb').write(b'x')\ntorch.save(state, 'out/step_10.pt')\n"
+    )
+    spec = replace(scene.spec, script="srun python train.py\n")
+    job = Job("7", "cnv", "", JobState.FAILED, "train", ("node01",), None, tmp_path, begun, begun, over, 1, None, spec=spec)
+    (tmp_path / "out").mkdir()
+    saved = tmp_path / "out" / "step_10.pt"
+    saved.write_bytes(b"\x80" + bytes(9000))
+    os.utime(saved, (over.timestamp(), over.timestamp()))
+    kept = _kept(scene.engine, job)
+    assert saved.parent in kept
+    assert not any(path.is_relative_to("/scratch") for path in kept)

@@ -129,3 +129,10 @@ def test_a_node_says_whose_files_take_most_of_a_disk(tmp_path: Path) -> None:
     foreign = [{"user": "2044", "path": "/scratch/features", "held_bytes": 64 << 20}, {**rows[1], "held_bytes": 4096}]
     assert holders_in_words(foreign, "/scratch") == "Most of what lies in /scratch is 64.0 MiB of uid 2044 in /scratch/features."
     assert holders_in_words([], "/scratch") == ""
+
+
+def test_what_the_sources_of_a_program_quote_is_used_and_what_stands_in_their_words_is_not() -> None:
+    source = 'CACHE = pathlib.Path("/scratch/ada/tokens")\n# moved away from /old/disk\nmask = 1 / 2 / 3\n'
+    used = paths_used(job(), (), [source])
+    assert "/scratch/ada/tokens" in used
+    assert "/old/disk" not in used
