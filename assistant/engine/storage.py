@@ -214,17 +214,17 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     if not fault.lost_mount or not _of_same_kind(nodes_of_cluster(engine), fault):
         return replace(diagnosis, action=Action.RESTART_SAME_NODES, where=places)
     lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
-    probe_lines = (_probe_line(engine, incident, fault.sentence),) if diagnosis.step is not None else ()
+    probe_lines = (probe_line(engine, incident, fault.sentence, COMPARED),) if diagnosis.step is not None else ()
     finding = NodeFinding(fault.node, fault.sentence, (*lines, *probe_lines))
     return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=places)
 
 
-def _probe_line(engine: Engine, incident: Incident, text: str) -> Citation:
+def probe_line(engine: Engine, incident: Incident, text: str, rule: str) -> Citation:
     """Return a citation of what nodes said, and keep it below what the probes have said of this incident."""
     earlier = [evidence.text for evidence in engine.store.evidence(incident.id) if evidence.source == PROBES]
     lines = [*(earlier[-1].splitlines() if earlier else ()), text]
     engine.store.add_evidence(incident.id, PROBES, "\n".join(lines), {"compared": True})
-    return Citation(PROBES, len(lines), text, COMPARED)
+    return Citation(PROBES, len(lines), text, rule)
 
 
 def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job, error: str) -> Diagnosis:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assistant.engine.changed_files import with_changed_files
+from assistant.engine.faulty_gpus import with_faulty_gpu
 from assistant.engine.gather import with_no_checkpoint
 from assistant.engine.held_gpus import with_gpu_holder
 from assistant.engine.held_ports import with_port_holder
@@ -29,7 +30,7 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     if engine.replays:
         return diagnosis
     diagnosis = with_sender(with_storage(engine, incident, with_own_divergence(engine, diagnosis, job), job), job)
-    diagnosis = with_repeated_spike(engine, incident, diagnosis, job)
+    diagnosis = with_faulty_gpu(engine, incident, with_repeated_spike(engine, incident, diagnosis, job), job)
     diagnosis = with_wait(engine, incident, diagnosis, job)
     diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
     diagnosis = with_read_race(engine, incident, diagnosis, job)

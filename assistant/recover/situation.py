@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from assistant.records import Action, Diagnosis, EventKind, Incident, Job
+from assistant.records import Action, Category, Diagnosis, EventKind, Incident, Job
 from assistant.recover.directives import directives_of
 from assistant.recover.restart import attempt_of
 from assistant.recover.signals import accused, proven, witnesses
@@ -92,6 +92,7 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "proven_nodes": proven(diagnosis),
         "accused_nodes": accused(diagnosis),
         "full_nodes": avoided(diagnosis),
+        "hardware": "yes" if diagnosis.category is Category.INFRASTRUCTURE else "",
         "awaited": awaited.cause,
         "awaited_paths": list(awaited.paths),
         "awaited_answered": "yes" if awaited.answered else "",
