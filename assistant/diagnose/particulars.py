@@ -104,6 +104,10 @@ _OF_FORM = frozenset("must has have had should needs not but got the are was wer
 """Words by which a message complains, and not of what."""
 
 
+KERNEL = "dmesg.log"
+"""What the kernels of the job's nodes said."""
+
+
 class _Words(NamedTuple):
     text: str
     whole: bool = False
@@ -306,7 +310,12 @@ def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: 
     """Yield what the first cited line that says enough asks for; those with a traceback come first, for they say where."""
     fitting = [entry for entry in entries if found.reason in entry.reasons or not entry.reasons]
     own: dict[str, str] = {}
+    by_kernel = found.action is Action.CORDON_AND_RESTART and any(
+        cited.file == KERNEL and cited.role == "root" for cited in found.root_cause
+    )
     for cited, origin in _by_origin(found, facts):
+        if by_kernel and cited.file != KERNEL:
+            continue  # what the program met behind a machine's fault: advice on code or input would lead astray
         near = _near(cited, facts)
         slots = own | slots_of(found, cited, origin, facts, raised_at(cited, facts), program)
         own = own or {"own": slots["own"]} if "own" in slots else own
