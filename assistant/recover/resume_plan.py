@@ -76,7 +76,7 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
     if way.destroys and (by_itself or way.means is ResumeMeans.FIXED):
         return ResumePlan(f"{way.sentence}, and then {way.destroys}: take that option out, or {SETTLE}")
-    if by_itself and moves and "{folder}" not in way.variable:
+    if by_itself and moves and not way.pins and "{folder}" not in way.variable:
         return ResumePlan(
             f"the path of {chosen.path.parent} holds the job's id: a new job would look elsewhere and start at 0; {SETTLE}"
         )

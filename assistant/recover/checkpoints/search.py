@@ -31,6 +31,7 @@ from assistant.recover.checkpoints.traces import logged_places, new_series
 from assistant.recover.checkpoints.walks import WALK_ENTRIES, Walk, changed_at, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.owner_looks import CLOCKS_APART
+from assistant.recover.pinned_folder import JOB_ID, as_another_job, renamed_by_id
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
@@ -38,8 +39,6 @@ PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 MOST_PLACES = 12
 MOST_PROCESS_PLACES = 6
-JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
-OTHER_ID = "999999999"
 NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
 """Of files with a step in their name that no program loads."""
 
@@ -443,7 +442,9 @@ def folder_moves(job: Job, search: CheckpointSearch) -> bool:
     if not any(JOB_ID.search(text) for text in texts):
         return False
     folders = {one.folder for one in save_folders(search.programs)}
-    later = {one.folder for one in save_folders(programs_of(replace(job, id=re.sub(r"^\d+", OTHER_ID, job.id))))}
+    later = {one.folder for one in save_folders(programs_of(as_another_job(job)))}
     where = search.place.folder if search.place is not None else None
     holds = [folder for folder in folders if where is not None and folder in (where, *where.parents)]
-    return bool(holds) and not any(folder in later for folder in holds)
+    if holds:
+        return not any(folder in later for folder in holds)
+    return where is not None and renamed_by_id(job, search.programs, where)
