@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assistant.engine.changed_files import with_changed_files
+from assistant.engine.cut_files import with_cut_file
 from assistant.engine.faulty_gpus import with_faulty_gpu
 from assistant.engine.gather import with_no_checkpoint
 from assistant.engine.held_gpus import with_gpu_holder
@@ -37,5 +38,5 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     diagnosis = with_lost_path(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
     with reading_as(job.account if job is not None else ""):
-        diagnosis = with_rate_setting(diagnosis, job)
+        diagnosis = with_cut_file(with_rate_setting(diagnosis, job), job)
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

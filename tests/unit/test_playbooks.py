@@ -271,8 +271,12 @@ def test_a_later_attempt_under_the_same_id_is_not_the_one_that_failed_and_still_
 
 @pytest.mark.parametrize(
     ("avoided", "awaited"),
-    [("/scratch is full there", ""), ("/scratchpad is full there", "/scratch/trainer.1"), ("store.local cannot be reached there", "/scratch/trainer.1")],
-)  # fmt: skip
+    [
+        ("/scratch is full there", ""),
+        ("/scratchpad is full there", "/scratch/trainer.1"),
+        ("store.local cannot be reached there", "/scratch/trainer.1"),
+    ],
+)
 def test_a_folder_on_a_disk_that_a_restart_stays_away_from_is_not_waited_for(avoided: str, awaited: str) -> None:
     line = "cp: error writing '/scratch/trainer.1/tiles.bin': No space left on device"
     found = diagnosis("os_error", Action.RESTART_SAME_NODES)
