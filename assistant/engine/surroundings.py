@@ -12,6 +12,7 @@ from assistant.engine.held_gpus import with_gpu_holder
 from assistant.engine.held_ports import with_port_holder
 from assistant.engine.learning_rates import with_rate_setting
 from assistant.engine.lost_paths import with_lost_path
+from assistant.engine.meant_exits import with_meant_exit
 from assistant.engine.node_hosts import with_unreached_host
 from assistant.engine.read_races import with_read_race
 from assistant.engine.repeated_spikes import with_repeated_spike
@@ -38,5 +39,5 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     diagnosis = with_lost_path(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
     with reading_as(job.account if job is not None else ""):
-        diagnosis = with_cut_file(with_rate_setting(diagnosis, job), job)
+        diagnosis = with_cut_file(with_meant_exit(with_rate_setting(diagnosis, job), job), job)
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())
