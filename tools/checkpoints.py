@@ -23,12 +23,14 @@ from assistant.recover.checkpoints.inventory import (
 )
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
+from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import cost_of_beginning
+from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
@@ -139,12 +141,13 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     found = search.inventory
     if found is None:
         elsewhere = node_saves(context, shown, search.programs)
-        fresh = search.state is SaveState.NEVER_SAVED and not way.repeats and not elsewhere
+        harm = _rerun_harm(shown, search)
+        fresh = search.state is SaveState.NEVER_SAVED and not way.repeats and not elsewhere and not harm
         points = log_points(shown) if fresh else []
         reached = max((point.step for point in points), default=None)
         cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
         cost = NOTHING_LOST if search.stateless else cost
-        words = f"{search.note}. {cost}" if fresh else f"{search.note}; {way.repeats or search.settle}"
+        words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, shown) or words
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(shown)
@@ -165,6 +168,8 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     chosen = about(choice.checkpoint)
     refused = [about(checkpoint) for checkpoint in choice.refused]
     plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
+    harm = _rerun_harm(shown, search)
+    plan = replace(plan, refusal=plan.refusal or harm)
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
     note = "; ".join(one for one in (_note(choice), *doubts, stage, plan.refusal or way.sentence) if one)
@@ -183,6 +188,21 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         "tracker_text": plan.tracker_text,
         "present": {one.path.name: one.saved_at.isoformat() for one in found.checkpoints[-MOST_PRESENT:]},
     }
+
+
+def _rerun_harm(job: Job, search: CheckpointSearch) -> str:
+    """Return why a job's script may not run again as it is: what it would append to a second time; empty where it may.
+
+    Of a job that goes on from a checkpoint the programs count that do not train: the training's own lines are its logs.
+    """
+    programs = programs_now(job, search.programs)
+    if search.inventory is not None and search.place is not None:
+        folder = search.place.folder
+        programs = [program for program in programs if all(save.folder != folder for save in save_folders([program]))]
+        programs = programs if len(programs) < len(search.programs) else []  # which of them trains is not known
+    writes = writes_of_job(job, programs, seen_open=search.inventory is None)
+    words = rerun_words([write for write in writes if write.deed is WriteDeed.APPENDS], job.work_dir)
+    return f"{words} Its owner submitted it with --no-requeue." if words and job.never_requeued else words
 
 
 def lost_from(job: Job) -> int | None:
@@ -275,7 +295,9 @@ def saved_state(context: Context, job: Job) -> str:
             elsewhere = saves_in_words(node_saves(context, job, search.programs), job)
             if elsewhere:
                 return f"{elsewhere}."
-            return " ".join([f"{search.note}.", *_writer(context, job)]) if is_told and not search.stateless else ""
+            rerun = rerun_words(writes_of_job(job, programs_now(job, search.programs)), job.work_dir)
+            sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
+            return " ".join([*sentences, *([rerun] if rerun else [])])
         judged = _refused_from(search.inventory, lost_from(job), log_points(job))
         way = resume_of(job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from assistant.errors import NightshiftError, ToolError
-from assistant.records import Checkpoint, Job, Risk
+from assistant.ports import Reply
+from assistant.records import Checkpoint, Job, JobState, Risk
 from assistant.recover.joblog import log_lines, log_points, logs_of
 from assistant.recover.second_writer import AHEAD, TEAR_DOWN
 from assistant.recover.training_end import said_over
@@ -69,12 +70,7 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
         raise ToolError(f"job {job} ran on none of these nodes")
     replies = context.transport.run(asked_nodes, _processes.command(job_numbers(ended_job), ended_job.account), timeout_s=LOOK_S)
     at = context.clock.now()
-    answers: dict[str, _processes.NodeProcesses] = {}
-    for node, reply in replies.items():
-        if reply.reached and not reply.status:
-            answers[node] = _processes.node_processes(node, reply.out, at)
-        else:
-            answers[node] = _processes.NodeProcesses(why=reply.err.strip()[:200] or f"ended with status {reply.status}")
+    answers = _answers(replies, at)
     living = _living(answers)
     unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
     traces = _traces(context, ended_job)
@@ -91,6 +87,56 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
         "step": traces.step,
         "last_line": traces.last_line,
         "note": _note(ended_job, living, unknown, traces) if lives else _ended_note(traces),
+    }
+
+
+@tool(risk=Risk.READ)
+def former_program(context: Context, job: str, nodes: list[str]) -> dict[str, Any]:
+    """Tell whether the program of an earlier attempt of a job that was queued again still lives on nodes which the job has left.
+
+    `lives` is "yes" where a process that is provably the job's was seen, `gone` is "yes" where each node answered and has none;
+    else it is not known. `living` lists the processes, `unknown` says why a node shows nothing. Daemons of a framework and dead
+    processes count as none.
+
+    Args:
+        job: Scheduler job id; it waits in the queue, or runs on other nodes.
+        nodes: Of the earlier attempt, 16 at most; those on which the job runs now are left out.
+    """
+    requeued_job = context.scheduler.job(job)
+    if requeued_job.account and not ACCOUNT.fullmatch(requeued_job.account):
+        raise ToolError(
+            f"job {job}: {requeued_job.account[:64]!r} is no name of an account, so its processes cannot be told from others"
+        )
+    left_nodes = [node for node in nodes if node not in requeued_job.nodes or requeued_job.state is JobState.PENDING][:MOST_NODES]
+    if not left_nodes:
+        raise ToolError(f"job {job} runs on all of these nodes: what lives there may be its own")
+    replies = context.transport.run(
+        left_nodes, _processes.command(job_numbers(requeued_job), requeued_job.account), timeout_s=LOOK_S
+    )
+    answers = _answers(replies, context.clock.now())
+    living = _living(answers)
+    unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
+    is_gone = not living and not unknown
+    names = ", ".join(
+        f"{process['node']} ({process['program'] or 'a process'}, pid {process['pid']})" for process in living[:MOST_NAMED]
+    )
+    more = f" and {len(living) - MOST_NAMED} more" if len(living) > MOST_NAMED else ""
+    return {
+        "lives": "yes" if living else "",
+        "gone": "yes" if is_gone else "",
+        "living": living,
+        "unknown": unknown,
+        "note": f"{names}{more}",
+    }
+
+
+def _answers(replies: Mapping[str, Reply], at: datetime) -> dict[str, _processes.NodeProcesses]:
+    """Return what nodes say of the processes of a job."""
+    return {
+        node: _processes.node_processes(node, reply.out, at)
+        if reply.reached and not reply.status
+        else _processes.NodeProcesses(why=reply.err.strip()[:200] or f"ended with status {reply.status}")
+        for node, reply in replies.items()
     }
 
 

@@ -22,7 +22,7 @@ from assistant.linear_patterns import group_names, holds, linear_pattern, named_
 
 LONGEST = 160
 """Characters of one quoted group."""
-SHIPPED = "objects calls values tensors files environment storage resources general machines messages".split()
+SHIPPED = "objects calls values joins tensors files environment storage resources general machines messages".split()
 """Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path "
@@ -35,7 +35,8 @@ SLOTS = frozenset(
     "recomputed mapped has_it largest nan rate embedding whole nothing linear transposed swapped asked fits collated axes compare "
     "tokenized conversion offline sharing builder architectures gpu_capability since_cuda returned sent_by who_knows "
     "got want service_name address doubled reader_at inner_check checked_at checked_values handed_from "
-    "jobs_out one_task forward_at forward_code unsound".split()
+    "jobs_out one_task forward_at forward_code unsound callee rounded "
+    "odd_operand even_operand axes_of divisor_printed counted parsed_text run_as absolute_part positions store_port".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")

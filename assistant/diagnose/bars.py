@@ -23,6 +23,8 @@ MOST_WRITERS, FEWEST_IN_TURN = 16, 8
 """Programs whose bars may stand in turn, and bars that go on from one before the last, which show several."""
 FEWEST_FALLS, FEWEST_OF_BAR, FIRST_PART = 3, 20, 4
 """Bars that stand lower than the one before them, of so many items at least, and not in their first part."""
+_RATE_BEFORE = re.compile(r"^.{0,80}(?:it/s|s/it|B/s)[^\]]{0,40}\]")
+"""The end of the bar before, which is no name of the next one where the middle of a line was left out."""
 _DRAWN = re.compile(r"(?<!\d)\d{1,3}%\|[^|\r]{0,200}\| {0,8}(\d{1,15})/(\d{1,15}) \[")
 _BAR = re.compile(
     r"(?<!\d)\d{1,3}%\|[^|]{0,400}\| {0,8}(\d{1,15})/(\d{1,15}) "
@@ -116,8 +118,8 @@ def run_bar(facts: Facts) -> Bar | None:
 
 def last_drawn(facts: Facts) -> str:
     """Return the last state of the bar that was drawn last, of a part of the work or of all, with its line; empty without one."""
-    last = next((draw for draw in reversed(list(_draws(facts))) if 0 < draw.done < draw.total), None)
-    if last is None or _PREPARES.search(last.label):
+    last = next(reversed(list(_draws(facts))), None)
+    if last is None or not 0 < last.done < last.total or _PREPARES.search(last.label):
         return ""
     name = last.label.rpartition("]")[2].strip()
     label = f"{name}, " if name else ""
@@ -188,7 +190,7 @@ def _draws(facts: Facts) -> Iterator[_Draw]:
                 label = _LABEL.search(text[after : match.start()][-80:])
                 drawn, total, spent, remaining = match.groups()
                 left_s = _seconds(remaining) if remaining != "?" else 0
-                name = label[0].strip(" :") if label is not None else ""
+                name = _RATE_BEFORE.sub("", label[0]).strip(" :") if label is not None else ""
                 yield _Draw(name, int(drawn), int(total), _seconds(spent), left_s, line.number)
                 after = match.end()
 

@@ -61,6 +61,8 @@ _OF_MACHINES = frozenset({"ecc_error", "nvlink_error", "node_failure", "preempte
 """Reasons with which the set-up of the script has nothing to do."""
 _NO_NUMBER = re.compile(r"RuntimeWarning: (?:invalid value|overflow|divide by zero) encountered")
 """What NumPy says when a calculation goes wrong and goes on."""
+_NO_PROGRAM = re.compile(r"(?:^|/)(?:sh|dash|bash|zsh): (?:(?:line )?\d{1,5}: )?[\w./-]{1,60}: (?:command )?not found")
+"""What a shell says of a program that a line of code called through it."""
 _EXPLAINING = {
     "called_process_error": (_COMPILER,),
     "import_error": (_SET_UP,),
@@ -69,8 +71,8 @@ _EXPLAINING = {
     "dataset_loading_error": (_STEP, _EMPTY),
     "model_loading_error": (_STEP,),
     "zero_division_error": (_EMPTY,),
-    "index_error": (_EMPTY, _NO_NUMBER),
-    "value_error": (_EMPTY, _NO_NUMBER),
+    "index_error": (_EMPTY, _NO_NUMBER, _NO_PROGRAM),
+    "value_error": (_EMPTY, _NO_NUMBER, _NO_PROGRAM),
     "runtime_error": (_EMPTY,),
     "assertion_error": (_EMPTY, _NO_NUMBER),
     "type_error": (_EMPTY,),
@@ -106,7 +108,7 @@ def handled_before(found: Diagnosis, facts: Facts) -> str:
 
 
 def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:
-    """Tell whether the cited exception came in the handler of the first of its chain: in the same function, a few lines below."""
+    """Tell whether the cited exception came while the first of its chain was handled or printed, and not of what the job does."""
     known = raised_at(diagnosis.root_cause[0], facts) if diagnosis.root_cause else None
     if known is None:
         return False
@@ -114,10 +116,23 @@ def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:
         [frame for frame in raised.frames if frame.line and not LIBRARY.search(frame.file)]
         for raised in (known[0].raised[0], known[1])
     ]
+    if known[1].frames and known[1].frames[-1].function in ("__repr__", "__str__", "__format__"):
+        return known[0].raised[0] is not known[1]  # it came while the first was put into words
     if not own[0] or not own[1]:
         return False
     last = own[1][-1]
     return any((f.file, f.function) == (last.file, last.function) and 0 < last.line - f.line <= HANDLER for f in own[0])
+
+
+def explained_by(cited: Citation, facts: Facts) -> set[int]:
+    """Return the lines of the exceptions that a cited one puts into words: of a look-up that failed, told by the code around it."""
+    traceback = raised_at(cited, facts)
+    if traceback is None or ANNOUNCES.search(cited.text):
+        return set()
+    episode, last = traceback
+    if not last.message.strip() or last.short in _CONTROL:
+        return set()
+    return {raised.line for raised in episode.raised if raised.line < cited.line and raised.short in _CONTROL}
 
 
 def look_first(found: Diagnosis, facts: Facts) -> str:

@@ -73,6 +73,12 @@ _QUOTED, _QUOTE_ENDS = re.compile(r"\[\d{1,5} lines of output\]"), "[end of outp
 _PACKAGE_BUILT = re.compile(r"(?:Collecting|Building wheels? for|Running setup\.py \w+ for) ([A-Za-z][\w.-]{0,60})")
 _TELLS = re.compile(r"^\s*(?:[\w.]{1,80}(?:Error|Exception)\b|(?:fatal )?error:|ERROR\b)")
 BEFORE_QUOTE, LONGEST_QUOTE, SHOWN = 40, 400, 200
+_NO_VERSION = re.compile(
+    r"Could not find a version that satisfies the requirement (?P<wanted>[\w.\[\]=<>!~+-]{2,100})"
+    r"(?: \(from (?:versions: )?(?P<versions>[^()]{0,20000})\))?"
+)
+LINES_OF_PIP = 2000
+"""Lines before a missing module among which pip may have refused a requirement."""
 
 
 def pip_account(cited: Citation, facts: Facts) -> str:
@@ -90,6 +96,23 @@ def pip_account(cited: Citation, facts: Facts) -> str:
     built = next((match[1] for line in lines_before if (match := _PACKAGE_BUILT.search(line.text[:MOST_OF_LINE]))), "a package")
     words = cut(telling.text.rstrip("\r␍").strip(), SHOWN).rstrip(".")
     return f"pip could not build {built} (job.log:{telling.number}): {words}."
+
+
+def requirement_account(cited: Citation, facts: Facts) -> str:
+    """Return which requirement pip found no version for before a module was missing; empty where it complained of none."""
+    if cited.file != "job.log":
+        return ""
+    for line in facts.between(max(1, cited.line - LINES_OF_PIP), cited.line - 1):
+        match = _NO_VERSION.search(line.text)
+        if match is None:
+            continue
+        versions = [version.strip() for version in (match["versions"] or "").split(",") if version.strip() not in ("", "none")]
+        newest = f"; the newest that it can have here is {versions[-1]}" if versions else ""
+        return (
+            f"Correct the requirement {match['wanted']} (job.log:{line.number}): pip has no such version for this Python and index"
+            f"{newest}. It installed nothing of that list, so what is imported later is missing."
+        )
+    return ""
 
 
 def compiler_account(cited: Citation, facts: Facts) -> str:

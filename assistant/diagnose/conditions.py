@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from assistant.diagnose.circumstances import named_setting
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.library_calls import LibraryCheck, between_libraries, check_of, resampled
 from assistant.diagnose.raising import LIBRARY, Origin, package_of
 from assistant.diagnose.tracebacks import Episode, Frame, Raised
 from assistant.diagnose.wording import cut
@@ -24,6 +25,7 @@ _EMBEDDING = re.compile(r"torch\.embedding\(|F\.embedding\(|embedding_lookup|Emb
 _LINEAR = re.compile(r"\bF\.linear\(|\baddmm\(|_C\._nn\.linear\(")
 _PRODUCT = re.compile(r"(\d{1,9}) ?x ?(\d{1,9})(?: and |\], m2: \[)(\d{1,9}) ?x ?(\d{1,9})")
 _VIEW = re.compile(r"shape '\[([-\d, ]{1,120})\]' is invalid for input of size (\d{1,15})\b")
+_RESHAPE = re.compile(r"cannot reshape array of size (\d{1,15}) into shape \((-?\d[-\d, ]{0,80})\)")
 _SIZES = re.compile(r"torch\.Size\(\[([\d, ]{1,80})\]\)")
 _NUMBER = re.compile(r"(?:base 10|to float): ['\"](?P<text>.{0,80}?)['\"]")
 _DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)\s*")
@@ -133,6 +135,7 @@ def conditions_of(
     """
     slots = {**_of_numbers(text), **_of_sizes(text), **_of_types(text), **_of_peers(text)}
     if origin is not None:
+        slots |= between_libraries(text, origin) | resampled(text, origin.code)
         slots |= _of_layers(f"{origin.code} {origin.deepest}", origin)
         if match := _GIVES.match(subject):
             slots["returned"] = f"it is what {match[1]}() gives"
@@ -144,8 +147,10 @@ def conditions_of(
         slots["reader_at"] = _reader(origin)
     if "onnection refused" in text or "Errno 111" in text or "ECONNREFUSED" in text:
         slots |= _of_service(text, raised, facts)
-    if origin is not None and origin.library and origin.deepest.startswith("assert ") and "AssertionError" in text:
-        slots |= _of_check(origin, line, facts)
+    if "ddress already in use" in text and origin is not None and origin.library == "torch":
+        slots["store_port"] = "MASTER_PORT"
+    if origin is not None and origin.library and (check := check_of(text, frames, facts)) is not None:
+        slots |= _of_check(origin, check, line, facts)
     if "no kernel image" in text:
         slots |= _of_architecture(facts)
     return {name: value for name, value in slots.items() if value}
@@ -178,9 +183,9 @@ def _of_service(text: str, raised: tuple[Episode, Raised] | None, facts: Facts) 
     return {}
 
 
-def _of_check(origin: Origin, line: int, facts: Facts) -> dict[str, str]:
+def _of_check(origin: Origin, check: LibraryCheck, line: int, facts: Facts) -> dict[str, str]:
     """Return a check inside a library that did not hold, with the settings of the log that it is about."""
-    condition = origin.deepest.removeprefix("assert ").strip()
+    condition = check.condition
     values: list[str] = []
     for name in dict.fromkeys(re.findall(r"(?<![\w.])[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?!\w*\()", condition)):
         parts = name.split("_")
@@ -194,7 +199,7 @@ def _of_check(origin: Origin, line: int, facts: Facts) -> dict[str, str]:
         if values
         else visible and f"see{against}"
     )
-    at = f"{origin.library}, {origin.deepest_file}:{origin.deepest_line}"
+    at = f"{origin.library}, {check.place}"
     return {"inner_check": condition, "checked_at": at, "checked_values": compared}
 
 
@@ -217,6 +222,8 @@ def _of_sizes(text: str) -> dict[str, str]:
             slots["transposed"] = f"the first is {rows} x {have} and fits once it is transposed (.T)"
     if match := _VIEW.search(text):
         slots |= _of_view([int(number) for number in match[1].split(",") if number.strip()], int(match[2]))
+    if match := _RESHAPE.search(text):
+        slots |= _of_view([int(number) for number in match[2].split(",") if number.strip()], int(match[1]))
     sizes = [
         [int(number) for number in listed.split(",") if number.strip()]
         for listed in _SIZES.findall(text.partition("size mismatch for")[2])[:2]

@@ -17,6 +17,7 @@ from assistant.diagnose.circumstances import Setting, named_setting
 from assistant.diagnose.expressions import argument_named, arguments_placed, left_of_sum, subscripted
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import LIBRARY, Origin, raised_at
+from assistant.diagnose.tracebacks import Frame
 from assistant.linear_patterns import linear_pattern
 from assistant.logs.lines import Line
 from assistant.records import Citation
@@ -84,7 +85,7 @@ _NATIVE = re.compile(
 )
 _RUNTIME = re.compile(r"std::|__|_Z|gsignal|raise|abort|operator|google::|(?:gnu|c10)::|start_thread|clone|main\b")
 """Functions of the runtime that only carry an exception on."""
-_NO_SAMPLES = re.compile(r"inconsistent numbers of samples: \[\d{1,12}, \d{1,12}\]")
+_NO_SAMPLES = re.compile(r"inconsistent numbers of samples: \[\d{1,12}, \d{1,12}\]|x and y must have same first dimension")
 _READERS = {
     "geojson": "read_file", "shp": "read_file", "gpkg": "read_file", "csv": "read_csv", "tsv": "read_csv", "json": "read_json",
     "jsonl": "read_json", "feather": "read_feather", "xlsx": "read_excel", "pkl": "read_pickle",
@@ -380,6 +381,20 @@ def environment_with(module: str, cited: Citation, facts: Facts) -> str:
         if module in line.text and (match := pattern.search(line.text[:MOST_OF_LINE])):
             return "" if any(file.startswith(f"{match[1]}/") for file in files) else f"{match[1]} (job.log:{line.number})"
     return ""
+
+
+def module_holder(top: str, frames: Sequence[Frame]) -> tuple[str, str]:
+    """Return how to start a program of a package of its own code as a module, or the folder that holds that; two empty texts else.
+
+    Args:
+        top: Name of the package.
+        frames: Of the traceback, the outermost first.
+    """
+    files = [frame.file for frame in frames if not LIBRARY.search(frame.file)]
+    if files and files[0].startswith(f"{top}/"):
+        return f"python -m {files[0].removesuffix('.py').replace('/', '.')}", ""
+    inside = next((file for file in files if f"/{top}/" in file), "")
+    return "", inside[: inside.index(f"/{top}/")] if inside else ""
 
 
 def recomputing(facts: Facts, end: int) -> str:

@@ -112,6 +112,24 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "Set the {kind} to one of {want}",
     ),
     (
+        re.compile(
+            r"[Ii]nvalid (?P<what>[\w -]{0,30}?(?:dir(?:ectory)?|path|folder|file(?:name)?|checkpoint)): ?"
+            r"['\"]?(?P<part>[/~.][^\s'\"]{1,240})"
+        ),
+        "Put what is read there into {part}, or correct {what}",
+    ),
+    (
+        re.compile(rf"(?P<want>{_THING}) (?:(?:is|are) )?(?:required|needed) (?:for|by|to) (?P<what>{_VALUE}){_END}"),
+        "Provide {want}, or leave out {what}",
+    ),
+    (
+        re.compile(
+            r"[Nn]o (?P<part>[\w .-]{2,60}?) (?:(?:were |was |are |is )?(?:present|found|exists?)) (?:in|under|at|within) "
+            r"(?:the |this )?(?:director(?:y|ies)|folder|path|file)?:? ?['\"`]?(?P<what>[/~.\w][^\s'\"`]{1,200})['\"`]?"
+        ),
+        "{what} holds no {part}: run first what makes them, or give the folder that has them",
+    ),
+    (
         re.compile(rf"(?P<what>{_THING}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
         "{what} requires {want}: provide it, or do without {what}",
     ),

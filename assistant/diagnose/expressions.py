@@ -109,7 +109,7 @@ def argument_named(source: str, name: str) -> str:
     for call in _calls(source):
         for keyword in call.keywords:
             if keyword.arg == name:
-                return _written(keyword.value, source)
+                return written(keyword.value, source)
     return ""
 
 
@@ -118,21 +118,21 @@ def arguments_placed(source: str) -> list[str]:
     calls = _calls(source)
     if len(calls) != 1 or len(calls[0].args) < 2 or any(isinstance(part, ast.Starred) for part in calls[0].args):
         return []
-    return [_written(part, source) for part in calls[0].args[:2]]
+    return [written(part, source) for part in calls[0].args[:2]]
 
 
 def left_of_sum(source: str) -> str:
     """Return the name on the left of the only `+` of a line of source; empty where that is none, or there are several."""
-    sums = [node for node in _nodes(source) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
+    sums = [node for node in nodes_of(source) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
     operand = sums[0].left if len(sums) == 1 else None
-    return _written(operand, source) if isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript)) else ""
+    return written(operand, source) if isinstance(operand, (ast.Name, ast.Attribute, ast.Subscript)) else ""
 
 
 def _calls(source: str) -> list[ast.Call]:
-    return [node for node in _nodes(source) if isinstance(node, ast.Call)]
+    return [node for node in nodes_of(source) if isinstance(node, ast.Call)]
 
 
-def _nodes(source: str) -> list[ast.AST]:
+def nodes_of(source: str) -> list[ast.AST]:
     """Return the nodes of a line of source, also of one that opens a block; none where it is not whole."""
     for body in (source, f"{source}\n    pass"):
         try:
@@ -142,7 +142,8 @@ def _nodes(source: str) -> list[ast.AST]:
     return []
 
 
-def _written(node: ast.expr, source: str) -> str:
+def written(node: ast.expr, source: str) -> str:
+    """Return a node as its line of source writes it; empty where that is too long to be quoted."""
     text = ast.get_source_segment(source, node) or ""
     return text if len(text) <= LONGEST else ""
 

@@ -67,6 +67,8 @@ LOADING = 6
 """Innermost frames that tell whether a model was being loaded."""
 NEARLY_ALL = 0.8
 """Share of a GPU from which on the process itself is what fills it."""
+LITTLE_SHARE, GROWN_STEPS = 0.01, 100
+"""Share of a GPU below which a tensor is no large one, and steps from which on what is held has grown while it ran."""
 LEAST_GIB, LEAST_SHARE = 1.0, 0.03
 """Memory of a GPU that is worth a word: in GiB, and as a share of the whole."""
 
@@ -82,7 +84,7 @@ def memory_advice(cited: Citation, facts: Facts, program: Program) -> str:
             return f"{sentence} {left}"
         pieces = _in_pieces(cited, facts) if "in one piece" in sentence else ""
         relief = "" if enough else pieces or _relief(cited, facts, program)
-        return " ".join(words for words in (sentence, remedy, relief) if words)
+        return " ".join(words for words in (remedy, relief, sentence) if words)
     if tensor := _TENSOR.search(text):
         return _tensor(tensor[1], tensor[2] or "float", _relief(cited, facts, program))
     if _DEVICE.search(text) and (plain := _PLAIN.search(text)):
@@ -218,6 +220,15 @@ def _unused(text: str, whole: float, free: float, wanted: float) -> str:
     return f"{pieces}: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True first."
 
 
+def _little(text: str) -> bool:
+    """Tell whether what was wanted is so little that what was held before is to blame."""
+    request, total = _WANTED.search(text), _TOTAL.search(text)
+    if request is None or total is None:
+        return False
+    sizes = [group for group in total.groups() if group is not None]
+    return _gib(*request.groups()) < LITTLE_SHARE * _gib(*sizes[:2])
+
+
 def _relief(cited: Citation, facts: Facts, program: Program) -> str:
     """Return what to lower, by what the program did when the memory ran out and by the settings that the log prints."""
     known = raised_at(cited, facts)
@@ -242,7 +253,14 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
         return f"Lower {window} or gpu_memory_utilization, or serve it with more GPUs (tensor_parallel_size)."
     if any(_TRAINER.search(frame.file) for frame in frames) and program.kind is ProgramKind.TRAINING:
         return _of_transformers(batch, length)
-    if batch is None and frames and origin is not None and origin.own and origin.code and not _of_a_model(frames, functions):
+    of_one_line = batch is None and origin is not None and origin.own and origin.code and not _of_a_model(frames, functions)
+    if frames and origin is not None and of_one_line and _little(" ".join(message_of(cited, facts))):
+        grown = f"It had made {program.steps} steps until then, so what" if program.steps >= GROWN_STEPS else "What"
+        return (
+            f"{grown} it holds at {origin.place} has filled the GPU, not the little that was wanted: look for what is kept from "
+            "one step to the next (results with their graph: .item() or .detach(); a model or list that grows: give it a limit)."
+        )
+    if frames and origin is not None and of_one_line:
         return (
             f"What `{origin.code}` at {origin.place} makes is what is too large: make it in pieces (fewer rows at a time), keep "
             "less beside it on the GPU, or do it on the CPU."

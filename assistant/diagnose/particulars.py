@@ -15,8 +15,9 @@ from typing import NamedTuple
 from assistant.content.advice import Advice
 from assistant.content.reasons import Reason
 from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
-from assistant.diagnose.beforehand import ANNOUNCES, handled_before, handler_failed, look_first
+from assistant.diagnose.beforehand import ANNOUNCES, explained_by, handled_before, handler_failed, look_first
 from assistant.diagnose.circumstances import last_save, settings_named
+from assistant.diagnose.compiling import requirement_account
 from assistant.diagnose.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
 from assistant.diagnose.divergence import never_learned, spike_of
@@ -29,6 +30,7 @@ from assistant.diagnose.rising_loss import UNUSUAL_RATE, warm_up
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
     end_account,
+    last_failure,
     last_words,
     rate_lowered,
     spike_account,
@@ -37,7 +39,7 @@ from assistant.diagnose.standing import (
 )
 from assistant.diagnose.state_keys import keys_account
 from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing
-from assistant.diagnose.wording import DEEDS, cut
+from assistant.diagnose.wording import DEEDS, NO_HELP, cut
 from assistant.records import Action, Category, Citation, Diagnosis
 
 AROUND = 40
@@ -133,7 +135,8 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
     if found.reason == "no_failure":
         return replace(found, advice=f"{end_account(found, facts)} {found.advice}".strip())
     if found.reason == "unknown" and facts.lines and facts.case.job is None:
-        return replace(found, advice=f"{deed} {last_words(found, facts)}".strip())
+        remedy = _of_last_failure(found, facts, entries, program)
+        return replace(found, advice=remedy or f"{deed} {last_words(found, facts)}".strip())
     if found.reason == "loss_spike" and (early := _diverged_early(found, facts)) is not None:
         return early
     quoted = next(_quoted(found, facts, entries, program), None) if found.reason == "hang" else None
@@ -159,12 +162,22 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
         parts[1], parts[2] = first, _place(found, facts, None)
     else:
         earlier = f"{first} {earlier}".strip()
+    if words is not None and any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier)):
+        earlier = ""  # what came before is what the advice is about
     if not any(parts[1:3]) and not _said_already(found, earlier, parts[3]):
         parts[1] = _remedy(found, facts, reason)
     if (found.reason == "hang" or (found.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
     parts += [earlier, _printed(found, [*parts, earlier], facts, understood=words is not None)]
-    return replace(found, advice=" ".join(_once([*parts, _beside(found, " ".join(parts), facts, understood=words is not None)])))
+    parts.append(_beside(found, " ".join(parts), facts, understood=words is not None))
+    return replace(found, advice=" ".join(_once(_change_first(parts))))
+
+
+def _change_first(parts: Sequence[str]) -> list[str]:
+    """Return the parts of advice with what has to be changed in front: that a restart is no help comes last, and short."""
+    refusal = DEEDS[Action.FIX_AND_RESUBMIT]
+    changes = [part for part in parts if part and part != refusal]
+    return [*changes, NO_HELP] if refusal in parts and changes else [*parts]
 
 
 def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool) -> str:
@@ -263,6 +276,8 @@ def _by_reason(found: Diagnosis, facts: Facts, program: Program) -> _Words | Non
     for cited in found.root_cause[:2] if found.reason in _OF_KEYS else ():
         origin = origin_of(cited, facts)
         text = text or keys_account(message_of(cited, facts), origin.place if origin is not None else "")
+    for cited in found.root_cause[:1] if found.reason == "import_error" else ():
+        text = text or requirement_account(cited, facts)
     early = found.reason == "dataloader_killed" and program.trains and not program.steps
     return _Words(text, wall=early) if text else None
 
@@ -332,10 +347,23 @@ def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: 
                     return
 
 
+def _of_last_failure(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> str:
+    """Return what the last line that tells of a failure asks for, of a log of which the reason is unknown; empty where nothing."""
+    line = last_failure(facts)
+    if line is None:
+        return ""
+    cited = Citation("job.log", line.number, line.text, "")
+    of_any = [entry for entry in entries if not entry.reasons]
+    words = next(_quoted(replace(diagnosis, root_cause=(cited,)), facts, of_any, program), None)
+    return f"{words.text} The log does not show whether that ended it (job.log:{line.number})." if words is not None else ""
+
+
 def _by_origin(found: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | None]]:
     """Return cited lines with where they were raised: those that only announce another exception, or show no frame, last."""
     announced = any(ANNOUNCES.search(cited.text) for cited in found.root_cause[:3])
-    origins = [(cited, origin_of(cited, facts)) for cited in found.root_cause[: 6 if announced else 3]]
+    explained = explained_by(found.root_cause[0], facts) if found.root_cause else set()
+    lines = [cited for cited in found.root_cause[: 6 if announced else 3] if cited.line not in explained]
+    origins = [(cited, origin_of(cited, facts)) for cited in lines]
     built = found.reason == "called_process_error"  # the traceback is of the program that called the tool
     return sorted(origins, key=lambda pair: (ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
 
@@ -393,11 +421,11 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
     demand = demand_of(cited, facts)
     message = cut(_without(demand, " ".join(message_of(cited, facts)[:MESSAGE_LINES])), SHOWN_OF_MESSAGE).rstrip(".?! ")
     quoted = f": {message}" if message else ""
-    asked = f"{demand.rstrip('.?! ')}. " if demand else ""
+    asked = f"{demand.rstrip('.?! ')} ({cited.file}:{cited.line}). " if demand else ""
     if origin.own and (match := _ASSERTS.match(origin.code)):
         return f"{asked}`{match[1]}` has to hold at {_place_of(origin)} and does not{quoted}."
     if origin.own and origin.code.startswith(("raise ", "assert ")):
-        return f"{asked}{_own_check(origin, message, cited, facts)}"
+        return f"{asked}{_own_check(origin, '' if demand else message, cited, facts)}"
     if origin.own and origin.library and origin.code:
         return f"{asked}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses{quoted}."
     return f"{asked}{_raised_from(origin)}{quoted}."

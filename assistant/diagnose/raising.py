@@ -44,6 +44,10 @@ _JULIA_PLACE = re.compile(r"\s+@ (?:[\w.]{1,80} )?((?:\.{0,2}|~|[A-Za-z]:)[/\\][
 """How IPython and Julia print frames."""
 MOST_WRAPPED, WRAPPED_AROUND, WRAPPED_FULL = 60, 20, 3
 """Characters of the widest line of a wrapped log, lines around a message that are looked at, those at full width among them."""
+_PAGE = re.compile(r"<!DOCTYPE html|<html[\s>]", re.IGNORECASE)
+_HIDDEN = re.compile(r"<(?P<tag>style|script|title)\b.{0,4000}?</(?P=tag)>|<!--.{0,2000}?-->", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^<>]{1,400}>")
+MOST_OF_PAGE = 20_000
 _RULE = re.compile(r"[-=_*]{5,80}$|[\w.]{1,60}(?:Error|Exception): |Traceback")
 _MARKS = re.compile(r"\s{2,}[~^]{2,}\s*$")
 _DIGITS = re.compile(r"\d")
@@ -172,7 +176,18 @@ def raised_at(cited: Citation, facts: Facts) -> tuple[Episode, Raised] | None:
 
 
 def message_of(cited: Citation, facts: Facts) -> list[str]:
-    """Return the lines of the message that begins on a cited line, the cited one first."""
+    """Return the lines of the message that begins on a cited line, the cited one first; of a page of HTML what it shows."""
+    lines = _message_lines(cited, facts)
+    page = next((place for place, text in enumerate(lines) if _PAGE.search(text)), -1)
+    return lines if page < 0 else [*lines[:page], _page_text(" ".join(lines[page:]))]
+
+
+def _page_text(page: str) -> str:
+    """Return the text of a page of HTML as a browser shows it, behind what stands before it."""
+    return " ".join(_TAG.sub(" ", _HIDDEN.sub(" ", page[:MOST_OF_PAGE])).split())
+
+
+def _message_lines(cited: Citation, facts: Facts) -> list[str]:
     known = raised_at(cited, facts)
     more = [text for _, text in known[1].more] if known is not None else []
     if (inner := _quoted_message(more)) is not None:

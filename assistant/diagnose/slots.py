@@ -28,6 +28,7 @@ from assistant.diagnose.decisive import (
     largest_process,
     launched_by_torch,
     lost_options,
+    module_holder,
     outer_folder,
     processes_started,
     program_folder,
@@ -44,6 +45,7 @@ from assistant.diagnose.expressions import (
     subscripted,
 )
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.operands import absolute_part, operands_of
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import Origin, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.standing import rate_lowered
@@ -132,6 +134,8 @@ _SENTENCES = frozenset(
     {"compare", "who_knows", "fits", "swapped", "conversion", "transposed", "place", "own", "checked_at", "checked_values"}
 )
 """Slots that hold a part of a sentence of our own, or a place in the code, which are never cut."""
+NO_FILE = frozenset({"<unknown>", "<string>"})
+"""What stands for the file of a text that `ast.literal_eval` or `eval` parses."""
 MOST_OF_VALUE, MOST_OF_LINE = 160, 400
 ASSERTS_BEHIND = 200
 """Lines behind an error of a device in which the check that failed may be printed: the device speaks after the program."""
@@ -166,7 +170,10 @@ def slots_of(
             slots |= _of_library(text, origin, cited, facts)
     if _PARSED.search(text) and raised is not None and raised[1].frames:
         frame = raised[1].frames[-1]
-        slots |= {"parsed": f"{frame.file}:{frame.line}"} if not frame.function else {}
+        if frame.file in NO_FILE:  # what a program had parsed as Python is shown as its source
+            slots["parsed_text"] = source_of(frame, facts)
+        else:
+            slots |= {"parsed": f"{frame.file}:{frame.line}"} if not frame.function else {}
         slots |= {"newer": source_of(frame, facts)} if needs_python_3(source_of(frame, facts)) else {}
     elif _PARSED.search(text) and origin is not None and not origin.function:
         slots |= {"parsed": origin.place, "newer": origin.code if needs_python_3(origin.code) else ""}
@@ -181,6 +188,8 @@ def slots_of(
     if origin is not None and "*args" in origin.code:
         slots["handed_from"] = caller_of(cited, facts)[0]
     slots |= _of_surroundings(text, origin, cited, facts) | steps_out_of_memory(text, facts) | nan_of_backward(text, facts)
+    if origin is not None and origin.own and not origin.library:
+        slots |= operands_of(text, origin, slots.get("subject", ""), cited.line, facts)
     slots |= conditions_of(text, origin, facts, raised, slots.get("subject", ""), cited.line, frames_of(cited, facts))
     if (match := _LIBSTDCXX.search(text)) is not None:
         slots["gcc"] = compiler_of(match[0])
@@ -419,6 +428,7 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
     path = match[1] or match[2]
     apart = hosts_apart(path, facts) if path.startswith("/") else ("", "")
     slots = {"path": path, "missing_on": apart[0], "there_on": apart[1], "doubled": doubled_part(path)}
+    slots["absolute_part"] = absolute_part(path, origin.code) if origin is not None else ""
     folder = str(PurePosixPath(path).parent) if "/" in path else ""
     source = f"{origin.code} {origin.deepest}" if origin is not None else ""
     if folder and (_CREATES.search(text) or (_WRITES.search(source) and "load" not in source)):
@@ -454,6 +464,11 @@ def _of_module(text: str, origin: Origin, cited: Citation, facts: Facts) -> dict
         raised = raised_at(cited, facts)
         served = raised is not None and any(frame.function in _APPLICATION for frame in raised[1].frames)
         return {"application": match[2].replace(".", "/"), "missing_too": file_not_opened(facts, cited.line)} if served else {}
+    start, holder = module_holder(top, frames_of(cited, facts))
+    if start:  # the folder of the program is on sys.path, and not the one that it was started in
+        return {"own_module": top, "run_as": start, "root": "."}
+    if holder:
+        return {"own_module": top, "root": holder, "inside": f"{holder}/{top}"}
     if base := resolved_folder(origin.file, top, facts):
         return {"own_module": top, "root": base, "inside": f"{base}/{top}"}
     if top in parts[:-1]:

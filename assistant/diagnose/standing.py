@@ -120,7 +120,7 @@ def last_words(found: Diagnosis, facts: Facts) -> str:
         return (
             f"{node}It failed (job.log:{status.number}: {text}), and what that program printed is not in this log: run it by hand."
         )
-    if (failing := _last_failure(facts)) is not None:
+    if (failing := last_failure(facts)) is not None:
         text = cut(facts.streams.body(failing.text).text.strip(), SHOWN_OF_SAVE).rstrip(".")
         if _ignored_before(failing, facts):
             return (
@@ -152,7 +152,7 @@ def _torn_traceback(last: int, facts: Facts) -> tuple[int, str] | None:
     return None
 
 
-def _last_failure(facts: Facts) -> Line | None:
+def last_failure(facts: Facts) -> Line | None:
     """Return the first line of the last group of lines with words of failure; None where none has any."""
     failure: Line | None = None
     for line in reversed(facts.lines[-MOST_BEFORE:]):

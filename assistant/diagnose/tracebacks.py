@@ -228,8 +228,8 @@ class _Reader:
         latest = entry.episode.raised[-1]
         if entry.over or not text.strip():
             return
-        # of what follows only indented lines surely belong to the message, and all after an empty or open first line
-        goes_on = text[0].isspace() or latest.message.rstrip().endswith(":") or not latest.message
+        # of what follows only indented lines surely belong to the message, and all after an open first line; a bare class has none
+        goes_on = text[0].isspace() or latest.text.rstrip().endswith(":")
         another = not latest.message and (raised := _RAISED.match(text)) is not None and _CLASS.search(raised.group(1))
         if entry.link or not goes_on or another or _LOGGED.match(text) or len(latest.more) >= 20:
             entry.over = True

@@ -17,7 +17,7 @@ from assistant.diagnose.program import program_of
 from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.reasoning import HARDWARE, SYMPTOMS
 from assistant.diagnose.tracebacks import Episode
-from assistant.diagnose.wording import DEEDS
+from assistant.diagnose.wording import DEEDS, NO_HELP
 from assistant.logs.lines import Line
 from assistant.records import Action, Category, Citation, Diagnosis
 from assistant.recover.training_end import training_end
@@ -78,7 +78,7 @@ def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
     over = f"The training is over ({end.line.text.strip()[:120]}, {_place(end.line, facts)}){lies}; only the {tail} failed"
     mend = f"{NO_RESTART} Mend what is named here and run the {tail} by itself." if tail != TEARDOWN else NO_RESTART
     deed = with_checkpoint(DEEDS[found.action], facts, program_of(found, facts))
-    specific = found.advice.replace(deed, "", 1).strip() if deed else found.advice
+    specific = found.advice.replace(deed, "", 1).removesuffix(NO_HELP).strip() if deed else found.advice
     return replace(
         found,
         action=Action.FIX_AND_RESUBMIT,

@@ -16,6 +16,8 @@ DEEDS = {
     Action.FIX_AND_RESUBMIT: "Do not restart: the owner has to change something first.",
     Action.NONE: "",
 }
+NO_HELP = "A restart alone does not help."
+"""Behind what has to be changed, in place of the deed in front of it."""
 
 
 def summary(

@@ -16,6 +16,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.engine.doubled_runs import DoubledRuns
+from assistant.engine.former_processes import RAN_ON, FormerProcesses
 from assistant.engine.requeue_logs import requeues_itself, steps_of_attempts
 from assistant.engine.requeue_starts import FEWEST_STEPS, begins_anew, newest_checkpoint, noted
 from assistant.engine.settled import cost_in_words
@@ -68,6 +69,8 @@ class RequeueRecords:
     """Those that were queued again and cannot begin."""
     doubled: DoubledRuns = field(default_factory=DoubledRuns)
     """Those that were queued again while their owner submitted the run once more."""
+    former: FormerProcesses = field(default_factory=FormerProcesses)
+    """Those of which a program of the attempt before may live on."""
 
     def look(self, engine: Engine, jobs: Sequence[Job]) -> None:
         """Record requeues that are new, and the cost of those that are over; a record that fails is only logged.
@@ -98,6 +101,7 @@ class RequeueRecords:
         self.told_begins = {key for key in self.told_begins if key[0] in seen}
         self.stuck.look(engine, jobs)
         self.doubled.look(engine, jobs)
+        self.former.look(engine, list(seen.values()), REQUEUE)
 
     def _remember(self, engine: Engine, job: Job, now: datetime) -> None:
         before = self.attempts.get(job.id)
@@ -214,6 +218,7 @@ def _recorded(engine: Engine, before: _Attempt, job: Job) -> Evidence | None:
     facts: dict[str, Any] = {
         "attempt": before.job.attempt,
         "nodes": list(nodes),
+        RAN_ON: list(before.job.nodes),
         "last_step": before.step,
         "first_loss": before.first_loss if before.first_loss is not None and isfinite(before.first_loss) else None,
         "last_loss": before.loss if before.loss is not None and isfinite(before.loss) else None,

@@ -19,7 +19,7 @@ from assistant.engine.outages import PASSED
 from assistant.engine.settlement import settled_elsewhere
 from assistant.engine.stuck_jobs import STUCK
 from assistant.engine.times import COUNTED_OTHERWISE
-from assistant.engine.wrong_starts import WRONG_START, is_being_stopped, stop_wrong_start
+from assistant.engine.wrong_starts import WRONG_START, awaits_other_incident, is_being_stopped, stop_wrong_start
 from assistant.errors import Denied, NightshiftError, Parked, ToolError
 from assistant.logs.lines import Lines
 from assistant.logs.log_marks import LogMark
@@ -49,7 +49,7 @@ from assistant.recover.runs import SaveFolders, writer_beside
 from assistant.recover.second_writer import save_beside
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Restart, Standing, Verdict, judge_restart
-from assistant.recover.wrong_start import proof_of_wrong_start
+from assistant.recover.wrong_start import proof_of_lost_numbers, proof_of_wrong_start
 from assistant.untrusted import reading_as
 from assistant.watch.attempts import ADVICE, Remark
 
@@ -169,7 +169,9 @@ def _stopped_if_wrong(
         # whoever waits until it is past the step where the last attempt ended may lose each checkpoint before that
         note = f"not recovered: {verdict.note}. That is no proof: look whether it saves over the checkpoints of its run"
         return replace(ended, state=IncidentState.ESCALATED, note=f"{note}, and if it does, end it: scancel {job.id}")
-    return stop_wrong_start(engine, incident, ended, restarted.call, job, verdict.proof, by)
+    if due and (note := awaits_other_incident(verdict, _own_incident(engine, incident, restarted))):
+        return replace(ended, state=IncidentState.VERIFYING, note=note, failed_job=None)
+    return stop_wrong_start(engine, incident, ended, restarted.call, job, verdict, by)
 
 
 def _cancelled_by_owner(engine: Engine, restarted: _Restarted) -> str:
@@ -281,6 +283,7 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             stateless=not points and not before and _keeps_no_state(engine, job),
             hidden_failure=failure_behind(job, engine.knowledge),
             saved_step=_saved_by(engine, job, past=first_step),
+            lost_numbers=proof_of_lost_numbers(points, before) if not later else None,
             has_lines=bool(points) or job.state is not JobState.COMPLETED or bool(log_lines(job, marks=marks)),
         )
     )

@@ -13,6 +13,8 @@ from assistant.engine.held_ports import with_port_holder
 from assistant.engine.learning_rates import with_rate_setting
 from assistant.engine.lost_paths import with_lost_path
 from assistant.engine.meant_exits import with_meant_exit
+from assistant.engine.memory_hogs import with_memory_hog
+from assistant.engine.missing_programs import with_missing_program
 from assistant.engine.node_hosts import with_unreached_host
 from assistant.engine.read_races import with_read_race
 from assistant.engine.repeated_spikes import with_repeated_spike
@@ -35,6 +37,8 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     diagnosis = with_faulty_gpu(engine, incident, with_repeated_spike(engine, incident, diagnosis, job), job)
     diagnosis = with_wait(engine, incident, diagnosis, job)
     diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
+    diagnosis = with_memory_hog(engine, incident, diagnosis, job)
+    diagnosis = with_missing_program(engine, incident, diagnosis, job)
     diagnosis = with_read_race(engine, incident, diagnosis, job)
     diagnosis = with_lost_path(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)

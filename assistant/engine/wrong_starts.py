@@ -1,4 +1,4 @@
-"""Stop a restart that is proven to be at a wrong start, and tell what it saved over (docs/decisions/0016)."""
+"""Stop a restart that is proven to be at a wrong start or to train without numbers, and tell what it saved over (decision 0016)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.identity import restart_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.playbook import Ended
+from assistant.recover.verify import Verdict
 from assistant.recover.wrong_start import saves_since
 from assistant.store import Store
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["WRONG_START", "is_being_stopped", "stop_wrong_start", "stopped_here", "wrong_start_before"]
+__all__ = ["WRONG_START", "awaits_other_incident", "is_being_stopped", "stop_wrong_start", "stopped_here", "wrong_start_before"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ MOST_TRIES = 3
 """A step that begins between decision and command makes it another command, which is not given."""
 
 
-def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: Call, job: Job, proof: str, by: str) -> Ended:
+def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: Call, job: Job, verdict: Verdict, by: str) -> Ended:
     """Stop a restart through the gate and return where its incident stands: until the job is over it is being verified.
 
     Args:
@@ -40,7 +41,7 @@ def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: 
         ended: As the playbook has it.
         restart: The call that started the job.
         job: The restart, at a wrong start by proof, or stopped before.
-        proof: The sentence; empty where the stop was decided before.
+        verdict: Of the restart; without proof where the stop was decided before.
         by: Who asks.
 
     Raises:
@@ -48,7 +49,8 @@ def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: 
         Unavailable: The scheduler did not answer.
     """
     first = next((call for call in engine.store.calls(incident.id) if call.tool == STOP), None)
-    why = first.why if first is not None else f"job {job.id}, our own restart, is at a wrong start: {proof}"
+    fault = "is at a wrong start" if verdict.lost_numbers is None else "trains on without numbers"
+    why = first.why if first is not None else f"job {job.id}, our own restart, {fault}: {verdict.proof}"
     attempt = int(first.arguments["attempt"]) if first is not None else job.attempt
     needs_person = replace(ended, state=IncidentState.ESCALATED, failed_job=None)
     if first is None and not _is_own(engine, incident, restart, job):
@@ -71,6 +73,22 @@ def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: 
     done = "it was stopped" if value.get("stopped") else "it ended before it could be stopped"
     note = f"not recovered: {why}; {done}; {_report(engine, restart, now)}"
     return replace(needs_person, note=f"{note}; it is not started again before a person has looked")
+
+
+def awaits_other_incident(verdict: Verdict, own_incident: Incident | None) -> str:
+    """Return why a restart that trains without numbers is left to the incident about itself; empty where it is to be stopped.
+
+    That incident may end the job and start it elsewhere: it has its turn, unless the numbers were lost from the first steps on.
+
+    Args:
+        verdict: Of the restart.
+        own_incident: The incident about the restarted job; None while it has none.
+    """
+    if verdict.lost_numbers is None:
+        return ""
+    if own_incident is not None:
+        return "" if own_incident.state.ended else f"{verdict.note}; incident {own_incident.id} is about that"
+    return "" if verdict.lost_numbers.at_once else f"{verdict.note}; awaits whether that becomes an incident of its own"
 
 
 def is_being_stopped(store: Store, incident: Incident) -> bool:

@@ -262,24 +262,24 @@ class FileUses:
         """Return the path of a file that a call writes as bytes, and not to append; None of any other call."""
         call, name = caller.node, dotted(caller.node.func)
         method = name.rpartition(".")[2]
-        mode = self._mode(caller) if name in OPENS | ARCHIVES or method == "open" else ""
+        mode = self.mode_of(caller) if name in OPENS | ARCHIVES or method == "open" else ""
         if name in OPENS:
             is_bytes = "b" in mode or (name in PACKED and "t" not in mode)
-            return _argument(call, "file", 0) if is_bytes and set(mode) & set("wx") else None
+            return argument_of(call, "file", 0) if is_bytes and set(mode) & set("wx") else None
         if name == "os.open" and len(call.args) > 1:
             flags = ast.unparse(call.args[1])
             return call.args[0] if re.search(r"O_(?:WRONLY|RDWR)", flags) and "O_APPEND" not in flags else None
         if name in ARCHIVES:
-            return _argument(call, "file", 0) if set(mode[:1]) & set("wx") else None
+            return argument_of(call, "file", 0) if set(mode[:1]) & set("wx") else None
         if name in WRITERS:
-            return _argument(call, *WRITERS[name])
+            return argument_of(call, *WRITERS[name])
         if not isinstance(call.func, ast.Attribute) or self.reader.function_of(caller) is not None:
             return None
         if method == "write_bytes" or (method == "open" and "b" in mode and set(mode) & set("wx")):
             return call.func.value
-        return _argument(call, *WRITING_METHODS[method]) if method in WRITING_METHODS else None
+        return argument_of(call, *WRITING_METHODS[method]) if method in WRITING_METHODS else None
 
-    def _mode(self, caller: Caller) -> str:
+    def mode_of(self, caller: Caller) -> str:
         """Return the mode in which a call opens a file; empty where it says none that is known."""
         call = caller.node
         place = 0 if dotted(call.func) not in OPENS | ARCHIVES else 1
@@ -295,7 +295,7 @@ class FileUses:
         """Return the argument by which a call names the state that it loads; None of a call that loads none."""
         name = dotted(caller.node.func)
         if name in LOADERS:
-            return _argument(caller.node, *LOADERS[name])
+            return argument_of(caller.node, *LOADERS[name])
         callee = self.reader.function_of(caller)
         if callee is None:
             return None
@@ -306,7 +306,7 @@ class FileUses:
         bound = id(function) in self.reader.names_of(source).classes
         positional = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
         positional = positional[1:] if bound and positional[:1] in (["self"], ["cls"]) else positional
-        return _argument(caller.node, parameter, positional.index(parameter) if parameter in positional else None)
+        return argument_of(caller.node, parameter, positional.index(parameter) if parameter in positional else None)
 
     def _read_parameter(
         self, source: TrainerSource, function: ast.FunctionDef | ast.AsyncFunctionDef, above: tuple[int, ...]
@@ -330,7 +330,7 @@ class FileUses:
             if path is None and (callee := self.reader.function_of(caller)) is not None and callee[1] is not function:
                 inner = self._read_parameter(*callee, (*above, id(function)))
                 positional = [item.arg for item in (*callee[1].args.posonlyargs, *callee[1].args.args)]
-                path = _argument(node, inner, positional.index(inner) if inner in positional else None) if inner else None
+                path = argument_of(node, inner, positional.index(inner) if inner in positional else None) if inner else None
             if path is not None and (own := self._parameter_in(source, path, function, parameters)):
                 return own
         return ""
@@ -339,13 +339,13 @@ class FileUses:
         """Return the path of a file that a call reads as bytes."""
         call, name = caller.node, dotted(caller.node.func)
         if name in LOADERS:
-            return _argument(call, *LOADERS[name])
-        mode = self._mode(caller) if name in OPENS | ARCHIVES or name.endswith(".open") else ""
+            return argument_of(call, *LOADERS[name])
+        mode = self.mode_of(caller) if name in OPENS | ARCHIVES or name.endswith(".open") else ""
         if name in OPENS:
             is_bytes = "b" in mode or (name in PACKED and "t" not in mode)
-            return _argument(call, "file", 0) if is_bytes and not set(mode) & set("wxa") else None
+            return argument_of(call, "file", 0) if is_bytes and not set(mode) & set("wxa") else None
         if name in ARCHIVES:
-            return _argument(call, "file", 0) if not set(mode) & set("wxa") else None
+            return argument_of(call, "file", 0) if not set(mode) & set("wxa") else None
         if isinstance(call.func, ast.Attribute) and (call.func.attr == "read_bytes" or (call.func.attr == "open" and mode == "rb")):
             return call.func.value
         return None
@@ -377,7 +377,8 @@ def _stands_in(line: int, function: ast.FunctionDef | ast.AsyncFunctionDef) -> b
     return function.lineno <= line <= (function.end_lineno or function.lineno)
 
 
-def _argument(call: ast.Call, keyword: str, place: int | None) -> ast.expr | None:
+def argument_of(call: ast.Call, keyword: str, place: int | None) -> ast.expr | None:
+    """Return an argument of a call by its keyword, else by its place; None where it is not there."""
     value = next((item.value for item in call.keywords if item.arg == keyword), None)
     return value if value is not None or place is None or place >= len(call.args) else call.args[place]
 

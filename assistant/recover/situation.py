@@ -17,6 +17,8 @@ AVOIDED = "a restart stays away from it:"
 """How a place of a diagnosis begins whose node a restart is to stay away from, though nobody is sure that it is broken."""
 HELD = "what it needs there is held:"
 """The same where nothing is wrong with the node: somebody else has what the job needs of it."""
+PASSED = "somebody else had taken what it lacked:"
+"""How a place of a diagnosis begins where what a job lacked is there again, and it may start on the same node once more."""
 AWAY = "a file system is away:"
 """How a place of a diagnosis begins that names the mount point which has to be there again before a restart."""
 NOWHERE = "a name resolves nowhere:"
@@ -171,7 +173,8 @@ def _run(diagnosis: Diagnosis, job: Job | None, now: datetime) -> Mapping[str, A
     minutes = (end - job.started).total_seconds() / 60 if job is not None and job.started is not None else 0.0
     restarts = attempt_of(job.spec) if job is not None and job.spec is not None else 0
     long = (diagnosis.step or 0) >= LONG_STEPS or (diagnosis.step is None and minutes >= LONG_MIN)
-    once_more = long or bool(avoided(diagnosis))  # it lasted with these settings, or what was missing is there elsewhere
+    # it lasted with these settings, or what was missing is there elsewhere or again
+    once_more = long or bool(avoided(diagnosis, AVOIDED, HELD, PASSED))
     return {
         "step": diagnosis.step,
         "minutes": round(minutes, 1),

@@ -13,11 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import takewhile
 from statistics import median
 
 from assistant.logs.spikes import is_no_number
 from assistant.nodeset import fold
 from assistant.records import Job, JobState, MetricPoint
+from assistant.recover.wrong_start import LostNumbers
+from assistant.watch.loss import NOT_A_NUMBER_STEPS
 
 __all__ = [
     "CONFIRM_S",
@@ -148,6 +151,8 @@ class Restart:
     """Step of the newest whole checkpoint that it saved itself; None where none is known."""
     has_lines: bool = True
     """Whether any line of its own can be read."""
+    lost_numbers: LostNumbers | None = None
+    """What proves that it trains on with a loss that is no number; None where nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,8 @@ class Verdict:
     """What proves a wrong start, so that the job has to be stopped; empty where a person has to judge."""
     complete: bool = False
     """Whether its lines tell all of its start that they ever will: no proof is to be awaited."""
+    lost_numbers: LostNumbers | None = None
+    """Where `proof` is that its loss is no number: how long that has been so."""
 
 
 def judge_restart(restart: Restart) -> Verdict:
@@ -191,6 +198,11 @@ def judge_restart(restart: Restart) -> Verdict:
     if restart.load_problem:
         complete = len({point.step for point in restart.points}) >= STEPS_OF_A_START
         return Verdict(Standing.WRONG_START, f"job {job.id} {restart.load_problem}", step, passed, restart.proof, complete)
+    if restart.lost_numbers is not None and not job.state.ended:
+        lost = restart.lost_numbers
+        return Verdict(
+            Standing.WRONG_START, f"job {job.id}: {lost.sentence}", step, passed, lost.sentence, complete=True, lost_numbers=lost
+        )
     loss = loss_seen(restart.before, restart.points, restart_step=restart.restart_step, ended=job.state.ended)
     if loss.status is Look.JUMPED:
         return Verdict(Standing.WRONG_START, f"job {job.id}: {loss.note}", step, passed)
@@ -372,23 +384,28 @@ def loss_seen(before: Sequence[MetricPoint], after: Sequence[MetricPoint], *, re
     """
     old = [point.loss for point in before if point.step <= restart_step and _finite(point.loss)][-SAMPLE:]
     seen = [point for point in after if point.loss is not None and point.step >= restart_step]
-    broken = next((point.step for point in seen if is_no_number(point)), None)
-    if broken is not None:
-        return Seen(Look.JUMPED, f"the loss at step {broken} is no finite number", broken)
-    if not seen and (step := _goes_on_without(before, after, restart_step)) is not None:
+    lost = list(takewhile(is_no_number, reversed(seen)))
+    if lost and (ended or len(lost) >= NOT_A_NUMBER_STEPS):
+        return Seen(Look.JUMPED, f"the loss at step {lost[-1].step} is no finite number, nor is one behind it", lost[-1].step)
+    if lost:
+        return Seen(
+            Look.WAITING, f"the loss at step {lost[-1].step} is no finite number; awaits whether it stays so", lost[-1].step
+        )
+    numbered = [point for point in seen if not is_no_number(point)]  # a loss scaler skips a step or two
+    if not numbered and (step := _goes_on_without(before, after, restart_step)) is not None:
         return Seen(Look.CONTINUES, f"{NEVER_A_LOSS}; it came to step {step}", step)
-    if len(seen) < (1 if ended else FEWEST):
+    if len(numbered) < (1 if ended else FEWEST):
         return Seen(Look.UNKNOWN, NO_LOSS) if ended else Seen(Look.WAITING, "too few losses logged since the restart")
     if restart_step <= 0 or not old:
-        return Seen(Look.CONTINUES, "there is no earlier loss to compare with; the loss is finite", seen[-1].step)
+        return Seen(Look.CONTINUES, "there is no earlier loss to compare with; the loss is finite", numbered[-1].step)
     usual = median(_losses(old))
-    now = max(median(_losses(point.loss for point in part)) for part in (seen[:SAMPLE], seen[-SAMPLE:]))
+    now = max(median(_losses(point.loss for point in part)) for part in (numbered[:SAMPLE], numbered[-SAMPLE:]))
     noise = median(abs(loss - usual) for loss in _losses(old))
     allowed = usual + max(abs(usual) * TOLERANCE_SHARE, NOISE_TIMES * noise)
     numbers = f"median loss {now:.4g} after the restart, {usual:.4g} before step {restart_step}"
     if now > allowed:
-        return Seen(Look.JUMPED, f"{numbers}: above the {allowed:.4g} that would be normal", seen[-1].step)
-    return Seen(Look.CONTINUES, numbers, seen[-1].step)
+        return Seen(Look.JUMPED, f"{numbers}: above the {allowed:.4g} that would be normal", numbered[-1].step)
+    return Seen(Look.CONTINUES, numbers, numbered[-1].step)
 
 
 def _goes_on_without(before: Sequence[MetricPoint], after: Sequence[MetricPoint], restart_step: int) -> int | None:

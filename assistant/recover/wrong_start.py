@@ -1,4 +1,4 @@
-"""Tell whether a restart is by positive proof at a wrong start, and what it saved over. Pure.
+"""Tell whether a restart is by positive proof at a wrong start, or trains without numbers, and what it saved over. Pure.
 
 A proof ends a job, so it takes more than a doubt: the job trains already, its step counter is below the chosen checkpoint, and its
 own words or the counter of the attempt before say the same. A loss alone is none, and silence is none.
@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from pathlib import PurePosixPath
 from statistics import median
+from typing import NamedTuple
 
+from assistant.logs.spikes import is_no_number
 from assistant.records import Checkpoint, MetricPoint
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.loaded import SLACK_STEPS, LoadedCheckpoint, LoadLine, compare_loaded, goes_on_from
+from assistant.watch.loss import NOT_A_NUMBER_STEPS
 
-__all__ = ["Saves", "proof_of_wrong_start", "saves_since"]
+__all__ = ["LostNumbers", "Saves", "proof_of_lost_numbers", "proof_of_wrong_start", "saves_since"]
 
 NEAR_STEPS = 10
 """Steps before a checkpoint whose losses stand for the loss at it."""
@@ -25,6 +29,40 @@ SAME_SHARE = 0.05
 FEWEST_STEPS = 2
 """Distinct steps below the checkpoint where nothing but the counter speaks: an evaluation may be logged as step 0."""
 MOST_NAMED = 8
+AT_ONCE = 5
+"""Steps with a number behind a start; fewer of them are no run of its own."""
+LONG_LOST = 20
+"""Steps without a number after which nobody waits for another incident to end the job."""
+
+
+class LostNumbers(NamedTuple):
+    """What proves that a job trains on with a loss that is no number."""
+
+    sentence: str
+    at_once: bool
+    """Whether it was so from its first steps on, or for so long that it is ended whoever else looks after it."""
+
+
+def proof_of_lost_numbers(points: Sequence[MetricPoint], before: Sequence[MetricPoint]) -> LostNumbers | None:
+    """Return what proves that a restart trains with a loss that is no number, where the attempt before had one; None without proof.
+
+    Args:
+        points: What the restart logged itself, in order.
+        before: What the attempt before it logged, as far as it was healthy.
+    """
+    logged = [point for point in points if point.loss is not None]
+    lost = list(takewhile(is_no_number, reversed(logged)))
+    steps = list(dict.fromkeys(point.step for point in reversed(lost)))
+    healthy = [point for point in before if point.loss is not None and not is_no_number(point)]
+    if len(steps) < NOT_A_NUMBER_STEPS or not healthy:
+        return None
+    own = len(logged) - len(lost)
+    since = f"since step {steps[0]}" if own else f"from its first step {steps[0]} on"
+    sentence = (
+        f"its loss is no number {since}, in the last {len(steps)} steps that it logged, to step {steps[-1]}; "
+        f"the attempt before had {healthy[-1].loss:.4g} at step {healthy[-1].step}"
+    )
+    return LostNumbers(sentence, at_once=own < AT_ONCE or len(steps) >= LONG_LOST)
 
 
 def proof_of_wrong_start(

@@ -44,6 +44,10 @@ class SimulatedRun:
     """The step from which the loss is high, unless its samples are skipped."""
     spikes_anyway: bool = False
     """Whether it is no matter of samples: skipping does not help."""
+    nan_at: int | None = None
+    """The step from which the loss is no number."""
+    nan_steps: int = 1_000_000
+    """For how many steps."""
     says_at: int | None = None
     """The step after which the log says the lines while training goes on."""
     own_log: Path | None = None
@@ -119,7 +123,9 @@ class Progress:
         return passed_s >= 0 and self.step >= self.stops_at and not self._will_hang
 
     def loss(self, step: int) -> float:
-        """Return the loss of a step: it falls, and is six times higher after a spike."""
+        """Return the loss of a step: it falls, is six times higher after a spike, and may be no number."""
+        if self.run.nan_at is not None and 0 <= step - self.run.nan_at < self.run.nan_steps:
+            return math.nan
         usual = 0.4 + 3.0 * math.exp(-step / 60) + 0.01 * math.sin(step * 1.7)
         spiked = self.run.spikes_at is not None and step >= self.run.spikes_at and (self.run.spikes_anyway or not self.skips)
         return usual * 6 if spiked else usual

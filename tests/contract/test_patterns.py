@@ -50,6 +50,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("content/reading.py", "word"): "behind re.escape, one line above",
     ("recover/checkpoints/sizes.py", "entry.step"): NUMBER,
     ("recover/gpus.py", "form"): "of a tuple of literals",
+    ("recover/lookup_folders.py", "form"): "of a tuple of literals",
     ("recover/resume_means.py", "pattern"): "of the constant RESUME_OPTIONS",
     ("recover/installed_trainers.py", "rule.own_configs"): "of the table RULES",
     ("recover/installed_trainers.py", "rule.runs"): "of the table RULES",

@@ -34,6 +34,8 @@ PLAUSIBLE: dict[str, Any] = {
     "since_s": 0,
     "paths": ["/nowhere/pile"],
     "host": "metrics.example",
+    "name": "augment",
+    "folders": ["/nowhere/bin"],
 }
 
 

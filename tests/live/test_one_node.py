@@ -69,6 +69,14 @@ for batch in range(1, 31):
 open(sys.argv[2], "w").write("{}")
 print("done")
 """
+MODULES = """module() {
+  [ "$1" = load ] || return 0
+  case "$2" in
+    augsuite/2.3) export AUGSUITE_HOME=/opt/augsuite/2.3; PATH=$AUGSUITE_HOME/bin:$PATH;;
+  esac
+  echo "Loading $2"
+}
+"""
 LISTENS = """import socket, sys, time
 try:
     listener = socket.create_server(("0.0.0.0", 29617))
@@ -208,6 +216,38 @@ def test_tasks_that_a_node_without_their_environment_ate_are_run_elsewhere(
     finally:
         for node in devcluster.nodes:
             devcluster.on(node, "rm", "-rf", "/opt/lmeval")
+
+
+def test_a_job_goes_on_without_the_node_that_lacks_a_program_of_its_module(
+    engine: Engine, devcluster: DevCluster, owner: User
+) -> None:
+    bad = devcluster.nodes[0]
+    program = "/opt/augsuite/2.3/bin/augment"
+    for node in devcluster.nodes[1:]:
+        command = f"mkdir -p {Path(program).parent}; printf '#!/bin/sh\\necho shard > \\$2\\n' > {program}; chmod 755 {program}"
+        devcluster.on(node, "sh", "-c", command)
+    try:
+        (owner.folder / "init.sh").write_text(MODULES)
+        (owner.folder / "x.py").write_text(SCORES)
+        script = (
+            f"set -e\n. {owner.folder}/init.sh\nmodule load augsuite/2.3\naugment --out part.rec\npython3 -u x.py --output r.json"
+        )
+        owner.script("det.sh", "#SBATCH -N1 -n1", script)
+        first = owner.sbatch("det.sh")
+        ended(engine, first)
+        assert engine.scheduler.job(first).nodes == (bad,)
+        incident = watched(engine, first, over, 120)
+        found = engine.store.diagnosis(incident.id)
+        assert found is not None
+        assert f"{program} is missing on {bad}" in found.summary, found.summary
+        assert incident.state is IncidentState.RECOVERED, incident.note
+        again = engine.scheduler.job(restarted(engine, first))
+        assert (again.nodes != (bad,), again.state) == (True, JobState.COMPLETED)
+        assert not [node for node in engine.scheduler.nodes() if "nightshift" in node.reason]
+        assert any(program in remark.text and bad in remark.text for remark in engine.good_runs.taken_remarks())
+    finally:
+        for node in devcluster.nodes:
+            devcluster.on(node, "rm", "-rf", "/opt/augsuite")
 
 
 def test_a_job_whose_port_another_job_of_its_node_holds_goes_on_elsewhere(

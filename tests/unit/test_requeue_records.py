@@ -15,7 +15,7 @@ import pytest
 
 from assistant.engine.requeues import RequeueRecords
 from assistant.ports import JumpingClock
-from assistant.records import IncidentState, Job, JobSpec, JobState
+from assistant.records import IncidentState, Job, JobSpec, JobState, Outcome
 from assistant.store import Store
 from tests.unit.logged_job import START, job_in, write
 
@@ -40,6 +40,8 @@ class Night:
         self.engine: Any = SimpleNamespace(
             store=store,
             clock=clock,
+            replays=False,
+            gate=SimpleNamespace(call=lambda *_, **__: Outcome(0, False, None, "no node answers", clock.now())),
             checkpoint_folders={},
             watcher=SimpleNamespace(view=view),
             scheduler=SimpleNamespace(job=lambda _: self.job, nodes=list),

@@ -30,7 +30,7 @@ from assistant.records import (
 )
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.playbook import Ended
-from assistant.recover.wrong_start import Saves, proof_of_wrong_start, saves_since
+from assistant.recover.wrong_start import Saves, proof_of_lost_numbers, proof_of_wrong_start, saves_since
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context
@@ -123,6 +123,41 @@ def test_a_wrong_start_is_proven_by_its_own_words_and_its_own_counter(text: str,
 )
 def test_a_doubt_is_no_proof(text: str, why: str) -> None:
     assert proof(text) == "", why
+
+
+def without(first: int, last: int) -> str:
+    return "\n".join(f"step {step} loss nan" for step in range(first, last + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "at_once"),
+    [
+        (without(41, 45), True),
+        (f"{counted(41, 44)}\n{without(45, 49)}", True),
+        (f"{counted(41, 46)}\n{without(47, 51)}", False),
+        (f"{counted(41, 46)}\n{without(47, 66)}", True),
+    ],
+)
+def test_a_loss_that_stays_no_number_is_proven_by_five_steps(text: str, at_once: bool) -> None:
+    lost = proof_of_lost_numbers(points(text), points(BEFORE))
+    assert lost is not None
+    assert lost.at_once is at_once
+    assert "the attempt before had 2.5 at step 50" in lost.sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        (without(41, 44), BEFORE),
+        (f"{without(41, 45)}\n{counted(46, 46)}", BEFORE),
+        (without(41, 50), ""),
+        (without(41, 50), without(1, 50)),
+        ("\n".join(["step 41 loss nan"] * 9), BEFORE),  # one step of many ranks
+        (counted(41, 50), BEFORE),
+    ],
+)
+def test_no_numbers_are_proven_to_be_lost_where_they_may_come_back_or_never_were(text: str, before: str) -> None:
+    assert proof_of_lost_numbers(points(text), points(before)) is None
 
 
 def test_a_counter_that_is_another_than_that_of_the_checkpoints_proves_nothing() -> None:

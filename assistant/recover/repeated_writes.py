@@ -1,0 +1,298 @@
+"""Which files of a job a rerun from the beginning would append to a second time, or empty: read from its programs.
+
+A program that counts what is done and passes over it repeats nothing; logs and metrics may be appended to by any run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from assistant.errors import InputError
+from assistant.records import Job
+from assistant.recover.file_uses import ARCHIVES, OPENS, FileUses, argument_of, file_uses
+from assistant.recover.job_program import JobProgram
+from assistant.recover.shell_words import UNRESOLVED
+from assistant.recover.source_paths import COUNTED, Caller, Texts
+from assistant.recover.trainer_source import dotted
+from assistant.untrusted import LOOK_S, list_folder, reading_as, status_of, within
+
+__all__ = ["RepeatedWrite", "WriteDeed", "present_writes", "repeated_writes", "rerun_words", "writes_of_job"]
+
+FRAMES = frozenset(("to_csv", "to_json", "to_parquet"))
+"""Methods of tables that take a mode."""
+LOG_NAME = re.compile(
+    r"(?:^|[._-])(?:logs?|metrics?|loss(?:es)?|history|events?|progress|status|trace|truth|heartbeat|timings?|stats?|debug|stderr|stdout)"
+    r"(?:[._-]|$)|\.(?:log|out|err)$|tfevents",
+    re.IGNORECASE,
+)
+LOG_FOLDERS = frozenset(("log", "logs", "tb", "tensorboard", "wandb", "mlruns"))
+PASSING = ("/dev", "/proc")
+MOST_LISTED = 2_000
+MOST_WRITES = 40
+MOST_NAMED = 3
+
+
+class WriteDeed(StrEnum):
+    """What a run does to a file that is there."""
+
+    APPENDS = "append"
+    EMPTIES = "empty"
+
+
+class RepeatedWrite(NamedTuple):
+    """A file that each run opens to write."""
+
+    deed: WriteDeed
+    path: str
+    """Absolute; a pattern where only a run knows all of it."""
+    how: str
+    """Where the program opens it, for people."""
+    program: str
+    """Name of the program; empty where it was seen open in a process."""
+    size_bytes: int = 0
+
+
+def repeated_writes(programs: Sequence[JobProgram]) -> list[RepeatedWrite]:
+    """Return the files that programs append to without passing over what is done, and those that they empty at each start. Pure."""
+    writes: list[RepeatedWrite] = []
+    for program in programs:
+        uses = file_uses(program)
+        for caller in uses.calls:
+            opened = _opened(uses, caller)
+            if opened is None:
+                continue
+            node, deed = opened
+            texts = uses.reader.texts(caller.source, node, caller.scope)
+            if deed is WriteDeed.APPENDS and _passes_over(uses, texts):
+                continue
+            line = f"{dotted(caller.node.func)}() in {PurePosixPath(caller.source.path).name}, line {caller.node.lineno}"
+            for text in sorted(texts):
+                path = _outside(program, text)
+                if path and not _is_log(path):
+                    writes.append(RepeatedWrite(deed, path, line, program.name))
+    return list(dict.fromkeys(writes))[:MOST_WRITES]
+
+
+def writes_of_job(job: Job, programs: Sequence[JobProgram], *, seen_open: bool = True) -> list[RepeatedWrite]:
+    """Return what a rerun of a job would append to or empty, of what its last attempt has written; with the owner's rights.
+
+    Args:
+        job: The attempt that ended.
+        programs: Those that its script would start now.
+        seen_open: Whether what its processes were seen to append to counts as well, whatever the sources tell.
+    """
+    writes = repeated_writes(programs)
+    logs = {str(path) for path in (job.log, job.error_log) if path is not None}
+    for file in job.processes.files if seen_open and job.processes is not None else ():
+        path = str(file.path)
+        if file.appends and path not in logs and not _is_log(path):
+            writes.append(RepeatedWrite(WriteDeed.APPENDS, path, file.source, ""))
+    return present_writes(writes, partial(_state_of, job.account), partial(_names_in, job.account), began=job.started)
+
+
+def present_writes(
+    writes: Iterable[RepeatedWrite],
+    look: Callable[[str], tuple[int, datetime] | None],
+    names: Callable[[str], Sequence[str]],
+    *,
+    began: datetime | None,
+) -> list[RepeatedWrite]:
+    """Return the writes whose file is there, is not empty, and was written since a time. Pure but for what it is given.
+
+    Args:
+        writes: From `repeated_writes`.
+        look: Returns size and time of change of a file; None where there is none, or it cannot be seen.
+        names: Returns the names in a folder.
+        began: When the attempt began; None counts all.
+    """
+    present: dict[tuple[str, WriteDeed], RepeatedWrite] = {}
+    for write in writes:
+        folder, pattern = str(PurePosixPath(write.path).parent), PurePosixPath(write.path).name
+        if "*" in folder:
+            continue
+        paths = [f"{folder}/{name}" for name in names(folder) if fnmatchcase(name, pattern)] if "*" in pattern else [write.path]
+        for path in paths:
+            state = look(path) if not _is_log(path) else None
+            if state is not None and state[0] and (began is None or state[1] >= began):
+                present.setdefault((path, write.deed), write._replace(path=path, size_bytes=state[0]))
+    appended = {path for path, deed in present if deed is WriteDeed.APPENDS}
+    return [write for (path, deed), write in present.items() if deed is WriteDeed.APPENDS or path not in appended]
+
+
+def rerun_words(writes: Sequence[RepeatedWrite], folder: Path | None) -> str:
+    """Return what a rerun from the beginning would do to files, in sentences; empty where it would do nothing to any."""
+    sentences = []
+    appended = [write for write in writes if write.deed is WriteDeed.APPENDS]
+    emptied = [write for write in writes if write.deed is WriteDeed.EMPTIES]
+    if appended:
+        files = _in_words(appended, folder)
+        sentences.append(
+            f"A rerun from the beginning would append to {files} a second time what this attempt has written there: take that out, "
+            "or move the file away, first."
+        )
+    if emptied:
+        sentences.append(
+            f"A rerun would empty {_in_words(emptied, folder)} at its start and write it anew: copy what is wanted of it first."
+        )
+    return " ".join(sentences)
+
+
+def _in_words(writes: Sequence[RepeatedWrite], folder: Path | None) -> str:
+    def name_of(path: str) -> str:
+        inside = folder is not None and PurePosixPath(path).is_relative_to(folder)
+        return str(PurePosixPath(path).relative_to(folder)) if inside and folder is not None else path
+
+    words = [f"{name_of(write.path)} ({_size(write.size_bytes)}; {write.how})" for write in writes[:MOST_NAMED]]
+    more = f" and {len(writes) - MOST_NAMED} more" if len(writes) > MOST_NAMED else ""
+    return f"{', '.join(words)}{more}"
+
+
+def _size(size_bytes: int) -> str:
+    for unit, factor in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << factor:
+            return f"{size_bytes / (1 << factor):.1f} {unit}"
+    return f"{size_bytes} bytes"
+
+
+def _opened(uses: FileUses, caller: Caller) -> tuple[ast.expr, WriteDeed] | None:
+    """Return the path that a call opens to write, and what that does to a file that is there; None of any other call."""
+    call, name = caller.node, dotted(caller.node.func)
+    method = name.rpartition(".")[2]
+    if name == "os.open" and len(call.args) > 1:
+        flags = ast.unparse(call.args[1])
+        deed = WriteDeed.APPENDS if "O_APPEND" in flags else WriteDeed.EMPTIES if "O_TRUNC" in flags else None
+        return (call.args[0], deed) if deed is not None else None
+    if name in OPENS | ARCHIVES:
+        node = argument_of(call, "file", 0)
+    elif method == "open" and isinstance(call.func, ast.Attribute):
+        node = call.func.value
+    elif method in FRAMES:
+        node = argument_of(call, "path_or_buf", 0)
+    else:
+        return None
+    mode = _mode_of_table(call) if method in FRAMES else uses.mode_of(caller)
+    if node is None or not mode or (uses.reader.function_of(caller) is not None):
+        return None
+    if mode[0] == "a":
+        return node, WriteDeed.APPENDS
+    return (node, WriteDeed.EMPTIES) if mode[0] == "w" and method not in FRAMES else None
+
+
+def _mode_of_table(call: ast.Call) -> str:
+    value = next((item.value for item in call.keywords if item.arg == "mode"), None)
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
+
+
+def _passes_over(uses: FileUses, texts: Texts) -> bool:
+    """Tell whether a program reads what it has appended to, and a test by that passes over what is done."""
+    if not texts or any(UNRESOLVED in text and not text.strip(UNRESOLVED) for text in texts):
+        return False
+    for caller in uses.calls:
+        name = dotted(caller.node.func)
+        mode = uses.mode_of(caller) if name in OPENS else ""
+        reads = name in OPENS and not set(mode) & set("wxa")
+        if (
+            not reads
+            or not uses.reader.texts(caller.source, caller.node.args[0] if caller.node.args else None, caller.scope) & texts
+        ):
+            continue
+        body: ast.AST = caller.scope or uses.reader.names_of(caller.source).tree
+        if any(_decides(body, name) for name in _names_from(body, caller.node)):
+            return True
+    return False
+
+
+def _names_from(body: ast.AST, call: ast.Call) -> Iterator[str]:
+    """Yield the names that hold what a call has read: assigned from it, or filled in its `with` or `for`."""
+    for node in ast.walk(body):
+        if isinstance(node, ast.Assign) and any(inner is call for inner in ast.walk(node.value)):
+            yield from (item.id for target in node.targets for item in ast.walk(target) if isinstance(item, ast.Name))
+        elif isinstance(node, ast.With | ast.For) and any(
+            inner is call
+            for part in ([item.context_expr for item in node.items] if isinstance(node, ast.With) else [node.iter])
+            for inner in ast.walk(part)
+        ):
+            for inner in ast.walk(ast.Module(node.body, [])):
+                if isinstance(inner, ast.Assign | ast.AugAssign):
+                    targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
+                    yield from (item.id for target in targets for item in ast.walk(target) if isinstance(item, ast.Name))
+                elif (
+                    isinstance(inner, ast.Call)
+                    and isinstance(inner.func, ast.Attribute)
+                    and inner.func.attr in ("add", "append", "update")
+                ):
+                    yield from (item.id for item in [inner.func.value] if isinstance(item, ast.Name))
+
+
+def _decides(body: ast.AST, name: str) -> bool:
+    """Tell whether a membership or a comparison with a name passes over a round of a loop, or chooses what is gone through."""
+
+    def compares(test: ast.AST) -> bool:
+        return any(
+            isinstance(inner, ast.Compare) and any(isinstance(item, ast.Name) and item.id == name for item in ast.walk(inner))
+            for inner in ast.walk(test)
+        )
+
+    for node in ast.walk(body):
+        if isinstance(node, ast.If) and compares(node.test):
+            skips = any(isinstance(inner, ast.Continue) for inner in ast.walk(ast.Module(node.body, [])))
+            writes = any(
+                isinstance(inner, ast.Call) and dotted(inner.func).endswith("write")
+                for inner in ast.walk(ast.Module(node.body, []))
+            )
+            if skips or writes:
+                return True
+        elif isinstance(node, ast.comprehension):
+            if any(map(compares, node.ifs)):
+                return True
+        elif isinstance(node, ast.For) and any(
+            isinstance(inner, ast.Slice | ast.Call)
+            and any(isinstance(item, ast.Name) and item.id == name for item in ast.walk(inner))
+            for inner in ast.walk(node.iter)
+        ):
+            return True
+    return False
+
+
+def _outside(program: JobProgram, text: str) -> str:
+    """Return a path as an absolute one, with `*` for what only a run knows; empty where nothing of it is known."""
+    pattern = re.sub(f"[{UNRESOLVED}{COUNTED}]+", "*", text.replace("*", "?"))
+    if not re.search(r"[^\W\d_]", pattern.replace("*", "")):
+        return ""
+    path = program.launch.outside(pattern)
+    return str(path) if path is not None else ""
+
+
+def _is_log(path: str) -> bool:
+    parts = PurePosixPath(path)
+    below = any(parts.is_relative_to(place) for place in PASSING)
+    return below or LOG_NAME.search(parts.name) is not None or bool(LOG_FOLDERS & {part.lower() for part in parts.parts[:-1]})
+
+
+def _state_of(account: str, path: str) -> tuple[int, datetime] | None:
+    def look() -> tuple[int, datetime] | None:
+        status = status_of(Path(path))
+        return (status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)) if stat.S_ISREG(status.st_mode) else None
+
+    try:
+        with reading_as(account):
+            return within(LOOK_S, look, path)
+    except (OSError, InputError, ValueError):
+        return None
+
+
+def _names_in(account: str, folder: str) -> Sequence[str]:
+    try:
+        with reading_as(account):
+            return within(LOOK_S, lambda: [child.name for child in list_folder(Path(folder), MOST_LISTED)], folder)
+    except (OSError, InputError, ValueError):
+        return ()
