@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.runs import writer_beside
 from assistant.recover.training_end import training_goal
+from assistant.recover.trial.trial import TrialWay, spec_digest, trials_of
 from assistant.tooling import Context, tool
 from assistant.tools._node_saves import node_saves, saves_in_words
 from assistant.untrusted import reading_as
@@ -49,6 +50,8 @@ MOST_TORN = 3
 """Newest checkpoints that are not whole and are named to people."""
 MOST_READ_AHEAD = 2_000
 """Lines of a log, from its beginning, that may announce how long a training is to be."""
+TRIAL_TRANSPORTS = ("ssh",)
+"""Transports that reach nodes on which a script may be started."""
 MOST_PRESENT = 200
 """Newest checkpoints that a choice writes down, so that it can be told later which were written over."""
 
@@ -74,7 +77,7 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
         way = None
     else:
         search = search_of(context, shown)
-        way = resume_of(shown, search)
+        way = resume_of(context, shown, search)
         if search.unsorted is not None:
             place, found = search.unsorted
             doubt = f"{search.note}; {search.settle}"
@@ -137,7 +140,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         raise ToolError("which=before_step needs the step to stay before")
     shown = context.scheduler.job(job)
     search = search_of(context, shown)
-    way = resume_of(shown, search)
+    way = resume_of(context, shown, search)
     found = search.inventory
     if found is None:
         elsewhere = node_saves(context, shown, search.programs)
@@ -186,6 +189,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         "set_aside": [str(path) for path in plan.set_aside],
         "tracker": str(plan.tracker or ""),
         "tracker_text": plan.tracker_text,
+        "trial": "yes" if _may_be_tried(context, way, plan) else "",
         "present": {one.path.name: one.saved_at.isoformat() for one in found.checkpoints[-MOST_PRESENT:]},
     }
 
@@ -299,7 +303,7 @@ def saved_state(context: Context, job: Job) -> str:
             sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
             return " ".join([*sentences, *([rerun] if rerun else [])])
         judged = _refused_from(search.inventory, lost_from(job), log_points(job))
-        way = resume_of(job, search)
+        way = resume_of(context, job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""
     whole = max(
@@ -406,10 +410,43 @@ def known_forms(context: Context, job: Job) -> frozenset[str]:
     return place.forms if place is not None else frozenset()
 
 
-def resume_of(job: Job, search: CheckpointSearch) -> ResumeWay:
-    """Return how a job's script goes on after a restart."""
+def resume_of(context: Context, job: Job, search: CheckpointSearch) -> ResumeWay:
+    """Return how a job's script goes on after a restart: by what a trial start of this incident has proven, else by reading."""
+    way = read_way(job, search)
+    trial = _proven_trial(context, job) if trials_of(way) else None
+    if trial is None:
+        return way
+    return TrialWay(str(trial.get("variable", "")), str(trial.get("argument", ""))).way(str(trial.get("note", "")))
+
+
+def read_way(job: Job, search: CheckpointSearch) -> ResumeWay:
+    """Return how a job's script goes on after a restart, by reading it alone."""
     loaded = loaded_checkpoint(log_lines(job))
     return resume_way(job, programs_now(job, search.programs), loaded, search.stages, saved=search.inventory)
+
+
+def refused_from_log(job: Job, inventory: Inventory) -> Inventory:
+    """Return what a folder holds, in which nothing that was saved behind lost weights may be loaded."""
+    return _refused_from(inventory, lost_from(job), log_points(job))
+
+
+def _proven_trial(context: Context, job: Job) -> Mapping[str, Any] | None:
+    """Return what a trial start of this incident has proven of a job as it is now; None where none has."""
+    if context.incident is None or job.spec is None:
+        return None
+    for call in reversed(context.history.calls(context.incident)):
+        if call.tool != "trial_start" or call.arguments.get("job") != job.id:
+            continue
+        outcome = context.history.outcome(call.id)
+        value = outcome.value if outcome is not None and outcome.ok else None
+        if isinstance(value, Mapping) and value.get("proven") and value.get("submission") == spec_digest(job.spec):
+            return value
+    return None
+
+
+def _may_be_tried(context: Context, way: ResumeWay, plan: ResumePlan) -> bool:
+    """Tell whether a trial start on a node could settle what reading leaves open."""
+    return bool(plan.refusal) and not way.tried and context.transport.name in TRIAL_TRANSPORTS and bool(trials_of(way))
 
 
 def _looked(search: CheckpointSearch) -> str:

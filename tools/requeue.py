@@ -194,7 +194,7 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
     """
     script = job.spec.script if job.spec is not None else ""
     search = search_of(context, job)
-    way = resume_of(job, search)
+    way = resume_of(context, job, search)
     if way.repeats:
         raise ToolError(f"job {job.id} is not queued again: {way.repeats}")
     if search.inventory is None:

@@ -429,7 +429,7 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
         ToolError: It would load another one, or start at 0 over checkpoints, or that is not known.
     """
     search = search_of(context, job)
-    way = resume_of(job, search)
+    way = resume_of(context, job, search)
     if chosen is None and search.inventory is None:
         if way.repeats:
             raise ToolError(f"job {job.id} is not submitted again: {way.repeats}")
@@ -444,7 +444,7 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     plan = resume_plan(way, found, chosen, moves=folder_moves(job, search))
     if plan.refusal:
         raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")
-    if chosen is not None and (problem := variable_problem(job, way, chosen, program_way)):
+    if chosen is not None and not way.tried and (problem := variable_problem(job, way, chosen, program_way)):
         raise ToolError(
             f"job {job.id} is not submitted again: {way.variable.partition('=')[0]} does not lead it to {chosen.path}: {problem}"
         )

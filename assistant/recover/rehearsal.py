@@ -95,7 +95,7 @@ def _blind_ends(playbook: Playbook) -> list[str]:
         left = [
             earlier
             for earlier in playbook.step[:number]
-            if earlier.then is not None and earlier.unless in [(f"{{{name}.restart_from}}",) for name in asked]
+            if earlier.then is not None and earlier.unless and {*earlier.unless} <= {f"{{{name}.restart_from}}" for name in asked}
         ]
         if not left:
             problems.append(

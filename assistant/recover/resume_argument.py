@@ -92,6 +92,7 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
     if by_number is not None:
         return by_number
     hint = next((item.template for item in candidates if _is_loaded_somewhere(program, item.key.rpartition(".")[2])), "")
+    way = replace(way, trial_arguments=tuple(item.template for item in candidates))
     return replace(way, hint=f"{hint} behind the command line of {program.name}") if hint else way
 
 

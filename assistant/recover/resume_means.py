@@ -75,6 +75,12 @@ class ResumeWay:
     """Whether that assignment keeps it in the folder of its run, which its script names by the job's id otherwise."""
     hint: str = ""
     """With NONE and UNKNOWN: an argument by which it seems to go on, with `{checkpoint}` and where it belongs; empty for none."""
+    trial_variables: tuple[str, ...] = ()
+    """With NONE and UNKNOWN: assignments, with `{checkpoint}`, by which it may go on: a trial start can prove it."""
+    trial_arguments: tuple[str, ...] = ()
+    """The same of arguments behind the command line of its program."""
+    tried: bool = False
+    """Whether a trial start has proven it, and not reading alone."""
     usage: str = ""
     """What a comment of its script says on how its run is continued, with the line, for people; empty where none does."""
     takes_unfinished: bool = False

@@ -69,7 +69,7 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             f"it would start at 0 over the {len(held)} checkpoints in {folder}; move them away first if that is meant"
         )
     lost = next((path for path in way.removed if _covers(path, chosen.path)), None)
-    if lost is not None:
+    if lost is not None and not way.tried:
         return ResumePlan(
             f"its script removes {lost} when it starts, and {chosen.path.name} lies there: take that line out, or {SETTLE}"
         )

@@ -25,7 +25,16 @@ from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_argument import argued_way, saves
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_number import harm, leads_to, number_proof, opens_to_write
-from assistant.recover.script_variable import SAYS_ITSELF, STEP_OPTIONS, Difference, Goal, VariableScript, imagined_goal, usage_line
+from assistant.recover.script_variable import (
+    SAYS_ITSELF,
+    SAYS_SO,
+    STEP_OPTIONS,
+    Difference,
+    Goal,
+    VariableScript,
+    imagined_goal,
+    usage_line,
+)
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_options import file_name, imports, megatron, torchtitan
@@ -86,14 +95,19 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
             started = replace(job, spec=replace(spec, environment=environment))
             return replace(proven, removed=_removed_by_start(started, programs_of(started, script.read)))
     argued = argued_way(job, way, programs, way_of)
-    if argued.argument or way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN) or not refusals:
+    if argued.argument or way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN):
+        return argued
+    likely = [*script.shown_names(), *(name for name in names[:MOST_NAMES] if SAYS_SO.search(name)), *refusals]
+    argued = replace(argued, trial_variables=tuple(f"{name}={{checkpoint}}" for name in dict.fromkeys(likely)))
+    if not refusals:
         return argued
     name, why = next(iter(refusals.items()))
     line = script.line_of(name)
     place = f"line {line} of its script" if line else "its program reads it"
     unset = way.means is ResumeMeans.NONE and not spec.environment.get(name)
     by = f"{way.by}; {name} ({place}) is not set" if unset else way.by
-    return replace(argued, by=by, hint=f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})")
+    hint = f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})"
+    return replace(argued, by=by, hint=hint)
 
 
 def _removed_by_start(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ...]:

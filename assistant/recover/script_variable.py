@@ -58,9 +58,14 @@ PROBE_NAME = f"step_{PROBE_STEP}"
 
 
 def may_be_set(name: str) -> bool:
-    """Tell whether a restart may set a variable of this name at all: never one that shells, loaders, launchers or Slurm obey."""
+    """Tell whether a restart may set a variable of this name at all, and whether it speaks of going on."""
+    return GOES_ON.search(name) is not None and is_harmless(name)
+
+
+def is_harmless(name: str) -> bool:
+    """Tell whether a name is none that shells, loaders, launchers or Slurm obey."""
     refused = (NEVER_SET, LOADS_CODE, OPTIONS_IN_DISGUISE, OF_SYSTEM, OF_LAUNCHERS)
-    plain = NAME.fullmatch(name) is not None and GOES_ON.search(name) is not None
+    plain = NAME.fullmatch(name) is not None
     return plain and not any(pattern.fullmatch(spelling) for pattern in refused for spelling in (name, name.upper()))
 
 
@@ -282,6 +287,15 @@ class VariableScript:
         usage = re.compile(rf"#.*(?<!\w){re.escape(name)}=[\"']?[^\s\"']*/")
         lines = (line.strip()[:2000] for line in spec.script.splitlines())
         return "/" in spec.environment.get(name, "") or any(usage.match(line) for line in lines)
+
+    def shown_names(self) -> list[str]:
+        """Return the variables that a comment of the script shows with a path before a submission: `# WARM=out/40.bin sbatch`."""
+        spec = self.job.spec
+        comments = [line.strip()[:2000] for line in spec.script.splitlines() if line.lstrip().startswith("#")] if spec else []
+        usages = [
+            name for line in comments if "sbatch" in line for name in re.findall(r"(?<![\w-])([A-Za-z_]\w{0,80})=[^\s=]*/", line)
+        ]
+        return [name for name in dict.fromkeys(usages) if spec is not None and is_harmless(name) and exports_plainly(spec, name)]
 
     def line_of(self, name: str) -> int:
         """Return the line of the script that reads a variable first, 1-based; 0 for none."""

@@ -282,6 +282,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "move dependents": ("let_dependents_wait", {"job": "{failed}", "restart": "{restart}"}),
     "end evaluation": ("end_evaluation_job", {"run": "{folder}/run9", "number": 1}),
     "test": ("two_round_test", {"nodes": ["node04", "node06"], "program": "ring"}),
+    "trial": ("trial_start", {"job": "{failed}"}),
 }
 ON_FILES: dict[str, tuple[str, dict[str, Any]]] = {
     "set aside": ("set_aside_checkpoints", {"job": "{failed}", "paths": ["{checkpoints}/iter_0000040"]}),
@@ -296,9 +297,13 @@ ON_FILES: dict[str, tuple[str, dict[str, Any]]] = {
 RESTARTS = {"stop restart": "from the start", "move dependents": "from the start", "stop requeued": "requeue ended"}
 """The change by which this Nightshift has started the job before that another one is about."""
 _REQUEUES = {"requeue", "requeue ended", "stop requeued"}
-NOT_ON = {"local": {*_REQUEUES, "resubmit", "test", "move dependents"}, "slurm": {*_REQUEUES, "resubmit", "move dependents"}}
+NOT_ON = {
+    "simulated": {"trial"},
+    "local": {*_REQUEUES, "resubmit", "test", "trial", "move dependents"},
+    "slurm": {*_REQUEUES, "resubmit", "trial", "move dependents"},
+}
 """What a kind of cluster here cannot do: no requeue (tests/live/test_slurm.py has it), no checkpoints of its own, no answers of
-nodes."""
+nodes, nor nodes on which a script is started (tests/live/test_trial_starts.py)."""
 
 
 def file_arguments_of(scene: Scene, name: str) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,500 @@
+"""Start a job's script once in a sandbox of its owner and report what it loads: the program that a trial start runs on a node.
+
+It travels as text (`python3 -c`), so it imports nothing but the standard library and runs on Python 3.6. Its one argument is the
+request, as base64 of zlib of JSON. It gives up its rights first and becomes the job's owner. In namespaces of its own (user, mount,
+process, network, IPC) every file system is read-only; over those that the job writes to lies an overlay in memory, so that what
+the script saves, deletes and moves is seen and never happens. There is no network but the loopback, under the names of the nodes.
+srun, mpirun and torchrun are replaced by a program that starts the ranks here. Its last line of output is `NIGHTSHIFT-TRIAL` and a
+JSON object: status (`ran`, `impossible`), why, exit, seconds, opened, changed, removed, output, logs.
+"""
+
+# What a newer Python would write does not run on the nodes' 3.6, and its output is its answer.
+# ruff: noqa: B904, PTH101, PTH102, PTH103, PTH106, PTH108, PTH112, PTH113, PTH114, PTH116, PTH118, PTH119, PTH123, T201, UP006, UP031, UP035, UP045
+
+import base64
+import ctypes
+import fcntl
+import json
+import os
+import pwd
+import select
+import shutil
+import signal
+import socket
+import stat
+import struct
+import sys
+import tempfile
+import time
+import zlib
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+Request = Dict[str, Any]
+
+MARK = "NIGHTSHIFT-TRIAL"
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
+CLONE_NEWNET, CLONE_NEWIPC = 0x40000000, 0x08000000
+MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 4096, 16384, 1 << 18, 2, 4
+AT_RECURSIVE, MOUNT_ATTR_RDONLY, MOUNT_SETATTR = 0x8000, 1, 442
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 4, 38, 1
+IN_ACCESS, IN_ISDIR = 0x1, 0x40000000
+NO_FILES = frozenset(
+    "proc sysfs devtmpfs devpts cgroup cgroup2 securityfs debugfs tracefs mqueue pstore bpf configfs autofs efivarfs".split()
+)
+MOST_ROOTS = 64
+MOST_WATCHED = 2000
+MOST_ENTRIES = 4000
+MOST_OUTPUT = 96 * 1024
+MOST_LOG = 32 * 1024
+BEHIND_SAVE_S = 2.0
+"""How long it goes on behind its first save: the steps behind it are logged."""
+
+
+class Impossible(Exception):
+    """Why nothing was started."""
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(result: int, label: str) -> int:
+    """Return the result of a call of the C library.
+
+    Raises:
+        Impossible: It failed.
+    """
+    if result < 0:
+        number = ctypes.get_errno()
+        raise Impossible("%s: %s" % (label, os.strerror(number)))
+    return result
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """Mount something.
+
+    Raises:
+        Impossible: The kernel refuses it.
+    """
+    arguments = [text.encode() if text else None for text in (source, target, kind)]
+    checked(libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() or None), "mount %s on %s" % (kind or source, target))
+
+
+def become(user: str, uid: int) -> "pwd.struct_passwd":
+    """Give up all rights but those of the job's owner.
+
+    Raises:
+        Impossible: This account may not become that user, or the node knows another one by the name.
+        KeyError: The node knows nobody of that name.
+    """
+    owner = next((entry for entry in [pwd.getpwnam(user)] if entry.pw_uid == uid != 0), None)
+    if owner is None:
+        raise Impossible("on the node %s is not uid %d, or is root" % (user, uid))
+    if os.geteuid() != uid:
+        if os.geteuid() != 0:
+            raise Impossible("neither root nor %s runs commands on the node" % user)
+        os.initgroups(user, owner.pw_gid)
+        os.setresgid(owner.pw_gid, owner.pw_gid, owner.pw_gid)
+        os.setresuid(uid, uid, uid)
+    checked(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")  # else /proc/self belongs to root
+    checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+    return owner
+
+
+def enter_namespaces() -> None:
+    """Enter namespaces of one's own, as the same user.
+
+    Raises:
+        Impossible: The kernel does not let a user have them.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC
+    checked(libc.unshare(flags), "users may have no namespaces of their own here")
+    for name, text in (("setgroups", "deny"), ("uid_map", "%d %d 1" % (uid, uid)), ("gid_map", "%d %d 1" % (gid, gid))):
+        with open("/proc/self/" + name, "w") as file:
+            file.write(text)
+    checked(libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "mount")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+        fcntl.ioctl(link, 0x8914, struct.pack("16sh14x", b"lo", 1 | 64))  # SIOCSIFFLAGS: up, running
+
+
+def mounts() -> List[Tuple[str, str]]:
+    """Return the mount points, outer ones first, with the kind of each."""
+    points = {}
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            before, _, after = line.partition(" - ")
+            point = before.split()[4].encode().decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
+            points[point] = after.split()[0]
+    return sorted(points.items(), key=lambda item: item[0].count("/") if item[0] != "/" else -1)
+
+
+def root_of(path: str, points: Dict[str, str]) -> str:
+    """Return the outermost folder of the user's own on the way to a path; an overlay of a user cannot take over another one's.
+
+    It is the path itself where none is, and empty where the path lies in no file system that can be overlaid.
+    """
+    point = max((point for point in points if point == "/" or path == point or path.startswith(point + "/")), key=len)
+    if points[point] in NO_FILES or path == "/":
+        return ""
+    parts = path[len(point) :].strip("/").split("/")
+    steps = [os.path.join(point, *parts[:count]).rstrip("/") for count in range(len(parts) + 1)]
+    return next((step for step in steps if step and os.stat(step).st_uid == os.getuid()), path)
+
+
+def roots_of(needed: Sequence[str], optional: Sequence[str]) -> Dict[str, bool]:
+    """Return the folders over which an overlay is laid, outer ones first, with whether the script needs it; and mounts in them."""
+    points = dict(mounts())
+    roots = {}  # type: Dict[str, bool]
+    for path in list(map(os.path.realpath, needed)) + list(optional):
+        root = root_of(path, points)
+        if root and not any(root == outer or (root.startswith(outer + "/") and roots[outer]) for outer in roots):
+            roots[root] = path in map(os.path.realpath, needed)
+    for point, kind in points.items():
+        inside = any(point.startswith(root + "/") for root in roots)
+        if kind not in NO_FILES and inside and point not in roots and os.path.isdir(point):
+            roots[point] = any(point.startswith(root + "/") for root in roots if roots[root])
+    return dict(sorted(roots.items(), key=lambda item: item[0].count("/"))[:MOST_ROOTS])
+
+
+class Layer:
+    """An overlay over a folder: what was there, and what was written since."""
+
+    def __init__(self, root: str, base: str, number: int) -> None:
+        self.root = root
+        self.lower = os.open(root, os.O_PATH | os.O_DIRECTORY)
+        self.upper_path, work = "%s/upper%d" % (base, number), "%s/work%d" % (base, number)
+        os.mkdir(self.upper_path)
+        os.mkdir(work)
+        shutil.copymode(root, self.upper_path)
+        self.work = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+        self.upper = os.open(self.upper_path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def lay(self, needed: bool, inner: Sequence[str]) -> None:
+        """Mount it; where that is refused, what is not needed stays read-only, and /tmp is a new one with the inner folders.
+
+        Raises:
+            Impossible: It is needed, and the kernel refuses it.
+        """
+        try:
+            self._lay()
+        except Impossible:
+            if needed:
+                raise
+            if self.root == "/tmp":
+                for path in inner:
+                    os.makedirs(os.path.join(self.upper_path, path[len("/tmp/") :]), exist_ok=True)
+                mount("/proc/self/fd/%d" % self.upper, self.root, "", MS_BIND)
+
+    def _lay(self) -> None:
+        options = "lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d,workdir=/proc/self/fd/%d" % (
+            self.lower,
+            self.upper,
+            self.work,
+        )
+        mount("overlay", self.root, "overlay", MS_NODEV | MS_NOSUID, options + ",userxattr")
+
+    def was_there(self, name: str) -> Optional[os.stat_result]:
+        """Return what lay below a name before."""
+        try:
+            return os.stat("/proc/self/fd/%d/%s" % (self.lower, name), follow_symlinks=False)
+        except OSError:
+            return None
+
+    def entries(self) -> Iterator[Tuple[str, os.stat_result]]:
+        """Yield what was written, by its name in the folder."""
+        top = "/proc/self/fd/%d/" % self.upper
+        for folder, folders, names in os.walk(top):
+            for name in sorted(folders) + sorted(names):
+                path = os.path.join(folder, name)
+                try:
+                    yield path[len(top) :], os.stat(path, follow_symlinks=False)
+                except OSError:
+                    continue
+
+
+def build(request: Request, base: str) -> List[Layer]:
+    """Make everything read-only, and lay the overlays.
+
+    Raises:
+        Impossible: The kernel refuses it.
+    """
+    mount("tmpfs", base, "tmpfs", MS_NODEV | MS_NOSUID, "size=%d,mode=700" % request["memory_bytes"])
+    hosts = base + "/hosts"
+    with open(hosts, "w") as file:
+        file.write("127.0.0.1 localhost %s %s\n" % (socket.gethostname(), " ".join(request["nodes"])))
+    roots = roots_of(request["needed"], [path for path in ("/tmp", "/var/tmp", request["home"]) if os.path.isdir(path)])
+    layers = [Layer(root, base, number) for number, root in enumerate(roots)]
+    tools = layers_tool_folder(layers)
+    for name in ("srun", "mpirun", "mpiexec", "torchrun"):
+        path = os.path.join(tools[0], name)
+        with open(path, "w") as file:
+            file.write("#!%s\n%s" % (sys.executable, request["launcher"]))
+        os.chmod(path, 0o755)
+    request["environment"]["PATH"] = "%s:%s" % (tools[1], request["environment"].get("PATH") or "/usr/local/bin:/usr/bin:/bin")
+    hosts_file = os.open(hosts, os.O_PATH)
+    attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
+    base_folder = os.open(base, os.O_PATH | os.O_DIRECTORY)
+    checked(
+        libc.syscall(MOUNT_SETATTR, -100, b"/", AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))),
+        "the file systems cannot be made read-only",
+    )
+    # the layers themselves are written to
+    checked(
+        libc.syscall(MOUNT_SETATTR, base_folder, b"", 0x1000, struct.pack("QQQQ", 0, MOUNT_ATTR_RDONLY, 0, 0), ctypes.c_size_t(32)),
+        "the memory for the overlays cannot be written to",
+    )
+    for layer in layers:
+        layer.lay(roots[layer.root], [inner.root for inner in layers if inner.root.startswith(layer.root + "/")])
+    if os.path.isdir("/dev/shm"):
+        mount("tmpfs", "/dev/shm", "tmpfs", MS_NODEV | MS_NOSUID, "size=%d,mode=1777" % request["memory_bytes"])
+    if os.path.isfile("/etc/hosts"):
+        mount("/proc/self/fd/%d" % hosts_file, "/etc/hosts", "", MS_BIND)
+    return layers
+
+
+def layers_tool_folder(layers: Sequence[Layer]) -> Tuple[str, str]:
+    """Return the folder of the launchers as it is written now, and as it will be seen below /tmp."""
+    layer = next((inner for inner in layers if inner.root == "/tmp" or "/tmp".startswith(inner.root + "/")), None)
+    if layer is None:
+        raise Impossible("/tmp cannot be overlaid")
+    inside = "/tmp"[len(layer.root) :].strip("/")
+    folder = os.path.join(layer.upper_path, inside)
+    if not os.path.isdir(folder):
+        os.makedirs(folder)
+        os.chmod(folder, 0o1777)
+    path = tempfile.mkdtemp(prefix="nightshift-trial-", dir=folder)
+    return path, "/tmp/" + os.path.basename(path)
+
+
+class Watch:
+    """Notices which files of some folders are opened and read."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self.number = checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
+        self.paths = {}  # type: Dict[int, str]
+        self.read = {}  # type: Dict[str, None]
+        for folder in folders:
+            for path, _, _ in os.walk(folder):
+                if len(self.paths) < MOST_WATCHED:
+                    mark = libc.inotify_add_watch(self.number, path.encode("utf-8", "surrogateescape"), IN_ACCESS)
+                    if mark >= 0:
+                        self.paths[mark] = path
+
+    def take(self) -> None:
+        """Take in what has happened."""
+        try:
+            data = os.read(self.number, 1 << 16)
+        except OSError:
+            return
+        place = 0
+        while place + 16 <= len(data):
+            mark, mask, _, length = struct.unpack_from("iIII", data, place)
+            name = data[place + 16 : place + 16 + length].rstrip(b"\0").decode("utf-8", "surrogateescape")
+            place += 16 + length
+            if mark in self.paths and name and not mask & IN_ISDIR and len(self.read) < MOST_ENTRIES:
+                self.read[os.path.join(self.paths[mark], name)] = None
+
+
+def run_script(request: Request, writer: int) -> None:
+    """Be the first process of the namespace: start the script, and wait for all that it leaves behind. Never returns."""
+    try:
+        checked(libc.unshare(CLONE_NEWNS), "unshare")  # whoever watches needs its own /proc
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV)
+    except Impossible:
+        pass  # in a container the kernel hides parts of /proc, and gives no new one; what is seen is read-only
+    child = os.fork()
+    if child == 0:
+        try:
+            os.dup2(writer, 1)
+            os.dup2(writer, 2)
+            null = os.open("/dev/null", os.O_RDONLY)
+            os.dup2(null, 0)
+            os.closerange(3, 4096)
+            os.setsid()
+            os.chdir(request["work_dir"])
+            name = request["script_path"]
+            os.execve(name, [name] + request["arguments"], request["environment"])
+        except OSError as error:
+            os.write(2, ("nightshift trial: %s\n" % error).encode())
+        os._exit(127)
+    os.close(writer)
+    code = 0
+    while True:
+        try:
+            pid, status = os.wait()
+        except OSError:
+            break
+        if pid == child:
+            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+    os._exit(code)
+
+
+def stored_script(request: Request) -> str:
+    """Write the script below /tmp and return its path."""
+    path = os.path.join(request["environment"]["PATH"].split(":")[0], "slurm_script")
+    text = request["script"] if request["script"].startswith("#!") else "#!/bin/sh\n" + request["script"]
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    os.chmod(path, 0o700)
+    return path
+
+
+def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
+    """Run the script, for as long as it may, and return what it did."""
+    for path in request["hidden"]:
+        try:
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+        except OSError as error:
+            raise Impossible("%s cannot be hidden: %s" % (path, error))
+    request["script_path"] = stored_script(request)
+    before = {layer.root: {name for name, _ in layer.entries()} for layer in layers}
+    watch = Watch(request["watched"])
+    reader, writer = os.pipe()
+    begin = time.time()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        run_script(request, writer)
+    os.close(writer)
+    head, tail, ended, saved_at = b"", b"", None, None  # type: bytes, bytes, Optional[int], Optional[float]
+    is_open = True
+    while ended is None and time.time() - begin < request["seconds"]:
+        ready, _, _ = select.select([watch.number] + ([reader] if is_open else []), [], [], 0.2)
+        if watch.number in ready:
+            watch.take()
+        if reader in ready:
+            data = os.read(reader, 1 << 16)
+            is_open = bool(data)
+            if len(head) < MOST_OUTPUT // 2:
+                head += data
+            else:
+                tail = (tail + data)[-MOST_OUTPUT // 2 :]
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        if ended_pid:
+            ended = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+        if saved_at is None and any(saves_of(request, layers, before)):
+            saved_at = time.time()
+        if saved_at is not None and time.time() - saved_at > max(BEHIND_SAVE_S, request["seconds"] / 20.0):
+            break
+    watch.take()
+    if ended is None:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    seconds = time.time() - begin
+    while is_open:
+        data = os.read(reader, 1 << 16)
+        is_open, tail = bool(data), (tail + data)[-MOST_OUTPUT // 2 :]
+    changed, removed, logs = differences(layers, before, request)
+    return {
+        "status": "ran",
+        "exit": ended,
+        "seconds": round(seconds, 1),
+        "opened": sorted(watch.read),
+        "changed": changed,
+        "removed": removed,
+        "output": (head + tail).decode("utf-8", "replace"),
+        "logs": logs,
+    }
+
+
+def saves_of(request: Request, layers: Sequence[Layer], before: Dict[str, Any]) -> Iterator[str]:
+    """Yield what was written below the folders that are watched and did not lie there."""
+    for layer in layers:
+        for name, about in layer.entries():
+            path = os.path.join(layer.root, name)
+            inside = any(path.startswith(folder.rstrip("/") + "/") for folder in request["watched"])
+            is_new = stat.S_ISREG(about.st_mode) and about.st_size and name not in before[layer.root]
+            if inside and is_new and layer.was_there(name) is None and not path.endswith((".tmp", ".log", ".out", ".err")):
+                yield path
+
+
+def differences(
+    layers: Sequence[Layer], before: Dict[str, Any], request: Request
+) -> Tuple[List[Dict[str, Any]], List[str], Dict[str, str]]:
+    """Return what was written, what was removed, and the text of files that a person would read."""
+    changed, removed, logs = [], [], {}  # type: List[Dict[str, Any]], List[str], Dict[str, str]
+    for layer in layers:
+        for name, about in layer.entries():
+            path, old = os.path.join(layer.root, name), layer.was_there(name)
+            if "nightshift-trial-" in name or path in request["hidden"] or len(changed) + len(removed) >= MOST_ENTRIES:
+                continue
+            if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
+                removed.append(path)
+            elif stat.S_ISDIR(about.st_mode):
+                if old is not None and "user.overlay.opaque" in os.listxattr("/proc/self/fd/%d/%s" % (layer.upper, name)):
+                    removed.append(path)  # and made anew
+            elif old is None or not stat.S_ISREG(about.st_mode) or not is_same(layer, name, about, old):
+                changed.append({"path": path, "size": about.st_size, "was": old.st_size if old is not None else None})
+                text = grown_text(layer, name, about, old)
+                if text and len(logs) < 12:
+                    logs[path] = text
+    return changed, removed, logs
+
+
+def is_same(layer: Layer, name: str, about: os.stat_result, old: os.stat_result) -> bool:
+    """Tell whether a file was only opened to write, or touched."""
+    if about.st_size != old.st_size or about.st_size > 1 << 24:
+        return False
+    texts = []
+    for folder in (layer.upper, layer.lower):
+        with open("/proc/self/fd/%d/%s" % (folder, name), "rb") as file:
+            texts.append(file.read())
+    return texts[0] == texts[1]
+
+
+def grown_text(layer: Layer, name: str, about: os.stat_result, old: Optional[os.stat_result]) -> str:
+    """Return what was written to a file, where it is text: of one that was there what is behind its old end."""
+    if not stat.S_ISREG(about.st_mode) or not about.st_size:
+        return ""
+    with open("/proc/self/fd/%d/%s" % (layer.upper, name), "rb") as file:
+        file.seek(old.st_size if old is not None and old.st_size < about.st_size else 0)
+        data = file.read(MOST_LOG)
+    text = data.decode("utf-8", "replace")
+    return text if "\0" not in text and text.count("\ufffd") * 50 < len(text) else ""
+
+
+def main(text: str) -> Dict[str, Any]:
+    """Return what the script did.
+
+    Raises:
+        Impossible: It could not be started in a sandbox here.
+    """
+    request = json.loads(zlib.decompress(base64.b64decode(text)).decode("utf-8", "surrogateescape"))  # type: Request
+    owner = become(request["user"], request["uid"])
+    for key, value in (("HOME", owner.pw_dir), ("USER", owner.pw_name), ("LOGNAME", owner.pw_name), ("SHELL", owner.pw_shell)):
+        request["environment"].setdefault(key, value)
+    request["home"] = owner.pw_dir
+    base = tempfile.mkdtemp(prefix="nightshift-sandbox-", dir="/tmp")
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        answer = {}  # type: Dict[str, Any]
+        try:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            os.close(reader)
+            enter_namespaces()
+            answer = watched(request, build(request, base))
+        except (Impossible, OSError) as error:
+            answer = {"status": "impossible", "why": str(error)}
+        with os.fdopen(writer, "w") as file:
+            json.dump(answer, file)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    os.rmdir(base)
+    return dict(json.loads(text or '{"status": "impossible", "why": "it was ended from outside"}'))
+
+
+if __name__ == "__main__":
+    signal.alarm(int(sys.argv[2]) if len(sys.argv) > 2 else 900)
+    try:
+        result = main(sys.argv[1])
+    except (Impossible, KeyError, OSError, ValueError) as failure:
+        result = {"status": "impossible", "why": str(failure)}
+    print(MARK + " " + json.dumps(result))

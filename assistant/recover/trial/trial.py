@@ -1,0 +1,282 @@
+"""What a trial start asks of a node, and what its answer proves about how a script goes on. Pure.
+
+Reading a script and its programs leaves open what only a run can tell. So the script is run where nothing that it does can stay: in
+the sandbox of `sandbox_program.py`. Two witnesses prove that it goes on from the chosen checkpoint: a file of that checkpoint was
+read, and the log of the trial, or the step of the first checkpoint that it saved, goes on behind its step.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from assistant.errors import MalformedContent, ToolError
+from assistant.logs.lines import Lines
+from assistant.nodeset import fold
+from assistant.ports import Reply
+from assistant.records import Checkpoint, Job, JobSpec
+from assistant.recover.checkpoints.inventory import Inventory
+from assistant.recover.checkpoints.layout import step_in_name
+from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.untrusted import parse_json
+
+__all__ = ["TrialAnswer", "TrialVerdict", "TrialWay", "judge_trial", "spec_digest", "trial_answer", "trial_command", "trials_of"]
+
+MARK = "NIGHTSHIFT-TRIAL "
+JOB_ID = 67_043_327
+"""Of the trial in the script's eyes: the last id that Slurm gives by default (slurm.conf(5), MaxJobId)."""
+MOST_TRIALS = 3
+MOST_RANKS = 16
+MEMORY_BYTES = 4 << 30
+"""Of each overlay: what the script saves lies in memory."""
+MOST_REQUEST = 100_000
+"""Bytes of the request: Linux takes 128 KiB for one argument."""
+MARGIN_S = 30
+TASKS = re.compile(r"(?:^|\s)(?:-n\s*|--ntasks[= ])(\d{1,6})(?=\s|$)")
+TASKS_PER_NODE = re.compile(r"(?:^|\s)--ntasks-per-node[= ](\d{1,6})(?=\s|$)")
+GPUS = re.compile(
+    r"(?:^|\s)(?:--gres[= ]gpu(?::[\w.-]+)?:|--gpus-per-node[= ](?:[\w.-]+:)?|--gpus[= ](?:[\w.-]+:)?|-G\s*)(\d{1,4})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialWay:
+    """A way of going on that a trial start tries."""
+
+    variable: str = ""
+    """An assignment in the environment of the submission, with `{checkpoint}`; empty for none."""
+    argument: str = ""
+    """What is put behind the command line of the program, with `{checkpoint}`; empty for none."""
+
+    @property
+    def label(self) -> str:
+        """For people: what is added to the submission."""
+        return self.variable or self.argument or "as it is"
+
+    def way(self, by: str) -> ResumeWay:
+        """Return how a script goes on for which this one was proven."""
+        if not self.variable and not self.argument:
+            return ResumeWay(ResumeMeans.NEWEST, by, tried=True)
+        return ResumeWay(ResumeMeans.ARGUMENT, by, variable=self.variable, argument=self.argument, tried=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialAnswer:
+    """What the sandbox saw."""
+
+    problem: str
+    """Why nothing was started; empty where it was."""
+    exit_code: int | None = None
+    """Of the script; None where it was ended by the trial."""
+    seconds: float = 0.0
+    read: tuple[str, ...] = ()
+    """Files of the checkpoint folder that were read."""
+    saved: tuple[str, ...] = ()
+    """Files that were written and had not been there."""
+    changed: tuple[str, ...] = ()
+    """Files that were there and were written over or removed."""
+    texts: tuple[str, ...] = ()
+    """Output and logs, each by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialVerdict:
+    """Whether a trial has proven that the script goes on from the chosen checkpoint."""
+
+    proven: bool
+    note: str
+    """For people: what it read and where it went on, or what is missing."""
+
+
+def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
+    """Return what is worth trying, the most likely first; nothing where reading has told how the script goes on."""
+    if way.repeats or way.destroys or way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE):
+        return ()
+    by_hand = (
+        *(TrialWay(variable=text) for text in way.trial_variables),
+        *(TrialWay(argument=text) for text in way.trial_arguments),
+    )
+    as_it_is = (TrialWay(),) if way.means is ResumeMeans.UNKNOWN else ()
+    # with a variable or an argument of its own a script most likely does nothing without it
+    return (*by_hand[: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS]
+
+
+def spec_digest(spec: JobSpec) -> str:
+    """Return the digest of what a submission runs: its script, arguments and environment."""
+    text = json.dumps([spec.script, list(spec.arguments), sorted(spec.environment.items())], ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def program_text(name: str) -> str:
+    """Return the text of a program that stands alone."""
+    return (files(__package__) / f"{name}.py").read_text(encoding="utf-8")
+
+
+def trial_command(
+    job: Job, spec: JobSpec, *, uid: int, folder: Path, hidden: Sequence[Path], seconds: int, python: Sequence[str] = ("python3",)
+) -> list[str]:
+    """Return the words that start a script in the sandbox on a node.
+
+    Args:
+        job: The attempt that ended.
+        spec: The planned restart.
+        uid: Of its owner on this machine; the node must know the same.
+        folder: That of its checkpoints.
+        hidden: Checkpoints that must not be loaded: they are not there in the sandbox.
+        seconds: How long the script may run.
+        python: The words that start Python on the nodes.
+
+    Raises:
+        ToolError: It is too large to be handed over.
+    """
+    work_dir = str(spec.work_dir if str(spec.work_dir) != "." else (job.work_dir or "/"))
+    request = {
+        "user": job.user,
+        "uid": uid,
+        "work_dir": work_dir,
+        "script": spec.script,
+        "arguments": list(spec.arguments),
+        "environment": {**spec.environment, **_slurm_variables(job, spec, work_dir)},
+        "launcher": program_text("launcher_program"),
+        "nodes": list(job.nodes),
+        "needed": list(dict.fromkeys((work_dir, str(folder)))),
+        "watched": [str(folder)],
+        "hidden": [str(path) for path in hidden],
+        "seconds": seconds,
+        "memory_bytes": MEMORY_BYTES,
+    }
+    text = base64.b64encode(zlib.compress(json.dumps(request).encode(), 9)).decode()
+    if len(text) > MOST_REQUEST:
+        raise ToolError(f"the script and environment of job {job.id} are too large for a trial start: {len(text)} bytes")
+    return [*python, "-I", "-c", program_text("sandbox_program"), text, str(seconds + MARGIN_S)]
+
+
+def _slurm_variables(job: Job, spec: JobSpec, work_dir: str) -> dict[str, str]:
+    """Return what Slurm tells a batch script, of a job on the nodes of the attempt that ended."""
+    nodes = max(spec.nodes, 1)
+    words = " ".join([*(line[7:] for line in spec.script.splitlines() if line.startswith("#SBATCH")), *spec.options])
+    per_node = _number(TASKS_PER_NODE, words) or spec.ranks_per_node
+    tasks = _number(TASKS, words) or per_node * nodes
+    gpus = _number(GPUS, words)
+    names = fold(job.nodes) if job.nodes else "localhost"
+    first = job.nodes[0] if job.nodes else "localhost"
+    variables = {
+        "SLURM_JOB_ID": str(JOB_ID), "SLURM_JOBID": str(JOB_ID), "SLURM_JOB_NAME": spec.name, "SLURM_JOB_USER": job.user,
+        "SLURM_SUBMIT_DIR": work_dir, "SLURM_JOB_PARTITION": job.partition, "SLURM_NNODES": str(nodes),
+        "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_NTASKS": str(tasks), "SLURM_NPROCS": str(tasks),
+        "SLURM_NTASKS_PER_NODE": str(-(-tasks // nodes)), "SLURM_JOB_NODELIST": names, "SLURM_NODELIST": names,
+        "SLURM_NODEID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURMD_NODENAME": first, "TMPDIR": "/tmp",
+        "SLURM_TASKS_PER_NODE": f"{-(-tasks // nodes)}(x{nodes})" if nodes > 1 else str(tasks),
+        "NIGHTSHIFT_TRIAL_NODES": ",".join(job.nodes), "NIGHTSHIFT_TRIAL_RANKS": str(MOST_RANKS),
+    }  # fmt: skip
+    if gpus:
+        devices = ",".join(str(number) for number in range(gpus))
+        variables |= {"SLURM_GPUS_ON_NODE": str(gpus), "SLURM_JOB_GPUS": devices, "CUDA_VISIBLE_DEVICES": devices}
+    array, _, task = job.id.partition("_")
+    if task.isdecimal():
+        variables |= {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": task}
+    return variables
+
+
+def _number(pattern: re.Pattern[str], words: str) -> int:
+    values = pattern.findall(words)
+    return int(values[-1]) if values else 0
+
+
+def trial_answer(reply: Reply) -> TrialAnswer:
+    """Return what the sandbox saw, from what the node answered; what cannot be read is a problem."""
+    line = next((line for line in reversed(reply.out.splitlines()) if line.startswith(MARK)), "")
+    if not line:
+        return TrialAnswer(reply.err.strip()[-300:] or "the node gave no answer")
+    try:
+        value = parse_json(line.removeprefix(MARK))
+    except (MalformedContent, ValueError) as error:
+        return TrialAnswer(f"the answer of the node cannot be read: {error}")
+    if not isinstance(value, Mapping) or value.get("status") != "ran":
+        return TrialAnswer(str(value.get("why", ""))[:300] if isinstance(value, Mapping) else "the answer is no object")
+    changes = [item for item in _list(value.get("changed")) if isinstance(item, Mapping)]
+    logs = value.get("logs")
+    texts = [value.get("output"), *(logs.values() if isinstance(logs, Mapping) else ())]
+    exit_code = value.get("exit")
+    return TrialAnswer(
+        "",
+        exit_code if isinstance(exit_code, int) else None,
+        float(value["seconds"]) if isinstance(value.get("seconds"), int | float) else 0.0,
+        tuple(str(path) for path in _list(value.get("opened"))),
+        tuple(str(item.get("path")) for item in changes if item.get("was") is None),
+        (*(str(item.get("path")) for item in changes if item.get("was") is not None), *map(str, _list(value.get("removed")))),
+        tuple(text for text in texts if isinstance(text, str) and text.strip()),
+    )
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventory | None) -> TrialVerdict:
+    """Return whether a trial proves that the script goes on from the chosen checkpoint.
+
+    Args:
+        answer: Of the sandbox.
+        checkpoint: The one that a restart is to go on from.
+        inventory: What its folder holds.
+    """
+    if answer.problem:
+        return TrialVerdict(False, answer.problem)
+    outcome = "ended by itself" if answer.exit_code is not None else f"ran for {answer.seconds:.0f} s"
+    comparisons = [compare_loaded(checkpoint, loaded_checkpoint(Lines.of(text.splitlines()))) for text in answer.texts]
+    otherwise = next((item for item in comparisons if item.differs), None)
+    if otherwise is not None:
+        return TrialVerdict(False, otherwise.note)
+    same = {
+        checkpoint.path,
+        *(item.path for item in (inventory.entries if inventory is not None else ()) if item.step == checkpoint.step),
+    }
+    read = next((path for path in answer.read if any(Path(path).is_relative_to(item) for item in same)), "")
+    if not read:
+        return TrialVerdict(False, f"it {outcome} and read no file of {checkpoint.path.name}{_end(answer)}")
+    saved = _first_save(answer, checkpoint)
+    steps = [item.step for item in inventory.checkpoints] if inventory is not None else []
+    gap = max((after - before for before, after in pairwise(sorted({*steps, 0})) if after > before), default=0)
+    if saved is not None and not checkpoint.step < saved <= checkpoint.step + max(gap, 1):
+        return TrialVerdict(False, f"it read {read} and then saved step {saved}; chosen was step {checkpoint.step}")
+    if _is_lost(answer, checkpoint) and saved is None:
+        return TrialVerdict(False, f"it read {read} and then removed or wrote over {checkpoint.path.name} before it saved anything")
+    evidence = next((item.note for item in comparisons if item.verdict is LoadVerdict.CHOSEN), "")
+    if evidence:
+        return TrialVerdict(True, f"it read {read}; {evidence}")
+    if saved is not None and checkpoint.step > 0:
+        return TrialVerdict(True, f"it read {read}, and the first that it saved is step {saved}")
+    return TrialVerdict(False, f"it read {read}, and nothing tells at which step it went on{_end(answer)}")
+
+
+def _first_save(answer: TrialAnswer, checkpoint: Checkpoint) -> int | None:
+    """Return the lowest step of the checkpoints that a trial saved beside the chosen one; None where their names tell none."""
+    folder = checkpoint.path.parent
+    names = [PurePosixPath(path).relative_to(folder).parts[0] for path in answer.saved if Path(path).is_relative_to(folder)]
+    steps = [step for name in names if name != checkpoint.path.name and (step := step_in_name(name)) is not None and step >= 0]
+    return min(steps, default=None)
+
+
+def _is_lost(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
+    return any(Path(path).is_relative_to(checkpoint.path) or checkpoint.path.is_relative_to(path) for path in answer.changed)
+
+
+def _end(answer: TrialAnswer) -> str:
+    """Return the last line that the script printed, where it ended badly by itself."""
+    if not answer.exit_code or not answer.texts:
+        return ""
+    lines = [line.strip() for line in answer.texts[0].splitlines() if line.strip()]
+    return f"; it ended with {answer.exit_code}: {lines[-1][:200]!r}" if lines else f"; it ended with {answer.exit_code}"

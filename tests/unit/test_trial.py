@@ -1,0 +1,167 @@
+"""Trial starts: what is tried, what a node is asked, and what its answer proves."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+import subprocess
+import sys
+import tomllib
+import zlib
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assistant.errors import ToolError
+from assistant.ports import Reply
+from assistant.records import Checkpoint, Job, JobSpec, JobState
+from assistant.recover.checkpoints.inventory import Inventory
+from assistant.recover.checkpoints.layout import Format
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.trial.trial import (
+    TrialAnswer,
+    TrialWay,
+    judge_trial,
+    program_text,
+    spec_digest,
+    trial_answer,
+    trial_command,
+    trials_of,
+)
+
+CASES = tomllib.loads((Path(__file__).parents[1] / "cases/trials.toml").read_text())["case"]
+SAVED = datetime(2026, 11, 27, 3, 0, tzinfo=UTC)
+SPEC = JobSpec("x", "#!/bin/bash\n#SBATCH -n 4 --gres=gpu:a100:8\nsrun python3 x.py\n", nodes=2, work_dir=Path("/w"), user="ada")
+JOB = Job("7", "x", "ada", JobState.FAILED, "gpu", ("n1", "n2"), None, Path("/w"), None, None, None, 1, 0, spec=SPEC)
+
+
+def checkpoint(step: int) -> Checkpoint:
+    return Checkpoint(Path(f"/w/ckpt/step_{step}"), step, Format.PLAIN, 3000, SAVED, healthy=True, problems=())
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_two_witnesses_prove_where_a_script_goes_on(case: dict[str, Any]) -> None:
+    answer = TrialAnswer(
+        case.get("problem", ""),
+        case.get("exit"),
+        30.0,
+        tuple(case.get("read", ())),
+        tuple(case.get("saved", ())),
+        tuple(case.get("changed", ())),
+        tuple(case.get("texts", ())),
+    )
+    held = Inventory(Path("/w/ckpt"), (checkpoint(20), checkpoint(40)), ())
+    verdict = judge_trial(answer, checkpoint(40), held)
+    assert verdict.proven is case["proven"], verdict.note
+    assert case["note"] in verdict.note
+
+
+@pytest.mark.parametrize(
+    ("way", "labels"),
+    [
+        (ResumeWay(ResumeMeans.UNKNOWN, "?"), ["as it is"]),
+        (ResumeWay(ResumeMeans.UNKNOWN, "?", trial_variables=("CKPT={checkpoint}",)), ["CKPT={checkpoint}", "as it is"]),
+        (ResumeWay(ResumeMeans.NONE, "?", trial_arguments=("--from={checkpoint}",)), ["--from={checkpoint}"]),
+        (ResumeWay(ResumeMeans.NONE, "begins at the start"), []),
+        (ResumeWay(ResumeMeans.NEWEST, "its source"), []),
+        (ResumeWay(ResumeMeans.UNKNOWN, "?", repeats="a stage would run again"), []),
+        (ResumeWay(ResumeMeans.UNKNOWN, "?", destroys="its old checkpoints are written over"), []),
+    ],
+)
+def test_only_what_reading_leaves_open_is_tried(way: ResumeWay, labels: list[str]) -> None:
+    assert [trial.label for trial in trials_of(way)] == labels
+
+
+def request_of(**changes: Any) -> dict[str, Any]:
+    command = trial_command(
+        JOB, replace(SPEC, **changes), uid=2001, folder=Path("/w/ckpt"), hidden=(Path("/w/ckpt/step_60"),), seconds=90
+    )
+    value: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(command[4])))
+    return value
+
+
+def test_the_request_holds_the_script_its_owner_and_what_slurm_tells() -> None:
+    request = request_of(environment={"LR": "1e-3"})
+    assert (request["user"], request["uid"], request["work_dir"], request["hidden"]) == ("ada", 2001, "/w", ["/w/ckpt/step_60"])
+    environment = request["environment"]
+    assert environment["LR"] == "1e-3"
+    assert (environment["SLURM_NTASKS"], environment["SLURM_NNODES"], environment["SLURM_JOB_NODELIST"]) == ("4", "2", "n[1-2]")
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+
+
+def test_a_script_that_does_not_fit_into_a_command_is_refused() -> None:
+    with pytest.raises(ToolError, match="too large"):
+        request_of(script="".join(random.Random(1).choices(string.printable, k=200_000)))
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (Reply("n3", False, None, "", "no route to host"), "no route to host"),
+        (Reply("n3", True, 0, "NIGHTSHIFT-TRIAL [1]\n", ""), "no object"),
+        (Reply("n3", True, 0, "NIGHTSHIFT-TRIAL {\n", ""), "cannot be read"),
+        (Reply("n3", True, 0, 'NIGHTSHIFT-TRIAL {"status": "impossible", "why": "no user"}\n', ""), "no user"),
+    ],
+)
+def test_an_answer_that_tells_nothing_is_a_problem(reply: Reply, problem: str) -> None:
+    assert problem in trial_answer(reply).problem
+
+
+def test_of_an_answer_what_was_written_and_removed_is_told_apart() -> None:
+    value = {
+        "status": "ran", "exit": None, "seconds": 12.5, "opened": ["/w/ckpt/step_40/a"], "removed": ["/w/ckpt/step_20"],
+        "changed": [{"path": "/w/ckpt/step_60/a", "size": 3, "was": None}, {"path": "/w/log", "size": 9, "was": 4}],
+        "output": "step 41\n", "logs": {"/w/log": "step 42\n"},
+    }  # fmt: skip
+    answer = trial_answer(Reply("n3", True, 0, f"noise\nNIGHTSHIFT-TRIAL {json.dumps(value)}\n", ""))
+    assert answer == TrialAnswer(
+        "", None, 12.5, ("/w/ckpt/step_40/a",), ("/w/ckpt/step_60/a",), ("/w/log", "/w/ckpt/step_20"), ("step 41\n", "step 42\n")
+    )
+
+
+def test_a_proven_way_is_taken_as_tried_and_no_longer_refused() -> None:
+    way = TrialWay(variable="CKPT={checkpoint}").way("tried in a sandbox")
+    assert (way.means, way.variable, way.tried) == (ResumeMeans.ARGUMENT, "CKPT={checkpoint}", True)
+    assert TrialWay().way("tried").means is ResumeMeans.NEWEST
+    assert spec_digest(SPEC) != spec_digest(replace(SPEC, environment={"LR": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "ranks"),
+    [
+        ("srun", ["-n", "2", "--label"], [("0", "2", "0"), ("1", "2", "0")]),
+        ("srun", ["-N2", "--ntasks-per-node=1"], [("0", "2", "0"), ("1", "2", "1")]),
+        (
+            "torchrun",
+            ["--nnodes", "1", "--nproc_per_node=2", "--rdzv_endpoint", "n1:29500", "--no-python"],
+            [("0", "2", ""), ("1", "2", "")],
+        ),
+        ("mpirun", ["-np", "2", "-x", "LR", "--bind-to", "none"], [("0", "2", ""), ("1", "2", "")]),
+    ],
+)
+def test_the_launcher_starts_the_ranks_that_a_launcher_would(
+    tmp_path: Path, name: str, words: list[str], ranks: list[tuple[str, str, str]]
+) -> None:
+    launcher = tmp_path / name
+    launcher.write_text(f"#!{sys.executable}\n{program_text('launcher_program')}")
+    launcher.chmod(0o755)
+    show = 'echo "${RANK:-$SLURM_PROCID} ${WORLD_SIZE:-$SLURM_NTASKS} $SLURM_NODEID"'
+    done = subprocess.run(
+        [launcher, *words, "sh", "-c", show], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    assert sorted(tuple(line.split(" ")) for line in done.stdout.splitlines()) == ranks
+
+
+def test_the_launcher_ends_as_its_worst_rank(tmp_path: Path) -> None:
+    launcher = tmp_path / "srun"
+    launcher.write_text(f"#!{sys.executable}\n{program_text('launcher_program')}")
+    launcher.chmod(0o755)
+    done = subprocess.run(
+        [launcher, "-n", "2", "sh", "-c", "exit $((SLURM_PROCID * 3))"], env={"PATH": "/usr/bin:/bin"}, check=False
+    )
+    assert done.returncode == 3

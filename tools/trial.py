@@ -1,0 +1,210 @@
+"""Start the script of a job once in a sandbox, where nothing of it stays, to see from which checkpoint it goes on."""
+
+from __future__ import annotations
+
+import logging
+import pwd
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assistant.errors import ToolError
+from assistant.ports import Reserves
+from assistant.records import Checkpoint, Job, JobSpec, NodeState, Risk
+from assistant.recover.checkpoints.inventory import Inventory, last_healthy
+from assistant.recover.checkpoints.search import folder_moves
+from assistant.recover.collective.free import busy, kept_free, reserved_minutes
+from assistant.recover.restart import attempt_of, plan_restart
+from assistant.recover.resume_plan import resume_plan
+from assistant.recover.trial.trial import TrialVerdict, TrialWay, judge_trial, spec_digest, trial_answer, trial_command, trials_of
+from assistant.rendering import RenderedChange, command_line
+from assistant.tooling import Context, tool
+from assistant.tools.checkpoints import read_way, refused_from_log, search_of
+from assistant.untrusted import reading_as
+
+logger = logging.getLogger(__name__)
+
+TRIAL_S = 90
+"""How long a script may run in the sandbox: to load a checkpoint and to log some steps behind it."""
+LONGEST_S = 900
+
+
+class _Plan(NamedTuple):
+    """What is tried."""
+
+    job: Job
+    spec: JobSpec
+    checkpoint: Checkpoint
+    inventory: Inventory
+    trials: tuple[TrialWay, ...]
+    uid: int
+
+
+@tool(risk=Risk.CHANGE, kind="trial")
+def trial_start(context: Context, job: str, exclude: list[str] | None = None, seconds: int = TRIAL_S) -> dict[str, Any]:
+    """Start a job's script once in a sandbox on an idle node, with its owner's rights, to see which checkpoint it loads.
+
+    In the sandbox every file system is read-only below an overlay in memory, and there is no network: what the script saves and
+    deletes is seen and never happens. It ends with the first save, or when its time is over. `proven` holds where it went on from
+    the checkpoint that a restart would choose.
+
+    Args:
+        job: Scheduler job id of the attempt that failed.
+        exclude: Nodes on which it must not be tried.
+        seconds: How long the script may run, for each way that is tried; at most 900.
+    """
+    if not 1 <= seconds <= LONGEST_S:
+        raise ToolError(f"seconds must be 1 to {LONGEST_S}, not {seconds}")
+    plan = _plan(context, job)
+    node = _idle_node(context, plan.job, exclude or ())
+    context.confirm(_trial_line(plan, node, seconds))
+    verdicts: list[str] = []
+    with kept_free(context.scheduler, [node], _longest_s(plan, seconds), name=_reservation(context)):
+        for trial in plan.trials:
+            if busy(context.scheduler, [node]):
+                verdicts.append(f"{node} got a job meanwhile")
+                break
+            verdict = _tried(context, plan, trial, node, seconds)
+            logger.info("trial job=%s node=%s with=%r proven=%s: %s", job, node, trial.label, verdict.proven, verdict.note)
+            if verdict.proven:
+                note = f"tried in a sandbox on {node}, {trial.label}: {verdict.note}"
+                return {
+                    "proven": "yes",
+                    "job": job,
+                    "variable": trial.variable,
+                    "argument": trial.argument,
+                    "checkpoint": str(plan.checkpoint.path),
+                    "step": plan.checkpoint.step,
+                    "submission": spec_digest(plan.job.spec) if plan.job.spec is not None else "",
+                    "node": node,
+                    "note": note,
+                    "appendix": f"; {note}",
+                }
+            verdicts.append(f"{trial.label}: {verdict.note}")
+    note = f"tried in a sandbox on {node}, and not proven: {'; '.join(verdicts)}"
+    return {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}"}
+
+
+@trial_start.lookup
+def after_a_crash(context: Context, tag: str, job: str, exclude: list[str] | None = None, seconds: int = TRIAL_S) -> None:
+    """Return None: the sandbox ends by itself and leaves nothing behind, so a trial that was cut short is made again."""
+    return
+
+
+@trial_start.preview
+def would_try(context: Context, job: str, exclude: list[str] | None = None, seconds: int = TRIAL_S) -> RenderedChange:
+    """Return what would be started where, as whom, and for how long."""
+    plan = _plan(context, job)
+    node = _idle_node(context, plan.job, exclude or ())
+    ways = "; ".join(trial.label for trial in plan.trials)
+    times = "once" if len(plan.trials) == 1 else f"{len(plan.trials)} times at most"
+    note = (
+        f"its script runs on {node} with the rights of {plan.job.user}, {times}, for up to {seconds} s: {ways}; file systems are "
+        "read-only below an overlay in memory, there is no network, and nothing of it stays"
+    )
+    commands: tuple[str, ...] = (_trial_line(plan, node, seconds),)
+    if isinstance(context.scheduler, Reserves):
+        minutes = reserved_minutes(_longest_s(plan, seconds))
+        reserve = context.scheduler.command_lines("reserve", _reservation(context), [node], minutes=minutes)
+        commands = (*reserve, *commands, *context.scheduler.command_lines("unreserve", _reservation(context)))
+    return RenderedChange(commands, note)
+
+
+def _longest_s(plan: _Plan, seconds: int) -> int:
+    return len(plan.trials) * (seconds + 60)
+
+
+def _reservation(context: Context) -> str:
+    return "nightshift-trial-" + (context.tag.partition(":")[2] or "0").replace(":", "-")
+
+
+def _trial_line(plan: _Plan, node: str, seconds: int) -> str:
+    """Return the trial as one command: script, owner, node and ways are what a person says yes to."""
+    ways = [word for trial in plan.trials for word in ("with", trial.label)]
+    digest = f"sha256:{spec_digest(plan.spec)[:16]}"
+    words = ["sandbox start", "of", plan.job.id, "as", plan.job.user, "on", node, "for", f"{seconds} s", *ways, digest]
+    return command_line(words)
+
+
+def _plan(context: Context, job_id: str) -> _Plan:
+    """Return what is to be tried.
+
+    Raises:
+        ToolError: Nothing is; the message says why.
+    """
+    job = context.scheduler.job(job_id)
+    if job.spec is None or job.spec.doubt:
+        raise ToolError(f"the script of job {job_id} is not kept whole, so it cannot be tried")
+    if job.spec.environment_lost:
+        raise ToolError(f"the variables of job {job_id} are not kept, so a trial would be of another job")
+    search = search_of(context, job)
+    if search.inventory is None:
+        raise ToolError(f"no checkpoint of job {job_id} is known that a trial could go on from: {search.note}")
+    way = read_way(job, search)
+    trials = trials_of(way)
+    if not trials:
+        raise ToolError(f"there is nothing to try: {way.sentence}")
+    if folder_moves(job, search):
+        raise ToolError(f"the path of the checkpoints of job {job_id} holds its id, so a trial would look elsewhere")
+    judged = refused_from_log(job, search.inventory)
+    with reading_as(job.account):
+        choice = last_healthy(judged, now=context.clock.now(), live=not job.state.ended)
+    if choice.checkpoint is None:
+        raise ToolError(f"job {job_id} has no healthy checkpoint that a trial could go on from")
+    try:
+        uid = pwd.getpwnam(job.user).pw_uid
+    except KeyError:
+        raise ToolError(f"job {job_id} belongs to {job.user}, a user that this machine does not know") from None
+    spec = plan_restart(job, job.spec, choice.checkpoint, attempt=attempt_of(job.spec) + 1, tag="")
+    return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, uid)
+
+
+def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
+    """Run the script once in one way, and judge it."""
+    spec = plan_restart(
+        plan.job,
+        plan.job.spec or plan.spec,
+        plan.checkpoint,
+        attempt=attempt_of(plan.job.spec or plan.spec) + 1,
+        tag="",
+        resume=trial.argument,
+        variable=trial.variable,
+    )
+    led = resume_plan(trial.way("a trial"), plan.inventory, plan.checkpoint)
+    if led.refusal:
+        return TrialVerdict(False, led.refusal)
+    command = trial_command(
+        plan.job,
+        spec,
+        uid=plan.uid,
+        folder=Path(plan.checkpoint.path).parent,
+        hidden=led.set_aside,
+        seconds=seconds,
+        python=tuple(context.commands.get("python3", ("python3",))),
+    )
+    reply = context.transport.run([node], command, timeout_s=seconds + 60)[node]
+    return judge_trial(trial_answer(reply), plan.checkpoint, plan.inventory)
+
+
+def _idle_node(context: Context, job: Job, exclude: Sequence[str]) -> str:
+    """Return an idle node of the job's partition that nobody has cordoned, another one than its own where there is one.
+
+    Raises:
+        ToolError: There is none now.
+    """
+    out = {*exclude, *(job.spec.exclude if job.spec is not None else ())}
+    partitions = set(job.partition.split(","))
+    idle = [
+        node.name
+        for node in context.scheduler.nodes()
+        if node.state is NodeState.IDLE
+        and not node.reason
+        and node.name not in out
+        and (not job.partition or partitions & set(node.partition.split(",")))
+    ]
+    busy_nodes = set(busy(context.scheduler, idle))
+    free = sorted((name for name in idle if name not in busy_nodes), key=lambda name: name in job.nodes)
+    if not free:
+        raise ToolError(f"no node of partition {job.partition or 'any'} is idle, so the script of job {job.id} cannot be tried")
+    return free[0]
