@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from assistant.errors import RestartPending, ToolError, Unavailable
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
 from assistant.recover import runs
+from assistant.recover.dependencies import task_at_work
 from assistant.recover.identity import HELD_UNKNOWN, is_claim, is_held_by, is_watchs, other_keeper, restart_of
 from assistant.recover.second_writer import TEAR_DOWN, Files, change_between, files_in, lock_after, open_in, save_after
 from assistant.tooling import Context
@@ -86,6 +87,7 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
     """
     must_be_decided_here(context, job)
     must_be_meant(context, job)
+    must_have_its_turn(context, job)
     elsewhere = other_keeper(context, job)
     if elsewhere:
         raise ToolError(elsewhere)
@@ -99,6 +101,25 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
     later = _submitted_since(context, job, job.ended or incident.opened)
     if later is not None:
         raise ToolError(f"the run of job {job.id} went on as job {later.id} since: from there it is another matter")
+
+
+def must_have_its_turn(context: Context, job: Job) -> None:
+    """Make sure that no other task is at work of an array whose tasks run one at a time; a watch's call is put off until then.
+
+    Raises:
+        RestartPending: One is; it is looked at again.
+        ToolError: One is, and a person asks.
+    """
+
+    def restarted(other: Job) -> str:
+        call = restart_of(context.history, other)
+        return str(call.arguments.get("job", "")) if call is not None else ""
+
+    other = task_at_work(job, context.scheduler.user_jobs(job.user), restarted)
+    if other is None:
+        return
+    words = f"tasks of the array of job {job.id} run one at a time (%1), and job {other.id} ({other.state}) is at work"
+    raise RestartPending(f"{words}: its turn comes after that") if is_watchs(context) else ToolError(f"{words}: wait for it")
 
 
 def must_stand_still(context: Context, job: Job) -> None:

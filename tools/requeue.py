@@ -201,7 +201,7 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
         if search.state is not SaveState.NEVER_SAVED and not context.by.startswith("cli:"):
             raise ToolError(f"job {job.id} is not queued again: {search.note}; {search.settle}")
         return
-    if way.variable:
+    if way.variable and not way.pins:
         name = way.variable.partition("=")[0]
         raise ToolError(f"job {job.id} goes on by {name}, which a job keeps as it was when it is queued again")
     if way.means is ResumeMeans.ARGUMENT or read_directives(script).resume or NEEDS_VARIABLES.search(script):

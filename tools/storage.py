@@ -39,6 +39,12 @@ _SUMMED = (
     'END { printf "written %.0f %d %d\\n", blocks, files, hidden || !searched; '
     'if (files) printf "largest %.0f %s\\n", most, name; print "end" }\''
 )
+_HELD = (
+    'LC_ALL=C; export LC_ALL; timeout -k 1 20 find "$1" -xdev -mindepth 1 -printf "%b %u %P\\n" 2>/dev/null | awk \''
+    '{ name = $0; sub(/^[0-9]+ [^ ]+ /, "", name); sub(/\\/.*/, "", name); held[$2 "/" name] += $1 } '
+    'END { for (key in held) printf "held %.0f %s\\n", held[key], key }\' | sort -k 2,2rn | head -n 5; printf "end\\n"'
+)
+_HOLDER = re.compile(r"held (\d{1,18}) ([^/\s]{1,256})/(.{1,4096})")
 _SIZES = re.compile(r"disk (\d{1,10}) (\d{1,18}) (\d{1,18}) (\d{1,18}) (\d{1,18})")
 _AMOUNT = re.compile(r"written (\d{1,18}) (\d{1,18}) ([01])")
 _LARGEST = re.compile(r"largest (\d{1,18}) (.{1,4096})")
@@ -103,6 +109,39 @@ def space_written(context: Context, nodes: list[str], place: str, user: str, sin
         node: (reply.err or reply.out).strip()[:200] or "not all was seen" for node, reply in replies.items() if not rows.get(node)
     }
     return {"rows": [{"node": node, **row} for node, row in rows.items() if row], "unknown": unknown}
+
+
+@tool(risk=Risk.READ)
+def space_holders(context: Context, nodes: list[str], place: str) -> dict[str, Any]:
+    """Show whose files and folders take most of a file system: under `rows` up to five a node, the largest first.
+
+    A row has `node`, `user` (a name, or a number where the node knows none), the `path` right below the mount point and
+    `held_bytes` of that user in it. What may not be read, or was not reached within 20 seconds, is not counted; nodes without a row
+    are `unknown`.
+
+    Args:
+        nodes: Names of nodes; eight are asked.
+        place: Where the file system is mounted; other file systems below are left out.
+    """
+    if not nodes or not place.startswith("/") or "\n" in place:
+        raise ToolError("space_holders needs nodes and an absolute path")
+    command = ("sh", "-c", _HELD, "sh", place)
+    replies = context.transport.run(nodes[:MOST_SEARCHED], command, timeout_s=min(30.0, context.command_timeout_s))
+    rows = [{"node": node, **row} for node, reply in replies.items() if reply.reached for row in _holders(reply.out, place)]
+    shown = {row["node"] for row in rows}
+    unknown = {node: (reply.err or "no file was seen").strip()[:200] for node, reply in replies.items() if node not in shown}
+    return {"rows": rows, "unknown": unknown}
+
+
+def _holders(text: str, place: str) -> list[dict[str, Any]]:
+    """Return whose files take most of a file system of one node; empty where its answer did not come to its end."""
+    matches = map(_HOLDER.fullmatch, text.splitlines()) if text.rstrip().endswith("end") else ()
+    folder = place.rstrip("/")
+    return [
+        {"user": match[2], "path": f"{folder}/{match[3]}", "held_bytes": int(match[1]) * BLOCK}
+        for match in matches
+        if match is not None
+    ]
 
 
 def _space(text: str) -> dict[str, Any]:

@@ -110,9 +110,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     exits, tasks = read_exits(lines, streams), read_tasks(lines)
     places = read_places(lines, streams, exits, tasks)
     if case.job is not None:
-        for node in case.job.nodes:
-            places.name(node)
-            places.complete = True
+        places.name_all(case.job.nodes)
     for file in case.logs:
         if file.rank is not None and file.node:
             places.add_task(file.rank, _whole_name(file.node, case))

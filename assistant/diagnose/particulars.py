@@ -105,6 +105,16 @@ _OF_FORM = frozenset("must has have had should needs not but got the are was wer
 """Words by which a message complains, and not of what."""
 
 
+MOST_OF_LINE = 600
+"""Characters of a line in which a loss is looked for."""
+_ANY_LOSS = re.compile(
+    r"\b(?!\w{0,40}scale)\w{0,40}loss\w{0,20}['\"]?\s{0,3}[:=]?\s{0,4}(\d{1,9}(?:\.\d{1,12})?(?:[eE][-+]?\d{1,3})?)(?![\w/])",
+    re.IGNORECASE,
+)
+KERNEL = "dmesg.log"
+"""What the kernels of the job's nodes said."""
+
+
 class _Words(NamedTuple):
     text: str
     whole: bool = False
@@ -320,7 +330,12 @@ def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: 
     """Yield what the first cited line that says enough asks for; those with a traceback come first, for they say where."""
     fitting = [entry for entry in entries if found.reason in entry.reasons or not entry.reasons]
     own: dict[str, str] = {}
+    by_kernel = found.action is Action.CORDON_AND_RESTART and any(
+        cited.file == KERNEL and cited.role == "root" for cited in found.root_cause
+    )
     for cited, origin in _by_origin(found, facts):
+        if by_kernel and cited.file != KERNEL:
+            continue  # what the program met behind a machine's fault: advice on code or input would lead astray
         near = _near(cited, facts)
         slots = own | slots_of(found, cited, origin, facts, raised_at(cited, facts), program)
         own = own or {"own": slots["own"]} if "own" in slots else own
@@ -373,7 +388,14 @@ def _never_finite(facts: Facts) -> bool:
     logged = [value for point in facts.points for value in (point.loss, point.grad_norm) if value is not None]
     spike = spike_of(facts)
     lost = any(not math.isfinite(value) for value in logged) or (spike is not None and math.isnan(spike.level))
-    return lost and not any(math.isfinite(value) and value for value in logged)
+    return lost and not any(math.isfinite(value) and value for value in logged) and not _has_other_loss(facts)
+
+
+def _has_other_loss(facts: Facts) -> bool:
+    """Tell whether a line before the first value that is no number has a loss that is one, under any name: `val_loss 2.52`."""
+    nan = first_nan(facts, facts.lines_total + 1)
+    lines = facts.between(1, (nan[1] if nan is not None else facts.lines_total + 1) - 1)
+    return any(float(match[1]) for line in lines if (match := _ANY_LOSS.search(line.text[:MOST_OF_LINE])) is not None)
 
 
 def _never_finite_account(facts: Facts) -> str:

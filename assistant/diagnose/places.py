@@ -50,6 +50,7 @@ class Places:
         self._ranks: dict[int, dict[str, int]] = defaultdict(dict)
         self._tasks: dict[int, dict[str, int]] = defaultdict(dict)
         self._gpus: dict[int, int] = {}
+        self._listed: set[str] = set()
         self._names: dict[str, dict[str, int]] = defaultdict(dict)
         self._bases: dict[str, set[int]] = defaultdict(set)
         self._devices: dict[tuple[int, int], set[str]] = defaultdict(set)
@@ -59,6 +60,13 @@ class Places:
         """Note a host of the job."""
         if host and host not in _NOWHERE:
             self.hosts[host] += 1
+
+    def name_all(self, nodes: Iterable[str]) -> None:
+        """Note the nodes of the job as the scheduler lists them: no other node is of the job, and none of them is another's name."""
+        for node in nodes:
+            self.name(node)
+            self._listed.add(node)
+            self.complete = True
 
     def place(self, rank: int, host: str, line: int = 0, gpu: int | None = None) -> None:
         """Note where a rank ran, and which GPU of its node it had."""
@@ -94,7 +102,7 @@ class Places:
 
     def node_of(self, name: str) -> str:
         """Return the node that an address, a pod or a host is, the name itself where nothing else is known."""
-        nodes = self._names.get(name, {})
+        nodes = self._names.get(name, {}) if name not in self._listed else {}
         if len(_alike(nodes)) == 1:
             return next(iter(nodes))
         if not nodes and ADDRESS.match(name):
@@ -135,7 +143,7 @@ class Places:
 
     def knows(self, host: str) -> bool:
         """Tell whether the host belongs to the job, whichever way its domain is written."""
-        return any(_short(known) == _short(host) for known in self.hosts)
+        return any(_short(known) == _short(host) for known in (*self.hosts, *self._listed))
 
     def foreign(self, host: str) -> bool:
         """Tell whether a host is proven to be no node of the job."""

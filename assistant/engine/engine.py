@@ -42,7 +42,7 @@ from assistant.engine.settled import as_proven
 from assistant.engine.settlement import finished_training, lost_training, settled_elsewhere
 from assistant.engine.surroundings import with_surroundings
 from assistant.engine.went_on import close_if_it_goes_on, close_what_went_on, waiting_job
-from assistant.engine.wrong_starts import stopped_here
+from assistant.engine.wrong_starts import stopped_here, wrong_start_before
 from assistant.errors import (
     Denied,
     Fenced,
@@ -400,7 +400,8 @@ class Engine:
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
         turn = self.outages.turn(self, incident, diagnosis) if by is None else Turn()
-        over = lost_training(self, incident, job) or waiting_job(self, incident, job) or turn.over
+        over = lost_training(self, incident, job) or wrong_start_before(self.store, incident)
+        over = over or waiting_job(self, incident, job) or turn.over
         if over := over or still_runs(self, incident, job, diagnosis):
             self._escalate(incident, over)
             return False

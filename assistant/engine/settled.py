@@ -19,7 +19,7 @@ from assistant.engine.outages import PASSED
 from assistant.engine.settlement import settled_elsewhere
 from assistant.engine.stuck_jobs import STUCK
 from assistant.engine.times import COUNTED_OTHERWISE
-from assistant.engine.wrong_starts import awaits_other_incident, is_being_stopped, stop_wrong_start
+from assistant.engine.wrong_starts import WRONG_START, awaits_other_incident, is_being_stopped, stop_wrong_start
 from assistant.errors import Denied, NightshiftError, Parked, ToolError
 from assistant.logs.lines import Lines
 from assistant.logs.tail import LogMark
@@ -165,6 +165,7 @@ def _stopped_if_wrong(
     if restarted.call is None or not (due or is_being_stopped(engine.store, incident)):
         if restarted.call is None or ended.state is not IncidentState.VERIFYING or not verdict.complete:
             return None
+        engine.store.mark_stage(incident.id, WRONG_START)
         # whoever waits until it is past the step where the last attempt ended may lose each checkpoint before that
         note = f"not recovered: {verdict.note}. That is no proof: look whether it saves over the checkpoints of its run"
         return replace(ended, state=IncidentState.ESCALATED, note=f"{note}, and if it does, end it: scancel {job.id}")

@@ -26,6 +26,7 @@ from assistant.engine.unnamed_storage import (
     DiskFault,
     OwnFiles,
     crowded_disk,
+    holders_in_words,
     is_full,
     mount_of,
     own_files,
@@ -34,6 +35,8 @@ from assistant.engine.unnamed_storage import (
 )
 from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Action, Category, Citation, Diagnosis, Incident, Job, Node, NodeFinding, NodeState, Whereabouts
+from assistant.recover.checkpoints.search import SaveState, search_checkpoints
+from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.situation import AVOIDED, AWAY
@@ -54,6 +57,7 @@ REASONS = frozenset(
 MISSED = frozenset({"file_not_found_error", "dataset_loading_error", "os_error"})
 """Reasons of a file of data that was not found."""
 RETRIED = (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES)
+OPEN_STATES = (SaveState.UNKNOWN, SaveState.SAVED_ELSEWHERE)
 MOST_ASKED = 32
 """Nodes of the job that are asked about all their file systems."""
 MOST_OTHERS = 4
@@ -231,7 +235,7 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     if not fault.lost_mount or not _of_same_kind(nodes_of_cluster(engine), fault):
         return replace(diagnosis, action=Action.RESTART_SAME_NODES, where=places)
     lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
-    probe_lines = (_probe_line(engine, incident, fault.sentence),) if diagnosis.step is not None else ()
+    probe_lines = (probe_line(engine, incident, fault.sentence, COMPARED),) if diagnosis.step is not None else ()
     finding = NodeFinding(fault.node, fault.sentence, (*lines, *probe_lines))
     return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=places)
 
@@ -255,12 +259,12 @@ def _is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) -
     return written >= job.started.timestamp() and seen_by == {*others}
 
 
-def _probe_line(engine: Engine, incident: Incident, text: str) -> Citation:
+def probe_line(engine: Engine, incident: Incident, text: str, rule: str) -> Citation:
     """Return a citation of what nodes said, and keep it below what the probes have said of this incident."""
     earlier = [evidence.text for evidence in engine.store.evidence(incident.id) if evidence.source == PROBES]
     lines = [*(earlier[-1].splitlines() if earlier else ()), text]
     engine.store.add_evidence(incident.id, PROBES, "\n".join(lines), {"compared": True})
-    return Citation(PROBES, len(lines), text, COMPARED)
+    return Citation(PROBES, len(lines), text, rule)
 
 
 def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job, error: str) -> Diagnosis:
@@ -273,11 +277,11 @@ def _with_unnamed(engine: Engine, incident: Incident, found: Diagnosis, job: Job
     states = _all_states(engine, incident, nodes)
     kept = _kept(engine, job)
     if fault is None and not _QUOTA.search(error):
-        return _with_full_disk(found, states, paths_used(job, map(str, kept)))
+        return _with_full_disk(found, states, paths_used(job, map(str, kept), _sources(job)))
     if fault in (None, DiskFault.FULL):
         said = full_words(states)
         found = replace(found, summary=f"{found.summary} {said}") if said else found
-    disk = unnamed_disk(fault, states, paths_used(job, map(str, kept))) if fault is not None else None
+    disk = unnamed_disk(fault, states, paths_used(job, map(str, kept), _sources(job))) if fault is not None else None
     if fault is DiskFault.FULL and disk is None and not any(is_full(state) for state in states):
         return _with_crowded(engine, incident, found, job, states, first or nodes)
     if fault is None or disk is None:
@@ -328,7 +332,7 @@ def _with_crowded(
     peers = [name for name in comparable_nodes(nodes_of_cluster(engine), job, nodes[0], most=MOST_OTHERS) if name not in answered]
     rows = [*states, *(_all_states(engine, incident, peers) if peers else ())]
     paths = _kept(engine, job)
-    disk = crowded_disk(rows, nodes, paths_used(job, [*error_paths, *map(str, paths)]))
+    disk = crowded_disk(rows, nodes, paths_used(job, [*error_paths, *map(str, paths)], _sources(job)))
     if disk is None:
         return diagnosis
     (node,) = disk.nodes
@@ -362,15 +366,31 @@ def fault_of(error: str) -> DiskFault | None:
 
 
 def _kept(engine: Engine, job: Job) -> frozenset[Path]:
-    """Return where the job keeps what a restart needs; empty where it is not known where it saves."""
+    """Return where the job keeps what a restart needs: its checkpoints, work folder and log; empty where its saves are not known.
+
+    A program may write much else: where its checkpoints lie, or that it saved none, goes before folders that it may save to.
+    """
+    texts = (line.text for line in log_lines(job))
     with reading_as(job.account):
         try:
+            search = search_checkpoints(job, engine.checkpoint_folders, texts, now=engine.clock.now())
             folders = SaveFolders(job, engine.checkpoint_folders)
-            saves = {*folders.named, folders.certain} - {None}
+            likely = {*folders.named, folders.certain} - {None} if search.state in OPEN_STATES else set()
         except (NightshiftError, OSError):
             return frozenset()
-    own = {*saves, job.work_dir, job.log} if saves else ()
+    saves = {search.place.folder} if search.place is not None else likely
+    known = bool(saves) or search.state is SaveState.NEVER_SAVED
+    own = {*saves, job.work_dir, job.log} if known else ()
     return frozenset(path for path in own if path is not None)
+
+
+def _sources(job: Job) -> tuple[str, ...]:
+    """Return the texts of a job's programs, which may name where it writes; none where they cannot be read."""
+    try:
+        with reading_as(job.account):
+            return tuple(source.text for program in programs_of(job) for source in program.sources)
+    except (NightshiftError, OSError):
+        return ()
 
 
 def _met_full_disk(state: Mapping[str, Any], error: str) -> bool:
@@ -411,16 +431,23 @@ def _moved(
     As it was, with what the job wrote there, where its own files filled the disk: they would fill that of another node, too.
     """
     place, node, fault = disk
+    holders = ""
     if fault in (DiskFault.FULL, DiskFault.CROWDED):
         written = _own_files(engine, incident, job, place, node)
         if written.fills_another:
             return _without_restart(replace(diagnosis, summary=f"{diagnosis.summary} {written.sentence}"), written.sentence)
+        rows = (ask(engine.store, engine.gate, incident, "space_holders", {"nodes": [node], "place": place}) or {}).get(
+            "rows"
+        ) or ()
+        holders = holders_in_words(rows, place)
     who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     todo = "see to it" if fault in (DiskFault.READ_ONLY, DiskFault.SILENT) else "free space"
     text = f"{place} of {node} {fault}, and {who} failed by that: {todo} there, other jobs will meet it"
+    text += f". {holders}" if holders else ""
     engine.good_runs.remarks.append(Remark(f"{'lost' if todo == 'see to it' else 'full'} disk {place} of {node}", text))
     advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {words or f'{place} {fault} there.'} "
     advice += f"That is so on {node} alone, and the job needs nothing of it elsewhere. Somebody has to {todo} there."
+    advice += f" {holders}" if holders else ""
     places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))
     return replace(diagnosis, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
 

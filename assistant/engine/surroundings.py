@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assistant.engine.changed_files import with_changed_files
+from assistant.engine.cut_files import with_cut_file
+from assistant.engine.faulty_gpus import with_faulty_gpu
 from assistant.engine.gather import with_no_checkpoint
 from assistant.engine.held_gpus import with_gpu_holder
 from assistant.engine.held_ports import with_port_holder
 from assistant.engine.learning_rates import with_rate_setting
 from assistant.engine.lost_paths import with_lost_path
+from assistant.engine.meant_exits import with_meant_exit
 from assistant.engine.memory_hogs import with_memory_hog
 from assistant.engine.missing_programs import with_missing_program
 from assistant.engine.node_hosts import with_unreached_host
@@ -32,7 +35,7 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     if engine.replays:
         return diagnosis
     diagnosis = with_sender(with_storage(engine, incident, with_own_divergence(engine, diagnosis, job), job), job)
-    diagnosis = with_repeated_spike(engine, incident, diagnosis, job)
+    diagnosis = with_faulty_gpu(engine, incident, with_repeated_spike(engine, incident, diagnosis, job), job)
     diagnosis = with_wait(engine, incident, diagnosis, job)
     diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
     diagnosis = with_memory_hog(engine, incident, diagnosis, job)
@@ -41,5 +44,6 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     diagnosis = with_lost_path(engine, incident, diagnosis, job)
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
     with reading_as(job.account if job is not None else ""):
-        diagnosis = with_remaining_commands(with_rate_setting(diagnosis, job), job)
+        diagnosis = with_cut_file(with_meant_exit(with_rate_setting(diagnosis, job), job), job)
+        diagnosis = with_remaining_commands(diagnosis, job)
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 from assistant.records import Job
 
 __all__ = [
-    "DiskFault", "FaultyDisk", "OwnFiles", "crowded_disk", "is_full", "is_read_only", "mount_of", "own_files", "paths_used",
-    "unnamed_disk",
+    "DiskFault", "FaultyDisk", "OwnFiles", "crowded_disk", "holders_in_words", "is_full", "is_read_only", "mount_of", "own_files",
+    "paths_used", "unnamed_disk",
 ]  # fmt: skip
 
 FULL_PERCENT = 99.0
 LEAST_SHARE = 0.9
 """Of the room on other nodes: what wrote as much here would fill them, too."""
+LARGE_SHARE = 0.2
+"""Of what is known to lie on a disk: a smaller part does not explain that it is full."""
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "f2fs"})
 LEAST_DIFFERENCE = 50.0
 """Percent of a disk that are in use on one node more than on each other one: it alone is crowded."""
@@ -25,6 +27,7 @@ ENOUGH_OTHERS = 2
 SPOOLS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where programs write that were told nothing."""
 _PATH = re.compile(r"(?<![\w./:@-])/[\w.+@%~-]{1,255}(?:/[\w.+@%~-]{1,255}){0,40}")
+_QUOTED = re.compile(r"""["'](/[\w.+@%~-]{1,255}(?:/[\w.+@%~-]{1,255}){0,40})""")
 _SEARCHED = re.compile(
     r"^(?:(?:LD_|MAN|INFO|PYTHON|C|CPLUS_INCLUDE_|LIBRARY_)?PATH|LD_LIBRARY_PATH|SHELL|_|MODULE.*|LOADEDMODULES)$"
 )
@@ -120,6 +123,23 @@ def own_files(rows: Sequence[Mapping[str, Any]], node: str, place: str) -> OwnFi
     )
 
 
+def holders_in_words(rows: Sequence[Mapping[str, Any]], place: str) -> str:
+    """Return whose files take most of a file system, and where; empty where nothing is known.
+
+    Args:
+        rows: Of `space_holders` for one node, the largest first.
+        place: Where it is mounted.
+    """
+    total = sum(row["held_bytes"] for row in rows)
+    large = [row for row in rows if row["held_bytes"] >= LARGE_SHARE * total > 0][:2]
+    parts = [f"{_mib(row['held_bytes'])} of {_account(str(row['user']))} in {row['path']}" for row in large]
+    return f"Most of what lies in {place} is {' and '.join(parts)}." if parts else ""
+
+
+def _account(user: str) -> str:
+    return f"uid {user}" if user.isdecimal() else user
+
+
 def _mib(size_bytes: int) -> str:
     return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.1f} MiB"
 
@@ -134,12 +154,13 @@ def is_read_only(state: Mapping[str, Any]) -> bool:
     return "ro" in str(state.get("options", "")).split(",")
 
 
-def paths_used(job: Job, more: Iterable[str]) -> tuple[str, ...]:
+def paths_used(job: Job, more: Iterable[str], sources: Iterable[str] = ()) -> tuple[str, ...]:
     """Return absolute paths that a job may write below: of script and variables, its folders, and where programs spool by default.
 
     Args:
         job: With its spec.
         more: Further ones, such as the folders that it saves into.
+        sources: Texts of its programs; a path counts there where it begins a quoted text.
     """
     spec = job.spec
     texts = [spec.script, *spec.arguments] if spec is not None else []
@@ -148,7 +169,8 @@ def paths_used(job: Job, more: Iterable[str]) -> tuple[str, ...]:
     folders = [str(folder.path) for folder in (job.processes.folders if job.processes is not None else ())]
     own = [str(path) for path in (job.work_dir, job.log, job.error_log) if path is not None]
     named = [match for text in texts for match in _PATH.findall(text)]
-    return tuple(dict.fromkeys([*named, *folders, *own, *more, *SPOOLS]))
+    written = [match for text in sources for match in _QUOTED.findall(text)]
+    return tuple(dict.fromkeys([*named, *folders, *own, *more, *written, *SPOOLS]))
 
 
 def mount_of(path: str, places: Iterable[str]) -> str:

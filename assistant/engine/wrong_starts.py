@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assistant.errors import Denied, NightshiftError, ToolError, Unavailable
-from assistant.records import Call, CallStatus, Event, Incident, IncidentState, Job, Outcome
+from assistant.records import Call, CallStatus, Event, EventKind, Incident, IncidentState, Job, Outcome
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.recover.identity import restart_of
 from assistant.recover.joblog import log_lines
@@ -20,10 +20,12 @@ from assistant.store import Store
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["awaits_other_incident", "is_being_stopped", "stop_wrong_start", "stopped_here"]
+__all__ = ["WRONG_START", "awaits_other_incident", "is_being_stopped", "stop_wrong_start", "stopped_here", "wrong_start_before"]
 
 logger = logging.getLogger(__name__)
 
+WRONG_START = "wrong start"
+"""Stage of an incident whose restart did not go on from the checkpoint that was chosen."""
 STOP = "stop_restart"
 """The tool, and the first part of its step's key."""
 MOST_TRIES = 3
@@ -66,6 +68,7 @@ def stop_wrong_start(engine: Engine, incident: Incident, ended: Ended, restart: 
         return replace(needs_person, note=f"{urgent}. It failed: {outcome.error}")
     if running:
         return replace(ended, state=IncidentState.VERIFYING, note=f"{why}; it is being stopped", failed_job=None)
+    engine.store.mark_stage(incident.id, WRONG_START)
     value = outcome.value if isinstance(outcome.value, Mapping) else {}
     done = "it was stopped" if value.get("stopped") else "it ended before it could be stopped"
     note = f"not recovered: {why}; {done}; {_report(engine, restart, now)}"
@@ -107,6 +110,20 @@ def stopped_here(store: Store, incident: Incident, event: Event) -> str:
         if (call.arguments.get("job"), call.arguments.get("attempt")) == (event.job, event.attempt):
             return f"settled: job {event.job} was stopped by call {call.id} of incident {call.incident}, which says why"
     return ""
+
+
+def wrong_start_before(store: Store, incident: Incident) -> str:
+    """Return why a failed restart is not started again: it had not gone on from its checkpoint, nor would the next; else empty.
+
+    Args:
+        store: Where the incident of that restart stands.
+        incident: The new one, about its end.
+    """
+    before = store.incident(incident.parent) if incident.parent is not None else None
+    if before is None or incident.kind is EventKind.REQUESTED or WRONG_START not in store.stages(before.id):
+        return ""
+    why = f"job {incident.job} was our restart of incident {before.id} and did not go on from the checkpoint that was chosen"
+    return f"{why}; started in the same way it would begin there again, so it was not. That incident says: {before.note}"
 
 
 def _is_own(engine: Engine, incident: Incident, restart: Call, job: Job) -> bool:

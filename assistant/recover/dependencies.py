@@ -22,6 +22,8 @@ _CLAUSE = re.compile(
 """Of a dependency as `squeue` shows it: `afterok:12_*(failed)`, `after:12+30(unfulfilled)`, `singleton(unfulfilled)`."""
 _ENDS_WELL = frozenset({"afterok", "aftercorr"})
 _MOST_TOLD = 4
+_ONE_AT_A_TIME = re.compile(r"^#SBATCH[ \t]+(?:\S[^\n]*[ \t])?(?:--array[= \t]|-a[ \t]?)[\d,:-]+%1(?!\d)", re.MULTILINE)
+"""An array whose tasks run one after the other, as pieces of a chain do: `#SBATCH --array=1-4%1`."""
 _MOST_LINKS = 50
 """Jobs of one chain that are followed."""
 
@@ -111,6 +113,29 @@ def is_behind(link: Job, ended: Job, job_of: Callable[[str], Job | None]) -> boo
                 known.add(other.id)
                 waiting.append(other)
     return False
+
+
+def task_at_work(job: Job, others: Sequence[Job], restarted: Callable[[Job], str]) -> Job | None:
+    """Return another task that runs or waits of an array whose tasks run one at a time (`%1`); None for none, and for other arrays.
+
+    Beside it a restart would be the second at work, in one folder where the tasks are pieces of one training.
+
+    Args:
+        job: The task that ended.
+        others: The jobs of its user.
+        restarted: Says of which job another one is the restart; empty for none of ours.
+    """
+    options = job.spec.options if job.spec is not None else ()
+    limited = any(re.fullmatch(r"(?:--array=|-a)[\d,:-]+%1", word) for word in options)
+    if job.spec is None or not (limited or _ONE_AT_A_TIME.search(job.spec.script)):
+        return None
+
+    def array_of(other: Job) -> str:
+        return (restarted(other) or other.id).partition("_")[0]
+
+    array = array_of(job)
+    alive = (one for one in others if one.id != job.id and not one.state.ended and not one.held)
+    return next((one for one in alive if array_of(one) == array), None)
 
 
 def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "") -> str:

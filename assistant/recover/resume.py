@@ -42,6 +42,7 @@ from assistant.recover.load_calls import (
 )
 from assistant.recover.loaded import LoadedCheckpoint, LoadLine, own_load
 from assistant.recover.newest_choice import newest_choice
+from assistant.recover.pinned_folder import with_pinned_folder
 from assistant.recover.removals import looks_for_saves, removed_by
 from assistant.recover.resume_argument import argued_way, by_setting
 from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text, shell_looks_for_newest
@@ -118,7 +119,7 @@ def resume_way(
     load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
     stepped = loaded is not None and loaded.first_step is not None
     way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
-    return way_by_variable(job, way, programs, program_way)
+    return with_pinned_folder(job, way_by_variable(job, way, programs, program_way), programs)
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:

@@ -71,6 +71,8 @@ class ResumeWay:
     variable: str = ""
     """An assignment by which its own script goes on, which a restart makes in the environment of the submission:
     `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; empty for none."""
+    pins: bool = False
+    """Whether that assignment keeps it in the folder of its run, which its script names by the job's id otherwise."""
     hint: str = ""
     """With NONE and UNKNOWN: an argument by which it seems to go on, with `{checkpoint}` and where it belongs; empty for none."""
     trial_variables: tuple[str, ...] = ()

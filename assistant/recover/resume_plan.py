@@ -23,6 +23,8 @@ LATEST_LINK = re.compile(r"latest|last|newest|current|resume", re.IGNORECASE)
 """Names of links that a program follows to go on; one named otherwise, as `best`, means something else."""
 MOST_LINKS = 64
 """Links of ranks that are set together; of more of them a person is asked."""
+TRACKED = (Format.DEEPSPEED, Format.MEGATRON)
+"""Formats that are loaded by the name of their folder, from what its tracker names."""
 OWN_CHOICE = (Format.NIGHTSHIFT,)
 """Formats whose loader verifies what it loads and falls back by itself."""
 
@@ -74,7 +76,7 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
     if way.destroys and (by_itself or way.means is ResumeMeans.FIXED):
         return ResumePlan(f"{way.sentence}, and then {way.destroys}: take that option out, or {SETTLE}")
-    if by_itself and moves and "{folder}" not in way.variable:
+    if by_itself and moves and not way.pins and "{folder}" not in way.variable:
         return ResumePlan(
             f"the path of {chosen.path.parent} holds the job's id: a new job would look elsewhere and start at 0; {SETTLE}"
         )
@@ -96,7 +98,11 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             )
         case ResumeMeans.FIXED:
             path = PurePosixPath(way.path)
-            same = chosen.path.name in (found.own_name(path) if found is not None else path).parts
+            if found is not None and found.tracker is not None and Path(path) == chosen.path.parent and chosen.format in TRACKED:
+                return _tracked(way, found, chosen)  # a folder is no checkpoint: what its tracker names is loaded
+            names = {chosen.path.name, found.own_name(PurePosixPath(chosen.path)).name if found is not None else chosen.path.name}
+            parts = {*path.parts, *(found.own_name(path) if found is not None else path).parts}
+            same = bool(names & parts)
             return ResumePlan() if same else ResumePlan(f"{way.sentence}, and {chosen.path.name} was chosen; {SETTLE}")
         case ResumeMeans.NEWEST if way.prefix == KERAS_WEIGHTS and _is_prefix(chosen, found):
             # before Keras 3 the backup is a checkpoint of TensorFlow with its tracker

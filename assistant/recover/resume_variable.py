@@ -19,6 +19,7 @@ from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of, removed_by_command
 from assistant.recover.load_calls import LOADS
 from assistant.recover.load_proof import proof_of_load
+from assistant.recover.pinned_folder import pinned_variable
 from assistant.recover.removals import removed_by
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_argument import argued_way, saves
@@ -133,6 +134,9 @@ def variable_problem(job: Job, way: ResumeWay, checkpoint: Checkpoint, way_of: W
     """
     if not way.variable or job.spec is None:
         return ""
+    if way.pins:
+        same = pinned_variable(job, programs_of(job, FileReader(job.account))) == way.variable
+        return "" if same else "another job would run other commands with it"
     name, _, template = way.variable.partition("=")
     goal = Goal(template, str(checkpoint.path), str(checkpoint.step))
     if NOT_SAFE.search(goal.value):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 
-from assistant.records import Action, Diagnosis, EventKind, Incident, Job
+from assistant.records import Action, Category, Diagnosis, EventKind, Incident, Job
 from assistant.recover.directives import directives_of
 from assistant.recover.restart import attempt_of
 from assistant.recover.signals import accused, proven, witnesses
@@ -94,6 +95,7 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "proven_nodes": proven(diagnosis),
         "accused_nodes": accused(diagnosis),
         "full_nodes": avoided(diagnosis),
+        "hardware": "yes" if diagnosis.category is Category.INFRASTRUCTURE else "",
         "awaited": awaited.cause,
         "awaited_paths": list(awaited.paths),
         "awaited_answered": "yes" if awaited.answered else "",
@@ -124,7 +126,7 @@ def _named_behind(diagnosis: Diagnosis, words: str) -> list[str]:
 def _awaited(diagnosis: Diagnosis) -> AwaitedService:
     """Return what has to be there again before a restart: what nodes showed to be away, else what lines name.
 
-    A host that only single nodes do not reach is there: the restart stays away from them.
+    A host that only single nodes do not reach is there, and so is a path on a disk of one node: the restart stays away from them.
     """
     away = next((name for words in (AWAY, NOWHERE) for name in _named_behind(diagnosis, words)), "")
     awaited = AwaitedService(away) if away else awaited_by(diagnosis.reason, [cited.text for cited in diagnosis.root_cause])
@@ -132,7 +134,12 @@ def _awaited(diagnosis: Diagnosis) -> AwaitedService:
     there = bool(host) and any(
         place.why.startswith(f"{AVOIDED} {host} ") or place.why.startswith(f"{AVOIDED} {host}:") for place in diagnosis.where
     )
-    return AwaitedService() if there else awaited
+    lies_there = awaited.cause.startswith("/") and any(
+        PurePosixPath(awaited.cause).is_relative_to(words.partition(" ")[0])
+        for words in _named_behind(diagnosis, AVOIDED)
+        if words.startswith("/")
+    )
+    return AwaitedService() if there or lies_there else awaited
 
 
 def _stands_on_a_fault(diagnosis: Diagnosis, job: Job | None) -> bool:

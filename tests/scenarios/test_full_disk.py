@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from assistant.engine.storage import _kept
 from assistant.ports import Reply
-from assistant.records import IncidentState
+from assistant.records import IncidentState, Job, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.probes._shell import MOUNTS
-from assistant.tools.storage import _PROGRAM, _SUMMED, _WRITTEN
+from assistant.tools.storage import _HELD, _PROGRAM, _SUMMED, _WRITTEN
 from tests.scenarios.scene import Scene
 
 ENOSPC = (
@@ -178,3 +181,53 @@ def test_people_hear_of_a_crowded_disk_also_where_it_is_not_known_what_the_job_k
     assert found is not None
     assert "Of /scratch (xfs) of node01 86 % is in use now" in found.advice, found
     assert scene.cluster.changes == ["submit 1"]
+
+
+def test_people_hear_who_fills_the_disk_that_a_job_leaves(tmp_path: Path) -> None:
+    disk = Disk()
+    lines = tuple(line.format(named="", error=disk.error) for line in ENOSPC)
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=lines, only_on="node01"))
+    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, "/scratch", mounts=True)
+    scene.cluster.submit(replace(scene.spec, script=scene.spec.script.replace("train.py", "train.py --stage /scratch/ada")))
+    first = scene.cluster.job("1")
+    assert first.started is not None
+    looks = ("sh", "-c", _SUMMED, _WRITTEN, "/scratch", first.user, str(int(first.started.timestamp())))
+    scene.cluster.answers[shlex.join(looks)] = partial(writers, disk)
+    held = "held 131072 2044/kbrandt_featdump\nheld 8 root/lost+found\nend\n"
+    scene.cluster.answers[shlex.join(("sh", "-c", _HELD, "sh", "/scratch"))] = lambda node: Reply(node, True, 0, held, "")
+    scene.watch(600)
+    (incident,) = scene.engine.store.incidents()
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    said = "Most of what lies in /scratch is 64.0 MiB of uid 2044 in /scratch/kbrandt_featdump."
+    assert said in found.advice, found
+    assert any(said in remark.text for remark in scene.engine.good_runs.taken_remarks())
+
+
+def test_what_a_job_keeps_is_known_from_the_checkpoints_that_lie_there_where_nothing_names_them(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    begun, over = scene.clock.now() - timedelta(hours=2), scene.clock.now() - timedelta(hours=1)
+    saved = tmp_path / "output" / "convnext" / "checkpoint-3.pth.tar"
+    saved.parent.mkdir(parents=True)
+    saved.write_bytes(b"\x80" + bytes(9000))
+    os.utime(saved, (over.timestamp(), over.timestamp()))
+    spec = replace(scene.spec, script="srun ./trainer --cache /scratch/ada\n")
+    job = Job("7", "cnv", "", JobState.FAILED, "train", ("node01",), None, tmp_path, begun, begun, over, 1, None, spec=spec)
+    assert saved.parent in _kept(scene.engine, job)
+
+
+def test_where_a_program_writes_besides_its_checkpoints_is_nothing_that_a_restart_needs(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    begun, over = scene.clock.now() - timedelta(hours=2), scene.clock.now() - timedelta(hours=1)
+    (tmp_path / "train.py").write_text(
+        "import torch\nopen('/scratch/ada/cache.bin', 'wb').write(b'x')\ntorch.save(state, 'out/step_10.pt')\n"
+    )
+    spec = replace(scene.spec, script="srun python train.py\n")
+    job = Job("7", "cnv", "", JobState.FAILED, "train", ("node01",), None, tmp_path, begun, begun, over, 1, None, spec=spec)
+    (tmp_path / "out").mkdir()
+    saved = tmp_path / "out" / "step_10.pt"
+    saved.write_bytes(b"\x80" + bytes(9000))
+    os.utime(saved, (over.timestamp(), over.timestamp()))
+    kept = _kept(scene.engine, job)
+    assert saved.parent in kept
+    assert not any(path.is_relative_to("/scratch") for path in kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import shlex
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import pytest
 
 from assistant.engine.repeated_spikes import with_repeated_spike
 from assistant.ports import Reply
-from assistant.records import Action, Event, EventKind, IncidentState, NodeState
+from assistant.records import Action, Category, Event, EventKind, IncidentState, NodeState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.probes import gpu_memory, reachable
-from tests.scenarios.scene import Scene
+from assistant.tools.probes import gpu_memory, kernel_log, reachable
+from tests.scenarios.scene import START, Scene
 
 GPU = """<?xml version="1.0" ?>
 <nvidia_smi_log><driver_version>535.129.03</driver_version><attached_gpus>1</attached_gpus><gpu id="00000000:07:00.0">
@@ -26,14 +27,15 @@ GPU = """<?xml version="1.0" ?>
 """
 
 
-def spiking(folder: Path, counts: dict[str, int]) -> Scene:
+def spiking(folder: Path, counts: dict[str, int], first: SimulatedRun | None = None) -> Scene:
     """Return a scene whose loss jumps at step 67, with the memory errors that a GPU of node02 shows.
 
     Args:
         folder: Of the scene.
         counts: `volatile`, `life` or `corrected` errors.
+        first: The run that goes off; one that says nothing of its GPUs when not given.
     """
-    first = SimulatedRun(steps=200, spikes_at=67)
+    first = first or SimulatedRun(steps=200, spikes_at=67)
     scene = Scene(folder, run=first)
     checkpoints = folder / "checkpoints"
     second = SimulatedRun(steps=200)
@@ -61,6 +63,61 @@ def test_the_restart_stays_away_from_a_node_whose_gpu_has_uncorrected_errors(tmp
     call = next(call for call in scene.engine.store.calls(incident.id) if call.tool == "resubmit_job")
     assert "node02" in call.why
     assert "3 uncorrectable errors in device memory" in call.why
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert found.category is Category.INFRASTRUCTURE
+    assert found.faulty_nodes == (), "the errors may be older than the job: it is stayed away from"
+    assert "A GPU of node02 computes wrong, which explains the loss" in found.summary
+    assert "learning rate" not in found.advice
+    assert any("A GPU of node02 computes wrong" in remark.text for remark in scene.engine.good_runs.taken_remarks())
+
+
+def test_a_node_whose_gpu_kernel_and_driver_call_faulty_is_taken_out_of_service(tmp_path: Path) -> None:
+    scene = spiking(tmp_path, {"volatile": 3})
+    xid = "NVRM: Xid (PCI:0000:07:00): 94, pid=812, name=python3, Contained: SM (0x1). RST: No, D-RST: No"
+    shown = []
+
+    def kernel(node: str) -> Reply:
+        if scene.clock.now() > START + datetime.timedelta(seconds=60):
+            shown.append(node)
+        at = f"{START + datetime.timedelta(seconds=60):%Y-%m-%dT%H:%M:%S},000000+00:00"
+        return Reply(node, True, 0, f"{at} {xid}\n" if node == "node02" and shown else "", "")
+
+    scene.cluster.answers["dmesg"] = kernel
+    scene.cluster.answers[shlex.join(kernel_log.PROBE.command)] = kernel
+    (incident,) = scene.watch(3600)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert scene.cluster.changes == ["submit 1", "cordon node02", "cancel 1", "submit 2"]
+    assert "node02" not in scene.cluster.job("2").nodes
+
+
+NONFINITE = "2026-01-05 02:01:12 | WARNING | rank2 node02 | non-finite local gradient before all-reduce: cuda:0 (others finite)"
+BEHIND = "2026-01-05 02:01:12 | WARNING | rank2 node02 | non-finite gradient norm: cuda:0"
+
+
+@pytest.mark.parametrize(
+    ("lines", "corrected", "excluded", "drained"),
+    [
+        ((NONFINITE,) * 3, 5213, True, True),
+        ((NONFINITE,) * 3, 0, True, False),
+        ((NONFINITE.replace("cuda:0", "cuda:3"),) * 3, 5213, True, False),
+        ((NONFINITE,), 5213, False, False),
+        ((NONFINITE, NONFINITE.replace("rank2 node02", "rank0 node01")), 5213, False, False),
+        ((BEHIND,) * 3, 5213, False, False),
+    ],
+    ids=["job and probe", "the job alone", "another GPU", "one line", "two nodes", "behind the reduction"],
+)  # fmt: skip
+def test_a_rank_that_alone_has_gradients_that_are_no_numbers_names_its_gpu(
+    lines: tuple[str, ...], corrected: int, excluded: bool, drained: bool, tmp_path: Path
+) -> None:
+    scene = spiking(tmp_path, {"corrected": corrected}, SimulatedRun(steps=200, spikes_at=67, says_at=67, lines=lines))
+    (incident,) = scene.watch(3600)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert ("cordon node02" in scene.cluster.changes) is drained
+    again = scene.cluster.job("2")
+    assert ("node02" not in again.nodes) is excluded
+    assert again.spec is not None
+    assert ("NIGHTSHIFT_SKIP_FROM" not in again.spec.environment) is excluded
 
 
 @pytest.mark.parametrize("counts", [{}, {"life": 1}, {"corrected": 2}], ids=["none", "one in its whole life", "corrected ones"])

@@ -267,3 +267,13 @@ def test_a_counter_that_falls_back_after_a_start_up_begins_a_leg() -> None:
     assert progress.leg == 40
     assert progress.after(3) == 2
     assert Progress((1, 2, 3), (5.0, 4.0, 5.0)).leg == 0
+
+
+def test_a_node_that_the_scheduler_lists_is_no_other_name_of_another_one() -> None:
+    places = places_of("(WorkerDict pid=124, ip=gpu002) NCCL version 2.21.5+cuda12.4")
+    places.also_called("gpu002", "gpu001", 1)
+    places.name_all(("gpu001", "gpu002"))
+    places.settle()
+    assert not places.foreign("gpu002")
+    assert places.node_of("gpu002") == "gpu002"
+    assert places.foreign("gpu003")

@@ -201,3 +201,11 @@ def test_no_advice_contradicts_its_action_or_says_a_sentence_twice(tmp_path: Pat
 )
 def test_a_contradiction_is_seen(action: str, advice: str) -> None:
     assert contradictions(action, advice)
+
+
+def test_what_a_program_met_behind_a_lost_gpu_asks_for_no_change_of_code(knowledge: Knowledge) -> None:
+    folder = Path(__file__).parents[1] / "cases" / "diagnose" / "cuda_error" / "launch_failure_of_a_lost_gpu"
+    advice = diagnose(Case.from_path(folder), knowledge).advice
+    assert advice.startswith("Set gpu001 aside")
+    assert "dcgmi diag -r 3" in advice
+    assert "CUDA_LAUNCH_BLOCKING" not in advice

@@ -24,9 +24,10 @@ from assistant.records import (
     JobSpec,
     JobState,
     NodeFinding,
+    Whereabouts,
 )
 from assistant.recover.rehearsal import check_playbook
-from assistant.recover.situation import situation
+from assistant.recover.situation import AVOIDED, situation
 from assistant.recover.values import filled, holds, look_up, text
 from assistant.tooling import found
 
@@ -266,3 +267,19 @@ def test_a_later_attempt_under_the_same_id_is_not_the_one_that_failed_and_still_
     )
     again = replace(job, attempt=INCIDENT.attempt + 1)
     assert [situation(INCIDENT, diagnosis(), one, now=NOW)["job"]["running"] for one in (job, again)] == ["yes", ""]
+
+
+@pytest.mark.parametrize(
+    ("avoided", "awaited"),
+    [
+        ("/scratch is full there", ""),
+        ("/scratchpad is full there", "/scratch/trainer.1"),
+        ("store.local cannot be reached there", "/scratch/trainer.1"),
+    ],
+)
+def test_a_folder_on_a_disk_that_a_restart_stays_away_from_is_not_waited_for(avoided: str, awaited: str) -> None:
+    line = "cp: error writing '/scratch/trainer.1/tiles.bin': No space left on device"
+    found = diagnosis("os_error", Action.RESTART_SAME_NODES)
+    where = (Whereabouts(f"{AVOIDED} {avoided}", "node01"),)
+    found = replace(found, root_cause=(Citation("job.log", 3, line, "os_error.no_space"),), where=where)
+    assert situation(INCIDENT, found, None, now=NOW)["diagnosis"]["awaited"] == awaited

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from assistant.engine.storage import fault_of
-from assistant.engine.unnamed_storage import DiskFault, paths_used, unnamed_disk
+from assistant.engine.unnamed_storage import DiskFault, holders_in_words, paths_used, unnamed_disk
 from assistant.records import Job, JobSpec, JobState
-from assistant.tools.storage import _SUMMED, _WRITTEN, _space
+from assistant.tools.storage import _HELD, _SUMMED, _WRITTEN, _holders, _space
 
 FULL, RO, SILENT = DiskFault.FULL, DiskFault.READ_ONLY, DiskFault.SILENT
 
@@ -114,3 +114,25 @@ def test_what_a_user_wrote_is_summed_without_what_lay_there_before(tmp_path: Pat
 
 def _summed(*arguments: str) -> str:
     return subprocess.run(("sh", "-c", _SUMMED, _WRITTEN, *arguments), capture_output=True, text=True, check=False).stdout
+
+
+def test_a_node_says_whose_files_take_most_of_a_disk(tmp_path: Path) -> None:
+    (tmp_path / "feat dump" / "deep").mkdir(parents=True)
+    (tmp_path / "feat dump" / "deep" / "a.npy").write_bytes(os.urandom(300_000))
+    (tmp_path / "small.txt").write_text("x")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    done = subprocess.run(("sh", "-c", _HELD, "sh", str(tmp_path)), capture_output=True, text=True, check=True)
+    rows = _holders(done.stdout, str(tmp_path))
+    assert [(row["user"], row["path"]) for row in rows] == [(user, f"{tmp_path}/feat dump"), (user, f"{tmp_path}/small.txt")]
+    assert rows[0]["held_bytes"] >= 300_000
+    assert _holders(done.stdout.replace("end", ""), str(tmp_path)) == []
+    foreign = [{"user": "2044", "path": "/scratch/features", "held_bytes": 64 << 20}, {**rows[1], "held_bytes": 4096}]
+    assert holders_in_words(foreign, "/scratch") == "Most of what lies in /scratch is 64.0 MiB of uid 2044 in /scratch/features."
+    assert holders_in_words([], "/scratch") == ""
+
+
+def test_what_the_sources_of_a_program_quote_is_used_and_what_stands_in_their_words_is_not() -> None:
+    source = 'CACHE = pathlib.Path("/scratch/ada/tokens")\n# moved away from /old/disk\nmask = 1 / 2 / 3\n'
+    used = paths_used(job(), (), [source])
+    assert "/scratch/ada/tokens" in used
+    assert "/old/disk" not in used

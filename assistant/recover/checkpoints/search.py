@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory, with_save_ends
-from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, could_be_checkpoint, entries
+from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, could_be_checkpoint
 from assistant.recover.checkpoints.lineage import histories_of
 from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
+from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, own_folder
 from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
 from assistant.recover.checkpoints.save_ends import save_ends
@@ -30,6 +31,7 @@ from assistant.recover.checkpoints.traces import logged_places, new_series
 from assistant.recover.checkpoints.walks import WALK_ENTRIES, Walk, changed_at, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.owner_looks import CLOCKS_APART
+from assistant.recover.pinned_folder import JOB_ID, as_another_job, renamed_by_id
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
@@ -37,19 +39,8 @@ PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 MOST_PLACES = 12
 MOST_PROCESS_PLACES = 6
-JOB_ID = re.compile(r"SLURM_(?:ARRAY_)?JOB_?ID")
-OTHER_ID = "999999999"
 NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
 """Of files with a step in their name that no program loads."""
-PART_OF_RUN = re.compile(
-    r"check_?points?|ckpts?|models?|weights?|saves?|states?|best|last|latest|final|top_?\d*|ema|rank[-_]?\d+|(?:epoch|step|iter)[-_=]?\d+",
-    re.IGNORECASE,
-)
-"""Folders below the one of a run, of which one run may have several."""
-
-
-class _SeveralRuns(ToolError):
-    """Checkpoints of several runs were found where those of one were looked for."""
 
 
 class SaveState(StrEnum):
@@ -139,14 +130,19 @@ def _search(
     looked: list[str] = []
     strange = ""
     finds: list[tuple[Place, Inventory]] = []
-    unreadable = ""
+    unreadable = several = ""
+    others: OtherRuns | None = None
     with reading_as(job.account):
         for place in places:
             try:
                 where, held = _inventory_below(place, job, texts, now=now, clock=clock)
-            except _SeveralRuns as error:
+            except SeveralRuns as error:
                 looked.append(f"{place.folder} ({place.how}): {error}")
-                unreadable = unreadable or str(error)
+                several = several or str(error)
+                continue
+            except OtherRuns as error:
+                looked.append(f"{place.folder} ({place.how}): {error}")
+                others = others or error
                 continue
             except ToolError as error:
                 missing = "does not exist" in str(error) or "is a file" in str(error)
@@ -166,15 +162,23 @@ def _search(
         if not stated and not any(_saved_by(job, one) for _, one in finds) and not unreadable and not doubt:
             walk = new_checkpoints(job.work_dir, job.started, clock)
             walk = replace(walk, folders=tuple(folder for folder in walk.folders if not _is_of_sibling(job, programs, folder)))
+            folder = None
             try:
-                folder = _own_folder(walk, job, texts)
-            except _SeveralRuns as error:
-                folder, unreadable = None, str(error)
-            if folder is not None:
+                folder = own_folder(walk, job, texts) if not several else None
+            except SeveralRuns as error:
+                several = str(error)
+            except OtherRuns as error:
+                others = others or error
+            silent = others.silent_folder if others is not None else None
+            earlier = _in_silent_folder(silent, now=now, live=not job.state.ended, clock=clock) if silent is not None else None
+            if earlier is not None:
+                finds.insert(0, earlier)
+            elif folder is not None:
                 place = Place(folder, "new files under the work folder since the job began")
                 finds.insert(0, (place, inventory(folder, now=now, live=not job.state.ended)))
-            elif not unreadable:
+            elif not several:
                 finds[:0] = _named_by_log(job, texts, now=now, looked=looked)
+    unreadable = unreadable or several
     if doubt and not any(_saved_by(job, one) for _, one in finds):
         note = f"which checkpoints job {job.id} saved is not known: {doubt}"
         return CheckpointSearch(SaveState.SAVED_ELSEWHERE, None, None, note, _settling(job), programs, tuple(looked))
@@ -186,6 +190,11 @@ def _search(
         note = f"whether job {job.id} saved is not known: {strange} was written since it began, and is of no layout that is known"
         settle = "somebody who knows the program says whether that is a checkpoint"
         return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(looked))
+    if others is not None and not unreadable and not says_saved(texts):
+        with reading_as(job.account):
+            proof = _never_saved_beside(others, job, texts, clock)
+        if proof:
+            return CheckpointSearch(SaveState.NEVER_SAVED, None, None, proof, "", programs, tuple(looked))
     state, note = _without(job, texts, programs, places, walk, unreadable)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
     with reading_as(job.account):
@@ -217,7 +226,7 @@ def _of_pipeline(
         try:
             with reading_as(job.account):
                 found = _inventory_below(place, job, texts, now=now, clock=clock)
-        except _SeveralRuns as error:
+        except SeveralRuns as error:
             problem = str(error)
         except ToolError as error:
             problem = "" if "does not exist" in str(error) or "is a file" in str(error) else str(error)
@@ -307,52 +316,41 @@ def _inventory_below(
 
     Raises:
         ToolError: The place is missing or cannot be read.
-        _SeveralRuns: Checkpoints of several runs lie below it, and which are this job's is not known.
+        SeveralRuns: Checkpoints of several runs lie below it, and which are this job's is not known.
     """
     live = not job.state.ended
     found = inventory(place.folder, now=now, live=live, forms=place.forms)
     if found.checkpoints:
         inner = found.checkpoints[-1].path.parent
         return (place if inner == place.folder else Place(inner, place.how, forms=place.forms)), found
-    folder = _own_folder(new_checkpoints(place.folder, job.started, clock, forms=place.forms), job, texts, place.forms)
+    folder = own_folder(new_checkpoints(place.folder, job.started, clock, forms=place.forms), job, texts, place.forms)
     if folder is None:
         return place, found
     below = Place(folder, f"below {place.folder}: {place.how}", forms=place.forms)
     return below, inventory(folder, now=now, live=live, forms=place.forms)
 
 
-def _own_folder(walk: Walk, job: Job, texts: Sequence[str], forms: Collection[str] = ()) -> Path | None:
-    """Return the folder of new checkpoints that is this job's, None where there is none: several runs may write side by side.
-
-    Folders of one run (`best` and `last` beside each other) count as one, of which the last changed is taken. Of several runs
-    those that were still written after the job had ended are out, and the others where its log names the newest checkpoint of some.
-
-    Raises:
-        _SeveralRuns: More than one is left.
-    """
-    end = (job.ended + CLOCKS_APART).timestamp() if job.ended is not None and job.state.ended else float("inf")
-    own = [folder for folder in walk.folders if walk.changed.get(folder, 0.0) <= end]
-    if len({_run_folder(folder) for folder in own}) > 1:
-        named = [folder for folder in own if _named_in(folder, texts, forms)]
-        own = named or own
-    runs = sorted({str(_run_folder(folder)) for folder in own})
-    if len(runs) > 1:
-        shown = ", ".join(runs[:3]) + (", …" if len(runs) > 3 else "")
-        raise _SeveralRuns(f"checkpoints of several runs were written since job {job.id} began: in {shown}")
-    return own[0] if own else None
+def _in_silent_folder(folder: Path, *, now: datetime, live: bool, clock: Callable[[], float]) -> tuple[Place, Inventory] | None:
+    """Return what a folder that a log names as its own holds of earlier attempts; None where there is nothing."""
+    holders = new_checkpoints(folder, datetime.fromtimestamp(0, UTC), clock).folders
+    held = inventory(holders[0], now=now, live=live) if holders else None
+    return (Place(holders[0], "the job's log names it beside those of other runs"), held) if held is not None else None
 
 
-def _run_folder(folder: Path) -> Path:
-    """Return the folder of a run, without the parts below it that one run has several of."""
-    while PART_OF_RUN.fullmatch(folder.name) and folder.name:
-        folder = folder.parent
-    return folder
-
-
-def _named_in(folder: Path, texts: Sequence[str], forms: Collection[str]) -> bool:
-    """Tell whether a log names the newest checkpoint of a folder: the other runs of a script are at other steps."""
-    newest = re.compile(rf"(?<![\w.]){re.escape(entries(folder, depth=0, forms=forms)[-1].path.name)}(?!\d)")
-    return any(newest.search(text) for text in texts)
+def _never_saved_beside(others: OtherRuns, job: Job, texts: Sequence[str], clock: Callable[[], float]) -> str:
+    """Return the proof that a job saved nothing where other runs beside it did; empty where there is none."""
+    folder = others.silent_folder
+    if folder is not None:
+        try:
+            unknown = _of_unknown_layout(folder, job.started) or new_series(folder, job.started, clock)
+        except FileNotFoundError:
+            unknown = None
+        except (OSError, InputError):
+            return ""
+        return "" if unknown else f"the job never saved a checkpoint: {folder}, which its log names, holds none; {others}"
+    if "_" not in job.id or not any(text.strip() for text in texts) or _trains(texts):
+        return ""
+    return f"the job never saved a checkpoint: its log tells of no step and no save; {others}"
 
 
 def _where_processes_wrote(
@@ -444,7 +442,9 @@ def folder_moves(job: Job, search: CheckpointSearch) -> bool:
     if not any(JOB_ID.search(text) for text in texts):
         return False
     folders = {one.folder for one in save_folders(search.programs)}
-    later = {one.folder for one in save_folders(programs_of(replace(job, id=re.sub(r"^\d+", OTHER_ID, job.id))))}
+    later = {one.folder for one in save_folders(programs_of(as_another_job(job)))}
     where = search.place.folder if search.place is not None else None
     holds = [folder for folder in folders if where is not None and folder in (where, *where.parents)]
-    return bool(holds) and not any(folder in later for folder in holds)
+    if holds:
+        return not any(folder in later for folder in holds)
+    return where is not None and renamed_by_id(job, search.programs, where)
