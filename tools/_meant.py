@@ -111,14 +111,14 @@ def must_have_its_turn(context: Context, job: Job) -> None:
         ToolError: One is, and a person asks.
     """
 
-    def restarted(other: Job) -> str:
-        call = restart_of(context.history, other)
+    def restarted(task: Job) -> str:
+        call = restart_of(context.history, task)
         return str(call.arguments.get("job", "")) if call is not None else ""
 
-    other = task_at_work(job, context.scheduler.user_jobs(job.user), restarted)
-    if other is None:
+    task = task_at_work(job, context.scheduler.user_jobs(job.user), restarted)
+    if task is None:
         return
-    words = f"tasks of the array of job {job.id} run one at a time (%1), and job {other.id} ({other.state}) is at work"
+    words = f"tasks of the array of job {job.id} run one at a time (%1), and job {task.id} ({task.state}) is at work"
     raise RestartPending(f"{words}: its turn comes after that") if is_watchs(context) else ToolError(f"{words}: wait for it")
 
 

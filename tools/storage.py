@@ -39,7 +39,7 @@ _SUMMED = (
     'END { printf "written %.0f %d %d\\n", blocks, files, hidden || !searched; '
     'if (files) printf "largest %.0f %s\\n", most, name; print "end" }\''
 )
-_HELD = (
+_HOLDERS = (
     'LC_ALL=C; export LC_ALL; timeout -k 1 20 find "$1" -xdev -mindepth 1 -printf "%b %u %P\\n" 2>/dev/null | awk \''
     '{ name = $0; sub(/^[0-9]+ [^ ]+ /, "", name); sub(/\\/.*/, "", name); held[$2 "/" name] += $1 } '
     'END { for (key in held) printf "held %.0f %s\\n", held[key], key }\' | sort -k 2,2rn | head -n 5; printf "end\\n"'
@@ -125,11 +125,11 @@ def space_holders(context: Context, nodes: list[str], place: str) -> dict[str, A
     """
     if not nodes or not place.startswith("/") or "\n" in place:
         raise ToolError("space_holders needs nodes and an absolute path")
-    command = ("sh", "-c", _HELD, "sh", place)
+    command = ("sh", "-c", _HOLDERS, "sh", place)
     replies = context.transport.run(nodes[:MOST_SEARCHED], command, timeout_s=min(30.0, context.command_timeout_s))
     rows = [{"node": node, **row} for node, reply in replies.items() if reply.reached for row in _holders(reply.out, place)]
-    shown = {row["node"] for row in rows}
-    unknown = {node: (reply.err or "no file was seen").strip()[:200] for node, reply in replies.items() if node not in shown}
+    answered = {row["node"] for row in rows}
+    unknown = {node: (reply.err or "no file was seen").strip()[:200] for node, reply in replies.items() if node not in answered}
     return {"rows": rows, "unknown": unknown}
 
 

@@ -62,7 +62,7 @@ class Places:
             self.hosts[host] += 1
 
     def name_all(self, nodes: Iterable[str]) -> None:
-        """Note the nodes of the job as the scheduler lists them: no other node is of the job, and none of them is another's name."""
+        """Note the nodes that the scheduler lists for the job: no other node is of it, and none of them is another's name."""
         for node in nodes:
             self.name(node)
             self._listed.add(node)

@@ -42,11 +42,11 @@ class CutFile(NamedTuple):
         """For people: what was seen and what to do."""
         same = all(sibling.name == self.path.name for sibling in self.siblings)
         names = [sibling.parent.name if same else sibling.name for sibling in self.siblings]
-        shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-        others = f"that of {shown}" if same else shown
+        list_text = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        siblings = f"that of {list_text}" if same else list_text
         return (
-            f"{self.path} has {self.size_bytes:,} bytes, and {others} at least {self.sibling_bytes:,}: it looks cut short, as by a "
-            "copy that broke off. Compare it with its source, and copy it again."
+            f"{self.path} has {self.size_bytes:,} bytes, and {siblings} at least {self.sibling_bytes:,}: it looks cut short, as by "
+            "a copy that broke off. Compare it with its source, and copy it again."
         )
 
 
@@ -57,8 +57,8 @@ def with_cut_file(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """
     if job is None or job.work_dir is None or diagnosis.reason not in READ or diagnosis.action is not Action.FIX_AND_RESUBMIT:
         return diagnosis
-    named = [*_LAST_READ.findall(diagnosis.summary), *(path for cited in diagnosis.root_cause for path in PATH.findall(cited.text))]
-    for text in list(dict.fromkeys(named))[:MOST_PATHS]:
+    paths = [*_LAST_READ.findall(diagnosis.summary), *(path for cited in diagnosis.root_cause for path in PATH.findall(cited.text))]
+    for text in list(dict.fromkeys(paths))[:MOST_PATHS]:
         cut = cut_file(job.work_dir / text)
         if cut is not None:
             return replace(diagnosis, summary=f"{diagnosis.summary} {cut.sentence}", advice=f"{cut.sentence} {diagnosis.advice}")
@@ -68,7 +68,9 @@ def with_cut_file(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
 def cut_file(path: Path) -> CutFile | None:
     """Return the file that is cut short of those that a path means: itself, or what begins with it (`train.en` for `.en.bin`)."""
     try:
-        for file in [path] if is_regular(path) else [one for one in _beside(path) if one.name.startswith(f"{path.name}.")]:
+        for file in (
+            [path] if is_regular(path) else [entry for entry in _neighbours(path) if entry.name.startswith(f"{path.name}.")]
+        ):
             size = status_of(file).st_size
             for siblings in (_in_folders_beside(file), _of_its_form(file)):
                 sizes = {sibling: status_of(sibling).st_size for sibling in siblings}
@@ -86,23 +88,23 @@ def _is_short(size: int, sizes: Mapping[Path, int]) -> bool:
     return smallest >= NEARLY * largest and size < NEARLY * smallest
 
 
-def _beside(path: Path) -> list[Path]:
-    return [one for one in list_folder(path.parent, MOST_ENTRIES) if one != path]
+def _neighbours(path: Path) -> list[Path]:
+    return [entry for entry in list_folder(path.parent, MOST_ENTRIES) if entry != path]
 
 
 def _in_folders_beside(file: Path) -> list[Path]:
     """Return the files of the same name in folders whose names differ in numbers alone; none where its own is the last of them."""
     folder = file.parent
-    folders = [one for one in _beside(folder) if name_form(one.name) == name_form(folder.name) and one.name != folder.name]
-    if all(_order(one.name) < _order(folder.name) for one in folders):
+    folders = [entry for entry in _neighbours(folder) if name_form(entry.name) == name_form(folder.name)]
+    if all(_order(sibling.name) < _order(folder.name) for sibling in folders):
         return []
-    return [one / file.name for one in folders if is_folder(one) and is_regular(one / file.name)]
+    return [sibling / file.name for sibling in folders if is_folder(sibling) and is_regular(sibling / file.name)]
 
 
 def _of_its_form(file: Path) -> list[Path]:
     """Return the files beside one whose names differ from its own in numbers alone; none where it is the last of them."""
-    files = [one for one in _beside(file) if name_form(one.name) == name_form(file.name) and is_regular(one)]
-    return [] if all(_order(one.name) < _order(file.name) for one in files) else files
+    files = [entry for entry in _neighbours(file) if name_form(entry.name) == name_form(file.name) and is_regular(entry)]
+    return [] if all(_order(sibling.name) < _order(file.name) for sibling in files) else files
 
 
 def _order(name: str) -> list[int]:

@@ -74,13 +74,13 @@ def with_faulty_gpu(engine: Engine, incident: Incident, diagnosis: Diagnosis, jo
         f"Go back to a checkpoint from before the loss went off, and start on other nodes than {fold(faulty)}. {sentence} Neither "
         f"data nor settings have to change. Test the GPU before its node goes back into service (dcgmi diag -r 3)."
     )
-    who = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
-    engine.good_runs.remarks.append(Remark(f"a GPU of {fold(faulty)} computes wrong", f"{sentence} It spoiled {who}."))
+    victim = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
+    engine.good_runs.remarks.append(Remark(f"a GPU of {fold(faulty)} computes wrong", f"{sentence} It spoiled {victim}."))
     citation = probe_line(engine, incident, words, RULE)
     return replace(
         diagnosis,
         category=Category.INFRASTRUCTURE,
-        action=Action.ROLLBACK_AND_SKIP_DATA,
+        action=Action.CORDON_AND_RESTART if accused else Action.ROLLBACK_AND_SKIP_DATA,
         nodes=tuple(NodeFinding(node, f"a GPU of it computes wrong: {words}", (citation,)) for node in accused),
         where=(*diagnosis.where, *(Whereabouts(f"{AVOIDED} a GPU computes wrong there", node) for node in faulty)),
         rivals=tuple(rival for rival in diagnosis.rivals if rival.reason not in ("ecc_error", "cuda_error")),

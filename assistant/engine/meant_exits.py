@@ -40,12 +40,12 @@ def with_meant_exit(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     if diagnosis.reason != "loss_spike" or job is None or not job.state.ended or job.exit_code in ORDINARY:
         return diagnosis
     try:
-        found = next(meant_exits(programs_of(job), job.exit_code or 0), None)
+        exit_call = next(meant_exits(programs_of(job), job.exit_code or 0), None)
     except (NightshiftError, OSError):
         return diagnosis
-    if found is None:
+    if exit_call is None:
         return diagnosis
-    words = f"Its program ends itself there with exit code {job.exit_code} ({found.place}, where {found.test})."
+    words = f"Its program ends itself there with exit code {job.exit_code} ({exit_call.place}, where {exit_call.test})."
     meaning = (
         "That is its own word for a run that diverged: where it is one trial of a search nothing has to be done. No checkpoint of "
         "it helps, and the same settings would end the same way."

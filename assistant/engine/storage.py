@@ -379,8 +379,8 @@ def _kept(engine: Engine, job: Job) -> frozenset[Path]:
         except (NightshiftError, OSError):
             return frozenset()
     saves = {search.place.folder} if search.place is not None else likely
-    known = bool(saves) or search.state is SaveState.NEVER_SAVED
-    own = {*saves, job.work_dir, job.log} if known else ()
+    is_known = bool(saves) or search.state is SaveState.NEVER_SAVED
+    own = {*saves, job.work_dir, job.log} if is_known else ()
     return frozenset(path for path in own if path is not None)
 
 

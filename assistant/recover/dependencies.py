@@ -115,14 +115,14 @@ def is_behind(link: Job, ended: Job, job_of: Callable[[str], Job | None]) -> boo
     return False
 
 
-def task_at_work(job: Job, others: Sequence[Job], restarted: Callable[[Job], str]) -> Job | None:
+def task_at_work(job: Job, user_jobs: Sequence[Job], restarted: Callable[[Job], str]) -> Job | None:
     """Return another task that runs or waits of an array whose tasks run one at a time (`%1`); None for none, and for other arrays.
 
     Beside it a restart would be the second at work, in one folder where the tasks are pieces of one training.
 
     Args:
         job: The task that ended.
-        others: The jobs of its user.
+        user_jobs: The jobs of its user.
         restarted: Says of which job another one is the restart; empty for none of ours.
     """
     options = job.spec.options if job.spec is not None else ()
@@ -130,12 +130,12 @@ def task_at_work(job: Job, others: Sequence[Job], restarted: Callable[[Job], str
     if job.spec is None or not (limited or _ONE_AT_A_TIME.search(job.spec.script)):
         return None
 
-    def array_of(other: Job) -> str:
-        return (restarted(other) or other.id).partition("_")[0]
+    def array_of(task: Job) -> str:
+        return (restarted(task) or task.id).partition("_")[0]
 
     array = array_of(job)
-    alive = (one for one in others if one.id != job.id and not one.state.ended and not one.held)
-    return next((one for one in alive if array_of(one) == array), None)
+    alive = (task for task in user_jobs if task.id != job.id and not task.state.ended and not task.held)
+    return next((task for task in alive if array_of(task) == array), None)
 
 
 def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "") -> str:

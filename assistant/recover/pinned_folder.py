@@ -42,10 +42,10 @@ def words_by_id(job: Job, programs: Sequence[JobProgram]) -> Iterator[str]:
     Raises:
         Unavailable: The storage did not answer.
     """
-    later = programs_of(as_another_job(job))
-    if len(later) == len(programs):
-        for own, other in zip(programs, later, strict=True):
-            yield from (word for word, renamed in zip(own.launch.words, other.launch.words, strict=False) if word != renamed)
+    later_programs = programs_of(as_another_job(job))
+    if len(later_programs) == len(programs):
+        for program, later in zip(programs, later_programs, strict=True):
+            yield from (word for word, renamed in zip(program.launch.words, later.launch.words, strict=False) if word != renamed)
 
 
 def renamed_by_id(job: Job, programs: Sequence[JobProgram], folder: Path) -> bool:
@@ -101,8 +101,8 @@ def _may_be_set(name: str) -> bool:
 
 def _words_with(job: Job, name: str, value: str) -> list[Words]:
     """Return the commands of another job with a variable set."""
-    other = as_another_job(job)
-    if other.spec is None:
+    later_job = as_another_job(job)
+    if later_job.spec is None:
         return []
-    environment = {**other.spec.environment, name: value}
-    return [program.launch.words for program in programs_of(replace(other, spec=replace(other.spec, environment=environment)))]
+    spec = replace(later_job.spec, environment={**later_job.spec.environment, name: value})
+    return [program.launch.words for program in programs_of(replace(later_job, spec=spec))]

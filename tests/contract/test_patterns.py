@@ -36,6 +36,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("logs/metrics.py", "words"): "literals, at the callers in that file",
     ("logs/prefix.py", "pattern"): "of a tuple of literals",
     ("recover/checkpoints/search.py", "re.escape(form).replace('\\x00', '\\\\d+')"): "behind re.escape; \\d+ alone between texts",
+    ("recover/checkpoints/run_claims.py", "'|'.join(forms)"): "names of folders behind re.escape, joined above",
     ("recover/checkpoints/search.py", "task[2]"): NUMBER,
     ("redact/text.py", "names"): "names behind re.escape, joined above",
     ("redact/syntax.py", "_any_of((name for maker in secret_forms().maker for name in maker.names))"): SHIPPED,

@@ -17,7 +17,7 @@ from assistant.ports import Reply
 from assistant.records import IncidentState, Job, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools.probes._shell import MOUNTS
-from assistant.tools.storage import _HELD, _PROGRAM, _SUMMED, _WRITTEN
+from assistant.tools.storage import _HOLDERS, _PROGRAM, _SUMMED, _WRITTEN
 from tests.scenarios.scene import Scene
 
 ENOSPC = (
@@ -194,7 +194,7 @@ def test_people_hear_who_fills_the_disk_that_a_job_leaves(tmp_path: Path) -> Non
     looks = ("sh", "-c", _SUMMED, _WRITTEN, "/scratch", first.user, str(int(first.started.timestamp())))
     scene.cluster.answers[shlex.join(looks)] = partial(writers, disk)
     held = "held 131072 2044/kbrandt_featdump\nheld 8 root/lost+found\nend\n"
-    scene.cluster.answers[shlex.join(("sh", "-c", _HELD, "sh", "/scratch"))] = lambda node: Reply(node, True, 0, held, "")
+    scene.cluster.answers[shlex.join(("sh", "-c", _HOLDERS, "sh", "/scratch"))] = lambda node: Reply(node, True, 0, held, "")
     scene.watch(600)
     (incident,) = scene.engine.store.incidents()
     found = scene.engine.store.diagnosis(incident.id)

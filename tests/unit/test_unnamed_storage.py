@@ -14,7 +14,7 @@ import pytest
 from assistant.engine.storage import fault_of
 from assistant.engine.unnamed_storage import DiskFault, holders_in_words, paths_used, unnamed_disk
 from assistant.records import Job, JobSpec, JobState
-from assistant.tools.storage import _HELD, _SUMMED, _WRITTEN, _holders, _space
+from assistant.tools.storage import _HOLDERS, _SUMMED, _WRITTEN, _holders, _space
 
 FULL, RO, SILENT = DiskFault.FULL, DiskFault.READ_ONLY, DiskFault.SILENT
 
@@ -121,7 +121,7 @@ def test_a_node_says_whose_files_take_most_of_a_disk(tmp_path: Path) -> None:
     (tmp_path / "feat dump" / "deep" / "a.npy").write_bytes(os.urandom(300_000))
     (tmp_path / "small.txt").write_text("x")
     user = pwd.getpwuid(os.getuid()).pw_name
-    done = subprocess.run(("sh", "-c", _HELD, "sh", str(tmp_path)), capture_output=True, text=True, check=True)
+    done = subprocess.run(("sh", "-c", _HOLDERS, "sh", str(tmp_path)), capture_output=True, text=True, check=True)
     rows = _holders(done.stdout, str(tmp_path))
     assert [(row["user"], row["path"]) for row in rows] == [(user, f"{tmp_path}/feat dump"), (user, f"{tmp_path}/small.txt")]
     assert rows[0]["held_bytes"] >= 300_000

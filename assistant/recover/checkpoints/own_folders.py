@@ -48,25 +48,24 @@ def own_folder(walk: Walk, job: Job, texts: Sequence[str], forms: Collection[str
     end = (job.ended + CLOCKS_APART).timestamp() if job.ended is not None and job.state.ended else float("inf")
     own = [folder for folder in walk.folders if walk.changed.get(folder, 0.0) <= end]
     if len({_run_folder(folder) for folder in own}) > 1:
-        named = [folder for folder in own if _named_in(folder, texts, forms)]
-        own = named or own
+        own = [folder for folder in own if _named_in(folder, texts, forms)] or own
     runs, run_folders = {_run_folder(folder) for folder in own}, {_run_folder(folder) for folder in walk.folders}
     if not run_folders:
         return None
     claims = run_claims(job, run_folders, texts)
     if walk.complete and run_folders <= claims.foreign:
-        sentence = f"the checkpoints written since job {job.id} began are other runs', by their logs: in {_shown(run_folders)}"
+        sentence = f"the checkpoints written since job {job.id} began are other runs', by their logs: in {_listed(run_folders)}"
         raise OtherRuns(sentence, claims.silent_folder)
     own = [folder for folder in own if _run_folder(folder) not in claims.foreign]
     runs -= claims.foreign
     if len(runs) > 1 or (claims.own and not runs & claims.own):
         if len(runs & claims.own) != 1:
-            raise SeveralRuns(f"checkpoints of several runs were written since job {job.id} began: in {_shown(run_folders)}")
+            raise SeveralRuns(f"checkpoints of several runs were written since job {job.id} began: in {_listed(run_folders)}")
         own = [folder for folder in own if _run_folder(folder) in claims.own]
     return own[0] if own else None
 
 
-def _shown(folders: Collection[Path]) -> str:
+def _listed(folders: Collection[Path]) -> str:
     return ", ".join(sorted(map(str, folders))[:MOST_SHOWN]) + (", …" if len(folders) > MOST_SHOWN else "")
 
 

@@ -36,6 +36,7 @@ LOADS = re.compile(
     re.IGNORECASE,
 )
 """Lines about what a run reads: another run's folder may be named there."""
+NEVER = re.compile(r"(?!)")
 _ARRAY_TASK = re.compile(r"(\d{1,18})_(\d{1,18})")
 _TOKEN = r"[^\s'\"`,;:()\[\]{}<>|]{1,255}"
 
@@ -71,8 +72,8 @@ def run_claims(job: Job, folders: Collection[Path], texts: Sequence[str]) -> Run
     own = {folder for folder, pattern in patterns.items() if any(pattern.search(line) for line in own_lines)}
     foreign: set[Path] = set()
     for lines in _other_logs(job, same_array=len(folders) == 1):
-        named = {folder for folder, pattern in patterns.items() if any(pattern.search(line) for line in lines)}
-        foreign |= named if len(named) == 1 else set()
+        claims = {folder for folder, pattern in patterns.items() if any(pattern.search(line) for line in lines)}
+        foreign |= claims if len(claims) == 1 else set()
     return RunClaims(frozenset(own - foreign), frozenset(foreign), _silent_folder(top, folders, own_lines))
 
 
@@ -83,7 +84,7 @@ def _pattern(top: Path, folder: Path) -> re.Pattern[str]:
     forms = [rf"(?<![\w.-]){re.escape(top.name)}/{re.escape(name)}{end}"] if top.name else []
     if len(name) >= FEWEST_CHARACTERS and re.search(r"\d", name) and re.search(r"[^\W\d_]", name):
         forms.append(rf"(?<![\w/+-])(?<!\w\.)(?:\./)?{re.escape(name)}{end}")
-    return re.compile("|".join(forms) or r"(?!)")
+    return re.compile("|".join(forms)) if forms else NEVER
 
 
 def _tells(text: str) -> bool:
@@ -138,7 +139,7 @@ def _logs_beside(job: Job, log: Path, *, same_array: bool) -> Iterator[Path]:
     array, index = (task[1], task[2]) if task is not None else ("", "")
     numbers = {number for number in (array, index, job.raw_id, job.id) if number.isdecimal()}
     parts = re.split(r"(\d+)", log.name)
-    places = [place for place in range(1, len(parts), 2) if _number(parts[place]) in {_number(one) for one in numbers}]
+    places = [place for place in range(1, len(parts), 2) if _number(parts[place]) in {_number(number) for number in numbers}]
     if not places or (same_array and not array):
         return
     shape = re.compile("".join(r"(\d+)" if place in places else re.escape(part) for place, part in enumerate(parts)))
@@ -167,6 +168,6 @@ def _silent_folder(top: Path, folders: Collection[Path], lines: Iterable[str]) -
         return None
     pattern = re.compile(rf"(?<![\w.-]){re.escape(top.name)}/({_TOKEN})")
     names = {"/".join(match[1].rstrip(".").split("/")[: min(depths)]) for line in lines for match in pattern.finditer(line)}
-    beside = {top / name for name in names if name and ".." not in name.split("/")} - set(folders)
-    beside = {folder for folder in beside if name_form(folder.name) in forms or is_folder(folder)}
-    return beside.pop() if len(beside) == 1 else None
+    siblings = {top / name for name in names if name and ".." not in name.split("/")} - set(folders)
+    siblings = {folder for folder in siblings if name_form(folder.name) in forms or is_folder(folder)}
+    return siblings.pop() if len(siblings) == 1 else None

@@ -131,7 +131,7 @@ def _search(
     strange = ""
     finds: list[tuple[Place, Inventory]] = []
     unreadable = several = ""
-    others: OtherRuns | None = None
+    foreign_runs: OtherRuns | None = None
     with reading_as(job.account):
         for place in places:
             try:
@@ -142,7 +142,7 @@ def _search(
                 continue
             except OtherRuns as error:
                 looked.append(f"{place.folder} ({place.how}): {error}")
-                others = others or error
+                foreign_runs = foreign_runs or error
                 continue
             except ToolError as error:
                 missing = "does not exist" in str(error) or "is a file" in str(error)
@@ -168,8 +168,8 @@ def _search(
             except SeveralRuns as error:
                 several = str(error)
             except OtherRuns as error:
-                others = others or error
-            silent = others.silent_folder if others is not None else None
+                foreign_runs = foreign_runs or error
+            silent = foreign_runs.silent_folder if foreign_runs is not None else None
             earlier = _in_silent_folder(silent, now=now, live=not job.state.ended, clock=clock) if silent is not None else None
             if earlier is not None:
                 finds.insert(0, earlier)
@@ -190,9 +190,9 @@ def _search(
         note = f"whether job {job.id} saved is not known: {strange} was written since it began, and is of no layout that is known"
         settle = "somebody who knows the program says whether that is a checkpoint"
         return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(looked))
-    if others is not None and not unreadable and not says_saved(texts):
+    if foreign_runs is not None and not unreadable and not says_saved(texts):
         with reading_as(job.account):
-            proof = _never_saved_beside(others, job, texts, clock)
+            proof = _never_saved_beside(foreign_runs, job, texts, clock)
         if proof:
             return CheckpointSearch(SaveState.NEVER_SAVED, None, None, proof, "", programs, tuple(looked))
     state, note = _without(job, texts, programs, places, walk, unreadable)
@@ -333,13 +333,14 @@ def _inventory_below(
 def _in_silent_folder(folder: Path, *, now: datetime, live: bool, clock: Callable[[], float]) -> tuple[Place, Inventory] | None:
     """Return what a folder that a log names as its own holds of earlier attempts; None where there is nothing."""
     holders = new_checkpoints(folder, datetime.fromtimestamp(0, UTC), clock).folders
-    held = inventory(holders[0], now=now, live=live) if holders else None
-    return (Place(holders[0], "the job's log names it beside those of other runs"), held) if held is not None else None
+    if not holders:
+        return None
+    return Place(holders[0], "the job's log names it beside those of other runs"), inventory(holders[0], now=now, live=live)
 
 
-def _never_saved_beside(others: OtherRuns, job: Job, texts: Sequence[str], clock: Callable[[], float]) -> str:
+def _never_saved_beside(foreign_runs: OtherRuns, job: Job, texts: Sequence[str], clock: Callable[[], float]) -> str:
     """Return the proof that a job saved nothing where other runs beside it did; empty where there is none."""
-    folder = others.silent_folder
+    folder = foreign_runs.silent_folder
     if folder is not None:
         try:
             unknown = _of_unknown_layout(folder, job.started) or new_series(folder, job.started, clock)
@@ -347,10 +348,10 @@ def _never_saved_beside(others: OtherRuns, job: Job, texts: Sequence[str], clock
             unknown = None
         except (OSError, InputError):
             return ""
-        return "" if unknown else f"the job never saved a checkpoint: {folder}, which its log names, holds none; {others}"
+        return "" if unknown else f"the job never saved a checkpoint: {folder}, which its log names, holds none; {foreign_runs}"
     if "_" not in job.id or not any(text.strip() for text in texts) or _trains(texts):
         return ""
-    return f"the job never saved a checkpoint: its log tells of no step and no save; {others}"
+    return f"the job never saved a checkpoint: its log tells of no step and no save; {foreign_runs}"
 
 
 def _where_processes_wrote(
