@@ -120,7 +120,12 @@ MISFIT = (
     '  File "/work/train.py", line 20, in <module>\n    model.load_state_dict(ck["model"])\n'
     "RuntimeError: Error(s) in loading state_dict for ConvNet:\n"
     '\tMissing key(s) in state_dict: "stages.0.grn.gamma". \n'
-    "srun: error: gpu001: task 0: Exited with exit code 1\n"
+    + "".join(
+        f"\tsize mismatch for stages.{n}.dwconv.weight: copying a param with shape torch.Size([{48 * 2**n}, 1, 7, 7]) from "
+        f"checkpoint, the shape in current model is torch.Size([{64 * 2**n}, 1, 7, 7]).\n"
+        for n in range(4)
+    )
+    + "srun: error: gpu001: task 0: Exited with exit code 1\n"
 )
 
 
