@@ -165,7 +165,7 @@ _GOES_DOWN = re.compile(
     r"|\b(?:worker|node|host|instance|VM|machine|pod|container|task)s?\b.{0,60}\b(?:shutting|shut|going) ?down\b",
     re.IGNORECASE,
 )
-"""NCCL warns of nothing but calls that fail (NCCL user guide, NCCL_DEBUG=WARN); who shuts a worker down does not wait for its work."""
+"""NCCL warns only of calls that fail (its user guide, NCCL_DEBUG=WARN); who shuts a worker down does not wait for its work."""
 _BUILT = re.compile(
     r"^\W{0,4}Successfully (?:built|tagged|installed)\b|^\[100%\] Built target\b"
     r"|\bBUILD SUCCESS|\b[Bb]uild (?:succeeded|successful|completed?)\b"
