@@ -88,15 +88,15 @@ def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year
     return read
 
 
-def _host(text: str, known: Collection[str], section: str | None) -> str | None:
+def _host(text: str, hosts: Collection[str], section: str | None) -> str | None:
     """Return the host that a line names itself, None where it names none or the word may as well be a driver's."""
     if match := _SYSLOG.match(text):
-        sure = match["daemon"] is not None or match.group(1).split(".")[0] in known
+        sure = match["daemon"] is not None or match.group(1).split(".")[0] in hosts
         driver = _ON_BUS.match(text, match.end(1)) is not None
         return match.group(1) if sure or (section is None and not driver) else None
-    if (match := _TIMELESS.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in known):
+    if (match := _TIMELESS.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in hosts):
         return match.group(1)
-    if (match := _PDSH.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in known):
+    if (match := _PDSH.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in hosts):
         return match.group(1)
     return None
 

@@ -165,14 +165,14 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
 
 def _lines_of_messages(lines: Sequence[Line], tracebacks: Sequence[tuple[int, int]]) -> set[int]:
     """Return the numbers of the lines of tracebacks and of what is indented right behind each: a message counts no work."""
-    behind = {last: first for first, last in tracebacks}
+    first_of_last = {last: first for first, last in tracebacks}
     numbers: set[int] = set()
     inside = False
     for number, text in lines:
         inside = inside and text[:1].isspace()
         if inside:
             numbers.add(number)
-        if number in behind:
+        if number in first_of_last:
             inside = True
     for first, last in tracebacks:
         numbers.update(range(first, min(last, first + MOST_OF_TRACEBACK) + 1))

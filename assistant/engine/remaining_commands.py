@@ -111,8 +111,8 @@ def _of_make(words: Sequence[str], ended: str, makefile: str) -> Remainder | Non
     if ended not in order:
         return None
     at = order.index(ended)
-    wanted = {need for goal in goals for need in (needs.get(goal) or [goal])}
-    left = [target for target in order[at:] if target == ended or target in wanted]
+    prerequisites = {need for goal in goals for need in (needs.get(goal) or [goal])}
+    remaining = [target for target in order[at:] if target == ended or target in prerequisites]
     removals = [
         f"`{match[0].lstrip('@- ').strip()}` (target {target} of `{' '.join(words)}`)"
         for target in order[:at]
@@ -121,7 +121,7 @@ def _of_make(words: Sequence[str], ended: str, makefile: str) -> Remainder | Non
     ]
     if at == 0:
         return None
-    return Remainder((" ".join([words[0], *options, *left]),), tuple(removals))
+    return Remainder((" ".join([words[0], *options, *remaining]),), tuple(removals))
 
 
 def _rules(makefile: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -146,13 +146,13 @@ def _order(goal: str, needs: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the targets in the order in which make makes them for a goal, the goal last."""
     order: list[str] = []
     waiting = [(goal, False)]
-    seen: set[str] = set()
+    visited: set[str] = set()
     while waiting and len(order) < MOST_TARGETS:
         target, ready = waiting.pop()
         if ready:
             order.append(target)
-        elif target not in seen:
-            seen.add(target)
+        elif target not in visited:
+            visited.add(target)
             waiting += [(target, True), *((need, False) for need in reversed(needs.get(target, ())))]
     return order
 

@@ -12,6 +12,7 @@ from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
 from assistant.engine.lost_folders import (
+    is_shared,
     lost_saves,
     missing_folder,
     relative_paths,
@@ -26,11 +27,14 @@ from assistant.engine.unnamed_storage import (
     DiskFault,
     OwnFiles,
     crowded_disk,
+    filled_words,
+    full_words,
     holders_in_words,
     is_full,
     mount_of,
     own_files,
     paths_used,
+    size_words,
     unnamed_disk,
 )
 from assistant.errors import NightshiftError, Unavailable
@@ -40,7 +44,7 @@ from assistant.recover.job_program import programs_of
 from assistant.recover.joblog import log_lines
 from assistant.recover.runs import SaveFolders
 from assistant.recover.situation import AVOIDED, AWAY
-from assistant.untrusted import LOOK_S, reading_as, status_of, within
+from assistant.untrusted import reading_as
 from assistant.watch.attempts import Remark
 from assistant.watch.outages import NOT_THERE, paths_of
 
@@ -110,8 +114,8 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
         return waiting
     if states and not away and NOT_THERE.search(error) and diagnosis.reason in MISSED and incident.parent is None:
         rows = [*states, *_states_beside(engine, incident, job, states[0])]
-        if (again := with_file_back(diagnosis, rows, job)) is not None:
-            return again
+        if (restart := with_file_back(diagnosis, rows, job)) is not None:
+            return restart
     if states and fault_of(error) is DiskFault.FULL and not is_full(states[0]):
         return _with_crowded(
             engine, incident, diagnosis, job, _all_states(engine, incident, job.nodes[:MOST_ASKED]), [first], paths
@@ -223,7 +227,7 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     on it, else its fstab has to be the second. Any other is only left out. People hear of both.
     """
     keeps_there = fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job))
-    if keeps_there and not _is_shared(engine, incident, job, fault):
+    if keeps_there and not is_shared(engine, incident, job, fault):
         return diagnosis
     victim = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     text = f"{fault.subject} {fault.fault} on {fault.node}, and {victim} failed by that: see to it there, other jobs will meet it"
@@ -238,25 +242,6 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     probe_lines = (probe_line(engine, incident, fault.sentence, COMPARED),) if diagnosis.step is not None else ()
     finding = NodeFinding(fault.node, fault.sentence, (*lines, *probe_lines))
     return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=places)
-
-
-def _is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) -> bool:
-    """Tell whether a file system is shared although its kind may be a node's own disk (a bind mount, tmpfs of a small cluster).
-
-    It is where this machine reads there what the job has written since its start, and nodes that it never ran on have that, too.
-    """
-    log, others = job.log, [node for node in fault.fine if node not in job.nodes]
-    if log is None or job.started is None or not others or not log.is_relative_to(fault.subject):
-        return False
-    try:
-        with reading_as(job.account):
-            written = within(LOOK_S, lambda: status_of(log).st_mtime, f"{log}")
-    except (OSError, Unavailable):
-        return False
-    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": others, "paths": [str(log)]}) or {}
-    rows = [row for row in answer.get("states") or () if not row.get("silent") and row["stands"] == row["real"]]
-    seen_by = {str(row["node"]) for row in rows if row["place"] == fault.subject}
-    return written >= job.started.timestamp() and seen_by == {*others}
 
 
 def probe_line(engine: Engine, incident: Incident, text: str, rule: str) -> Citation:
@@ -464,17 +449,6 @@ def _without_restart(found: Diagnosis, said: str) -> Diagnosis:
     return replace(found, action=Action.FIX_AND_RESUBMIT, advice=advice)
 
 
-def full_words(states: Sequence[Mapping[str, Any]]) -> str:
-    """Return which file systems of a node that can be written are full; empty where none is."""
-    full: list[str] = []
-    for state in states:
-        used, inodes = state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0
-        if is_full(state):
-            what = f"{used:.0f} % in use" if used >= FULL_PERCENT else f"{inodes:.0f} % of its inodes in use"
-            full.append(f"{state['place']} ({state['kind']}) of {state['node']}, {what}")
-    return f"The error names no path; full is {'; '.join(full)}." if full else ""
-
-
 def storage_words(state: Mapping[str, Any], error: str) -> str:
     """Return one sentence about the file system of a path; empty where it is not known.
 
@@ -504,7 +478,7 @@ def _condition(state: Mapping[str, Any], error: str) -> str:
         return ", mounted read-only now" if read_only else ", mounted for writing now"
     if read_only:
         return ", mounted read-only"
-    room = ", ".join(_filled(used, inodes))
+    room = ", ".join(filled_words(used, inodes))
     if _QUOTA.search(error):
         return f", of which {room}: the quota is less than that" if room else ""
     if not _SPACE.search(error):
@@ -512,14 +486,5 @@ def _condition(state: Mapping[str, Any], error: str) -> str:
     if inodes is not None and inodes >= FULL_PERCENT and (used is None or used < FULL_PERCENT):
         return f", of whose inodes {inodes:.0f} % are in use: files have to go, not bytes"
     if used is not None and used >= FULL_PERCENT:
-        return f", of which {used:.0f} % is in use ({_size(free)} free)"
+        return f", of which {used:.0f} % is in use ({size_words(free)} free)"
     return f", of which {room} now: space was freed since, or a quota of the folder or project was met" if room else ""
-
-
-def _filled(used: float | None, inodes: float | None) -> Sequence[str]:
-    space = [f"{used:.0f} % is in use"] if used is not None else []
-    return space + ([f"{inodes:.0f} % of the inodes"] if inodes is not None else [])
-
-
-def _size(size_bytes: int | None) -> str:
-    return f"{(size_bytes or 0) / 2**30:.1f} GiB"

@@ -63,8 +63,8 @@ def server_at_fault(engine: Engine, incident: Incident, client: Job, wait: Event
         if job.user == client.user and gpus_of(job) and 0 < len(job.nodes) <= MOST_NODES and job.started is not None
         if job.started <= wait.at and not _shares_gpus(job, [*living, client])
     ]
-    found = [server for job in peers[:MOST_PEERS] if (server := _with_fault(engine, incident, job, wait)) is not None]
-    return found[0] if len(found) == 1 and len(peers) <= MOST_PEERS else None
+    servers = [server for job in peers[:MOST_PEERS] if (server := _with_fault(engine, incident, job, wait)) is not None]
+    return servers[0] if len(servers) == 1 and len(peers) <= MOST_PEERS else None
 
 
 def event_of_server(server: ServerAtFault, client: Job, wait: Event) -> Event:
@@ -80,10 +80,10 @@ def event_of_server(server: ServerAtFault, client: Job, wait: Event) -> Event:
     return Event(EventKind.HANG, server.job.id, None, wait.at, detail, server.job.attempt)
 
 
-def _shares_gpus(job: Job, others: Sequence[Job]) -> bool:
+def _shares_gpus(job: Job, jobs: Sequence[Job]) -> bool:
     """Tell whether another job may have GPUs on a node of a job: its device errors may be of either."""
-    beside = [other for other in others if other.id != job.id and {*other.nodes} & {*job.nodes}]
-    return any(gpus_of(other) or other.spec is None for other in beside)
+    neighbours = [neighbour for neighbour in jobs if neighbour.id != job.id and {*neighbour.nodes} & {*job.nodes}]
+    return any(gpus_of(neighbour) or neighbour.spec is None for neighbour in neighbours)
 
 
 def _with_fault(engine: Engine, incident: Incident, job: Job, wait: Event) -> ServerAtFault | None:

@@ -377,15 +377,15 @@ def end_of_attempt_before(job: Job, path: Path) -> int | None:
         at = _local_time(match["at"].decode("ascii", "replace"))
         if match["job"].decode() not in (job.id, job.raw_id) or at is None:
             continue
-        behind = raw.find(b"\n", match.end()) + 1 or len(raw)
-        behind = words.end() if (words := _LAST_WORDS.match(raw, behind)) is not None else behind
+        end = raw.find(b"\n", match.end()) + 1 or len(raw)
+        end = words.end() if (words := _LAST_WORDS.match(raw, end)) is not None else end
         if ends and at - ends[-1][0] <= SAME_END:
-            ends[-1] = (ends[-1][0], first + behind)
+            ends[-1] = (ends[-1][0], first + end)
         else:
-            ends.append((at, first + behind))
+            ends.append((at, first + end))
     if not first and len(ends) in (job.attempt, job.attempt + 1):
         return ends[job.attempt - 1][1]
-    before = [behind for at, behind in ends if job.started is not None and at <= job.started + ROUNDED]
+    before = [end for at, end in ends if job.started is not None and at <= job.started + ROUNDED]
     return before[-1] if before else None
 
 

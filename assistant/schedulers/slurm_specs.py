@@ -132,11 +132,11 @@ def unopened_outputs(
         path = after.get(key, "")
         folder = path.rpartition("/")[0]
         if folder.startswith("/") and "%" not in folder and missing(folder):
-            said = (
+            problem = (
                 f"its output would go into {folder}, which does not exist, and Slurm makes no folders: it would end with 0:53; "
                 f"{_folder_remedy((before or {}).get(key, ''), path, before or {}, ids, account)}"
             )
-            problems.append(said)
+            problems.append(problem)
     return list(dict.fromkeys(problems))
 
 
