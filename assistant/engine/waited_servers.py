@@ -17,6 +17,7 @@ from assistant.diagnose.case import numbered
 from assistant.diagnose.device_events import meaning_of
 from assistant.diagnose.kernel import KernelLine, read_kernel
 from assistant.engine.gather import ask
+from assistant.errors import NightshiftError
 from assistant.records import Event, EventKind, Incident, Job, JobState
 from assistant.recover.gpus import gpus_of
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerAtFault", "event_of_server", "server_at_fault"]
 
-MOST_PEERS, MOST_NODES, KERNEL_LINES = 4, 8, 200
+MOST_ASKED, MOST_PEERS, MOST_NODES, KERNEL_LINES = 16, 4, 8, 200
 JUST_BEFORE = timedelta(minutes=5)
 """Before the last word of the client that was no wait: a request that hangs is noticed after its time limit."""
 
@@ -57,14 +58,29 @@ def server_at_fault(engine: Engine, incident: Incident, client: Job, wait: Event
         wait: The event by which it was seen to wait.
     """
     living = [job for job in engine.watcher.jobs if job.state is JobState.RUNNING and job.id != client.id]
-    peers = [
+    own = [
         job
         for job in living
-        if job.user == client.user and gpus_of(job) and 0 < len(job.nodes) <= MOST_NODES and job.started is not None
-        if job.started <= wait.at and not _shares_gpus(job, [*living, client])
+        if job.user == client.user and 0 < len(job.nodes) <= MOST_NODES and job.started is not None and job.started <= wait.at
+    ]
+    if len(own) > MOST_ASKED:
+        return None
+    peers = [
+        job
+        for listed in own
+        if gpus_of(job := _with_script(engine, listed))
+        and not _shares_gpus(job, [client, *(_with_script(engine, other) for other in living if {*other.nodes} & {*job.nodes})])
     ]
     servers = [server for job in peers[:MOST_PEERS] if (server := _with_fault(engine, incident, job, wait)) is not None]
     return servers[0] if len(servers) == 1 and len(peers) <= MOST_PEERS else None
+
+
+def _with_script(engine: Engine, job: Job) -> Job:
+    """Return a job as the scheduler shows it by itself: a list leaves its script out; as it is where that cannot be asked now."""
+    try:
+        return engine.scheduler.job(job.id) if job.spec is None else job
+    except NightshiftError:
+        return job
 
 
 def event_of_server(server: ServerAtFault, client: Job, wait: Event) -> Event:

@@ -200,7 +200,7 @@ SERVES = "#SBATCH --gres=gpu:1\nexec python3 -m vllm.entrypoints.api_server --mo
     ids=["its GPU is lost", "its node is well", "another job with GPUs may be the one"],
 )
 def test_the_server_with_the_lost_gpu_is_the_one_at_fault_and_not_the_client_that_waits_for_it(
-    kernel: str, neighbour: bool, at_fault: bool, tmp_path: Path
+    kernel: str, neighbour: bool, at_fault: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     scene.cluster.plan("vllm", SimulatedRun(steps=100_000))
@@ -215,6 +215,8 @@ def test_the_server_with_the_lost_gpu_is_the_one_at_fault_and_not_the_client_tha
         scene.cluster._jobs[other] = dataclasses.replace(scene.cluster.job(other), nodes=scene.cluster.job(server).nodes)
     stacks(scene, client, moves=False)
     passes(scene, 80)
+    listed = scene.cluster.jobs
+    monkeypatch.setattr(scene.cluster, "jobs", lambda: [dataclasses.replace(job, spec=None) for job in listed()])
     (node,) = scene.cluster.job(server).nodes
     scene.cluster.kernel[node] = [f"{scene.clock.now():%Y-%m-%dT%H:%M:%S},000000+00:00 {kernel}"]
     waiting(scene, client, 600, WAIT.replace("node01", node))
