@@ -57,6 +57,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("recover/installed_trainers.py", "rule.runs"): "of the table RULES",
     ("recover/loaded.py", "step"): NUMBER,
     ("recover/lost_environment.py", "PRINTED.format(name=re.escape(name))"): "a constant, and a name behind re.escape",
+    ("logs/tail.py", "END_OF_ATTEMPT.pattern"): "the constant END_OF_ATTEMPT, for bytes",
     ("recover/shell_builtins.py", "between"): "a class of characters behind re.escape, of field_end()",
     ("recover/shell_lines.py", "letter"): "a literal of the caller",
     ("recover/shell_words.py", "field_end(separators)"): "a class of characters behind re.escape",
