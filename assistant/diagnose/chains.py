@@ -71,11 +71,11 @@ def judge(episode: Episode, signatures: Mapping[int, Sequence[Signature]], known
     """
     judged = [_one(raised, signatures, known) for raised in episode.raised]
     best = max(range(len(judged)), key=lambda at: (_score(episode.raised, judged, at), at))
-    chosen = judged[best]
-    if best + 1 < len(judged) and _slipped(episode.raised, best + 1):
-        chosen = chosen._replace(weight=max(chosen.weight, REPORTED))
-    others = [(raised.line, raised.text) for raised in reversed(episode.raised) if raised.line != chosen.line]
-    return chosen._replace(more=(*chosen.more, *others))
+    cause = judged[best]
+    reported = best + 1 < len(judged) and _slipped(episode.raised, best + 1)
+    more = [(raised.line, raised.text) for raised in reversed(episode.raised) if raised.line != cause.line]
+    weight = max(cause.weight, REPORTED) if reported else cause.weight
+    return cause._replace(weight=weight, more=(*cause.more, *more))
 
 
 def _score(chain: Sequence[Raised], judged: Sequence[Judged], at: int) -> float:
@@ -104,12 +104,12 @@ def _slipped(chain: Sequence[Raised], at: int) -> bool:
     )
 
 
-def _wrapped(raised: Raised, known: Mapping[str, Reason]) -> Meaning | None:
+def _wrapped(raised: Raised, reasons: Mapping[str, Reason]) -> Meaning | None:
     """Return what the exception speaks for that an exception quotes as its message, where the environment refused something."""
     match = _WRAPPED.match(raised.message)
     if match is None:
         return None
-    inner = meaning(replace(raised, name=match["name"], message=match["message"]), known)
+    inner = meaning(replace(raised, name=match["name"], message=match["message"]), reasons)
     return inner if inner.reason in _FROM_OUTSIDE else None
 
 
