@@ -7,9 +7,8 @@ What is malformed is refused, never guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, product
-from typing import NamedTuple
 
 from assistant.errors import UsageError
 from assistant.records import Node, NodeState
@@ -28,15 +27,6 @@ Groups = Callable[[str], Iterable[str]]
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\],\s]+)")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?:/(\d{1,18}))?)?", re.ASCII)
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
-
-
-class Alike(NamedTuple):
-    """Nodes that said the same."""
-
-    nodes: str
-    """Folded: `node[01-03]`."""
-    size: int
-    output: str
 
 
 def expand(text: str, *, limit: int = LIMIT, groups: Groups | None = None) -> list[str]:
@@ -99,14 +89,6 @@ def node_groups(nodes: Iterable[Node]) -> Groups:
         raise UsageError(f"the scheduler knows no group @{name}; known: @all, {listed}")
 
     return members
-
-
-def fold_alike(outputs: Mapping[str, str]) -> list[Alike]:
-    """Return nodes that said the same together, the largest group first; white space at the end of a line makes no difference."""
-    by_output: dict[str, list[str]] = {}
-    for node, output in outputs.items():
-        by_output.setdefault("\n".join(line.rstrip() for line in output.rstrip().splitlines()), []).append(node)
-    return [Alike(fold(nodes), len(nodes), output) for output, nodes in sorted(by_output.items(), key=lambda pair: -len(pair[1]))]
 
 
 def fold(names: Iterable[str]) -> str:

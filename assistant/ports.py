@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from assistant.records import Call, Decision, Job, JobSpec, Node, Reservation
-from assistant.records.processes import ProcessReport
+from assistant.records.jobs import ProcessReport
 
 
 class Scheduler(Protocol):

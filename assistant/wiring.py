@@ -28,9 +28,7 @@ from assistant.private_files import close_state_folder
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
-from assistant.watch.pace import PaceLimits
-from assistant.watch.saves import SaveLimits
+from assistant.watch.progress import PaceLimits, SaveLimits, SpikeLimits
 from assistant.watch.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -172,11 +170,11 @@ def describer_for(settings: Settings, store: Store) -> Describer | None:
 
     if not is_set(settings.model):
         return None
-    from assistant.llm.trial import REASON
+    from assistant.llm.models import REASON
 
     if not store.may(identity(settings.model), REASON):
         return None
-    from assistant.agent.descriptions import ModelDescriber
+    from assistant.agent.grounding import ModelDescriber
     from assistant.llm.models import open_chat
 
     chat = open_chat(settings.model, site=settings.content, mask=mask_for(settings, store))
@@ -189,7 +187,7 @@ def summariser_for(settings: Settings, store: Store) -> tuple[str, Callable[[Seq
 
     if not is_set(settings.model):
         return None
-    from assistant.llm.trial import SUMMARY, summariser_of
+    from assistant.llm.models import SUMMARY, summariser_of
 
     if not store.may(identity(settings.model), SUMMARY):
         return None
@@ -205,8 +203,7 @@ def _model_name(settings: Settings) -> str:
 
 def chooser_for(site: Path | None = None) -> ToolChooser:
     """Return what chooses the tool for a sentence: cues and words, and what was learnt from sentences where the encoder works."""
-    from assistant.agent.chooser import BlendedChooser, WordChooser
-    from assistant.agent.reader import reader
+    from assistant.agent.chooser import BlendedChooser, WordChooser, reader
 
     words = WordChooser.load(site)
     learnt = reader(words)
@@ -252,6 +249,6 @@ def transport_of(settings: Settings) -> Transport:
         from assistant.transports.ssh import SshTransport
 
         return SshTransport(settings.ssh)
-    from assistant.transports.recorded import RecordedTransport
+    from assistant.transports.local import RecordedTransport
 
     return RecordedTransport.from_file(settings.state_folder / "recorded.toml")

@@ -10,6 +10,7 @@ from pathlib import Path
 from assistant.config import Settings
 from assistant.engine import Engine
 from assistant.ports import SystemClock
+from assistant.process_memory import Garbage, give_back
 from assistant.records import (
     Action,
     Category,
@@ -27,10 +28,8 @@ from assistant.records import (
 )
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
-from assistant.tui.app import ChatApp
+from assistant.tui.app import ChatApp, FromSettings
 from assistant.tui.backend import ChatBackend
-from assistant.tui.memory import Garbage, give_back
-from assistant.tui.start import FromSettings
 from assistant.wiring import build
 
 NODES, JOBS, INCIDENTS = 2_000, 5_000, 200

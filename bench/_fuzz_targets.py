@@ -26,7 +26,7 @@ from assistant.logs.lines import Line, clean, cut_line
 from assistant.logs.metrics import metric_points
 from assistant.logs.prefix import parse
 from assistant.logs.scan import scan_log
-from assistant.logs.search import typed_search
+from assistant.logs.tail import typed_search
 from assistant.logs.templates import mined
 from assistant.nodeset import expand
 from assistant.ports import Reply
@@ -34,10 +34,9 @@ from assistant.probing import Circumstances
 from assistant.records import Job, JobState
 from assistant.recover.directives import read_directives
 from assistant.redact import redact
-from assistant.rules.compiling import Expression
-from assistant.schedulers.slurm_accounting import ACCOUNTED_COLUMNS, accounted_rows, finished_rows
-from assistant.schedulers.slurm_controller import lines_about
-from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, nodes_of, queue_rows, waits_for
+from assistant.rules.patterns import Expression
+from assistant.schedulers.slurm_history import ACCOUNTED_COLUMNS, accounted_rows, finished_rows
+from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, lines_about, nodes_of, queue_rows, waits_for
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, switches
 from assistant.schedulers.slurm_spec import job_spec, output_pattern, shown_details, typed_submission, without_carried
 from assistant.schedulers.slurm_text import Marks, log_path, moment, seconds

@@ -19,7 +19,7 @@ from assistant.errors import ToolError
 from assistant.ports import JumpingClock
 from assistant.records import Event, Job, JobSpec, JobState, Node
 from assistant.rendering import method_lines
-from assistant.training.megatron import StepReport, iteration_line, saved_line, saving_line, validation_line
+from assistant.training.heartbeat import StepReport, iteration_line, saved_line, saving_line, validation_line
 from assistant.watch.watcher import Watcher
 
 BEAT = "\0"

@@ -20,8 +20,7 @@ from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
-from assistant.agent.chooser import BlendedChooser, IntentChoice, QuestionIntent, WordChooser, concepts, intents
-from assistant.agent.reader import reader
+from assistant.agent.chooser import BlendedChooser, IntentChoice, QuestionIntent, WordChooser, concepts, intents, reader
 from assistant.agent.semantic import SemanticAgent
 from assistant.cli.measure.agent_bench import load_cases, open_state
 from assistant.engine.by_words import RecoveryByWords

@@ -18,9 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.llm.embedded import EmbeddedEmbedder
+from assistant.llm.embedded import EmbeddedEmbedder, HashingEmbedder
 from assistant.llm.encoder import FOLDER, EncoderRanker, Intents, LlamaEncoder, open_heads, open_words
-from assistant.llm.hashing import HashingEmbedder
 from assistant.ports import Embedder, Ranker
 from bench.diagnosis import ROOT
 

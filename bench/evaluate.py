@@ -27,14 +27,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from assistant.evaluation import demo_model
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.coordinator_plan import planner
-from assistant.evaluation.demo import model
-from assistant.evaluation.demo.model import train
+from assistant.evaluation.demo_model import train
 from assistant.evaluation.files import RunFolder
-from assistant.evaluation.records import Dataset, Estimate
 from assistant.evaluation.stage import Model
 from assistant.evaluation.suite import RunSpec
+from assistant.evaluation.work import Dataset, Estimate
 from assistant.ports import SystemClock
 from assistant.records import JobSpec, JobState
 from assistant.schedulers.local import LocalScheduler
@@ -88,13 +88,13 @@ def store(folder: Path) -> Iterator[Path]:
 
 def datasets(folder: Path, found: list[Case]) -> list[Dataset]:
     """Write the data and return the datasets."""
-    infer = f"{{python}} -m assistant.evaluation.demo.infer {{model}} {ITEM_MS:g} {{pieces}}"
-    metric = "{python} -m assistant.evaluation.demo.score exact {out} {score}"
+    infer = f"{{python}} -m assistant.evaluation.demo_model {{model}} {ITEM_MS:g} {{pieces}}"
+    metric = "{python} -m assistant.evaluation.demo_score exact {out} {score}"
     made = []
     for one in found:
         data = folder / "data" / f"{one.name}.jsonl"
         count = max(1, round(one.infer_s * 1000 / ITEM_MS))
-        model.write_items(data, "sums", count, seed=5)
+        demo_model.write_items(data, "sums", count, seed=5)
         made.append(Dataset(one.name, count, infer, f"{metric} {one.metric_s:.2f}", str(data)))
     return made
 

@@ -19,9 +19,9 @@ from dataclasses import replace
 
 from assistant.evaluation.planning import plan
 from assistant.evaluation.priors import Priors
-from assistant.evaluation.records import Dataset, Estimate, Machines
 from assistant.evaluation.simulate import Storage
 from assistant.evaluation.strategies import STRATEGIES, StrategyComparison, compare
+from assistant.evaluation.work import Dataset, Estimate, Machines
 
 PLANNED_S = 1.0
 TARGETS = {1: 1.3, 4: 1.8}

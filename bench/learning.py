@@ -38,7 +38,7 @@ from assistant.diagnose.named_lines import cited_lines
 from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import InputError
-from assistant.llm.hashing import HashingEmbedder
+from assistant.llm.embedded import HashingEmbedder
 from assistant.ports import JumpingClock
 from assistant.records import Action, DecidedBy, Diagnosis, Event, EventKind
 from assistant.rules.matching import Entry, Patterns, alarm_words

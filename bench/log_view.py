@@ -25,8 +25,8 @@ from textual.app import App
 from textual.geometry import Region
 from textual.strip import Strip
 
+from assistant.process_memory import Garbage
 from assistant.tui.logs.view import LogView
-from assistant.tui.memory import Garbage
 from assistant.tui.screens.log import LogScreen
 from bench.training_log import write
 

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows
+from assistant.schedulers.slurm_history import accounted_columns, accounted_rows
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, SlurmRow, nodes_of, queue_rows
 from assistant.schedulers.slurm_text import Marks
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from assistant.logs import masks
+from assistant.logs import prefix
 from assistant.logs.templates import Miner, homes
 
 Lines = list[tuple[int, str]]
@@ -201,7 +201,7 @@ def drain3(texts: Sequence[str]) -> tuple[list[Hashable], float]:
 
     logging.disable(logging.CRITICAL)
     config = TemplateMinerConfig()
-    forms = [(masks.QUOTES, "QUOTED"), (masks.DAY, "TIME"), *((form, mask.name) for mask, form in masks.FORMS.items())]
+    forms = [(prefix.QUOTES, "QUOTED"), (prefix.DAY, "TIME"), *((form, mask.name) for mask, form in prefix.FORMS.items())]
     config.masking_instructions = [MaskingInstruction(form, name) for form, name in forms]
     begin = time.process_time()
     miner: Any = TemplateMiner(config=config)
@@ -227,10 +227,12 @@ def _misses(name: str, lines: Lines, templates: Sequence[str]) -> None:
         of_group[group].add(number)
     for number, found in sorted(of_template.items()):
         if len(found) > 1:
-            print(f"  {name} split  {len(found):3} {templates[number][:90]}  e.g. {masks.readable(str(min(map(str, found))))[:90]}")
+            print(
+                f"  {name} split  {len(found):3} {templates[number][:90]}  e.g. {prefix.readable(str(min(map(str, found))))[:90]}"
+            )
     for group, numbers in of_group.items():
         if len(numbers) > 1:
-            print(f"  {name} merged {masks.readable(str(group))[:80]}: {[templates[number][:50] for number in sorted(numbers)]}")
+            print(f"  {name} merged {prefix.readable(str(group))[:80]}: {[templates[number][:50] for number in sorted(numbers)]}")
 
 
 def main() -> int:

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from assistant.config import Settings, WatchSettings
 from assistant.daemon.loop import Watchdog
-from assistant.daemon.malloc import few_arenas
 from assistant.policy import Breaker, Mode, load_policy
 from assistant.ports import JumpingClock, SystemClock
+from assistant.process_memory import few_arenas
 from assistant.records import JobSpec
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun

@@ -17,7 +17,7 @@ from statistics import median
 
 from assistant.ports import JumpingClock
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
+from assistant.watch.progress import SpikeLimits
 from assistant.watch.watcher import Watcher
 from bench._training_runs import START, Plan, Queue, Replay, faulty, healthy
 

@@ -15,9 +15,8 @@ from textual.pilot import Pilot
 
 from assistant.content.faults import find_fault
 from assistant.demo import night
-from assistant.tui.app import ChatApp
+from assistant.tui.app import ChatApp, app_on
 from assistant.tui.screens.incident import IncidentScreen
-from assistant.tui.start import app_on
 
 PATIENCE_S = 120.0
 SIZE = (120, 36)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from assistant.records.processes import OpenFile, ProcessFolder
+from assistant.records.jobs import OpenFile, ProcessFolder
 from assistant.redact import redact
 
 MARK = "#nightshift processes"

@@ -43,7 +43,7 @@ def search_log(context: Context, job: str, pattern: str, most: int = 50) -> str:
         pattern: Regular expression without look-around and back-references; case does not matter.
         most: How many lines to show, 2 to 500.
     """
-    from assistant.logs.search import search, typed_search
+    from assistant.logs.tail import search, typed_search
 
     _check("most", most, 500)
     path, account = _log_of(context, job)

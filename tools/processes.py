@@ -8,7 +8,7 @@ from typing import Any
 
 from assistant.errors import ToolError
 from assistant.records import Job, JobState, Risk
-from assistant.records.processes import MOST_FILES, MOST_FOLDERS, ProcessReport
+from assistant.records.jobs import MOST_FILES, MOST_FOLDERS, ProcessReport
 from assistant.tooling import Context, to_json, tool
 from assistant.tools import _processes
 from assistant.tools._processes import ProcessState

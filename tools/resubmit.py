@@ -319,7 +319,7 @@ def _must_be_the_same(context: Context, plan: Plan, claim: str) -> None:
     if differences:
         raise ToolError(
             f"job {plan.job.id} was not submitted again: what the scheduler made of it (job {claim}, withdrawn before it began) "
-            f"is not the same job: {'; '.join(differences[:MOST_SHOWN])}"
+            f"would not run as that one did: {'; '.join(differences[:MOST_SHOWN])}"
         )
 
 

@@ -38,6 +38,8 @@ LONGEST_TURN_S = 120.0
 HIGHEST_PARTS = 2
 """`/` and the folders in it may hold mounts: that one of them stands says nothing of what was mounted below it."""
 MOST_NAMES = 10_000
+ENDED_BY_ITSELF = frozenset({JobState.FAILED, JobState.COMPLETED, JobState.OUT_OF_MEMORY, JobState.TIMEOUT})
+"""What no scheduler queues again: one that it took away is preempted, cancelled, or lost with its node."""
 DOWN_MARKER = "storage_down_until"
 """A file of this name in the checkpoint folder says until when (seconds since 1970) the storage is to be left alone."""
 
@@ -201,6 +203,8 @@ def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, An
             why = "Slurm cancelled it for another and did not queue it again (PreemptMode=CANCEL, or --no-requeue)"
             why = why if shown.state is JobState.PREEMPTED else "it may not be requeued (--no-requeue)"
             return Seen(Look.GONE, f"job {job} does not come back by itself: {why}")
+        if shown.state in ENDED_BY_ITSELF:
+            return Seen(Look.GONE, f"job {job} does not come back by itself: the scheduler calls it {shown.state}")
         return Seen(Look.WAITING, f"job {job} has not come back")
 
     found = _until(context, look, timeout_s)

@@ -21,15 +21,22 @@ from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener, Proposal
-from assistant.agent.dialogue import shown_source
+from assistant.agent.answer import (
+    Answer,
+    AnswerKind,
+    AnswerSource,
+    Listener,
+    Proposal,
+    command_text,
+    harmless,
+    one_line,
+    question_of,
+)
+from assistant.agent.dialogue import QuestionRequest, QuestionTurn, shown_source
 from assistant.agent.entities import NameInventory, Names, read_inventory, read_names
 from assistant.agent.grounding import AnswerEvidence, check_answer, cited_in
 from assistant.agent.semantic import SemanticAgent
-from assistant.agent.shortening import CHARACTERS_A_TOKEN, Shortener
-from assistant.agent.toolbox import MOST_CHARACTERS, Origins, Toolbox, ToolOffer, offers
-from assistant.agent.turn import QuestionRequest, QuestionTurn
-from assistant.agent.wording import command_text, harmless, one_line, question_of
+from assistant.agent.toolbox import CHARACTERS_A_TOKEN, MOST_CHARACTERS, Origins, Shortener, Toolbox, ToolOffer, offers
 from assistant.content.reading import shipped
 from assistant.display import removed
 from assistant.errors import ModelError, NightshiftError, Unavailable
@@ -287,11 +294,6 @@ def _last_words(messages: Sequence[Any]) -> _LastReply:
         return _LastReply("", False)
     cut = last.response_metadata.get("finish_reason") == "length"
     return _LastReply(_CUT.sub("", str(last.text)).strip(), cut)
-
-
-def names_for_model(gate: Gate) -> dict[str, list[str]]:
-    """Return what exists now, by name of an argument."""
-    return names_of(read_inventory(gate))
 
 
 def names_of(inventory: NameInventory) -> dict[str, list[str]]:

@@ -14,14 +14,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener, cut_text, one_line, question_of
 from assistant.agent.chooser import IntentChoice, QuestionIntent, ToolChooser, WordChooser, intents, spelling
-from assistant.agent.dialogue import Dialogue, choose_option, completed, follow_up, resolve_pointers, shown_source, variants
+from assistant.agent.dialogue import (
+    Dialogue,
+    QuestionRequest,
+    QuestionTurn,
+    choose_option,
+    completed,
+    follow_up,
+    resolve_pointers,
+    shown_source,
+    variants,
+)
 from assistant.agent.entities import NameInventory, Names, read_inventory, read_names
-from assistant.agent.tell_changes import RecoveringTurn, Recovery
-from assistant.agent.tellers import READINGS, TELLERS, tell_unknown
-from assistant.agent.turn import QuestionRequest, QuestionTurn
-from assistant.agent.wording import cut_text, one_line, question_of
+from assistant.agent.tellers import READINGS, TELLERS, RecoveringTurn, Recovery, tell_unknown
 from assistant.agent.words import CHANGING, excluded_intents, lifts_rules
 from assistant.errors import ConfigError
 from assistant.gate import Gate

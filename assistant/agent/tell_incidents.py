@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from assistant.agent.answer import AnswerKind
+from assistant.agent.answer import AnswerKind, count_text, one_line, time_text
+from assistant.agent.dialogue import QuestionTurn
 from assistant.agent.tell_jobs import ALL_JOBS, FAILED, MOST_ROWS, _ended_after, _start_of_span, diagnosis_told, failed
-from assistant.agent.turn import QuestionTurn
-from assistant.agent.wording import count_text, one_line, time_text
 from assistant.nodeset import fold
 from assistant.records import NodeState
 

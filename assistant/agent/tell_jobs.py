@@ -8,9 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from assistant.agent.answer import AnswerKind, AnswerSource
-from assistant.agent.turn import QuestionTurn
-from assistant.agent.wording import count_text, cut_text, one_line, time_text, without_quote, without_repeats
+from assistant.agent.answer import (
+    AnswerKind,
+    AnswerSource,
+    count_text,
+    cut_text,
+    one_line,
+    time_text,
+    without_quote,
+    without_repeats,
+)
+from assistant.agent.dialogue import QuestionTurn
 from assistant.nodeset import fold
 from assistant.records import JobState
 

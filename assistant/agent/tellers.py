@@ -1,15 +1,283 @@
-"""Who answers what: one teller for each intent, how an intent is offered when it asks back, and answers about Nightshift itself."""
+"""One teller for each intent: who answers it, how it is offered when it asks back, and answers about changes and Nightshift itself.
+
+Words never make a change: an answer says what would be done and proposes it, and the gate asks a person.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, Protocol
 
-from assistant.agent import tell_changes, tell_incidents, tell_jobs
-from assistant.agent.answer import AnswerKind
-from assistant.agent.turn import QuestionTurn
-from assistant.agent.wording import one_line
+from assistant.agent import tell_incidents, tell_jobs
+from assistant.agent.answer import AnswerKind, AnswerSource, Proposal, command_text, one_line, without_repeats
+from assistant.agent.dialogue import QuestionTurn
+from assistant.agent.tell_jobs import failed
+from assistant.display import shell_words
+from assistant.errors import NightshiftError
+from assistant.policy import Mode
+from assistant.records import Action, Risk, Verdict
+from assistant.tooling import find_tool
+
+MOST_NODES = 8
+"""Proposed at once; the limits of the policy count on top."""
+
+
+def plan(turn: QuestionTurn) -> Iterator[str]:
+    """Tell what would be done about a job."""
+    job = turn.request.job
+    if not job and turn.request.incident is not None:
+        job = turn.inventory.incidents.get(turn.request.incident, "")
+        if not job:
+            source = turn.look("show_incident", incident=turn.request.incident)
+            yield f"Incident {turn.request.incident} is about no job [{source.number}], so there is no job to bring back."
+            advice = ((source.value or {}).get("diagnosis") or {}).get("advice")
+            if advice:
+                yield f"Advice [{source.number}]: {one_line(advice, 300)}"
+            return
+    planned = turn.look("plan_recovery", job=job)
+    if planned.error:
+        yield failed(turn, planned)
+        return
+    recovery, mark = planned.value, f"[{planned.number}]"
+    yield f"Job {job}: {recovery['reason']} {mark}. {one_line(recovery['summary'], 300)}"
+    yield f"Playbook: {recovery['playbook'] or 'none'}; {one_line(recovery['note'], 300)} {mark}."
+    for number, step in enumerate(recovery["steps"], 1):
+        tool = find_tool(step["tool"])
+        if tool.risk is Risk.READ:
+            yield f"  {number}. {tool.name}: {one_line(step['why'] or tool.doc, 200)}"
+            continue
+        policy = f" [policy: {step['verdict']}, {step['rule']}]" if step.get("rule") else ""
+        yield f"  {number}. {one_line(step.get('preview') or tool.doc.rstrip('.'), 200)}{policy}"
+        if step["why"]:
+            yield f"     why: {one_line(step['why'], 160)}"
+    if recovery["advice"]:
+        yield f"Advice: {without_repeats(one_line(recovery['advice'], 420))}"
+    yield f"Nothing was done. To do it: nightshift recover {job}"
+
+
+def recover(turn: QuestionTurn) -> Iterator[str]:
+    """Begin the recovery of a job, as far as its playbook goes without a person; what it would change next waits for a yes."""
+    job = turn.request.job
+    status = turn.look("show_job", job=job)
+    if status.error:
+        yield failed(turn, status)
+        return
+    if status.value["state"] in ("running", "pending", "completed"):
+        yield f"Job {job} is {status.value['state']} [{status.number}]: there is nothing to bring back."
+        return
+    recovery = turn.recovery if isinstance(turn, RecoveringTurn) else None
+    standing = recovery.standing(job) if recovery is not None else None
+    if standing is not None and standing.state == "recovered":
+        turn.incidents.append(standing.incident)
+        yield f"Incident {standing.incident} brought job {job} back already: {one_line(standing.note, 200)} [{status.number}]."
+        yield f"To do it once more: nightshift recover {job} --again"
+        return
+    if standing is not None and standing.waiting and _may_be_offered(turn, standing.waiting[0].tool):
+        yield from _waits(turn, standing, f"Job {job} is being brought back already")
+        return
+    planned = turn.look("plan_recovery", job=job)
+    if planned.error:
+        yield failed(turn, planned)
+        return
+    yield f"Job {job}: {planned.value['reason']} [{planned.number}]. {one_line(planned.value['summary'], 240)}"
+    if planned.value["action"] == Action.FIX_AND_RESUBMIT.value:
+        turn.kind = AnswerKind.REFUSED
+        yield f"A restart would fail again: a person must change something first. {one_line(planned.value['advice'], 300)}"
+        return
+    yield from _begin(turn, recovery, standing, planned)
+
+
+def _begin(turn: QuestionTurn, recovery: Recovery | None, standing: RecoveryState | None, planned: AnswerSource) -> Iterator[str]:
+    job, plan, by_hand = turn.request.job, planned.value, f"nightshift recover {turn.request.job}"
+    change = next((step for step in plan["steps"] if find_tool(step["tool"]).risk is not Risk.READ), None)
+    if change is None:
+        turn.kind = AnswerKind.REFUSED
+        because = f" ({one_line(plan['note'], 300)})" if not plan["steps"] else ""
+        book = plan["playbook"] or "none"
+        yield f"Its playbook, {book}, changes nothing{because} [{planned.number}]. By hand: {by_hand} --dry-run"
+        return
+    refused = change.get("verdict") == Verdict.DENY.value
+    if refused or not _may_be_offered(turn, change["tool"]):
+        turn.kind = AnswerKind.REFUSED
+        would = one_line(change.get("preview") or change["tool"], 200)
+        why = f"the policy, in mode {turn.gate.policy.mode}, refuses it ({change.get('rule') or 'mode.observe'})"
+        if not turn.trusted:
+            why = "nothing is proposed because of piped text, which anybody may have written"
+        yield f"Not proposed: {why}. The next step would be: {would} [{planned.number}]. You can begin it yourself: {by_hand}"
+        return
+    # in mode act the watch takes up whatever is open, and words alone must not set it going
+    if recovery is None or (standing is None and turn.gate.policy.mode_of(find_tool(change["tool"]).kind) is Mode.ACT):
+        yield from _single(turn, plan, by_hand)
+        return
+    try:
+        state = recovery.begin(job)
+    except NightshiftError as error:
+        turn.kind = AnswerKind.UNKNOWN
+        yield f"The recovery could not be begun: {one_line(error, 300)}"
+        return
+    yield from _waits(turn, state, f"The recovery of job {job} has begun")
+    following = [
+        step for step in plan["steps"] if find_tool(step["tool"]).risk is not Risk.READ and step["tool"] != _tool_of(state)
+    ]
+    if state.waiting and following:
+        previews = [one_line(step.get("preview") or find_tool(step["tool"]).doc.rstrip("."), 160) for step in following]
+        yield f"What may follow is asked about as well: {'; '.join(previews)}."
+
+
+def _may_be_offered(turn: QuestionTurn, tool: str) -> bool:
+    return turn.trusted and turn.gate.policy.mode_of(find_tool(tool).kind) is not Mode.OBSERVE
+
+
+def _tool_of(state: RecoveryState) -> str:
+    return state.waiting[0].tool if state.waiting else ""
+
+
+def _waits(turn: QuestionTurn, state: RecoveryState, heading: str) -> Iterator[str]:
+    """Tell where a recovery stands, and which change of it waits."""
+    turn.incidents.append(state.incident)
+    if not state.waiting:
+        turn.kind = AnswerKind.REFUSED if state.state == "escalated" else turn.kind
+        yield f"{heading}: incident {state.incident} is {state.state}. {one_line(state.note, 300)}"
+        yield f"Nothing waits for you. The report: nightshift explain {state.incident}"
+        return
+    turn.kind = AnswerKind.PROPOSAL
+    yield f"{heading}; this waits for a yes or no, and nothing is changed before that (incident {state.incident}):"
+    for pending in state.waiting:
+        change = command_text(pending.change)
+        turn.proposals.append(Proposal(pending.tool, {}, pending.change, pending.approval, digest=pending.digest))
+        undo = "can be taken back with nightshift undo" if pending.undo else "cannot be taken back"
+        yield f"  {change}\n     why: {one_line(pending.why, 200)}; {undo}"
+        yield f"     {_answers(pending.approval, pending.digest)}"
+
+
+def _single(turn: QuestionTurn, plan: Mapping[str, Any], by_hand: str) -> Iterator[str]:
+    """Propose to submit the job again, and nothing of the rest of the playbook."""
+    blamed = [node for node in plan["nodes_to_blame"] if node in turn.inventory.nodes]
+    arguments: dict[str, Any] = {"job": turn.request.job, "checkpoint": "last_healthy"}
+    if blamed:
+        # they are named by a rule or a test, not by what somebody wrote into a log
+        arguments |= {"exclude": blamed, "blamed": blamed}
+    why = f"asked for: job {turn.request.job} failed of {plan['reason']}"
+    # of no incident: an approval then makes this very call, and not the next step of a playbook
+    yield _proposal(turn.propose("resubmit_job", arguments, why=why, instead=by_hand))
+    yield f"The whole playbook, with its tests and checks: {by_hand}"
+
+
+def cordon(turn: QuestionTurn) -> Iterator[str]:
+    """Propose to take nodes out."""
+    yield from _each_node(turn, "cordon_node", "nightshift nodes cordon {node} --why ...", {"reason": "asked for by an operator"})
+
+
+def uncordon(turn: QuestionTurn) -> Iterator[str]:
+    """Propose to put nodes back."""
+    yield from _each_node(turn, "uncordon_node", "nightshift nodes uncordon {node}", {})
+
+
+def cancel(turn: QuestionTurn) -> Iterator[str]:
+    """Propose to end a job."""
+    job = turn.request.job
+    status = turn.look("show_job", job=job)
+    if status.error:
+        yield failed(turn, status)
+        return
+    if status.value["state"] not in ("running", "pending"):
+        yield f"Job {job} is {status.value['state']} already [{status.number}]: there is nothing to cancel."
+        return
+    name = f"{one_line(status.value['name'], 60)} of {status.value['user']}, {status.value['state']}"
+    yield f"Job {job} is {name} [{status.number}]."
+    yield _proposal(turn.propose("cancel_job", {"job": job}, why="asked for by an operator", instead=f"scancel {job}"))
+
+
+def approve(turn: QuestionTurn) -> Iterator[str]:
+    """Say that approval is given elsewhere."""
+    turn.kind = AnswerKind.REFUSED
+    waiting = turn.look("list_approvals")
+    yield "A yes or no is not given in words here, so that no text can give it. Use the command, or the buttons of the chat:"
+    if not waiting.value:
+        yield f"Nothing waits for an answer now [{waiting.number}]."
+    for row in (waiting.value or ())[:8]:
+        yield f"  nightshift approve {row['approval']}    {one_line(row['change'], 160)} [{waiting.number}]"
+
+
+def _each_node(turn: QuestionTurn, tool: str, instead: str, more: dict[str, Any]) -> Iterator[str]:
+    nodes = turn.request.nodes
+    if len(nodes) > MOST_NODES:
+        turn.kind = AnswerKind.REFUSED
+        by_hand = instead.format(node="NODES")
+        yield f"{len(nodes)} nodes at once are more than the {MOST_NODES} that a sentence may propose; use the command: {by_hand}"
+        return
+    listed = turn.look("node_states", nodes=list(nodes))
+    for node in listed.value or ():
+        jobs = f", running job {', '.join(node['jobs'])}" if node["jobs"] else ""
+        yield f"{one_line(node['node'], 80)} is {node['state']}{jobs} [{listed.number}]."
+        by_hand = instead.format(node=shell_words([node["node"]]))
+        yield _proposal(turn.propose(tool, {"node": node["node"], **more}, why="asked for by an operator", instead=by_hand))
+
+
+def _proposal(proposal: Proposal) -> str:
+    if proposal.approval is not None:
+        return f"Proposed, not done: {command_text(proposal.preview)}\n  {_answers(proposal.approval, proposal.digest)}"
+    if proposal.why_not:
+        would = f" It would be: {one_line(proposal.preview, 2_000)}" if proposal.preview else ""
+        return f"Not even proposed: {proposal.why_not}{would}"
+    return f"Done, after a person said yes: {command_text(proposal.preview)}"
+
+
+def _answers(approval: int, digest: str) -> str:
+    """Return how a person answers, and the digest of the commands that they answer to."""
+    return f"nightshift approve {approval}, or nightshift deny {approval}" + (f"; digest {digest}" if digest else "")
+
+
+# How words begin a recovery: the playbook is worked up to its next change, and that change waits for a person.
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingChange:
+    """A change of a playbook that waits for a yes or no."""
+
+    approval: int
+    tool: str
+    change: str
+    """The exact command."""
+    why: str
+    undo: bool
+    """Whether it can be taken back."""
+    digest: str
+    """Digest of the command, as far as people are shown it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryState:
+    """Where an incident stands after its playbook was worked as far as it goes without a person."""
+
+    incident: int
+    state: str
+    note: str
+    waiting: tuple[WaitingChange, ...]
+
+
+class Recovery(Protocol):
+    """Works the playbook of a job; every change in it is asked about."""
+
+    def standing(self, job: str) -> RecoveryState | None:
+        """Return where the newest incident of a job stands; None where there is none."""
+        ...
+
+    def begin(self, job: str) -> RecoveryState:
+        """Go on with the incident of a job, opened where none is open, until a change waits for a person or it ends."""
+        ...
+
+
+@dataclass
+class RecoveringTurn(QuestionTurn):
+    """A turn in which a recovery may be begun."""
+
+    recovery: Recovery | None = None
+    """None where only single changes can be proposed."""
+
 
 _FILLERS = re.compile(
     r"\b(?:what|does|do|is|an?|the|mean|means|meaning|of|explain|define|describe|reason|which|playbook|handles?|for|how|you|"
@@ -139,12 +407,12 @@ TELLERS: Mapping[str, Teller] = MappingProxyType(
         "approvals": tell_incidents.approvals,
         "seen_before": tell_incidents.seen_before,
         "changes": tell_incidents.changes,
-        "plan": tell_changes.plan,
-        "recover": tell_changes.recover,
-        "cordon": tell_changes.cordon,
-        "uncordon": tell_changes.uncordon,
-        "cancel": tell_changes.cancel,
-        "approve": tell_changes.approve,
+        "plan": plan,
+        "recover": recover,
+        "cordon": cordon,
+        "uncordon": uncordon,
+        "cancel": cancel,
+        "approve": approve,
         "meaning": meaning,
         "mode": mode,
         "help": help_,

@@ -1,6 +1,10 @@
-"""The tools as a language model gets them: reading ones run through the gate, changing ones only propose.
+"""What a language model gets: the tools, of which changing ones only propose, and as much of the conversation as it has room for.
 
 The taint rule: an argument of a changing tool comes from the operator or from a diagnosis, exists, and never comes from a log.
+
+A long conversation is stored as a whole, and `show N` shows a result in full. Nothing of it is summed up by a model: that would
+cost a call, and could invent. First the oldest results of tools are cleared, then the oldest questions shrink to a line each,
+then the newest results are cut.
 """
 
 from __future__ import annotations
@@ -9,14 +13,18 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, get_args, get_origin
 
-from assistant.agent.answer import AnswerSource, Proposal
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+from assistant.agent.answer import AnswerSource, Proposal, as_data, cut_text, one_line
+from assistant.agent.dialogue import QuestionTurn, put_before_person
 from assistant.agent.entities import NameInventory
-from assistant.agent.turn import QuestionTurn, put_before_person
-from assistant.agent.wording import as_data, cut_text
 from assistant.errors import Denied, ToolError, UsageError
 from assistant.nodeset import expand
 from assistant.policy import Mode
@@ -284,3 +292,117 @@ def _schema(argument: Argument) -> dict[str, Any]:
         least, most = (int(limit.replace(",", "")) for limit in match.groups()) if match else (0, MOST_NUMBER)
         kind |= {"minimum": least, "maximum": most}
     return {**kind, "description": argument.doc}
+
+
+CHARACTERS_A_TOKEN = 3
+"""Logs and JSON take more tokens than English."""
+KEPT_RESULTS = 2
+"""Newest results that are given whole as long as there is room."""
+LEAST = 4_000
+"""Characters that are given in any case; a model without room for that says so itself."""
+LINE = 160
+
+
+class Shortener(AgentMiddleware[Any, Any]):
+    """Gives a model as much of the conversation as it has room for."""
+
+    def __init__(self, most: int) -> None:
+        """Take how many characters there is room for, without the system message and the tools."""
+        super().__init__()
+        self._most = max(most, LEAST)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Ask the model with the shortened conversation; the state keeps the whole."""
+        return handler(request.override(messages=shortened(request.messages, self._most)))
+
+
+def shortened(messages: Sequence[Any], most: int) -> list[Any]:
+    """Return messages that hold at most about so many characters; the newest question always, and no call without its result."""
+    remaining = _answered(messages)
+    if _size(remaining) <= most:
+        return remaining
+    remaining = _cleared(remaining, most)
+    remaining = _summed_up(remaining, most)
+    return _cut(remaining, most)
+
+
+def _size(messages: Sequence[BaseMessage]) -> int:
+    return sum(
+        len(str(message.text)) + sum(len(str(call["args"])) + 40 for call in getattr(message, "tool_calls", ()))
+        for message in messages
+    )
+
+
+def _answered(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Leave out calls that broke off before their result: no model goes on with such a conversation."""
+    results = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    unanswered = {
+        id(message)
+        for message in messages
+        if isinstance(message, AIMessage) and {call["id"] for call in message.tool_calls} - results
+    }
+    unanswered_calls = {
+        call["id"]
+        for message in messages
+        if id(message) in unanswered and isinstance(message, AIMessage)
+        for call in message.tool_calls
+    }
+    return [
+        message
+        for message in messages
+        if id(message) not in unanswered and not (isinstance(message, ToolMessage) and message.tool_call_id in unanswered_calls)
+    ]
+
+
+def _cleared(messages: Sequence[BaseMessage], most: int) -> list[BaseMessage]:
+    cleared = list(messages)
+    for place in [n for n, message in enumerate(cleared) if isinstance(message, ToolMessage)][:-KEPT_RESULTS]:
+        if _size(cleared) <= most:
+            break
+        head = str(cleared[place].text).split("\n", 1)[0][:12]
+        cleared[place] = cleared[place].model_copy(
+            update={"content": f"{head} (cleared to make room; make the call again to read it)"}
+        )
+    return cleared
+
+
+def _summed_up(messages: Sequence[BaseMessage], most: int) -> list[BaseMessage]:
+    """Shrink the oldest questions, with all that was done for them, to a line each."""
+    starts = [n for n, message in enumerate(messages) if isinstance(message, HumanMessage)]
+    remaining, lines = list(messages), list[str]()
+    for begin, end in pairwise(starts):
+        if _size(remaining) + sum(map(len, lines)) <= most:
+            break
+        reply = next(
+            (
+                str(message.text)
+                for message in reversed(messages[begin:end])
+                if isinstance(message, AIMessage) and str(message.text)
+            ),
+            "",
+        )
+        lines.append(f"- asked: {one_line(messages[begin].text, LINE)} / answered: {one_line(reply, LINE) or 'nothing'}")
+        remaining = list(messages[end:])
+    if not lines:
+        return remaining
+    # so many lines, too, must find room: the newest
+    room = max(most // 4, 2 * LINE)
+    while len(lines) > 1 and sum(map(len, lines)) > room:
+        lines.pop(0)
+    return [HumanMessage("Earlier in this conversation, shortened:\n" + "\n".join(lines)), *remaining]
+
+
+def _cut(messages: Sequence[BaseMessage], most: int) -> list[BaseMessage]:
+    trimmed = list(messages)
+    over = _size(trimmed) - most
+    places = [n for n, message in enumerate(trimmed) if isinstance(message, ToolMessage)]
+    for place in places if over > 0 else ():
+        text = str(trimmed[place].text)
+        length = max(len(text) - over, 400)
+        if length < len(text):
+            over -= len(text) - length
+            short = f"{text[:length]}\n[cut to make room: {len(text) - length:,} more characters]\n</data>"
+            trimmed[place] = trimmed[place].model_copy(update={"content": short})
+    return trimmed

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, app, examples
-from assistant.cli.incidents import incident_ids
+from assistant.cli.context import Invocation, Json, app, examples, incident_ids, invocation_of
 from assistant.cli.output import Exit, print_block, print_line, print_record
 
 if TYPE_CHECKING:
@@ -101,7 +99,7 @@ def _summed_up(invocation: Invocation, incident: int) -> tuple[str, str]:
 
     if not is_set(invocation.settings.model):
         return "", ""
-    from assistant.agent.descriptions import summed_up
+    from assistant.agent.grounding import summed_up
     from assistant.engine.brief import told_lines
     from assistant.errors import NightshiftError
     from assistant.wiring import summariser_for
@@ -184,6 +182,6 @@ def chat(
     from assistant.cli.output import need_terminal
 
     need_terminal()
-    from assistant.tui.start import run
+    from assistant.tui.app import run
 
     raise typer.Exit(run(invocation_of(context).settings, thread=name, resume=resume, theme=theme, model=not no_model))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, app, examples
+from assistant.cli.context import Invocation, Json, app, examples, invocation_of
 from assistant.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def show_config(
     as_json: Json = False,
 ) -> None:
     """Show every setting that holds here, as lines that a settings file may hold."""
-    from assistant.config.manual import describe, shown
+    from assistant.config.loading import describe, toml_text
     from assistant.tooling import to_json
 
     loaded = invocation_of(context).loaded
@@ -44,7 +43,7 @@ def show_config(
             continue
         if manual:
             print_line(f"# {entry.doc}")
-        text = shown(value)
+        text = toml_text(value)
         line = f"{entry.key} = {text}" if text else f"# {entry.key} ="
         print_line(f"{line}    # {whence}" if origin else line)
         if manual:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, app, examples
+from assistant.cli.context import Invocation, Json, app, examples, invocation_of
 from assistant.cli.main import missing_extra
 from assistant.cli.output import Exit, print_json, print_line
 from assistant.errors import NightshiftError
@@ -157,8 +156,7 @@ def _encoder(_: Invocation) -> Iterator[DoctorFinding]:
 def _language_model(invocation: Invocation) -> Iterator[DoctorFinding]:
     from assistant.errors import NightshiftError
     from assistant.llm.gguf import available_bytes, parts_of, read_gguf
-    from assistant.llm.models import identity, is_set, model_catalogue
-    from assistant.llm.trial import TASKS
+    from assistant.llm.models import TASKS, identity, is_set, model_catalogue
 
     model, remedy = invocation.settings.model, "nightshift model use FILE|URL|none"
     try:
@@ -187,7 +185,7 @@ def _language_model(invocation: Invocation) -> Iterator[DoctorFinding]:
 
 
 def _cache(_: Invocation) -> Iterator[DoctorFinding]:
-    from assistant.rules.compiling import cache_folder
+    from assistant.rules.patterns import cache_folder
 
     folder = cache_folder()
     if _writable(folder):
@@ -246,7 +244,7 @@ def _slurm(invocation: Invocation) -> Iterator[DoctorFinding]:
     if invocation.settings.scheduler != "slurm":
         return
     from assistant.schedulers.slurm import SlurmScheduler
-    from assistant.schedulers.slurm_check import check
+    from assistant.schedulers.slurm_run import check
 
     scheduler = invocation.engine().scheduler
     if isinstance(scheduler, SlurmScheduler):

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import invocation_of, user
-from assistant.cli.group import Json, Limit, app, examples
+from assistant.cli.context import Json, Limit, app, examples, incident_ids, incident_subject, invocation_of, user
 from assistant.cli.output import (
     age,
-    completions,
     local,
     now,
     print_block,
@@ -35,20 +33,7 @@ incidents_app = app(help="List incidents, newest first.")
 incident_app = app(help="Show, report, correct or close one incident.", no_args_is_help=True)
 
 
-def incident_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return ids of incidents for the shell to complete, with the job as help."""
-    listed = invocation_of(context).store.incidents()
-    return completions(((str(incident.id), f"{incident.state} {incident_subject(incident)}") for incident in listed), incomplete)
-
-
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the incident.", autocompletion=incident_ids)]
-
-
-def incident_subject(incident: Incident) -> str:
-    """Return what an incident is about, in words."""
-    if incident.job is None:
-        return incident.subject
-    return f"job {incident.job}" + (f", attempt {incident.attempt}" if incident.attempt else "")
 
 
 @incidents_app.command(

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, Limit, app, examples
-from assistant.cli.output import Exit, age, completions, local, now, print_json, print_line, print_pairs, print_table
+from assistant.cli.context import Invocation, Json, Limit, app, examples, invocation_of, job_ids
+from assistant.cli.output import Exit, age, local, now, print_json, print_line, print_pairs, print_table
 from assistant.errors import NightshiftError
 from assistant.nodeset import fold
 from assistant.records import JobState
@@ -34,12 +33,6 @@ job_app = app(help="Show or check one job.", no_args_is_help=True)
 MOST_LOGS = 12
 """Lines about logs: of more ranks the first few."""
 Spec = Annotated[bool, typer.Option("--spec", help="With --json: also script, environment and options, secrets masked.")]
-
-
-def job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return ids of jobs for the shell to complete, with the name as help."""
-    listed = invocation_of(context).engine().scheduler.jobs()
-    return completions(((job.id, f"{job.name} {job.state}") for job in listed), incomplete)
 
 
 @jobs_app.command(epilog=examples("nightshift jobs", "nightshift jobs --state failed", "nightshift jobs -u alice -p train --json"))

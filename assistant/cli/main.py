@@ -15,8 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from assistant.cli.context import Invocation
-from assistant.cli.group import CommandEntry, LazyGroup, app
+from assistant.cli.context import CommandEntry, Invocation, LazyGroup, app
 from assistant.cli.output import HELP, Exit, Nagios, flush, narrate, narrate_block, print_block, print_line
 from assistant.display import block, shell_words
 from assistant.errors import NightshiftError
@@ -35,7 +34,7 @@ COMMANDS = {
     "job": CommandEntry(f"{_PACKAGE}.jobs:job_app", "Show or check one job.", _LOOK),
     "incidents": CommandEntry(f"{_PACKAGE}.incidents:incidents_app", "List incidents, newest first.", _LOOK),
     "incident": CommandEntry(f"{_PACKAGE}.incidents:incident_app", "Show, report, correct or close one incident.", _LOOK),
-    "logs": CommandEntry(f"{_PACKAGE}.logs:logs_app", "Read, compress or search a log.", _LOOK),
+    "logs": CommandEntry(f"{_PACKAGE}.diagnose:logs_app", "Read, compress or search a log.", _LOOK),
     "checkpoints": CommandEntry(
         f"{_PACKAGE}.checkpoints:checkpoints_app", "List and verify checkpoints, and say how often to save.", _LOOK
     ),
@@ -47,8 +46,8 @@ COMMANDS = {
     "evaluate": CommandEntry(
         f"{_PACKAGE}.measure.evaluate:evaluate_app", "Evaluate a checkpoint on many datasets, each node loading it once.", _ACT
     ),
-    "recover": CommandEntry(f"{_PACKAGE}.recover:recover_app", "Bring a failed job back by its playbook.", _ACT),
-    "resume": CommandEntry(f"{_PACKAGE}.recover:resume_app", "Go on with every unfinished incident.", _ACT),
+    "recover": CommandEntry(f"{_PACKAGE}.watch:recover_app", "Bring a failed job back by its playbook.", _ACT),
+    "resume": CommandEntry(f"{_PACKAGE}.watch:resume_app", "Go on with every unfinished incident.", _ACT),
     "watch": CommandEntry(f"{_PACKAGE}.watch:watch_app", "Watch the cluster for failed, hanging and diverging jobs.", _ACT),
     "approvals": CommandEntry(f"{_PACKAGE}.changes:approvals_app", "List what waits for an approval.", _ACT),
     "approve": CommandEntry(f"{_PACKAGE}.changes:approve_app", "Allow a call that waits.", _ACT),
@@ -62,13 +61,13 @@ COMMANDS = {
     "learn": CommandEntry(f"{_PACKAGE}.diagnose:learn_app", "Teach Nightshift from labelled logs.", _KNOW),
     "playbooks": CommandEntry(f"{_PACKAGE}.playbooks:playbooks_app", "List, show and try playbooks.", _KNOW),
     "model": CommandEntry(f"{_PACKAGE}.model:model_app", "Get, choose and test language models; train the line ranker.", _KNOW),
-    "audit": CommandEntry(f"{_PACKAGE}.audit:audit_app", "Show and verify the record of every decision.", _SYSTEM),
+    "audit": CommandEntry(f"{_PACKAGE}.changes:audit_app", "Show and verify the record of every decision.", _SYSTEM),
     "config": CommandEntry(f"{_PACKAGE}.config:config_app", "Show and check the settings.", _SYSTEM),
     "notify": CommandEntry(f"{_PACKAGE}.watch:notify_app", "Send a trial message to those who are told.", _SYSTEM),
     "doctor": CommandEntry(f"{_PACKAGE}.doctor:doctor_app", "Check that everything Nightshift needs is there.", _SYSTEM),
     "demo": CommandEntry("assistant.demo.command:demo", "Watch a real training job fail and come back, on this machine.", _SYSTEM),
     "drill": CommandEntry(
-        "assistant.drill.command:drill_app", "Let things go wrong on purpose and compare what comes of it.", _SYSTEM
+        "assistant.demo.command:drill_app", "Let things go wrong on purpose and compare what comes of it.", _SYSTEM
     ),
     "bench": CommandEntry(
         f"{_PACKAGE}.measure.bench:bench_app", "Measure start-up, scanning and diagnosis on this machine.", _SYSTEM

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, app, examples
+from assistant.cli.context import Invocation, Json, app, examples, invocation_of
 from assistant.cli.model_files import INFO_EXAMPLES, LIST_EXAMPLES, USE_EXAMPLES, list_models, model_info, use_model
 from assistant.cli.output import print_json, print_pairs
 
@@ -26,7 +25,7 @@ from assistant.cli.output import print_line, print_table
 from assistant.errors import NightshiftError, UsageError
 
 if TYPE_CHECKING:
-    from assistant.llm.trial import ModelTrial, SummaryCase
+    from assistant.llm.models import ModelTrial, SummaryCase
 
 # `nightshift model test`: what the configured language model may be trusted with.
 
@@ -71,18 +70,18 @@ def try_model(context: typer.Context, as_json: Json = False) -> None:
 
 def _trials(invocation: Invocation, chat: Any) -> list[ModelTrial]:
     from assistant.content.reasons import reasons
-    from assistant.llm import trial
+    from assistant.llm import models
 
-    cases = trial.cases(invocation.site)
+    cases = models.cases(invocation.site)
     names = sorted({*reasons(invocation.site), *(case.expect for case in cases.reason)})
     first = cases.reason[0].lines
     # a model that cannot be asked at all is an error, not a model that knows nothing
-    trial.namer_of(chat, names)(first)
-    namer, writer = trial.namer_of(chat, names), trial.writer_of(chat)
+    models.namer_of(chat, names)(first)
+    namer, writer = models.namer_of(chat, names), models.writer_of(chat)
     return [
-        trial.tried_reasons(cases.reason, namer, _Without(invocation)),
-        trial.tried_filters(cases.filter, writer, _filter_text, _matches),
-        trial.tried_summaries(cases.summary, trial.summariser_of(chat), _opening),
+        models.tried_reasons(cases.reason, namer, _Without(invocation)),
+        models.tried_filters(cases.filter, writer, _filter_text, _matches),
+        models.tried_summaries(cases.summary, models.summariser_of(chat), _opening),
     ]
 
 
@@ -125,7 +124,7 @@ def _filter_text(lines: Sequence[str]) -> str:
 
 def _matches(pattern: str, line: str) -> bool:
     """Tell whether a pattern matches a line, by Hyperscan, which takes bounded time; False for a pattern that it refuses."""
-    from assistant.rules.compiling import Expression, compiled_alone
+    from assistant.rules.patterns import Expression, compiled_alone
 
     hits: list[int] = []
     try:

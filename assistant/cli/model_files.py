@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of
-from assistant.cli.group import Json, examples
+from assistant.cli.context import Invocation, Json, examples, invocation_of
 from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_table
 from assistant.errors import NightshiftError, UsageError
 
@@ -125,7 +124,7 @@ def use_model(
 
 
 def _lines(choice: str, name: str, key_file: Path | None, site: Path | None) -> list[str]:
-    from assistant.config.manual import shown
+    from assistant.config.loading import toml_text
 
     if choice == "none":
         return []
@@ -144,7 +143,7 @@ def _lines(choice: str, name: str, key_file: Path | None, site: Path | None) -> 
             path, context=model_catalogue(site).of(path.name).context, architectures=model_catalogue(site).architectures
         ).check()
         values = {"path": str(path), "sha256": digest_of(path)}
-    return ["[model]", *(f"{key} = {shown(value)}" for key, value in values.items())]
+    return ["[model]", *(f"{key} = {toml_text(value)}" for key, value in values.items())]
 
 
 def with_table(text: str, lines: list[str]) -> str:
@@ -219,8 +218,7 @@ def _file(path: Path, invocation: Invocation) -> dict[str, object]:
 
 def _trusted(path: Path, invocation: Invocation) -> dict[str, object]:
     """Return which tasks the model in use passed in its trial; nothing about other files."""
-    from assistant.llm.models import identity
-    from assistant.llm.trial import TASKS
+    from assistant.llm.models import TASKS, identity
 
     settings = invocation.settings.model
     if settings.path is None or path.resolve() != settings.path.resolve() or not invocation.settings.store.is_file():

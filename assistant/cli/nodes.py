@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assistant.cli.changes import make_call
-from assistant.cli.context import invocation_of, user
-from assistant.cli.group import DryRun, Json, Yes, app, examples
+from assistant.cli.context import DryRun, Json, Yes, app, examples, invocation_of, user
 from assistant.cli.output import Exit, Nagios, age, completions, print_json, print_line, print_record, print_table
 from assistant.errors import NightshiftError, ToolError, UsageError
 from assistant.nodeset import expand, fold, node_groups

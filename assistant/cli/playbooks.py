@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import invocation_of
-from assistant.cli.group import Json, app, examples, one_of
+from assistant.cli.context import Json, app, examples, invocation_of, one_of
 from assistant.cli.output import Exit, print_json, print_line, print_pairs, print_record, print_table
 from assistant.config import Settings, WatchSettings
 from assistant.content.playbooks import ClusterFixture, Fixture, Happening, Playbook, choose_playbook, playbooks

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from assistant.cli.context import Invocation, invocation_of, user
-from assistant.cli.group import DryRun, Json, app, examples, one_of
+from assistant.cli.context import DryRun, Invocation, Json, app, examples, invocation_of, one_of, user
 from assistant.cli.output import print_block, print_json, print_line, print_pairs, print_record, print_table
 from assistant.display import line
 from assistant.errors import ContentError, InputError, UsageError
@@ -223,13 +222,12 @@ def learn_rules(
 def _writer(invocation: Invocation) -> RuleWriter | None:
     """Return the configured model, where its trial showed that it writes rules better than what there is without it."""
     from assistant.engine.masking import mask_for
-    from assistant.llm.models import identity, is_set, open_chat
-    from assistant.llm.trial import FILTER
+    from assistant.llm.models import FILTER, identity, is_set, open_chat
 
     model = invocation.settings.model
     if not is_set(model) or not invocation.store.may(identity(model), FILTER):
         return None
-    from assistant.llm.trial import ModelWriter
+    from assistant.llm.models import ModelWriter
 
     chat = open_chat(model, site=invocation.site, mask=mask_for(invocation.settings, invocation.store))
     return ModelWriter(model.path.name if model.path is not None else model.name, chat) if chat is not None else None
@@ -256,7 +254,7 @@ def _print_routine(invocation: Invocation, path: Path, routine: Routine, as_json
 
 
 def _entry(invocation: Invocation, rule: str) -> Entry:
-    from assistant.cli.group import one_of
+    from assistant.cli.context import one_of
     from assistant.content.reading import filters
     from assistant.content.reasons import reasons
     from assistant.rules.learned import entry_of
@@ -290,7 +288,7 @@ def _proof(invocation: Invocation, entry: Entry) -> list[str]:
 
 def _is_safe(entry: Entry) -> bool:
     """Tell whether the pattern may be run: what was kept already may, a new one only when it is no bomb."""
-    from assistant.rules.redos import RefusedPattern, shape_of
+    from assistant.rules.patterns import RefusedPattern, shape_of
 
     try:
         return entry.id != TRIED or shape_of(entry.pattern) is not None
@@ -315,7 +313,7 @@ def _as_rule(entry: Entry) -> LearnedRule:
 
 def _print_matches(invocation: Invocation, entry: Entry, file: str, as_json: bool) -> int:
     """Print the first lines of a log that a rule matches and return how many there are."""
-    from assistant.logs.search import search
+    from assistant.logs.tail import search
     from assistant.rules.matching import Patterns
 
     try:

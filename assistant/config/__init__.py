@@ -1,4 +1,4 @@
-"""The settings: what they are (settings), where they come from (loading), and what they mean (manual)."""
+"""The settings: what they are (`settings`), where they come from and what they mean (`loading`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load the settings and remember where each one comes from.
+"""Load the settings, remember where each one comes from, and read their manual from the lines below their fields.
 
 Later wins: defaults, /etc/nightshift/config.toml, its conf.d/*.toml by name, $XDG_CONFIG_HOME/nightshift/config.toml,
 NIGHTSHIFT_* variables (`__` between the keys of a table), what the command line was given explicitly. `NIGHTSHIFT_CONFIG`, or
@@ -15,16 +15,16 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from assistant.config.settings import Settings
-from assistant.content.reading import build, line_of, read_toml
-from assistant.content.trusted import must_be_trusted, untrusted_because
+from assistant.content.reading import build, line_of, must_be_trusted, read_toml, untrusted_because
 from assistant.errors import ConfigError, ContentError
 
-__all__ = ["LoadedConfig", "config_files", "load"]
+__all__ = ["LoadedConfig", "SettingEntry", "config_files", "describe", "load", "toml_text"]
 
 logger = logging.getLogger(__name__)
+
 
 PREFIX = "NIGHTSHIFT_"
 SYSTEM_FOLDER = Path("/etc/nightshift")
@@ -259,3 +259,69 @@ def _leaves(table: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"{key}.{inner_key}" for inner_key in _leaves(value))
         else:
             yield key
+
+
+class SettingEntry(NamedTuple):
+    """One setting as the manual shows it."""
+
+    key: str
+    """Dotted, as in a file; the variable is NIGHTSHIFT_ and the key in capitals, `__` for each dot."""
+    type: str
+    default: str
+    """As TOML writes it; empty for none."""
+    doc: str
+
+
+def describe() -> list[SettingEntry]:
+    """Return every setting, in the order of the file."""
+    return list(_entries(Settings, ""))
+
+
+def toml_text(value: Any) -> str:
+    """Return a value as TOML writes it; empty for none."""
+    if value is None or value == Path():
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return f"{value:g}" if isinstance(value, float) and value != int(value) else str(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(toml_text(item) for item in value)}]"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: inner for field in dataclasses.fields(value) if toml_text(inner := getattr(value, field.name))}
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_key(key)} = {toml_text(item)}' for key, item in value.items())} }}" if value else "{}"
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() else toml_text(name)
+
+
+def _entries(kind: type, prefix: str) -> list[SettingEntry]:
+    docs = _docs(kind)
+    entries: list[SettingEntry] = []
+    for field in dataclasses.fields(kind):
+        default = getattr(kind(), field.name)
+        if dataclasses.is_dataclass(default):
+            entries += _entries(type(default), f"{prefix}{field.name}.")
+        else:
+            entries.append(SettingEntry(prefix + field.name, str(field.type), toml_text(default), docs.get(field.name, "")))
+    return entries
+
+
+def _docs(kind: type) -> dict[str, str]:
+    """Return the string that stands below each field of a class."""
+    import ast
+    import inspect
+    import textwrap
+    from itertools import pairwise
+
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    body = tree.body if isinstance(tree, ast.ClassDef) else []
+    docs: dict[str, str] = {}
+    for field, text in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            docs[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    return docs

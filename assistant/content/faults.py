@@ -131,10 +131,6 @@ class Fault:
         if self.tied is Tied.NODE and self.rank is None:
             raise ValueError("a fault of a node needs the rank that runs there")
 
-    def expected_nodes(self, node: str) -> tuple[str, ...]:
-        """Return the nodes to be blamed when the rank that is struck ran on `node`."""
-        return tuple(name.replace("{node}", node) for name in self.expect.nodes)
-
 
 @cache
 def faults(site: Path | None = None) -> Mapping[str, Fault]:

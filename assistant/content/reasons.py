@@ -1,19 +1,28 @@
-"""The failure knowledge: one file a reason in knowledge/reasons/.
+"""The failure knowledge: one file a reason in knowledge/reasons/, and the advice of knowledge/advice/.
 
 A signature is a regular expression for one line of a log. It must compile in Hyperscan and in `re` alike (so: no back-references,
 no look-around) and match each of its own examples; it may name groups (`node`, `rank`, `xid`, …) that diagnosis reads.
+
+Advice says what a person has to change, by what a line of the failure says. One `[[advice]]` belongs to reasons and begins with a
+pattern for a line that the diagnosis cites. Its named groups, those of further patterns for the lines around, and what diagnosis
+knows of the case (`SLOTS`) fill the clauses; a clause with a group that nothing filled is left out, so that nothing is ever
+invented. A name that an entry's own patterns have is filled by them alone: the slot of that name may mean something else. Where one
+message has several remedies, by what else is known, they are variants of one entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
-from assistant.content.reading import build, content_files, read_toml
+from assistant.content.reading import build, content_files, knowledge_file, read_toml, wrong
 from assistant.errors import ContentError
+from assistant.linear_patterns import group_names, holds, linear_pattern, named_groups
 from assistant.records import Action, Category
 
 
@@ -142,3 +151,149 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
             ids[entry.id] = path
         reasons_by_name[reason.name] = reason
     return reasons_by_name
+
+
+LONGEST = 160
+"""Characters of one quoted group."""
+SHIPPED = "objects calls values joins tensors files environment storage resources general machines messages".split()
+"""Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
+SLOTS = frozenset(
+    "place own code call subject library caller versions successor since import package compiled own_module root path "
+    "folder gone saved relative foreign base letters left sign right condition exhausted assertion asserted parsed service "
+    "job environment divisor table step method prompt trusted printed installed newer asker inner port_setting training "
+    "serving evaluation workers option program refused start temporary unpacked arguments evaluated importer top "
+    "more_memory ask_gpus job_record gpus_shown processes text_setting emptied lost outer started_in measured bound module "
+    "rows room pairs made bare newer_numpy sharded launched warned port_option missing_on there_on operand handed handed_as "
+    "first_argument second_argument application missing_too inside gcc reader cancelled_with beside_code code_folder "
+    "recomputed mapped has_it largest nan rate embedding whole nothing linear transposed swapped asked fits collated axes compare "
+    "tokenized conversion offline sharing builder architectures gpu_capability since_cuda returned sent_by who_knows "
+    "got want service_name address doubled reader_at inner_check checked_at checked_values handed_from "
+    "jobs_out one_task forward_at forward_code unsound callee rounded "
+    "odd_operand even_operand axes_of divisor_printed counted parsed_text run_as absolute_part positions store_port".split()
+)
+"""What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
+_GROUP = re.compile(r"\{(\w+)\}")
+_SECOND_FORM = re.compile(r"_\d$")
+"""End of the name of a group that fills another one: `path_2` fills `path` in a second form of the message."""
+
+
+@dataclass(frozen=True)
+class AdviceExample:
+    """Lines, the first of which is cited, and what is said about them."""
+
+    lines: tuple[str, ...]
+    says: str
+    slots: Mapping[str, str] = field(default_factory=dict)
+    """What the case knows beside its lines."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One piece of advice: what to change where a line of a log says so."""
+
+    id: str
+    """`<what>.<word>`, unique."""
+    reasons: tuple[str, ...]
+    """For which it is asked; empty: for any."""
+    pattern: str
+    """Of a cited line; RE2, with named groups."""
+    clauses: tuple[str, ...]
+    """Sentences with `{group}` for what is quoted. The first has to be complete, or nothing is said."""
+    examples: tuple[AdviceExample, ...]
+    variants: tuple[tuple[str, ...], ...] = ()
+    """Further sets of clauses; the first set whose first clause can be filled is said, `clauses` before all of them."""
+    around: tuple[str, ...] = ()
+    """Patterns of lines near the cited one, which fill further groups."""
+    caseless: bool = False
+    wall: bool = False
+    """Whether a restart would meet the same again, so that a person has to change something first."""
+    whole: bool = False
+    """Whether it says what to do about the run, too, so that the sentence of the action would say something else."""
+    quiet: bool = False
+    """Whether nothing has to be mended: a start at a moment when what disturbed it is over does."""
+    nearby: bool = False
+    """Whether the pattern may as well match a line around the cited one."""
+    cited: str = ""
+    """Pattern that the cited line itself must match, too; empty: any line."""
+
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """Names that the entry's own patterns fill."""
+        patterns = (self.pattern, self.cited, *self.around)
+        return frozenset(_SECOND_FORM.sub("", name) for pattern in patterns for name in group_names(linear_pattern(pattern)))
+
+    def fill(self, cited: str, around: Sequence[str], slots: Mapping[str, str] | None = None) -> str:
+        """Return what to change; empty where the cited line does not match or the first clause cannot be filled.
+
+        Args:
+            cited: The line of the diagnosis.
+            around: Lines of the same failure, nearest first, the cited one among them.
+            slots: What the case knows beside its lines; those that are named like a group of the entry are not used.
+        """
+        if self.cited and self._groups(self.cited, cited) is None:
+            return ""
+        lines = (cited, *around) if self.nearby else (cited,)
+        words = next((groups for line in lines if (groups := self._groups(self.pattern, line)) is not None), None)
+        if words is None:
+            return ""
+        for pattern in self.around:
+            more = next((groups for line in around if (groups := self._groups(pattern, line)) is not None), {})
+            words = more | words
+        words = {name: value for name, value in (slots or {}).items() if name not in self.groups} | words
+        clauses = next((each for each in (self.clauses, *self.variants) if each and _names(each[0]) <= words.keys()), ())
+        return " ".join(_GROUP.sub(lambda match: words[match[1]], clause) for clause in clauses if _names(clause) <= words.keys())
+
+    def _groups(self, pattern: str, line: str) -> dict[str, str] | None:
+        compiled = linear_pattern(pattern, caseless=self.caseless)
+        if not holds(compiled, line):
+            return None
+        groups = {
+            _SECOND_FORM.sub("", name): _unquoted(value.strip()) for name, value in named_groups(compiled, line).items() if value
+        }
+        return {
+            name: value if len(value) <= LONGEST else f"{value[: LONGEST // 2]}…{value[-LONGEST // 2 :]}"
+            for name, value in groups.items()
+            if value
+        }
+
+
+def _unquoted(value: str) -> str:
+    """Return a value without a quotation mark at one end of it that has no fellow."""
+    marks = [letter for letter in value if letter in "'\"`"]
+    return value.strip(marks[0]) if len(marks) == 1 else value
+
+
+def _names(clause: str) -> set[str]:
+    return set(_GROUP.findall(clause))
+
+
+@cache
+def advices(site: Path | None = None) -> tuple[Advice, ...]:
+    """Return the site's `knowledge/advice.toml` before the shipped one, in the order in which they are asked.
+
+    Raises:
+        ContentError: A file is malformed; the message names file, line and key.
+    """
+    entries = tuple(entry for name in SHIPPED for entry in _read(knowledge_file(f"advice/{name}.toml")))
+    own = site / "knowledge" / "advice.toml" if site is not None else None
+    if own is None or not os.path.lexists(own):
+        return entries
+    return (*_read(knowledge_file("advice.toml", site)), *entries)
+
+
+@dataclass(frozen=True)
+class _File:
+    advice: tuple[Advice, ...]
+
+
+def _read(path: Path) -> tuple[Advice, ...]:
+    entries = build(_File, read_toml(path), path).advice
+    for entry in entries:
+        try:
+            groups = entry.groups
+        except ContentError as error:
+            raise wrong(path, "pattern", f"{entry.id}: {error}") from error
+        clauses = [clause for each in (entry.clauses, *entry.variants) for clause in each]
+        if not all((entry.clauses, *entry.variants)) or not all(_names(clause) <= groups | SLOTS for clause in clauses):
+            raise wrong(path, "clauses", f"{entry.id}: wants at least one, and quotes only groups that its patterns name, or slots")
+    return entries

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from assistant.config import Settings
-from assistant.config.outward import About, Severity
+from assistant.config.settings import About, Severity
 from assistant.daemon.notifications import Notice
 from assistant.daemon.pass_result import PassResult
 from assistant.errors import ConfigError, NightshiftError, Unavailable

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from assistant.config.outward import About, NotifySettings, Severity, SinkSettings
-from assistant.content.trusted import read_trusted
+from assistant.config.settings import About, NotifySettings, Severity, SinkSettings
+from assistant.content.reading import read_trusted
 from assistant.daemon.notifications import Notice, grouped, notices, superseded, undecided
 from assistant.daemon.pass_result import PassResult
 from assistant.display import notice_line

@@ -27,7 +27,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from assistant import processes
 from assistant.config import Settings
-from assistant.daemon.heartbeat import Systemd
+from assistant.daemon.journal import Systemd
 from assistant.daemon.pass_reports import pass_listeners
 from assistant.daemon.pass_result import JudgedTroubles, PassListener, PassResult, TroubleJudge
 from assistant.engine import Engine

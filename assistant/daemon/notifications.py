@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from assistant.config.outward import About, Severity
+from assistant.config.settings import About, Severity
 from assistant.display import notice_line, unambiguous
 from assistant.engine.advice import note_of
 from assistant.errors import UsageError

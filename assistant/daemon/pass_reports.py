@@ -18,7 +18,7 @@ from assistant import __version__
 from assistant.config import Settings
 from assistant.content.reasons import reasons
 from assistant.daemon.delivery import urls_of
-from assistant.daemon.heartbeat import Systemd
+from assistant.daemon.journal import Systemd
 from assistant.daemon.pass_result import PassListener, PassResult
 from assistant.engine.lease import owner_name
 from assistant.errors import ConfigError, StoreError
@@ -313,7 +313,7 @@ def _heartbeat(settings: Settings) -> list[PassListener]:
     heartbeat_settings = settings.heartbeat
     if heartbeat_settings.url_file is None:
         return []
-    from assistant.daemon.heartbeat import HeartbeatSender
+    from assistant.daemon.journal import HeartbeatSender
 
     urls = urls_of(heartbeat_settings.url_file, "heartbeat.url_file")
     if len(urls) != 1 or not urls[0].startswith(("http://", "https://")):

@@ -1,4 +1,5 @@
-"""`nightshift demo`: a real training job fails on this machine, and Nightshift brings it back.
+"""`nightshift demo` and `nightshift drill`: faults on purpose, here or on a real cluster, and what comes of it.
 
-`command` is the command, `rehearsal` a run of the demo and its report, `night` a small cluster for `--chat`.
+`command` has both commands, `rehearsal` is a run of the demo and its report, `night` a small cluster for `--chat`,
+`cluster_drill` a drill on a real Slurm cluster and the rig that hurts and heals it.
 """

@@ -9,6 +9,7 @@ else calls it slow.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -20,6 +21,7 @@ from assistant.diagnose.hearsay import borne_out
 from assistant.diagnose.streams import host_like
 from assistant.diagnose.times import stamp
 from assistant.diagnose.torchrun import Exit
+from assistant.logs.lines import Line
 from assistant.records import Citation, NodeFinding
 
 JUST_BEFORE = timedelta(minutes=2)
@@ -36,6 +38,10 @@ _DOWN = re.compile(
     r"(?:\bDOWN\b|[Nn]ot ?[Rr]e(?:sponding|ady)|[Uu]nreachable|\blost\b|\bdied\b|has failed)"
     r"|(?:[Ll]ost (?:contact|connection) (?:to|with)|[Nn]o (?:response|heartbeat) from)(?: node| host)? ([\w.-]+)"
 )
+_LOST_BELOW = re.compile(r"\blost (?:communication|contact|connection)\b.{0,60}\b(?:node|host):\s*$")
+_HOST_FIELD = re.compile(r"\s{0,12}(?:host ?name|node ?name|host|node)\s{0,12}[:=]\s{0,12}([\w.-]{1,255})\s*$", re.IGNORECASE)
+BELOW, LONGEST = 4, 400
+"""Lines below a notice of Open MPI in which its fields stand, and characters of a line that are read for them."""
 _BEHIND = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d{1,18})")
 _WORK = re.compile(r"SeqNum=(\d{1,18})")
 _RANK = re.compile(r"\[(?:PG [^\]]{0,100}?)?Rank (\d{1,18})\]|\[rank(\d{1,18})\]")
@@ -83,7 +89,7 @@ def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
             if file == "job.log" and line.number <= facts.progress.last_line:
                 continue
             match = _DOWN.search(line.text)
-            host = (match.group(1) or match.group(2)).rstrip(".,:;") if match else ""
+            host = (match.group(1) or match.group(2)).rstrip(".,:;") if match else _named_below(line, lines)
             if (
                 host
                 and host_like(host)
@@ -95,6 +101,15 @@ def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
         return ()
     host, citation = next(iter(named.items()))
     return (NodeFinding(host, f"{citation.file} calls it down: {citation.text.strip()[:160]}", (citation,)),)
+
+
+def _named_below(line: Line, lines: Sequence[Line]) -> str:
+    """Return the host that the lines below name, where a line says that a node's daemon is lost and ends with a colon; or empty."""
+    if not _LOST_BELOW.search(line.text[-LONGEST:]):
+        return ""
+    place = bisect_left(lines, line.number, key=lambda entry: entry.number)
+    match = next((m for entry in lines[place + 1 : place + 1 + BELOW] if (m := _HOST_FIELD.match(entry.text[:LONGEST]))), None)
+    return match[1] if match is not None else ""
 
 
 def _ended_us(text: str, facts: Facts) -> bool:

@@ -7,11 +7,13 @@ more than one of control flow, and what was raised `from` another is explained b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.content.reasons import Reason, Role, Signature
-from assistant.diagnose.classes import meaning
+from assistant.diagnose.classes import Meaning, meaning
 from assistant.diagnose.tracebacks import Episode, Raised
 
 _CONTROL_FLOW = {
@@ -27,6 +29,17 @@ _CONTROL_FLOW = {
 }
 _OFTEN_A_SYMPTOM = "connection_error"
 """What a rank prints of another that is gone, in the same words and of the same class as a cause."""
+_SLIPS = {"TypeError", "NameError", "UnboundLocalError", "AttributeError"}
+"""Slips in a line of source that hardly ever runs, such as one that reports an error."""
+SLIP_LINES = 12
+"""Lines of source from a call that failed to the line of its handler that slips."""
+SLIP, REPORTED = 0.4, 0.65
+"""What is left of the weight of a slip, and the least weight of the exception that its handler was to report."""
+_WRAPPED = re.compile(r"(?P<name>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Z]\w{1,80}(?:Error|Exception)): (?P<message>.*)")
+"""How a wrapper quotes the exception that it wraps: `InductorError: CalledProcessError: Command ...`."""
+_OF_WRAPPERS = "runtime_error"
+_FROM_OUTSIDE = {"called_process_error", "file_not_found_error", "permission_error", "out_of_memory_error", "import_error"}
+"""What the environment of a program refuses, whichever part of the program passes that on."""
 _COUNTS = {Role.ROOT: 1.0, Role.SYMPTOM: 0.7, Role.CASCADE: 0.5, Role.CONFIRMATION: 0.5}
 
 
@@ -58,28 +71,57 @@ def judge(episode: Episode, signatures: Mapping[int, Sequence[Signature]], known
     """
     judged = [_one(raised, signatures, known) for raised in episode.raised]
     best = max(range(len(judged)), key=lambda at: (_score(episode.raised, judged, at), at))
-    chosen = judged[best]
-    others = [(raised.line, raised.text) for raised in reversed(episode.raised) if raised.line != chosen.line]
-    return chosen._replace(more=(*chosen.more, *others))
+    judged_best = judged[best]
+    if best + 1 < len(judged) and _slipped(episode.raised, best + 1):
+        judged_best = judged_best._replace(weight=max(judged_best.weight, REPORTED))
+    others = [(raised.line, raised.text) for raised in reversed(episode.raised) if raised.line != judged_best.line]
+    return judged_best._replace(more=(*judged_best.more, *others))
 
 
 def _score(chain: Sequence[Raised], judged: Sequence[Judged], at: int) -> float:
     score = judged[at].weight * _COUNTS.get(judged[at].role, 0.2)
     final = at == len(chain) - 1
     if final:
-        return score * (0.95 if chain[at].cause else 1.0)
+        return score * (0.95 if chain[at].cause else SLIP if _slipped(chain, at) else 1.0)
     explains = chain[at + 1].cause
     if chain[at].short in _CONTROL_FLOW and not explains:
         return score * 0.55
     return score
 
 
+def _slipped(chain: Sequence[Raised], at: int) -> bool:
+    """Tell whether an exception is a slip in the handler of the one before it: that one is what the handler was to report.
+
+    The handler stands in the function whose call had failed, a few lines below that call.
+    """
+    if at == 0 or chain[at].short not in _SLIPS or chain[at - 1].short in _CONTROL_FLOW:
+        return False
+    failed, slip = chain[at - 1].frames[:1], chain[at].frames[-1:]
+    return any(
+        (call.file, call.function) == (own.file, own.function) and 0 < own.line - call.line <= SLIP_LINES
+        for call in failed
+        for own in slip
+    )
+
+
+def _wrapped(raised: Raised, reasons: Mapping[str, Reason]) -> Meaning | None:
+    """Return what the exception speaks for that an exception quotes as its message, where the environment refused something."""
+    match = _WRAPPED.match(raised.message)
+    if match is None:
+        return None
+    inner = meaning(replace(raised, name=match["name"], message=match["message"]), reasons)
+    return inner if inner.reason in _FROM_OUTSIDE else None
+
+
 def _one(raised: Raised, signatures: Mapping[int, Sequence[Signature]], known: Mapping[str, Reason]) -> Judged:
-    fallback = meaning(raised, known)
+    wrapped = _wrapped(raised, known)
+    fallback = wrapped or meaning(raised, known)
     best: tuple[float, int, str, Signature] | None = None
     for number, text in ((raised.line, raised.text), *raised.more):
         for signature in signatures.get(number, ()):
             if signature.role in (Role.TEARDOWN, Role.BENIGN, Role.RECOVERED) or bare(signature):
+                continue
+            if wrapped is not None and signature.id.startswith(f"{_OF_WRAPPERS}."):
                 continue
             value = signature.weight * (1.0 if number == raised.line else 0.97)
             if best is None or value > best[0]:

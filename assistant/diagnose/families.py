@@ -15,7 +15,7 @@ _LIBRARIES = (
         {
             "petastorm", "webdataset", "lhotse", "lmdb", "tfrecord", "tarfile", "datasets", "streaming", "pyarrow", "fastparquet",
             "energon", "litdata", "ffcv", "torchdata", "zarr", "h5py", "soundfile", "torchaudio", "decord", "av", "PIL",
-            "zstandard",
+            "zstandard", "nibabel", "pydicom", "rasterio", "tifffile",
         },
     ),
     ("model_loading_error", {"safetensors", "orbax", "tensorstore", "dist_checkpointing", "gguf", "zipfile"}),

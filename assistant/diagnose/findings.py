@@ -67,6 +67,8 @@ class Finding:
 
 _CODE_GROUPS = ("(?P<xid>", "(?P<sxid>", "(?P<ascend>")
 """A signature with one of them finds a device code; what the code means is told by its table."""
+_CHECKS_CLOSED = ", in _check_closed"
+"""The frame in which `multiprocessing.connection` refuses what its own side has closed; a peer that is gone shows as EOFError."""
 NEXT_LINES = 2
 """From the end of the traceback of a side thread to the beginning of the one that it made the main thread raise."""
 WELL = "no_failure"
@@ -273,9 +275,16 @@ def _of_episode(
         stream=episode.stream,
         more=judged.more,
     )
-    if episode.kind is Kind.THREAD and not (_last_words(episode, facts) or _ends_program(episode, facts)):
+    if episode.kind is Kind.THREAD and closed_under(episode, facts):
+        finding.factor, finding.note = 0.15, "a side thread read on from what its program had closed as it ended"
+    elif episode.kind is Kind.THREAD and not (_last_words(episode, facts) or _ends_program(episode, facts)):
         finding.factor, finding.note = 0.4, "raised in a side thread"
     return finding
+
+
+def closed_under(episode: Episode, facts: Facts) -> bool:
+    """Tell whether a thread died of a connection that its own process had closed: that one was on its way out."""
+    return any(_CHECKS_CLOSED in line.text for line in facts.between(episode.first, episode.last))
 
 
 def _last_words(episode: Episode, facts: Facts) -> bool:

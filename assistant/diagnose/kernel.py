@@ -2,6 +2,9 @@
 
 A `dmesg.log` may be plain `dmesg`, `dmesg -T`, syslog, a serial console, or many of these behind headers such as
 `===== node017 =====`, `# gpu-12` or `gpu-12:` before each line (pdsh).
+
+`dmesg --time-format iso` writes the driver where syslog writes the host (`2026-11-27T08:18:16 mlx5_core 0000:14:00.0: ...`), so
+that under the header of a node only a word that cannot be a driver takes a line away from that node.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ _LINE = re.compile(
 _UPTIME = re.compile(r"^(?:[\w.-]+: ?)?(?:<\d+>)?\[ *(\d+\.\d+)\]")
 _SYSLOG = re.compile(
     r"^(?:[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?) ([\w.-]+) "
-    r"(?:kernel|systemd|slurmd|nvidia|nv-|[\w./-]+(?:\[\d+\])?:)"
+    r"(?:(?P<daemon>(?:kernel|systemd|slurmd)\b|[\w./-]+\[\d+\]:)|nvidia|nv-|[\w./-]+:)"
 )
+_ON_BUS = re.compile(r" [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+"""What follows a driver's name and no host's: the address of its device."""
 _TIMELESS = re.compile(r"^([A-Za-z][\w.-]*) [a-z][\w-]*\[\d+\]: ")
 _PDSH = re.compile(r"^\[?([A-Za-z][\w.-]*)\]?(?::| \|) ?(?=\[|<\d|[A-Z][a-z]{2} +\d|\d{4}-)")
 _WORDS = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -72,18 +77,26 @@ def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year
         up = _UPTIME.match(text)
         read.append(
             KernelLine(
-                number, text, _host(text, known) or section, stamp(text, year), kernel_event(text), float(up[1]) if up else None
+                number,
+                text,
+                _host(text, known, section) or section,
+                stamp(text, year),
+                kernel_event(text),
+                float(up[1]) if up else None,
             )
         )
     return read
 
 
-def _host(text: str, known: Collection[str]) -> str | None:
+def _host(text: str, hosts: Collection[str], section: str | None) -> str | None:
+    """Return the host that a line names itself, None where it names none or the word may as well be a driver's."""
     if match := _SYSLOG.match(text):
+        sure = match["daemon"] is not None or match.group(1).split(".")[0] in hosts
+        driver = _ON_BUS.match(text, match.end(1)) is not None
+        return match.group(1) if sure or (section is None and not driver) else None
+    if (match := _TIMELESS.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in hosts):
         return match.group(1)
-    if (match := _TIMELESS.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in known):
-        return match.group(1)
-    if (match := _PDSH.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in known):
+    if (match := _PDSH.match(text)) and (host_like(match.group(1)) or match.group(1).split(".")[0] in hosts):
         return match.group(1)
     return None
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assistant.content.advice import Advice, advices
-from assistant.content.reasons import Reason, reasons
+from assistant.content.reasons import Advice, Reason, advices, reasons
 from assistant.diagnose.calibration import Curves, curves
 from assistant.records import LearnedRule
 from assistant.rules.learned import entries_of

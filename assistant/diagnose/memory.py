@@ -16,7 +16,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import PLAIN, message_of
 from assistant.diagnose.telling import Told, spoken_for, telling
 from assistant.diagnose.wording import advice
-from assistant.llm.hashing import words_of
+from assistant.llm.embedded import words_of
 from assistant.ports import Embedder
 from assistant.records import Action, DecidedBy, Diagnosis, NodeFinding, Recall, Rival
 from assistant.store import Memory, Near, Store

@@ -15,7 +15,7 @@ from assistant.diagnose.program import ProgramKind, program_of
 from assistant.diagnose.times import stamp
 from assistant.logs.phases import BEGINS, ENDS, OVER, LogPhase
 from assistant.records import Category, Diagnosis, NodePattern, PatternKind
-from assistant.watch.saves import tells_of_save
+from assistant.watch.progress import tells_of_save
 
 LOOK_BACK = 400
 """Lines before the failure that may tell its phase; further back something else has begun since."""

@@ -14,6 +14,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.findings import closed_under
 from assistant.diagnose.progress import ROUTINE
 from assistant.diagnose.runs import keyed_lines
 from assistant.diagnose.shell import excused
@@ -41,6 +42,8 @@ TAIL = 60
 MOST = 2000
 TEARDOWN = 40
 """Lines at the end among which the first word of a signal is looked for."""
+LAST_WORDS = 3
+"""Lines behind the last step among which a failed call or the end of a worker is the last that a log says."""
 CLOSING = 3
 """Lines before a server closes in which the error stands that it closes over."""
 LONGEST_WARNING = 30
@@ -154,9 +157,15 @@ _FINISHED = re.compile(
 )
 _CONCLUDED = re.compile(
     rf"\b(?:{_WORK}|generation|tasks|everything|all \w+)\b.{{0,40}}\b(?:complete[ds]?|finished|done|ended|succeeded)\b"
-    r"|\ball done\b",
+    rf"|\ball done\b|^\W{{0,6}}(?:the )?end (?:of )?(?:the )?(?:{_WORK})\W*$",
     re.IGNORECASE,
 )
+_GOES_DOWN = re.compile(
+    r"\bNCCL WARN \S|\bshut ?down ?hook\b|\blame workers?\b"
+    r"|\b(?:worker|node|host|instance|VM|machine|pod|container|task)s?\b.{0,60}\b(?:shutting|shut|going) ?down\b",
+    re.IGNORECASE,
+)
+"""NCCL warns only of calls that fail (its user guide, NCCL_DEBUG=WARN); who shuts a worker down does not wait for its work."""
 _BUILT = re.compile(
     r"^\W{0,4}Successfully (?:built|tagged|installed)\b|^\[100%\] Built target\b"
     r"|\bBUILD SUCCESS|\b[Bb]uild (?:succeeded|successful|completed?)\b"
@@ -200,7 +209,7 @@ def outcome_of(facts: Facts) -> Outcome:
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
     handled = [episode for episode in facts.episodes if episode.last >= lines[0].number and _outlived(episode, facts, lines)]
     past = {number for episode in handled for number in range(episode.first - 1, _explained(episode, facts) + 1)}
-    past |= _warned(lines)
+    past |= _warned(lines) | _dead_threads(lines, facts)
     past |= {number for episode in facts.episodes if episode.kind in TEARDOWN_KINDS for number in episode.lines}
     failed = [
         line
@@ -231,10 +240,18 @@ def outcome_of(facts: Facts) -> Outcome:
     if finished:
         counted, concluded = (any(tells(line.text) for line in finished) for tells in (_at_last, _concludes))
         return Outcome(How.FINISHED, tuple(finished[-2:]), counted=counted, concluded=concluded)
+    if (fault := _last_word(lines, facts.progress.last_line)) is not None:
+        return Outcome(How.FAILED, (fault,))
     at = facts.line(facts.progress.last_line)
     if at is not None and facts.lines_total - at.number <= TAIL:
         return Outcome(How.GOES_ON, (at,))
     return Outcome(How.NOTHING_WRONG, tuple(lines[-1:]))
+
+
+def _last_word(lines: Sequence[Line], last_step: int) -> Line | None:
+    """Return the line at the very end of a log that tells of a library's failed call, or that a worker is being shut down."""
+    last = [line for line in lines if line.number > last_step][-LAST_WORDS:]
+    return next((line for line in reversed(last) if _GOES_DOWN.search(line.text[:LONG])), None)
 
 
 def _closed(end: Line, lines: Sequence[Line], begun: Line) -> Outcome:
@@ -279,6 +296,15 @@ def _ends_well(line: Line) -> bool:
     if ADVISES.match(line.text[:80]):
         return False
     return _FINISHED.search(line.text[-400:]) is not None or _concludes(line.text) or _at_last(line.text)
+
+
+def _dead_threads(lines: Sequence[Line], facts: Facts) -> set[int]:
+    """Return the lines of side threads that died of what their program closed, where it says behind it that its work is done."""
+    threads = [episode for episode in facts.episodes if episode.kind is Kind.THREAD and closed_under(episode, facts)]
+    announced = [line for line in lines if line.text.startswith("Exception in thread")]
+    if not threads or not announced or not any(line.number > announced[0].number and _concludes(line.text) for line in lines):
+        return set()
+    return {line.number for line in announced} | {number for episode in threads for number in episode.lines}
 
 
 def tells_failure(text: str) -> bool:

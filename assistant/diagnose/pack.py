@@ -17,8 +17,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.tracebacks import Episode
 from assistant.logs.compress import compress, ranges
 from assistant.logs.lines import Line
-from assistant.logs.masks import masked
-from assistant.logs.prefix import parse
+from assistant.logs.prefix import masked, parse
 from assistant.logs.scan import Scan
 from assistant.logs.templates import Baseline, novelty
 from assistant.records import MetricPoint

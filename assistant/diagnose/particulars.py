@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from assistant.content.advice import Advice
-from assistant.content.reasons import Reason
+from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
 from assistant.diagnose.beforehand import ANNOUNCES, explained_by, handled_before, handler_failed, look_first
 from assistant.diagnose.circumstances import last_save, settings_named
@@ -421,14 +420,14 @@ def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
     demand = demand_of(cited, facts)
     message = cut(_without(demand, " ".join(message_of(cited, facts)[:MESSAGE_LINES])), SHOWN_OF_MESSAGE).rstrip(".?! ")
     quoted = f": {message}" if message else ""
-    asked = f"{demand.rstrip('.?! ')} ({cited.file}:{cited.line}). " if demand else ""
+    demand_sentence = f"{demand.rstrip('.?! ')} ({cited.file}:{cited.line}). " if demand else ""
     if origin.own and (match := _ASSERTS.match(origin.code)):
-        return f"{asked}`{match[1]}` has to hold at {_place_of(origin)} and does not{quoted}."
+        return f"{demand_sentence}`{match[1]}` has to hold at {_place_of(origin)} and does not{quoted}."
     if origin.own and origin.code.startswith(("raise ", "assert ")):
-        return f"{asked}{_own_check(origin, '' if demand else message, cited, facts)}"
+        return f"{demand_sentence}{_own_check(origin, '' if demand else message, cited, facts)}"
     if origin.own and origin.library and origin.code:
-        return f"{asked}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses{quoted}."
-    return f"{asked}{_raised_from(origin)}{quoted}."
+        return f"{demand_sentence}`{origin.code}` at {_place_of(origin)} hands {origin.library} what it refuses{quoted}."
+    return f"{demand_sentence}{_raised_from(origin)}{quoted}."
 
 
 def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> str:

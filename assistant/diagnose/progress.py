@@ -120,6 +120,10 @@ class Progress:
         return 0
 
 
+MOST_OF_TRACEBACK = 10_000
+"""Lines of one traceback that are left out of what is counted."""
+
+
 def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebacks: Sequence[tuple[int, int]] = ()) -> Progress:
     """Return the lines that prove a training step: metrics, or progress bars where they are more, or what the log itself counts.
 
@@ -138,7 +142,8 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
     restarts = tuple(line.number for line in lines if _restarts(line.text))
     keyed = keyed_lines(lines)
     forms, routine = _forms(keyed)
-    counters = find_counters(keyed)
+    messages = _lines_of_messages(lines, tracebacks)
+    counters = find_counters([line for line in keyed if line.number not in messages])
     known = tuple(number for number, _ in best)
     runs = split_runs(keyed, tracebacks, known or (counters[0].lines if counters else ()))
     learnt = not known and bool(counters)
@@ -156,6 +161,22 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
         frozenset(_rounds(numbers, steps, lines)),
         routine,
     )
+
+
+def _lines_of_messages(lines: Sequence[Line], tracebacks: Sequence[tuple[int, int]]) -> set[int]:
+    """Return the numbers of the lines of tracebacks and of what is indented right behind each: a message counts no work."""
+    first_of_last = {last: first for first, last in tracebacks}
+    numbers: set[int] = set()
+    inside = False
+    for number, text in lines:
+        inside = inside and text[:1].isspace()
+        if inside:
+            numbers.add(number)
+        if number in first_of_last:
+            inside = True
+    for first, last in tracebacks:
+        numbers.update(range(first, min(last, first + MOST_OF_TRACEBACK) + 1))
+    return numbers
 
 
 def _rounds(numbers: Sequence[int], steps: Sequence[float], lines: Sequence[Line]) -> Iterator[int]:

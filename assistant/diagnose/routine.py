@@ -16,8 +16,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
 from assistant.errors import NightshiftError
 from assistant.logs.lines import Line
-from assistant.logs.task import task_key
-from assistant.logs.templates import LONGEST, Miner, Template, homes
+from assistant.logs.templates import LONGEST, Miner, Template, homes, task_key
 from assistant.ports import RuleWriter
 from assistant.records import LearnedRule, RuleKind, RuleState
 from assistant.rules.learned import admitted, ground_of, voted

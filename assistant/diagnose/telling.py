@@ -12,7 +12,7 @@ from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import message_of
 from assistant.diagnose.tracebacks import TEARDOWN_KINDS
-from assistant.llm.hashing import words_of
+from assistant.llm.embedded import words_of
 from assistant.records import Citation
 
 MOST = 160

@@ -120,11 +120,14 @@ _CLASS = re.compile(
 )
 _CHAINED = "During handling of the above exception, another exception occurred"
 _CAUSED = "The above exception was the direct cause of the following exception"
+_OF_THREAD = "Exception in thread"
+ANNOUNCED = 6
+"""Lines from the announcement of a side thread's exception to its traceback, where several threads print at once."""
 _KINDS = (
     ("Exception ignored in", Kind.IGNORED),
     ("Error in atexit", Kind.ATEXIT),
     ("Error in sys.exitfunc", Kind.ATEXIT),
-    ("Exception in thread", Kind.THREAD),
+    (_OF_THREAD, Kind.THREAD),
     ("--- Logging error ---", Kind.IGNORED),
 )
 _LAUNCHERS = re.compile(
@@ -164,6 +167,8 @@ class _Reader:
     def __init__(self, stream: str) -> None:
         self._stream = stream
         self._before: list[str] = []
+        self._threads: list[int] = []
+        """Lines that announce the exception of a side thread, those first whose traceback has not begun."""
         self._open: list[_Open] = []
         self.episodes: list[Episode] = []
 
@@ -176,6 +181,8 @@ class _Reader:
                 self._open[-1].link = "caused" if _CAUSED in text else "chained"
         elif self._open:
             self._inside(number, whole, text)
+        if _OF_THREAD in text:
+            self._threads.append(number)
         if text.strip():
             self._before = [*self._before[-1:], text]
 
@@ -186,7 +193,10 @@ class _Reader:
             latest.awaiting, latest.frames, latest.indent = True, latest.episode.open_frames, indent
             return
         self._open = [entry for entry in self._open if entry.awaiting][-8:]
-        kind = next((kind for mark in self._before for words, kind in _KINDS if words in mark), Kind.MAIN)
+        self._threads = [line for line in self._threads if number - line <= ANNOUNCED]
+        announced = Kind.THREAD if self._threads else Kind.MAIN  # several threads that die at once announce it in turn
+        kind = next((kind for mark in self._before for words, kind in _KINDS if words in mark), announced)
+        self._threads = self._threads[1:] if kind is Kind.THREAD else self._threads
         episode = Episode(self._stream, number, body.rank, body.task, body.host, kind, last=number)
         self.episodes.append(episode)
         self._open.append(_Open(episode, indent, episode.open_frames))
@@ -208,9 +218,20 @@ class _Reader:
                 for entry in waiting:
                     entry.interrupted = True
             return
+        twin = self._twin(text)
+        if twin is not None and (raised := _RAISED.match(text.strip())) is not None:
+            self._raise(twin, number, whole, raised)
+            return
         closed = self._open[-1]
         if not closed.awaiting and closed.episode.raised:
             self._message(closed, number, whole, text)
+
+    def _twin(self, text: str) -> _Open | None:
+        """Return the traceback without frames that the same exception ends as the one before: their frames were printed mixed."""
+        open_ones = [entry for entry in self._open if entry.awaiting and not entry.frames]
+        closed = [entry for entry in self._open if not entry.awaiting and entry.episode.raised]
+        same = any(entry.episode.raised[-1].text.strip() == text.strip() for entry in closed[-1:])
+        return open_ones[0] if same and open_ones else None
 
     def _raise(self, entry: _Open, number: int, whole: str, raised: re.Match[str]) -> None:
         episode = entry.episode

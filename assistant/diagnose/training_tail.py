@@ -53,6 +53,10 @@ _RESULT = re.compile(
 )
 
 
+_RESULT_BELOW = re.compile(r"\b(?:saved|written|stored)\b.{0,80}\b(?:in|to|at|as|into|directory|folder)\b\W{0,3}$", re.IGNORECASE)
+_PATH_ALONE = re.compile(r"\s{0,8}(?P<path>(?:[\w.~-]+)?/[^\s'\"`,;:)]{1,300})\s{0,8}")
+
+
 class TrainingTail(NamedTuple):
     """Where a log says that the training is over."""
 
@@ -172,6 +176,8 @@ def _result(facts: Facts) -> str:
     """Return where the last save that the log tells of lies, with its line; empty where it tells of none."""
     for line in reversed(facts.lines[-MOST_LINES:]):
         match = _RESULT.search(line.text[:1000])
+        if match is None and _RESULT_BELOW.search(line.text[:1000]) and (below := facts.line(line.number + 1)) is not None:
+            match = _PATH_ALONE.fullmatch(below.text[:1000])
         if match is not None:
             return f"{match['path'].rstrip('.')} ({_place(line, facts)})"
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assistant.agent.tell_changes import RecoveryState, WaitingChange
+from assistant.agent.tellers import RecoveryState, WaitingChange
 from assistant.engine.lease import owner_name
 from assistant.store.approvals import SHORT_DIGEST
 from assistant.tooling import find_tool

@@ -29,7 +29,7 @@ from assistant.recover.joblog import log_points, logs_of
 from assistant.store import Store
 from assistant.untrusted import reading_as, within
 from assistant.watch.attempts import HIDDEN_FAILURE, Remark, about, hidden_failure_in
-from assistant.watch.loss import SHORT_RUN, SpikeLimits, lasting_spike, loss_in_words
+from assistant.watch.progress import SHORT_RUN, SpikeLimits, lasting_spike, loss_in_words
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from assistant.diagnose.generalise import message_of, parts_of, words_kept
 from assistant.errors import Unavailable
-from assistant.logs.task import steady_name
+from assistant.logs.templates import steady_name
 from assistant.records import Diagnosis, Incident, Job
 from assistant.recover.joblog import log_lines
 from assistant.recover.situation import AVOIDED, avoided

@@ -6,16 +6,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from assistant.errors import NightshiftError
-from assistant.records import Action, Category, Diagnosis, Job, Whereabouts
+from assistant.engine.gather import ask
+from assistant.engine.node_paths import NodeFault
+from assistant.errors import NightshiftError, Unavailable
+from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
 from assistant.recover.joblog import log_lines
 from assistant.recover.saved_into import saved_into
 from assistant.recover.situation import AWAY
-from assistant.watch.outages import NOT_THERE
+from assistant.untrusted import LOOK_S, reading_as, status_of, within
+from assistant.watch.outages import NOT_THERE, unescaped_lines
 
-__all__ = ["lost_saves", "missing_folder", "relative_paths", "with_lost_saves", "without_its_data"]
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+__all__ = ["lost_saves", "missing_folder", "relative_paths", "with_file_back", "with_lost_saves", "without_its_data"]
 
 LEAST_NUMBER = 2
 """Of a file of a series: those before it had been read."""
@@ -32,7 +38,7 @@ def relative_paths(job: Job, texts: Sequence[str]) -> tuple[str, ...]:
     folder = job.work_dir or (job.spec.work_dir if job.spec is not None else None)
     if folder is None or not folder.is_absolute() or job.spec is None or _CHANGES_FOLDER.search(job.spec.script):
         return ()
-    matches = [match for text in texts if NOT_THERE.search(text) for match in _RELATIVE.findall(text[:2000])]
+    matches = [match for text in unescaped_lines(texts) if NOT_THERE.search(text) for match in _RELATIVE.findall(text)]
     return tuple(dict.fromkeys(str(PurePosixPath(folder) / match) for match in matches if ".." not in match))[:8]
 
 
@@ -105,3 +111,52 @@ def without_its_data(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]]) 
         advice=f"Start again when {folder} is there. {loss} Look whether its file system is still mounted, and who moved it.",
         where=(*diagnosis.where, Whereabouts(f"{AWAY} {folder}")),
     )
+
+
+def with_file_back(diagnosis: Diagnosis, states: Sequence[Mapping[str, Any]], job: Job) -> Diagnosis | None:
+    """Return a diagnosis of a file that was away for a moment: the job goes on once more. None where that is not what was seen.
+
+    It is there on all nodes of the job now, and the job had trained: neither its path nor its folder can have been wrong for all
+    that. Of a job that failed before its first step nothing tells whether it looked in another folder, or in a container.
+
+    Args:
+        diagnosis: Of a file that was not found.
+        states: Rows of `storage_state` about that file.
+        job: The attempt.
+    """
+    own = [state for state in states if state.get("node") in job.nodes]
+    standing = [state for state in own if not state.get("silent") and state.get("stands") and state["stands"] == state["real"]]
+    nodes = {str(state["node"]) for state in standing}
+    complete = nodes == {*job.nodes} and len(standing) == len(own)
+    if diagnosis.step is None or diagnosis.action is not Action.FIX_AND_RESUBMIT or not complete:
+        return None
+    path = standing[0]["path"]
+    words = f"{path} was not there when the job asked for it behind step {diagnosis.step}, and is there again now"
+    places = f"{', '.join(sorted(nodes)[:4])}{' and others' if len(nodes) > 4 else ''}"
+    return replace(
+        diagnosis,
+        category=Category.INFRASTRUCTURE,
+        action=Action.RESTART_SAME_NODES,
+        summary=f"{diagnosis.summary} {words} (on {places}): it was away for a moment.",
+        advice=f"Restart from the last healthy checkpoint: {words}, on {places}. Nothing has to be changed in the job; if it is "
+        "away again, ask who publishes or moves it.",
+    )
+
+
+def is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) -> bool:
+    """Tell whether a file system is shared although its kind may be a node's own disk (a bind mount, tmpfs of a small cluster).
+
+    It is where this machine reads there what the job has written since its start, and nodes that it never ran on have that, too.
+    """
+    log, strangers = job.log, [node for node in fault.fine if node not in job.nodes]
+    if log is None or job.started is None or not strangers or not log.is_relative_to(fault.subject):
+        return False
+    try:
+        with reading_as(job.account):
+            written = within(LOOK_S, lambda: status_of(log).st_mtime, f"{log}")
+    except (OSError, Unavailable):
+        return False
+    answer = ask(engine.store, engine.gate, incident, "storage_state", {"nodes": strangers, "paths": [str(log)]}) or {}
+    rows = [row for row in answer.get("states") or () if not row.get("silent") and row["stands"] == row["real"]]
+    seen_by = {str(row["node"]) for row in rows if row["place"] == fault.subject}
+    return written >= job.started.timestamp() and seen_by == {*strangers}

@@ -30,7 +30,7 @@ def mask_for(settings: Settings, store: Store, scheduler: Scheduler | None = Non
         store: Keeps the key of stand-ins, and names of earlier incidents.
         scheduler: Knows the nodes and users; None: only what the store knows.
     """
-    from assistant.llm.masking import is_here
+    from assistant.llm.sse import is_here
 
     if not settings.model.url or not settings.model.mask or is_here(settings.model.url):
         return None

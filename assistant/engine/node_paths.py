@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from assistant.engine.unnamed_storage import LOCAL, is_read_only
-from assistant.watch.outages import ENDED_BY_ITSELF, FRAME, MOST_CHARACTERS, NOT_THERE, PATH
+from assistant.watch.outages import ENDED_BY_ITSELF, FRAME, NOT_THERE, PATH, unescaped_lines
 
 __all__ = ["NodeFault", "PathFault", "held_elsewhere", "node_fault", "system_paths"]
 
@@ -117,7 +117,7 @@ def system_paths(reason: str, texts: Iterable[str]) -> tuple[str, ...]:
     """
     if reason in ENDED_BY_ITSELF:
         return ()
-    lines = [text[:MOST_CHARACTERS] for text in texts]
+    lines = unescaped_lines(texts)
     complaints = [text for text in lines if (NOT_THERE.search(text) or _LIBRARY.search(text)) and not FRAME.match(text)]
     paths = [match.rstrip(".,") for text in complaints for match in PATH.findall(text)]
     return tuple(dict.fromkeys(path for path in paths if not _OF_THE_MACHINE.search(path)))[:8]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.errors import NightshiftError, Unavailable
 from assistant.records import Diagnosis, Incident, IncidentState, Job, JobState, NodeState
-from assistant.records.processes import report_of
+from assistant.records.jobs import report_of
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from assistant.engine.outlived import look_at_living
 from assistant.errors import NightshiftError, StoreError
 from assistant.records import Job, JobState
-from assistant.records.processes import ProcessReport, report_of, with_shared
+from assistant.records.jobs import ProcessReport, report_of, with_shared
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -12,21 +12,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.logs.attempt import names_job
-from assistant.logs.learnt_metrics import learn_series, read_series
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
+from assistant.logs.phases import learn_series, read_series
 from assistant.logs.shell import commands
+from assistant.logs.tail import END_OF_ATTEMPT
 from assistant.records import Job, JobState
 from assistant.recover.joblog import log_parts
 
 __all__ = ["AttemptSteps", "requeues_itself", "steps_of_attempts"]
 
 LAST_LINES = 200
-_END = re.compile(
-    r"slurmstepd(?:-[\w.-]{1,255})?: error: \*{3} (?:JOB|STEP) (\d{1,18})(?:\.\w{1,20})? ON \S{1,255} CANCELLED AT \S{1,40} DUE TO "
-    r"(?:JOB REQUEUE|PREEMPTION|NODE FAILURE)"
-)
-"""Source: Slurm's slurmstepd, req.c (_handle_signal_container, _handle_notify_job)."""
 _REQUEUED = re.compile(r"\bscontrol requeue(?:hold)?\b|\brequeu?e?(?:ing|ed|e)?\b[^\n]{0,80}", re.IGNORECASE)
 
 
@@ -47,7 +43,8 @@ def steps_of_attempts(job: Job) -> AttemptSteps | None:
     """
     if not job.attempt:
         return None
-    for path, lines in log_parts(job):
+    # as of a first attempt: the lines of all of them are wanted
+    for path, lines in log_parts(replace(job, attempt=0)):
         if not names_job(str(path), job):
             continue
         attempts = _attempts(job, list(lines))
@@ -70,8 +67,8 @@ def _attempts(job: Job, lines: Sequence[Line]) -> list[list[Line]]:
     ids = {job.id, job.raw_id}
     attempts: list[list[Line]] = [[]]
     for line in lines:
-        match = _END.search(line.text) if "CANCELLED AT" in line.text else None
-        if match is not None and match[1] in ids:
+        match = END_OF_ATTEMPT.search(line.text) if "CANCELLED AT" in line.text else None
+        if match is not None and match["job"] in ids:
             if attempts[-1]:
                 attempts.append([])
         else:
@@ -98,7 +95,7 @@ def requeues_itself(job: Job, before: Job) -> str:
             match = _REQUEUED.search(line.text)
             if (
                 match is not None
-                and not _END.search(line.text)
+                and not END_OF_ATTEMPT.search(line.text)
                 and any(_names(match[0], job_id) for job_id in (job.id, job.raw_id))
             ):
                 return line.text.strip()[:200]

@@ -17,7 +17,7 @@ from assistant.engine.completed import last_error
 from assistant.errors import InputError, StoreError, Unavailable
 from assistant.logs.reading import open_log
 from assistant.logs.spikes import find_spike
-from assistant.logs.task import task_key
+from assistant.logs.templates import task_key
 from assistant.records import EventKind, Job, JobState, RuleKind
 from assistant.recover.joblog import log_points
 from assistant.store import Store

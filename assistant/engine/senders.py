@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from assistant.records import Diagnosis, Job
-from assistant.schedulers.slurm_controller import killer_in
+from assistant.schedulers.slurm_jobs import killer_in
 
 
 def with_sender(found: Diagnosis, job: Job | None) -> Diagnosis:

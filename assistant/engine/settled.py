@@ -22,7 +22,7 @@ from assistant.engine.times import COUNTED_OTHERWISE
 from assistant.engine.wrong_starts import WRONG_START, awaits_other_incident, is_being_stopped, stop_wrong_start
 from assistant.errors import Denied, NightshiftError, Parked, ToolError
 from assistant.logs.lines import Lines
-from assistant.logs.log_marks import LogMark
+from assistant.logs.tail import LogMark
 from assistant.records import (
     Call,
     CallStatus,

@@ -14,7 +14,7 @@ from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_points
 from assistant.recover.runs import successor_of
 from assistant.watch.attempts import Remark, hidden_failure_in
-from assistant.watch.loss import loss_in_words
+from assistant.watch.progress import loss_in_words
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.errors import NightshiftError
 from assistant.logs.spikes import find_spike
-from assistant.logs.task import steady_name
+from assistant.logs.templates import steady_name
 from assistant.records import Action, Diagnosis, Job, JobState, MetricPoint
 from assistant.recover.budget import SPIKE_SLACK
 from assistant.recover.joblog import log_lines, log_points

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from assistant.diagnose.classes import network_disk
 from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
-from assistant.engine.lost_folders import lost_saves, missing_folder, relative_paths, with_lost_saves, without_its_data
+from assistant.engine.lost_folders import (
+    is_shared,
+    lost_saves,
+    missing_folder,
+    relative_paths,
+    with_file_back,
+    with_lost_saves,
+    without_its_data,
+)
 from assistant.engine.node_paths import NodeFault, held_elsewhere, node_fault, system_paths
 from assistant.engine.unnamed_storage import (
     FULL_PERCENT,
@@ -19,11 +27,14 @@ from assistant.engine.unnamed_storage import (
     DiskFault,
     OwnFiles,
     crowded_disk,
+    filled_words,
+    full_words,
     holders_in_words,
     is_full,
     mount_of,
     own_files,
     paths_used,
+    size_words,
     unnamed_disk,
 )
 from assistant.errors import NightshiftError, Unavailable
@@ -47,6 +58,8 @@ REASONS = frozenset(
     }
 )  # fmt: skip
 """Reasons whose lines may name a path that could not be used."""
+MISSED = frozenset({"file_not_found_error", "dataset_loading_error", "os_error"})
+"""Reasons of a file of data that was not found."""
 RETRIED = (Action.WAIT_AND_RETRY, Action.RESTART_SAME_NODES)
 OPEN_STATES = (SaveState.UNKNOWN, SaveState.SAVED_ELSEWHERE)
 MOST_ASKED = 32
@@ -99,6 +112,10 @@ def with_storage(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     waiting = _waiting_for_data(engine, incident, diagnosis, job, states[0]) if away else None
     if waiting is not None:
         return waiting
+    if states and not away and NOT_THERE.search(error) and diagnosis.reason in MISSED and incident.parent is None:
+        rows = [*states, *_states_beside(engine, incident, job, states[0])]
+        if (restart := with_file_back(diagnosis, rows, job)) is not None:
+            return restart
     if states and fault_of(error) is DiskFault.FULL and not is_full(states[0]):
         return _with_crowded(
             engine, incident, diagnosis, job, _all_states(engine, incident, job.nodes[:MOST_ASKED]), [first], paths
@@ -126,10 +143,17 @@ def _waiting_for_data(
     engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job, first: Mapping[str, Any]
 ) -> Diagnosis | None:
     """Return a diagnosis by which a job waits for the folder that it was reading; None where that is not what is gone."""
-    other_nodes = [node for node in job.nodes if node != first["node"]][:MOST_OTHERS]
+    return without_its_data(diagnosis, [first, *_states_beside(engine, incident, job, first, most=MOST_OTHERS)])
+
+
+def _states_beside(
+    engine: Engine, incident: Incident, job: Job, first: Mapping[str, Any], *, most: int = MOST_ASKED
+) -> Sequence[Mapping[str, Any]]:
+    """Return what the other nodes of a job say of the path that one of them was asked about."""
+    other_nodes = [node for node in job.nodes if node != first["node"]][:most]
     arguments = {"nodes": other_nodes, "paths": [str(first["path"])]}
     answer = ask(engine.store, engine.gate, incident, "storage_state", arguments) if other_nodes else None
-    return without_its_data(diagnosis, [first, *((answer or {}).get("states") or ())])
+    return (answer or {}).get("states") or ()
 
 
 def _whole_lines(job: Job, begin: str) -> list[str]:
@@ -202,7 +226,8 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained
     on it, else its fstab has to be the second. Any other is only left out. People hear of both.
     """
-    if fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job)):
+    keeps_there = fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job))
+    if keeps_there and not is_shared(engine, incident, job, fault):
         return diagnosis
     victim = f"job {job.id} of {job.user}" if job.user else f"job {job.id}"
     text = f"{fault.subject} {fault.fault} on {fault.node}, and {victim} failed by that: see to it there, other jobs will meet it"
@@ -424,17 +449,6 @@ def _without_restart(found: Diagnosis, said: str) -> Diagnosis:
     return replace(found, action=Action.FIX_AND_RESUBMIT, advice=advice)
 
 
-def full_words(states: Sequence[Mapping[str, Any]]) -> str:
-    """Return which file systems of a node that can be written are full; empty where none is."""
-    full: list[str] = []
-    for state in states:
-        used, inodes = state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0
-        if is_full(state):
-            what = f"{used:.0f} % in use" if used >= FULL_PERCENT else f"{inodes:.0f} % of its inodes in use"
-            full.append(f"{state['place']} ({state['kind']}) of {state['node']}, {what}")
-    return f"The error names no path; full is {'; '.join(full)}." if full else ""
-
-
 def storage_words(state: Mapping[str, Any], error: str) -> str:
     """Return one sentence about the file system of a path; empty where it is not known.
 
@@ -464,7 +478,7 @@ def _condition(state: Mapping[str, Any], error: str) -> str:
         return ", mounted read-only now" if read_only else ", mounted for writing now"
     if read_only:
         return ", mounted read-only"
-    room = ", ".join(_filled(used, inodes))
+    room = ", ".join(filled_words(used, inodes))
     if _QUOTA.search(error):
         return f", of which {room}: the quota is less than that" if room else ""
     if not _SPACE.search(error):
@@ -472,14 +486,5 @@ def _condition(state: Mapping[str, Any], error: str) -> str:
     if inodes is not None and inodes >= FULL_PERCENT and (used is None or used < FULL_PERCENT):
         return f", of whose inodes {inodes:.0f} % are in use: files have to go, not bytes"
     if used is not None and used >= FULL_PERCENT:
-        return f", of which {used:.0f} % is in use ({_size(free)} free)"
+        return f", of which {used:.0f} % is in use ({size_words(free)} free)"
     return f", of which {room} now: space was freed since, or a quota of the folder or project was met" if room else ""
-
-
-def _filled(used: float | None, inodes: float | None) -> Sequence[str]:
-    space = [f"{used:.0f} % is in use"] if used is not None else []
-    return space + ([f"{inodes:.0f} % of the inodes"] if inodes is not None else [])
-
-
-def _size(size_bytes: int | None) -> str:
-    return f"{(size_bytes or 0) / 2**30:.1f} GiB"

@@ -17,6 +17,7 @@ from assistant.engine.memory_hogs import with_memory_hog
 from assistant.engine.missing_programs import with_missing_program
 from assistant.engine.node_hosts import with_unreached_host
 from assistant.engine.read_races import with_read_race
+from assistant.engine.remaining_commands import with_remaining_commands
 from assistant.engine.repeated_spikes import with_repeated_spike
 from assistant.engine.senders import with_sender
 from assistant.engine.siblings import with_own_divergence
@@ -44,4 +45,5 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     diagnosis = with_gpu_holder(engine, incident, with_port_holder(engine, incident, diagnosis, job), job)
     with reading_as(job.account if job is not None else ""):
         diagnosis = with_cut_file(with_meant_exit(with_rate_setting(diagnosis, job), job), job)
+        diagnosis = with_remaining_commands(diagnosis, job)
         return with_no_checkpoint(diagnosis, job, engine.checkpoint_folders, engine.clock.now())

@@ -210,3 +210,25 @@ def _has(fault: DiskFault, state: Mapping[str, Any]) -> bool:
     if fault is DiskFault.FULL:
         return is_full(state) and not state.get("silent")
     return bool(state.get("silent")) if fault is DiskFault.SILENT else is_read_only(state)
+
+
+def full_words(states: Sequence[Mapping[str, Any]]) -> str:
+    """Return which file systems of a node that can be written are full; empty where none is."""
+    full: list[str] = []
+    for state in states:
+        used, inodes = state.get("used_percent") or 0.0, state.get("inodes_percent") or 0.0
+        if is_full(state):
+            share = f"{used:.0f} % in use" if used >= FULL_PERCENT else f"{inodes:.0f} % of its inodes in use"
+            full.append(f"{state['place']} ({state['kind']}) of {state['node']}, {share}")
+    return f"The error names no path; full is {'; '.join(full)}." if full else ""
+
+
+def filled_words(used: float | None, inodes: float | None) -> Sequence[str]:
+    """Return how much of a file system is in use, in words."""
+    space = [f"{used:.0f} % is in use"] if used is not None else []
+    return space + ([f"{inodes:.0f} % of the inodes"] if inodes is not None else [])
+
+
+def size_words(size_bytes: int | None) -> str:
+    """Return a size in GiB."""
+    return f"{(size_bytes or 0) / 2**30:.1f} GiB"

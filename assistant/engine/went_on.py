@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assistant.engine.again import UNPROVEN
+from assistant.engine.waited_servers import event_of_server, server_at_fault
 from assistant.errors import NightshiftError, ToolError
 from assistant.records import (
     Action,
@@ -155,6 +156,13 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
     at = f" behind step {step}" if isinstance(step, int) else ""
     times = f"{event.detail.get('waits_count')} times since {event.at:%H:%M} UTC"
     ended = f" {words}" if (words := _ended_there(engine, job, str(event.detail[WAITS]))) else ""
+    server = server_at_fault(engine, incident, job, event)
+    if server is not None:
+        opened = engine.open(event_of_server(server, job, event))
+        return (
+            f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}. {server.sentence}. That is "
+            f"incident {opened.id}; job {job.id} was left running and goes on by itself once it is answered again"
+        )
     return (
         f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}. It was left running and goes "
         f"on by itself once that is there.{ended} If nothing brings that back, end it: scancel {job.id}"
@@ -170,6 +178,11 @@ def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job
     advice = (
         "Bring back what it waits for; the job goes on by itself then. Do not restart it: that loses its steps and mends nothing."
     )
+    server = server_at_fault(engine, incident, job, event)
+    if server is not None:
+        # what the kernel says there is no fault of the client
+        diagnosis = replace(diagnosis, reason="connection_error", rivals=(), where=())
+        words, advice = f"{words} {server.sentence}.", f"{server.sentence}. {advice}"
     return replace(diagnosis, action=Action.NONE, nodes=(), summary=words, advice=advice)
 
 

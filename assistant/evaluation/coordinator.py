@@ -12,14 +12,36 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from assistant.errors import NightshiftError, Unavailable
 from assistant.evaluation.coordinator_plan import LEAST_S, Estimator, Fleet, Planner, holding
-from assistant.evaluation.files import RunFolder, claim
+from assistant.evaluation.files import (
+    CLEAN,
+    METRIC,
+    TRIAL,
+    EvaluationFailure,
+    JobNote,
+    Journal,
+    JournalState,
+    Outputs,
+    RunFolder,
+    claim,
+    listed,
+)
 from assistant.evaluation.jobs import Cancel, JobFollower, Submit, Submitter
-from assistant.evaluation.journal import CLEAN, METRIC, TRIAL, EvaluationFailure, JobNote, Journal, JournalState, Outputs, listed
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
-from assistant.evaluation.remaining_work import corrected, gaps, is_complete, is_far, seconds_of
 from assistant.evaluation.strategies import to_shed
 from assistant.evaluation.suite import load_asked
 from assistant.evaluation.trial import WITHDRAWN
+from assistant.evaluation.work import (
+    Dataset,
+    Estimate,
+    Machines,
+    Piece,
+    Trial,
+    TrialPlan,
+    corrected,
+    gaps,
+    is_complete,
+    is_far,
+    seconds_of,
+)
 from assistant.ports import Clock, Scheduler
 
 logger = logging.getLogger(__name__)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from pathlib import Path
 from typing import Protocol
 
-from assistant.evaluation.files import RunFolder
-from assistant.evaluation.journal import STAGE, TRIAL, JobNote, JournalState
+from assistant.evaluation.files import STAGE, TRIAL, JobNote, JournalState, RunFolder
 from assistant.evaluation.planning import RunningTrial, replan
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, PieceTime, Trial, TrialPlan
 from assistant.evaluation.strategies import Holding
 from assistant.evaluation.suite import RunSpec
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, PieceTime, Trial, TrialPlan
 from assistant.records import Node, NodeState
 
 STRIKES = 3

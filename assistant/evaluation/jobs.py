@@ -20,11 +20,22 @@ from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
-from assistant.evaluation.files import RunFolder, name_of, read_json, write_json
-from assistant.evaluation.journal import CLEAN, METRIC, STAGE, TRIAL, JobNote, Journal, listed
+from assistant.evaluation.files import (
+    CLEAN,
+    METRIC,
+    STAGE,
+    TRIAL,
+    JobNote,
+    Journal,
+    RunFolder,
+    listed,
+    name_of,
+    read_json,
+    write_json,
+)
 from assistant.evaluation.model_cache import RESERVE_BYTES
-from assistant.evaluation.records import Dataset, Piece, Trial
 from assistant.evaluation.suite import RunSpec
+from assistant.evaluation.work import Dataset, Piece, Trial
 from assistant.ports import Scheduler
 from assistant.records import Job, JobSpec, JobState
 from assistant.untrusted import read_end, read_whole

@@ -18,9 +18,9 @@ from typing import Any
 
 from assistant.evaluation.files import RunFolder, name_of, write_json
 from assistant.evaluation.jail import NOBODY_ID
-from assistant.evaluation.records import Piece
 from assistant.evaluation.sandbox import ProgramLimits, run
 from assistant.evaluation.stage import FAILED, NOT_OURS, JobContext, argv
+from assistant.evaluation.work import Piece
 from assistant.untrusted import read_json
 
 MOST_DATA_BYTES = 2 << 30

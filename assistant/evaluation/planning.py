@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assistant.errors import UsageError
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
-from assistant.evaluation.remaining_work import Work, open_work, work_of
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Trial, TrialPlan, Work, open_work, work_of
 
 __all__ = [
     "SHORT_METRIC",

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from assistant.content.reading import build, content_files, read_toml, wrong
-from assistant.evaluation.records import Dataset, Estimate
+from assistant.evaluation.work import Dataset, Estimate
 
 __all__ = ["DatasetPrior", "FittedFactors", "Measured", "Point", "Priors", "UnitCosts", "learned", "ratio"]
 

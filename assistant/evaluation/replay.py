@@ -14,7 +14,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from assistant.display import line
-from assistant.evaluation.records import Machines, Piece, Trial
+from assistant.evaluation.work import Machines, Piece, Trial
 
 __all__ = [
     "BegunTrial",

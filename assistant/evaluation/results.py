@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assistant import display
-from assistant.evaluation.files import RunFolder, read_json
-from assistant.evaluation.journal import METRIC, STAGE, TRIAL, JobNote, Journal, JournalState
+from assistant.evaluation.files import METRIC, STAGE, TRIAL, JobNote, Journal, JournalState, RunFolder, read_json
 from assistant.evaluation.planning import lower_bound
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece
-from assistant.evaluation.remaining_work import seconds_of
 from assistant.evaluation.suite import RunSpec, load_asked
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, seconds_of
 
 if TYPE_CHECKING:
     from assistant.evaluation.coordinator import Coordinator
@@ -172,7 +170,7 @@ def markdown(report: EvaluationReport) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class RunActivity:
     """One job as it runs, or waits."""
 
     node: str
@@ -199,7 +197,7 @@ class EvaluationProgress:
     """Expected until the end; None while that cannot be said."""
     nodes: tuple[str, ...]
     """That carry the model."""
-    activities: tuple[Activity, ...]
+    activities: tuple[RunActivity, ...]
     """By node and number."""
 
     @property
@@ -244,13 +242,13 @@ def _remaining_s(run: Coordinator, items: Mapping[str, int]) -> float | None:
     return work / slots + max(metrics, default=0.0)
 
 
-def _activity(run: Coordinator, note: JobNote) -> Activity:
+def _activity(run: Coordinator, note: JobNote) -> RunActivity:
     status = read_json(run.folder.job(note.number) / "status.json") or {}
     node = note.node or str(status.get("node", ""))
     since = time.time() - float(status.get("since", status.get("begun", note.at)))
     if not status:
-        return Activity(node, note.kind, note.number, "waits for its start", seconds=since)
-    return Activity(node, note.kind, note.number, _work_text(note, status), _place(note, status), since)
+        return RunActivity(node, note.kind, note.number, "waits for its start", seconds=since)
+    return RunActivity(node, note.kind, note.number, _work_text(note, status), _place(note, status), since)
 
 
 def _work_text(note: JobNote, status: Mapping[str, Any]) -> str:

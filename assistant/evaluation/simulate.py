@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
 from assistant.evaluation.replay import (
     BegunTrial,
     FleetChange,
@@ -23,6 +22,7 @@ from assistant.evaluation.replay import (
     ReplaySituation,
     Rules,
 )
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Trial
 
 __all__ = ["Reads", "Storage", "fair_rates", "simulate"]
 

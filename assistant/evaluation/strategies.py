@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from assistant.evaluation.planning import RunningTrial, lower_bound, plan, replan
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial
 from assistant.evaluation.replay import BegunTrial, FleetChange, Orders, ReplayOutcome, ReplaySituation, Rules
 from assistant.evaluation.simulate import Storage, simulate
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Trial
 
 __all__ = [
     "NAMES",

@@ -30,8 +30,8 @@ from typing import Any
 from assistant.content.reading import build, line_of, read_toml, wrong
 from assistant.errors import ContentError, InputError, UsageError
 from assistant.evaluation.files import RunFolder, read_json, write_json
-from assistant.evaluation.records import Dataset, Estimate
 from assistant.evaluation.stage import Model
+from assistant.evaluation.work import Dataset, Estimate
 from assistant.untrusted import open_regular
 
 __all__ = ["PLACEHOLDERS", "RunSpec", "Suite", "load_asked", "load_suite"]

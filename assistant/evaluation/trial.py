@@ -22,9 +22,9 @@ from typing import Any
 
 from assistant import processes
 from assistant.evaluation.files import claim, write_json
-from assistant.evaluation.records import Piece
 from assistant.evaluation.sandbox import ProgramLimits, run
 from assistant.evaluation.stage import FAILED, NOT_OURS, JobContext, StagingError, argv, staged_for
+from assistant.evaluation.work import Piece
 from assistant.private_files import private_folder
 
 WITHDRAWN = "taken away"

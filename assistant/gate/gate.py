@@ -14,10 +14,9 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from assistant.errors import ChangesStopped, Denied, Parked, RestartPending, StoreBusy, ToolError, Unavailable, UsageError
-from assistant.gate.approvers import Preview, rendered_change, request_of, shared_arguments, undo_text
 from assistant.gate.running import CallRunner, LastLook
 from assistant.gate.stops import open_if_due
-from assistant.gate.targets import Reach, must_be_alone, reach_of
+from assistant.gate.targets import Preview, Reach, must_be_alone, reach_of, rendered_change, request_of, shared_arguments, undo_text
 from assistant.policy import Policy, PolicyInForce
 from assistant.ports import Approver
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict

@@ -11,9 +11,8 @@ from threading import Lock
 from typing import Any, cast
 
 from assistant.errors import ChangesStopped, Denied, Fenced, ToolError, Unavailable
-from assistant.gate.approvers import request_of, undo_text
 from assistant.gate.stops import open_if_due, stopped_by
-from assistant.gate.targets import Reach, reach_of
+from assistant.gate.targets import Reach, reach_of, request_of, undo_text
 from assistant.policy import ChangeLimits, Policy, PolicyInForce, Request, Situation, decide, hourly_hard_limit
 from assistant.ports import PlannedChange, PlansChanges, Scheduler
 from assistant.records import Call, CallStatus, Decision, Outcome, Risk, Verdict, tag_of

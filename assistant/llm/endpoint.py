@@ -21,8 +21,7 @@ from pydantic import Field
 
 from assistant.errors import ConfigError, ModelError
 from assistant.llm.chat import CUT, AnswerReader, Tool, ToolChat, plain, read_turn, schema_of_turn
-from assistant.llm.masking import masked, unmasked
-from assistant.llm.sse import Endpoint, RefusedRequest
+from assistant.llm.sse import Endpoint, RefusedRequest, masked, unmasked
 from assistant.redact import Mask
 
 SCHEMA, TOOLS, WORDS = "schema", "tools", "words"

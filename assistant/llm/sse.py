@@ -1,21 +1,24 @@
-"""Talk to an OpenAI-compatible endpoint: send one request, yield the objects that it streams back, name what went wrong.
+"""Talk to an OpenAI-compatible endpoint: send a request, yield the objects that it streams back, and let no name leave.
 
 Redirects are not followed, for the key would go with them. Proxies of the environment are honoured. No message of an error ever
-holds the key.
+holds the key. Names of hosts and users never reach an endpoint elsewhere; its answers speak of them by their names all the same.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from assistant.errors import ConfigError, ModelError, NightshiftError, Unavailable
-from assistant.redact import redact
+from assistant.redact import Mask, redact
 
 CONNECT_S = 10.0
 LARGEST_ANSWER = 8 << 20
@@ -251,3 +254,90 @@ def _without(payload: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return the request without a key; the limit of an answer has a newer name instead."""
     less = {name: value for name, value in payload.items() if name != key}
     return {**less, "max_completion_tokens": payload[key]} if key == "max_tokens" and key in payload else less
+
+
+_UNFINISHED_ALIAS = re.compile(r"(?:host|hos|ho|h|user|use|us|u|(?:host|user)-[0-9a-f]{0,64})\Z")
+"""The end of a piece of text that may be the beginning of a stand-in."""
+_UNMASKED_KEYS = frozenset({"model"})
+"""Keys of a request whose value is for the endpoint itself."""
+
+
+def is_here(url: str) -> bool:
+    """Tell whether an endpoint runs on this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def masked(value: Any, mask: Mask) -> Any:
+    """Return a request with stand-ins for names in all of its texts, those of schemas and of earlier answers too."""
+    if isinstance(value, str):
+        return mask.hide(value)
+    if isinstance(value, Mapping):
+        return {key: item if key in _UNMASKED_KEYS else masked(item, mask) for key, item in value.items()}
+    return [masked(item, mask) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def unmasked(objects: Iterator[dict[str, Any]], mask: Mask) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a stream with names for stand-ins; one that arrives in pieces is held back until it is whole."""
+    text, arguments = _AliasBuffer(mask), dict[int, _AliasBuffer]()
+    last: dict[str, Any] = {}
+    for event in objects:
+        last = event
+        choices = event.get("choices")
+        first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
+        if first is not None and isinstance(first.get("delta"), dict):
+            ends = bool(first.get("finish_reason"))
+            delta = _delta(first["delta"], text, arguments, mask, ends=ends)
+            yield {**event, "choices": [{**first, "delta": delta}]}
+        else:
+            yield event
+    remaining = text.flush()
+    if remaining:
+        yield {**{key: value for key, value in last.items() if key != "usage"}, "choices": [{"delta": {"content": remaining}}]}
+
+
+def _delta(
+    delta: Mapping[str, Any], text: _AliasBuffer, arguments: dict[int, _AliasBuffer], mask: Mask, *, ends: bool
+) -> dict[str, Any]:
+    masked_delta = dict(delta)
+    if isinstance(masked_delta.get("content"), str) or (ends and text.waits):
+        piece = masked_delta.get("content") or ""
+        masked_delta["content"] = text.take(piece) + (text.flush() if ends else "")
+    calls = []
+    for place, call in enumerate(masked_delta.get("tool_calls") or []):
+        function = dict(call.get("function") or {})
+        unmasker = arguments.setdefault(call.get("index", place), _AliasBuffer(mask))
+        if isinstance(function.get("arguments"), str):
+            function["arguments"] = unmasker.take(function["arguments"]) + (unmasker.flush() if ends else "")
+        calls.append({**call, "function": function})
+    if calls:
+        masked_delta["tool_calls"] = calls
+    return masked_delta
+
+
+class _AliasBuffer:
+    """Text that comes in pieces."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask, self._pending = mask, ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a piece of text is held back."""
+        return bool(self._pending)
+
+    def take(self, piece: str) -> str:
+        """Return the text that cannot be the beginning of a stand-in any more."""
+        whole = self._pending + piece
+        match = _UNFINISHED_ALIAS.search(whole)
+        cut = match.start() if match else len(whole)
+        self._pending = whole[cut:]
+        return self._mask.show(whole[:cut])
+
+    def flush(self) -> str:
+        """Return what was held back: nothing more comes."""
+        remaining, self._pending = self._mask.show(self._pending), ""
+        return remaining

@@ -34,8 +34,8 @@ from assistant.logs.declared import (
     of_pattern,
     shown_pattern,
 )
-from assistant.logs.log_marks import LogMark, first_own_byte
 from assistant.logs.program_logs import ProgramLog, is_text, open_logs, wandb_logs
+from assistant.logs.tail import LogMark, end_of_attempt_before, first_own_byte
 from assistant.records import Job, JobState
 from assistant.untrusted import list_folder, read_start, status_of, why_unreadable
 
@@ -436,6 +436,8 @@ def _of_others(job: Job, modified: datetime, pattern: LogPattern) -> str:
 def _behind_mark(job: Job, file: LogFile, pattern: LogPattern, marks: Sequence[LogMark]) -> LogFile:
     """Leave out what stood in an appended file before the attempt."""
     begin = first_own_byte(job, file.path, file.inode, file.size_bytes, pattern=pattern.path, marks=marks)
+    if begin is None and pattern.origin in STREAMS and (begin := end_of_attempt_before(job, file.path)) is not None:
+        return replace(file, begin=begin, sure=False, note=f"behind byte {begin:,}, where Slurm ended the attempt before")
     if begin is None:
         return replace(file, sure=False, note="it is appended to; lines of earlier attempts may stand in it")
     return replace(file, begin=begin, note=f"what stands behind byte {begin:,} is this attempt's" if begin else "")

@@ -1,24 +1,31 @@
-"""Read the end of a log without reading all of it, and follow a log that is being written.
+"""Read parts of a log in bounded memory: its end, what is new of a growing one, lines of one attempt, lines that match.
 
 Following goes on across rotation, truncation and restarts of the watcher: the state is a small record that can be stored as JSON;
-the work is to decide from it and from the file's identity what is new.
+the work is to decide from it and from the file's identity what is new. Where the lines of an attempt begin in a file that is
+appended to is known by what lay there before the attempt began, or by Slurm's line of a requeue.
 """
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import errno
 import os
+import re
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assistant.logs.lines import Line, clean
+from assistant.errors import InputError
+from assistant.linear_patterns import typed_pattern
+from assistant.logs.lines import Line, clean, strip_ansi
 from assistant.logs.reading import LONGEST_LINE, blocks, open_log
-from assistant.untrusted import list_folder, open_regular
+from assistant.records import Job
+from assistant.untrusted import list_folder, open_regular, read_end_from
 
 _STEP = 1 << 20
 _MOST = 64 << 20
@@ -195,3 +202,196 @@ class LogFollower:
             start_bytes=start_bytes,
         )
         return [Line(position.line + n, clean(text)) for n, text in enumerate(texts, 1)]
+
+
+Ends = Callable[[bytes], list[int]]
+"""Returns offsets in a block, ascending: each behind the last byte of a match, or behind the newline of a line that matches."""
+
+
+_EACH_BYTE = "nightshift-each-byte"
+
+
+def _each_byte(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "\x7f" * (error.end - error.start), error.end
+
+
+codecs.register_error(_EACH_BYTE, _each_byte)
+
+
+class SearchHit(NamedTuple):
+    """Lines that match."""
+
+    total: int
+    """All of them."""
+    lines: list[Line]
+    """The first ones and the last ones, in order."""
+
+
+def typed_search(pattern: str, *, caseless: bool) -> Ends:
+    """Return a function that finds the lines of a block that match a pattern which somebody typed, or a model wrote.
+
+    Args:
+        pattern: For one line, as RE2 takes it; the time of a search grows with the length of the text alone.
+        caseless: Capital and small letters are the same.
+
+    Raises:
+        UsageError: RE2 refuses it.
+    """
+    matcher = typed_pattern(pattern, caseless=caseless)
+
+    def ends(block: bytes) -> list[int]:
+        if not block.isascii():  # what is no UTF-8 would match nothing, not even `.`; every byte keeps its place
+            block = block.decode("utf-8", _EACH_BYTE).encode()
+        places: list[int] = []
+        searched_to = 0
+        while match := matcher.search(block, searched_to):
+            start = match.start()
+            if start == len(block) and block[-1:] in (b"", b"\n"):
+                break  # no line begins there
+            searched_to = block.find(b"\n", start) + 1
+            places.append(searched_to or len(block) + 1)
+            if not searched_to:
+                break
+        return places
+
+    return ends
+
+
+def matched_lines(block: bytes, ends: Ends, number: int) -> Iterator[Line]:
+    """Yield the lines of a block that match, each once.
+
+    Args:
+        block: Whole lines, without escape sequences.
+        ends: Finds the matches.
+        number: Of the block's first line.
+    """
+    place, counted_to, last = number, 0, -1
+    for end in ends(block):
+        place += block.count(b"\n", counted_to, max(end - 1, counted_to))
+        counted_to = max(end - 1, counted_to)
+        if place == last:
+            continue
+        last = place
+        stop = block.find(b"\n", counted_to)
+        yield Line(place, clean(block[block.rfind(b"\n", 0, counted_to) + 1 : stop if stop >= 0 else len(block)]))
+
+
+def search(path: Path | str, ends: Ends, *, most: int = 50) -> SearchHit:
+    """Search a log.
+
+    Args:
+        path: Of the log.
+        ends: Finds the matches in a block; `typed_search` makes one.
+        most: Lines to return: the first half of them from the start, the others from the end.
+
+    Raises:
+        InputError: The path is missing, unreadable, a folder, empty or binary.
+    """
+    first: list[Line] = []
+    last: deque[Line] = deque(maxlen=max(most - most // 2, 1))
+    count, number = 0, 1
+    with open_log(path) as stream:
+        for block in map(strip_ansi, blocks(stream)):
+            for line in matched_lines(block, ends, number):
+                (first if len(first) < most // 2 else last).append(line)
+                count += 1
+            number += block.count(b"\n")
+    return SearchHit(count, [*first, *last])
+
+
+END_OF_ATTEMPT = re.compile(
+    r"slurmstepd(?:-[\w.-]{1,255})?: error: \*{3} (?:JOB|STEP) (?P<job>\d{1,18})(?:\.\w{1,20})? ON \S{1,255} CANCELLED AT "
+    r"(?P<at>\S{1,40}) DUE TO (?:JOB REQUEUE|PREEMPTION|NODE FAILURE)"
+)
+"""Source: Slurm's slurmstepd, req.c (_handle_signal_container, _handle_notify_job)."""
+_LAST_WORDS = re.compile(
+    rb"(?:(?:srun: (?:got SIG|Job step aborted|forcing job termination|Force Terminated|error: [^\n]{1,300}: (?:Terminated|Killed)"
+    rb"|launch/slurm: _step_signal)|slurmstepd[^\n:]{0,255}: error: \*{3} )[^\n]{0,400}(?:\n|$))+"
+)
+"""What srun and Slurm print while they end the steps of an attempt that was taken away."""
+SAME_END = timedelta(seconds=30)
+"""Between the lines that the nodes and steps of one attempt get at its end; a requeue is slower than that."""
+REQUEUE_BYTES = 8 << 20
+"""Of the end of a file in which lines of requeues are looked for."""
+ROUNDED = timedelta(seconds=1)
+"""Slurm tells whole seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogMark:
+    """How long a file was at a time before an attempt began."""
+
+    path: str
+    inode: int
+    """0 where there was no such file."""
+    size_bytes: int
+    at: datetime
+    inodes: tuple[int, ...] | None = None
+    """Where `path` is a pattern with gaps: all files that it named then; None for a file."""
+
+
+def first_own_byte(job: Job, path: Path, inode: int, size_bytes: int, *, pattern: str, marks: Sequence[LogMark]) -> int | None:
+    """Return the first byte of an appended file that a job's attempt wrote; None where no mark tells.
+
+    Args:
+        job: Whose last attempt is meant.
+        path: The file.
+        inode: Of the file as it is now.
+        size_bytes: The same.
+        pattern: By which it was found, with gaps.
+        marks: What lay there at times before.
+    """
+    about = [
+        mark
+        for mark in marks
+        if (job.started is None or mark.at <= job.started + ROUNDED)
+        and (mark.path == pattern if mark.inodes is not None else mark.path == str(path) and mark.inode in (0, inode))
+    ]
+    for mark in sorted(about, key=lambda mark: mark.at, reverse=True):
+        if mark.inodes is None:
+            return mark.size_bytes if mark.size_bytes <= size_bytes else 0  # else it was cut off since
+        if inode not in mark.inodes:
+            return 0  # it was made since
+    return None
+
+
+def end_of_attempt_before(job: Job, path: Path) -> int | None:
+    """Return the byte behind the line with which Slurm ended the attempt before a job's own; None where none is proven to be that.
+
+    The attempt before may still have said its last words behind it: all that stands before the byte is not this attempt's.
+
+    Args:
+        job: Whose last attempt is meant. As many ends as it was queued again are one for each attempt; of fewer the last one
+            before it began counts.
+        path: A file that only this job and Slurm write, and that is appended to.
+    """
+    if not job.attempt:
+        return None
+    try:
+        raw, first = read_end_from(path, 0, REQUEUE_BYTES)
+    except (OSError, InputError):
+        return None
+    ends: list[tuple[datetime, int]] = []
+    for match in re.finditer(END_OF_ATTEMPT.pattern.encode(), raw):
+        at = _local_time(match["at"].decode("ascii", "replace"))
+        if match["job"].decode() not in (job.id, job.raw_id) or at is None:
+            continue
+        end = raw.find(b"\n", match.end()) + 1 or len(raw)
+        end = words.end() if (words := _LAST_WORDS.match(raw, end)) is not None else end
+        if ends and at - ends[-1][0] <= SAME_END:
+            ends[-1] = (ends[-1][0], first + end)
+        else:
+            ends.append((at, first + end))
+    if not first and len(ends) in (job.attempt, job.attempt + 1):
+        return ends[job.attempt - 1][1]
+    before = [end for at, end in ends if job.started is not None and at <= job.started + ROUNDED]
+    return before[-1] if before else None
+
+
+def _local_time(text: str) -> datetime | None:
+    """Return a time that a node wrote, which has the zone of this machine as far as anybody knows."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

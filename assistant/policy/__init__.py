@@ -1,13 +1,21 @@
 """What may be done: the terms are data, read whole from their files; the decision is a pure function of them and the situation.
 
-Read `terms`, then `loading` (files to terms), `in_force` (which terms hold now) and `decision`.
+Read `terms`, then `loading` (files to terms, and which terms hold now) and `decision`.
 """
 
 from __future__ import annotations
 
 from assistant.policy.decision import PriorChange, Request, Situation, decide, hourly_hard_limit, sits_at_a_door
-from assistant.policy.in_force import PolicyInForce, PolicyRecord, PolicyStanding, short_digest
-from assistant.policy.loading import LoadedPolicy, load_policy, load_policy_files, site_policy_file
+from assistant.policy.loading import (
+    LoadedPolicy,
+    PolicyInForce,
+    PolicyRecord,
+    PolicyStanding,
+    load_policy,
+    load_policy_files,
+    short_digest,
+    site_policy_file,
+)
 from assistant.policy.terms import (
     Breaker,
     ChangeLimits,

@@ -7,20 +7,40 @@ Timestamps are aware UTC datetimes. Ids are positive integers given by the store
 
 from __future__ import annotations
 
-from assistant.records.diagnoses import (
+from assistant.records.incidents import (
+    Call,
     Citation,
+    Decision,
     Diagnosis,
+    Event,
+    Evidence,
+    Incident,
     LearnedRule,
     NodeFinding,
     NodePattern,
+    Outcome,
     Recall,
     Rival,
     Sighting,
     Whereabouts,
 )
-from assistant.records.incidents import Call, Decision, Event, Evidence, Incident, Outcome
-from assistant.records.jobs import Checkpoint, Job, JobSpec, JobStep, MetricPoint, Node, Reservation, partition_names
-from assistant.records.tags import Tag, hold_comment, hold_mark, run_of, tag_of, tags_in, without_tags
+from assistant.records.jobs import (
+    Checkpoint,
+    Job,
+    JobSpec,
+    JobStep,
+    MetricPoint,
+    Node,
+    Reservation,
+    Tag,
+    hold_comment,
+    hold_mark,
+    partition_names,
+    run_of,
+    tag_of,
+    tags_in,
+    without_tags,
+)
 from assistant.records.words import (
     Action,
     CallStatus,

@@ -1,14 +1,170 @@
-"""What a scheduler and a trainer show: jobs, nodes, reservations, checkpoints, metrics."""
+"""What a scheduler and a trainer show: jobs, nodes, reservations, checkpoints, metrics, processes; and the tags of changing calls.
+
+A `ProcessReport` is stored while the job lives and attached to its `Job` (`Job.processes`), so that it is there after the job died.
+Every path and name in it was chosen by the job's owner and is untrusted.
+
+A tag is the mark `nightshift:<store>:<incident>:<call>` that a changing call leaves in a job's comment or a node's reason. This
+module is the only reader of tags. Anybody who may write a comment may write a tag, so a tag is a claim that has to be checked
+against the store and the scheduler (`assistant.recover.identity`), never a key of a row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from assistant.records.processes import ProcessReport
 from assistant.records.words import JobState, NodeState
+
+MOST_FILES = 256
+"""Open files of a job that are kept, over all looks."""
+MOST_FOLDERS = 64
+"""Working folders and variables of a job that are kept, over all looks."""
+_MOST_INTEGER = 2**64
+"""Inodes of parallel file systems take all 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A regular file that a process of a job had open for writing."""
+
+    path: Path
+    """Absolute, as the node itself sees it (outside of a container)."""
+    node: str
+    pid: int
+    at: datetime
+    """When it was seen open for the last time."""
+    inode: int
+    size_bytes: int
+    offset_bytes: int
+    """Where the process writes next; with `appends` the end of the file counts."""
+    appends: bool
+    """Whether it was opened with O_APPEND: what stood in it before may still stand there."""
+    write_only: bool = False
+    created: datetime | None = None
+    """Birth time of the file; None where the file system does not keep one."""
+    shared: bool = False
+    """Whether another job was seen to have it open as well: its lines are of both."""
+
+    @property
+    def source(self) -> str:
+        """Say where the path comes from, for people."""
+        return f"open file of process {self.pid} on {self.node} at {self.at:%H:%M}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFolder:
+    """A folder that a process of a job works in, or that a variable of its environment names."""
+
+    path: Path
+    """Absolute, as the node itself sees it (outside of a container)."""
+    node: str
+    pid: int
+    at: datetime
+    variable: str = ""
+    """Name of the variable; empty for the working folder."""
+    inode: int = 0
+    """Of the working folder; 0 where it is not known."""
+
+    @property
+    def source(self) -> str:
+        """Say where the path comes from, for people."""
+        location = f"{self.variable} in the environment" if self.variable else "working folder"
+        return f"{location} of process {self.pid} on {self.node} at {self.at:%H:%M}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReport:
+    """Files and folders that the processes of one attempt of a job were seen to use, over all looks."""
+
+    at: datetime
+    """Time of the last look."""
+    looks: int = 1
+    """How many looks were taken."""
+    files: tuple[OpenFile, ...] = ()
+    folders: tuple[ProcessFolder, ...] = ()
+    unknown: Mapping[str, str] | None = None
+    """Why nodes showed nothing at the last look, by node."""
+
+    def merged(self, later: ProcessReport) -> ProcessReport:
+        """Return this report with those of a later look: what is seen again replaces what was seen before."""
+        files = {(file.node, file.path, file.inode): file for file in self.files}
+        for file in later.files:
+            before = files.get(key := (file.node, file.path, file.inode))
+            files[key] = replace(file, shared=file.shared or (before is not None and before.shared))
+        folders: dict[tuple[Path, str], ProcessFolder] = {}
+        for folder in (*self.folders, *later.folders):
+            folders.setdefault((folder.path, folder.variable), folder)
+        return replace(
+            later,
+            looks=self.looks + later.looks,
+            files=tuple(files.values())[-MOST_FILES:],
+            folders=tuple(folders.values())[-MOST_FOLDERS:],
+        )
+
+
+def with_shared(report: ProcessReport, other_report: ProcessReport) -> ProcessReport:
+    """Return a report in which the files are marked that the processes of another job had open as well."""
+    other_files = {(file.path, file.inode) for file in other_report.files}
+    files = tuple(replace(file, shared=True) if (file.path, file.inode) in other_files else file for file in report.files)
+    return report if files == report.files else replace(report, files=files)
+
+
+def report_of(value: Mapping[str, Any]) -> ProcessReport:
+    """Return the report of a JSON object, as `tooling.to_json` writes it.
+
+    Raises:
+        ValueError: It is no report.
+    """
+    try:
+        files = [_built(OpenFile, file) for file in _list(value["files"])]
+        folders = [_built(ProcessFolder, folder) for folder in _list(value["folders"])]
+        unknown = {str(node): str(why) for node, why in (value.get("unknown") or {}).items()}
+        at, looks = datetime.fromisoformat(value["at"]), _integer(value["looks"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no report of processes: {error!r}") from error
+    return ProcessReport(at, looks, tuple(files[:MOST_FILES]), tuple(folders[:MOST_FOLDERS]), unknown)
+
+
+def _built(kind: type[Any], value: Mapping[str, Any]) -> Any:
+    """Return a record of a JSON object, each field read as its annotation says."""
+    readers: dict[str, Callable[[Any], Any]] = {
+        "Path": _path,
+        "datetime": datetime.fromisoformat,
+        "datetime | None": _time,
+        "int": _integer,
+        "bool": bool,
+        "str": str,
+    }
+    values = {field.name: readers[str(field.type)](value[field.name]) for field in fields(kind) if field.name in value}
+    return kind(**values)
+
+
+def _list(value: Any) -> Sequence[Any]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise TypeError(f"a list was wanted, found {type(value).__name__}")
+    return value
+
+
+def _path(value: str) -> Path:
+    if not value.startswith("/") or "\x00" in value:
+        raise ValueError(f"no absolute path: {value[:200]!r}")
+    return Path(value)
+
+
+def _time(value: str | None) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(value)
+
+
+def _integer(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_INTEGER:
+        raise ValueError(f"no number of a file or process: {value!r}")
+    return value
+
 
 HELD_REASON = "JobHeld"
 """What Slurm's reasons for a held job begin with: `JobHeldUser`, `JobHeldAdmin`."""
@@ -219,3 +375,74 @@ class MetricPoint:
     """Whether the step was only counted on from line to line: it is not to be compared with that of a checkpoint."""
     epoch: int | None = None
     """Number of the epoch, as the line says it; None where it does not."""
+
+
+MARK = "nightshift:"
+"""What every tag begins with; alone, it marks a cordon that no call made."""
+PATTERN = r"nightshift:(?:[a-z0-9]{8,16}:)?[0-9]{1,15}:[0-9]{1,15}"
+"""A tag as a regular expression without groups; ASCII only, and its numbers fit SQLite's 64 bits."""
+_TAG = re.compile(
+    r"(?<!\S)nightshift:(?:(?P<store>[a-z0-9]{8,16}):)?(?P<incident>[0-9]{1,15}):(?P<call>[0-9]{1,15})(?!\S)", re.ASCII
+)
+_HOLD_MARK = "nightshift-hold:"
+_SPACED_TAG = re.compile(rf"\s{{0,16}}+(?<!\S)(?:{PATTERN}|{_HOLD_MARK}[0-9]{{1,9}})(?!\S)", re.ASCII)
+
+
+class Tag(NamedTuple):
+    """The store, incident and call that a tag names; a claim, until it is checked."""
+
+    store: str
+    """Id of the store; empty in the form that Nightshift wrote before stores had ids."""
+    incident: int
+    """0 where the call was made for none."""
+    call: int
+
+    def __str__(self) -> str:
+        return ":".join(["nightshift", *([self.store] if self.store else []), str(self.incident), str(self.call)])
+
+
+def tag_of(store: str, incident: int | None, call: int) -> str:
+    """Return the tag of a call.
+
+    Args:
+        store: Id of the store that holds the call.
+        incident: The incident it is made for.
+        call: Its number.
+    """
+    return str(Tag(store, incident or 0, call))
+
+
+def tags_in(text: str) -> list[Tag]:
+    """Return the tags that stand as words of their own in a text, in their order; anything less exact is no tag."""
+    return [Tag(match["store"] or "", int(match["incident"]), int(match["call"])) for match in _TAG.finditer(text)]
+
+
+def without_tags(text: str) -> str:
+    """Return a text without its tags and hold marks; other words stay as they are."""
+    return _SPACED_TAG.sub("", text).strip()
+
+
+def hold_mark(attempt: int) -> str:
+    """Return the word that stands in the comment of a job which a call has queued again held, for the attempt that is held."""
+    return f"{_HOLD_MARK}{attempt}"
+
+
+def hold_comment(comment: str, tag: str, attempt: int) -> str:
+    """Return the comment of a job that a call has queued again held: the user's words, the call's tag and the mark.
+
+    Args:
+        comment: As it is now; older tags and marks are dropped.
+        tag: Of the call.
+        attempt: The one that waits.
+    """
+    return f"{without_tags(comment)} {tag} {hold_mark(attempt)}".strip()
+
+
+def run_of(job: Job) -> str:
+    """Return the key of a job's run: the same for jobs of the same user, name and work folder, as the scheduler shows them.
+
+    Letters only, so that no rule of redaction takes it for a secret.
+    """
+    text = "\0".join([job.user, job.name, str(job.work_dir or "")])
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+    return "run-" + digest.translate(str.maketrans("0123456789", "ghijklmnop"))

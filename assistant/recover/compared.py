@@ -13,9 +13,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.logs.learnt_metrics import LearntSeries, learn_series, read_series
 from assistant.logs.lines import Lines
-from assistant.logs.log_marks import LogMark
+from assistant.logs.phases import LearntSeries, learn_series, read_series
+from assistant.logs.tail import LogMark
 from assistant.records import Job
 from assistant.recover.counted import Comparison, compared_by_count
 from assistant.recover.joblog import MOST_READ, log_lines, log_parts, whole_lines

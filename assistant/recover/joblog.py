@@ -15,9 +15,9 @@ from assistant.logs.attempt import STREAMS, JobLogs, LogFile, LogFileState, job_
 from assistant.logs.combined import names_of
 from assistant.logs.declared import LogOrigin
 from assistant.logs.lines import Lines
-from assistant.logs.log_marks import LogMark
 from assistant.logs.metrics import metric_points
 from assistant.logs.program_logs import metric_file_points
+from assistant.logs.tail import LogMark
 from assistant.records import Checkpoint, Job, JobState, MetricPoint
 from assistant.recover.directives import read_directives
 from assistant.recover.identity import restart_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from assistant.records import Node, tags_in
-from assistant.records.tags import MARK, PATTERN
+from assistant.records.jobs import MARK, PATTERN
 
 HOURS = 24.0
 """How long a lease runs when nobody says."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from assistant.recover.checkpoints.place import FAILED, last_saved
-from assistant.watch.saves import tells_of_save
+from assistant.watch.progress import tells_of_save
 
 __all__ = ["saved_into"]
 

@@ -2,7 +2,7 @@
 
 Sources: transformers trainer.py (`train_runtime`, "Training completed."), Lightning fit_loop.py (`Trainer.fit` stopped), torchtitan
 train.py ("Training completed"), Megatron-LM training.py (`iteration        500/     500`), verl ray_trainer.py ("Final validation
-metrics", behind its last step and the save of it).
+metrics", behind its last step and the save of it), spaCy training/loop.py ("Saved pipeline to output directory").
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _FINISHED = re.compile(
     r"['\"]?train_runtime['\"]?\s{0,8}[:=]|Training completed\. Do not forget to share"
     r"|`?Trainer\.fit`? stopped: `max_(?:steps|epochs)|\btraining (?:is |has )?(?:complete[d]?|finished|done)\b"
     r"|\bfinal (?:validation|evaluation|test) (?:metrics|results)\b\s{0,3}[:=]"
+    r"|Saved pipeline to output directory"
     r"|\b(?:finished|completed|done)[.:,!]{0,2} reached (?:the )?\d{1,15} (?:train(?:ing)? )?(?:steps|iterations|batches)\b"
     r"|\b(?:finished|completed|done) training(?: in [\d.]{1,12} ?\w{1,10})?[.!]{0,3}\s{0,8}$",
     re.IGNORECASE,
@@ -30,7 +31,7 @@ _OF = re.compile(
 _FINAL_SAVE = re.compile(
     r"Model weights saved in|Saving model checkpoint to|sav(?:ed|ing) (?:the )?final|successfully saved checkpoint|saved checkpoint"
     r"|\bcheckpoint (?:for |at |of )?(?:step|iteration|iter|epoch) \d{1,12} (?:was |is )?(?:saved|written)"
-    r"|final (?:model|checkpoint) (?:saved|written)",
+    r"|final (?:model|checkpoint) (?:saved|written)|Saved pipeline to output directory",
     re.IGNORECASE,
 )
 _ONE_WORD = re.compile(
@@ -91,7 +92,7 @@ def training_end(texts: Iterable[str]) -> TrainingEnd | None:
             line, said = ("", False) if not last else (line, said)
         if over:
             line, said = text.strip()[:200], said or said_over
-        elif _FINAL_SAVE.search(text):
+        if _FINAL_SAVE.search(text):
             saved = True
     return TrainingEnd(line, saved, said) if line else None
 

@@ -20,7 +20,7 @@ from assistant.logs.spikes import is_no_number
 from assistant.nodeset import fold
 from assistant.records import Job, JobState, MetricPoint
 from assistant.recover.wrong_start import LostNumbers
-from assistant.watch.loss import NOT_A_NUMBER_STEPS
+from assistant.watch.progress import NOT_A_NUMBER_STEPS
 
 __all__ = [
     "CONFIRM_S",

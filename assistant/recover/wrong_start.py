@@ -18,7 +18,7 @@ from assistant.logs.spikes import is_no_number
 from assistant.records import Checkpoint, MetricPoint
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.loaded import SLACK_STEPS, LoadedCheckpoint, LoadLine, compare_loaded, goes_on_from
-from assistant.watch.loss import NOT_A_NUMBER_STEPS
+from assistant.watch.progress import NOT_A_NUMBER_STEPS
 
 __all__ = ["LostNumbers", "Saves", "proof_of_lost_numbers", "proof_of_wrong_start", "saves_since"]
 

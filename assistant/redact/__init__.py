@@ -1,8 +1,8 @@
 """Take secrets out of text before it reaches the disk, a model or a screen; hide names, and show them again.
 
 Read `text` first: it collects what the detectors find and replaces it by `[redacted]`. It detects keys of several lines and URLs
-itself; the other detectors are `assignments` (a value behind a name such as `password`, in any syntax) and `tokens` (texts that are
-secrets by their own form, and options of programs; all of them data in `knowledge/secrets.toml`). `values` judges names and values.
+itself; `syntax` detects a value behind a name such as `password`, and texts that are secrets by their own form (data in
+`knowledge/secrets.toml`). `values` judges names and values.
 `text.Mask` hides names of hosts and users, which is another matter.
 """
 

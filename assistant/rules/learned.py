@@ -25,9 +25,8 @@ from assistant.content.reasons import Role, Signature, SignatureSource, reasons
 from assistant.errors import ContentError
 from assistant.linear_patterns import holds, linear_pattern
 from assistant.records import LearnedRule, RuleKind, RuleState
-from assistant.rules.compiling import Expression, compiled_alone
 from assistant.rules.matching import MARKS, Entry, Patterns, alarm_words, describes_whole_lines, matches, protected_lines
-from assistant.rules.redos import RefusedPattern, shape_of
+from assistant.rules.patterns import Expression, RefusedPattern, compiled_alone, shape_of
 
 
 class Flaw(NamedTuple):

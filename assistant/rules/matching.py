@@ -23,7 +23,7 @@ from assistant.content.reading import Filter, build, content_files, filters, rea
 from assistant.content.reasons import Herring, Role, Signature, reasons
 from assistant.errors import ContentError
 from assistant.linear_patterns import LinearPattern, holds, linear_pattern, named_groups
-from assistant.rules.compiling import Expression, database, flags_of
+from assistant.rules.patterns import Expression, database, flags_of
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from assistant.content.faults import Fault, FaultEffect, Tied
 from assistant.records import JobSpec
 from assistant.schedulers.local import LocalScheduler
-from assistant.schedulers.local_files import write_json
+from assistant.schedulers.local_jobs import write_json
 
 BATCH_SIZE = 32
 """Samples of a step over all ranks; skipping counts in samples."""

@@ -20,9 +20,9 @@ from assistant.nodeset import expand, fold
 from assistant.ports import Clock
 from assistant.private_files import create_private, private_folder
 from assistant.records import Job, JobSpec, Node
-from assistant.records.processes import ProcessReport
+from assistant.records.jobs import ProcessReport
 from assistant.rendering import method_lines
-from assistant.schedulers import local_files as files
+from assistant.schedulers import local_jobs as files
 from assistant.schedulers.cordons import must_cordon, must_uncordon, node_of
 from assistant.schedulers.local_jobs import JobFolders, reap
 

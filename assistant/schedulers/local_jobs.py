@@ -1,22 +1,123 @@
-"""The job folders of the embedded scheduler: what was asked for, how it stands, and the start of its supervisor."""
+"""The folders of the embedded scheduler: its state, JSON by atomic rename under one lock, and its jobs with their supervisors.
+
+    cluster.json            partition, node names, cordons with their reasons, the next job id
+    lock                    held during every change
+    slurmctld.log           what the controller says
+    nodes/<name>/           kernel.log (what `dmesg -T` shows); down (why it is dead; absent while it lives); armed/ (faults)
+    jobs/<id>/              spec.json script.sh status.json (scheduler), runner.json end.json (supervisor), job.log
+
+Every file has exactly one writer: the scheduler under the lock, or the job's supervisor.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import getpass
+import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from assistant import processes
+from assistant.errors import Unavailable
 from assistant.private_files import append_private, create_private, private_folder
 from assistant.records import Job, JobSpec, JobState
-from assistant.schedulers import local_files as files
 from assistant.schedulers.cordons import HELD_BY_USER
+from assistant.schedulers.slurm_text import controller_line
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return what a file holds; None when there is no such file."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise Unavailable(f"local scheduler: {path} is damaged ({error}); restore it or remove its folder") from error
+    return content
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replace a file as a whole: a reader sees the old or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    _write(temporary, value)
+    temporary.replace(path)
+
+
+def claim(path: Path, value: object) -> bool:
+    """Write a file unless it is there already; return whether we did. Of several at once exactly one does."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    _write(temporary, value)
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    return True
+
+
+def _write(path: Path, value: object) -> None:
+    with create_private(path, encoding="utf-8") as file:
+        json.dump(value, file)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line in one write, so that lines of several processes never mix."""
+    with append_private(path, "ab", buffering=0) as file:
+        file.write(line.encode() + b"\n")
+
+
+def say(folder: Path, at: datetime, text: str) -> None:
+    """Add a line to the controller's log."""
+    append_line(folder / "slurmctld.log", controller_line(at, text))
+
+
+@contextmanager
+def locked(folder: Path, wait_s: float = 10.0) -> Iterator[None]:
+    """Hold the cluster's lock.
+
+    Raises:
+        Unavailable: Another process held it for longer than `wait_s`.
+    """
+    with append_private(folder / "lock") as file:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"local scheduler: {folder / 'lock'} is held by another process since {wait_s:g} s") from None
+                time.sleep(0.005)
+            else:
+                break
+        yield
+
+
+def started_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot; None when it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def alive(pid: int, ticks: int) -> bool:
+    """Whether this very process still runs: a pid alone may have been given to another."""
+    return started_ticks(pid) == ticks
+
+
+def to_time(text: str | None) -> datetime | None:
+    """Return a stored time, aware, UTC."""
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+
 
 SOURCE = str(Path(__file__).resolve().parent.parent.parent)
 """Where `assistant` is imported from, for the supervisor and the ranks."""
@@ -38,8 +139,8 @@ class JobFolders:
 
     def ids(self) -> list[str]:
         """Return the ids of all jobs, oldest first."""
-        found = (path.name for path in self.folder.iterdir() if (path / "status.json").exists())
-        return sorted(found, key=int)
+        names = (path.name for path in self.folder.iterdir() if (path / "status.json").exists())
+        return sorted(names, key=int)
 
     def exists(self, job_id: str) -> bool:
         """Whether there is a job of that id."""
@@ -47,15 +148,15 @@ class JobFolders:
 
     def status(self, job_id: str) -> dict[str, Any]:
         """Return how a job stands."""
-        return files.read_json(self.of(job_id) / "status.json") or {}
+        return read_json(self.of(job_id) / "status.json") or {}
 
     def set_status(self, job_id: str, status: Mapping[str, Any]) -> None:
         """Write how a job stands."""
-        files.write_json(self.of(job_id) / "status.json", status)
+        write_json(self.of(job_id) / "status.json", status)
 
     def spec(self, job_id: str) -> JobSpec:
         """Return what was submitted."""
-        stored = files.read_json(self.of(job_id) / "spec.json") or {}
+        stored = read_json(self.of(job_id) / "spec.json") or {}
         lists = {name: tuple(stored.get(name, ())) for name in ("exclude", "options", "arguments")}
         return JobSpec(**{**stored, **lists, "work_dir": Path(stored["work_dir"])})
 
@@ -69,7 +170,7 @@ class JobFolders:
             file.write(spec.script)
         stored = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
         stored |= {"work_dir": str(spec.work_dir.absolute()), "environment": dict(spec.environment), "exclude": list(spec.exclude)}
-        files.write_json(folder / "spec.json", stored)
+        write_json(folder / "spec.json", stored)
         log = spec.work_dir.absolute() / spec.log.replace("%j", job_id) if spec.log else folder / "job.log"
         status: dict[str, Any] = {"state": "pending", "nodes": [], "log": str(log), "submitted": at.isoformat(), "started": None}
         self.set_status(job_id, {**status, "user": spec.user or getpass.getuser(), "reason": HELD_BY_USER if spec.hold else ""})
@@ -81,12 +182,12 @@ class JobFolders:
 
     def launch_nodes(self, job_id: str) -> list[str] | None:
         """Return the nodes of a pending job whose start was cut short by a crash of ours; None when it was not begun."""
-        launch = files.read_json(self.of(job_id) / "launch.json")
+        launch = read_json(self.of(job_id) / "launch.json")
         return launch["nodes"] if launch is not None else None
 
     def supervisor(self, job_id: str) -> tuple[int, int]:
         """Return process id and start time of the supervisor that has the job: the first that claimed it."""
-        claim = files.read_json(self.of(job_id) / "claim.json") or {}
+        claim = read_json(self.of(job_id) / "claim.json") or {}
         pid, ticks = claim.get("supervisor", self.status(job_id)["supervisor"])
         return pid, ticks
 
@@ -105,10 +206,10 @@ class JobFolders:
             "environment": dict(spec.environment),
             "time_limit_s": spec.time_limit_s,
         }
-        files.write_json(folder / "launch.json", launch)
+        write_json(folder / "launch.json", launch)
         pid = _spawn(folder)
         started = {"state": "running", "nodes": list(nodes), "started": at.isoformat()}
-        self.set_status(job_id, {**status, **started, "supervisor": [pid, files.started_ticks(pid) or 0]})
+        self.set_status(job_id, {**status, **started, "supervisor": [pid, started_ticks(pid) or 0]})
 
     def read(self, job_id: str, partition: str) -> Job:
         """Return a job as the port shows it."""
@@ -122,9 +223,9 @@ class JobFolders:
             nodes=tuple(status["nodes"]),
             log=Path(status["log"]),
             work_dir=spec.work_dir,
-            submitted=files.to_time(status["submitted"]),
-            started=files.to_time(status["started"]),
-            ended=files.to_time(status.get("ended")),
+            submitted=to_time(status["submitted"]),
+            started=to_time(status["started"]),
+            ended=to_time(status.get("ended")),
             exit_code=status.get("exit_code"),
             signal=status.get("signal"),
             comment=spec.comment,

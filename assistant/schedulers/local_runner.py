@@ -21,8 +21,8 @@ from typing import IO, Any
 from assistant import processes
 from assistant.nodeset import fold
 from assistant.private_files import append_private
-from assistant.schedulers import slurm_words
-from assistant.schedulers.local_files import claim, read_json, say, started_ticks, write_json
+from assistant.schedulers import slurm_text
+from assistant.schedulers.local_jobs import claim, read_json, say, started_ticks, write_json
 
 POLL_S = 0.05
 AFTER_FAILURE_S = 3.0
@@ -193,14 +193,14 @@ class Supervisor:
             self.end_at = time.monotonic() + AFTER_NODE_S
             self._print(f"srun: error: Node failure on {fold(dead)}")
             survivor = next((node for node in self.nodes if node not in dead), head)
-            self._print(slurm_words.step_cancelled(self.job, survivor, at, "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"))
+            self._print(slurm_text.step_cancelled(self.job, survivor, at, "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"))
         elif (self.folder / "cancel").exists():
             self.state, self.reason, self.end_at = "cancelled", "cancelled", time.monotonic()
-            self._print(slurm_words.job_cancelled(self.job, head, at))
+            self._print(slurm_text.job_cancelled(self.job, head, at))
             self._print("srun: Job step aborted: Waiting up to 2 seconds for job step to finish.")
         elif deadline and time.monotonic() > deadline and any(rank.status is None for rank in self.ranks):
             self.state, self.reason, self.end_at = "timeout", "TimeLimit", time.monotonic()
-            self._print(slurm_words.step_cancelled(self.job, head, at, "TIME LIMIT"))
+            self._print(slurm_text.step_cancelled(self.job, head, at, "TIME LIMIT"))
 
     def _end_the_rest(self) -> None:
         """Once it is time, ask the ranks that still run to stop, then make them."""
@@ -211,7 +211,7 @@ class Supervisor:
             self.term_sent = time.monotonic()
             if not self.state:
                 self._print(f"srun: Terminating StepId={self.job}.0")
-                self._print(slurm_words.step_cancelled(self.job, self.nodes[0], _now()))
+                self._print(slurm_text.step_cancelled(self.job, self.nodes[0], _now()))
             for rank in running:
                 self._signal(rank, signal.SIGTERM)
         elif time.monotonic() > self.term_sent + AFTER_TERM_S:
@@ -239,9 +239,9 @@ class Supervisor:
         bad = self.first_bad
         kills = self._oom_kills()
         if kills:
-            self._print(slurm_words.oom_killed(self.job, kills))
+            self._print(slurm_text.oom_killed(self.job, kills))
             self.state = self.state or "out_of_memory"
-        for line in slurm_words.task_lines(ended, {rank.number: rank.node for rank in self.ranks}):
+        for line in slurm_text.task_lines(ended, {rank.number: rank.node for rank in self.ranks}):
             self._print(line)
         self.state = self.state or ("failed" if bad else "completed")
         self.reason = self.reason or ("NonZeroExitCode" if bad else "")

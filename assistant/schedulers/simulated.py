@@ -23,12 +23,11 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, JobState, Node
-from assistant.records.jobs import REQUEUED_HELD
-from assistant.records.processes import ProcessReport
+from assistant.records.jobs import REQUEUED_HELD, ProcessReport
 from assistant.rendering import method_lines
 from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, node_of
-from assistant.schedulers.simulated_run import Progress, SimulatedRun, process_answer
-from assistant.schedulers.slurm_words import controller_line, how_ended, job_cancelled, step_cancelled
+from assistant.schedulers.simulated_run import SimulatedProgress, SimulatedRun, process_answer
+from assistant.schedulers.slurm_text import controller_line, how_ended, job_cancelled, step_cancelled
 
 CONNECTS = "/dev/tcp/"
 COLLECTIVE = "NIGHTSHIFT-COLLECTIVE"
@@ -72,7 +71,7 @@ class SimulatedCluster:
         self._down: dict[str, str] = {}
         self._busy: dict[str, str] = {}
         self._jobs: dict[str, Job] = {}
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, SimulatedProgress] = {}
         self._plans: dict[str, list[SimulatedRun]] = {}
         self.kernel: dict[str, list[str]] = {}
         """Lines of each node's kernel log."""
@@ -330,7 +329,7 @@ class SimulatedCluster:
                 self._end(job_id, JobState.TIMEOUT, reason="TimeLimit")
         self._place()
 
-    def _finish(self, job_id: str, progress: Progress) -> None:
+    def _finish(self, job_id: str, progress: SimulatedProgress) -> None:
         run = progress.run
         if not progress.fails:
             self._end(job_id, JobState.COMPLETED, exit_code=0)
@@ -370,7 +369,7 @@ class SimulatedCluster:
                 return
             now, runs = self.clock.now(), self._plans.get(job.name) or [SimulatedRun()]
             run = runs.pop(0) if len(runs) > 1 else runs[0]
-            self._progress[job.id] = Progress(run, spec, nodes, job.log or self.folder / f"{job.id}.log", now)
+            self._progress[job.id] = SimulatedProgress(run, spec, nodes, job.log or self.folder / f"{job.id}.log", now)
             self._jobs[job.id] = replace(job, state=JobState.RUNNING, nodes=nodes, started=now)
             self._busy |= dict.fromkeys(nodes, job.id)
             self.controller.append(controller_line(now, f"sched: Allocate JobId={job.id} NodeList={fold(nodes)}"))

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from assistant.records import JobSpec, JobState
-from assistant.training.megatron import StepReport, iteration_line, loaded_line, saved_line, saving_line
+from assistant.training.heartbeat import StepReport, iteration_line, loaded_line, saved_line, saving_line
 
 BATCH_SIZE = 32
 
@@ -59,7 +59,7 @@ class SimulatedRun:
 
 
 @dataclass
-class Progress:
+class SimulatedProgress:
     """A run in time; `advance` writes what has become true."""
 
     run: SimulatedRun
@@ -142,7 +142,7 @@ class Progress:
         return lines
 
 
-def process_answer(progress: Progress, work_dir: Path, pid: int) -> str:
+def process_answer(progress: SimulatedProgress, work_dir: Path, pid: int) -> str:
     """Return what the tool `job_processes` reads from a node: one process, with its working folder and its own log open."""
     folder, own = f"/proc/{pid}", progress.run.own_log
     words = ["link", f"{folder}/cwd", str(work_dir), f"{folder}/ns/mnt", "mnt:[1]"]

@@ -18,17 +18,35 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, PlannedChange
 from assistant.records import Job, JobSpec, JobState, Node, Reservation
-from assistant.records.processes import ProcessReport
+from assistant.records.jobs import ProcessReport
 from assistant.rendering import NEW_JOB
-from assistant.schedulers import slurm_changes as changes
+from assistant.schedulers import slurm_nodes as changes
 from assistant.schedulers import slurm_nodes as nodes_text
-from assistant.schedulers.slurm_changes import JOB_RIGHTS, SlurmChange, SlurmCommand
-from assistant.schedulers.slurm_controller import controller_lines, killer_in
 from assistant.schedulers.slurm_history import SlurmHistory
-from assistant.schedulers.slurm_jobs import NEVER_SATISFIED, SlurmRow, nodes_of, queue_format, queue_rows, tasks_of, waiting_row
-from assistant.schedulers.slurm_run import NO_SUCH_JOB, SlurmCommands, me, refused
+from assistant.schedulers.slurm_jobs import (
+    NEVER_SATISFIED,
+    SlurmRow,
+    controller_lines,
+    killer_in,
+    nodes_of,
+    queue_format,
+    queue_rows,
+    tasks_of,
+    waiting_row,
+)
+from assistant.schedulers.slurm_nodes import SlurmChange, SlurmCommand
+from assistant.schedulers.slurm_run import (
+    JOB_RIGHTS,
+    NO_SUCH_JOB,
+    SlurmCommands,
+    arguments_problem,
+    me,
+    refused,
+    submission,
+    submission_line,
+    submit,
+)
 from assistant.schedulers.slurm_specs import Specs
-from assistant.schedulers.slurm_submit import arguments_problem, submission, submission_line, submit
 from assistant.schedulers.slurm_text import Marks, records
 
 JOB_ID = re.compile(r"(\d+)(?:_\d+|_\[[\d,:%-]+\]|\+\d+)?")

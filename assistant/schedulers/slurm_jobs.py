@@ -1,6 +1,7 @@
-"""Jobs from what `squeue -O` prints, and what jobs wait for.
+"""Jobs from what `squeue -O` prints, what jobs wait for, and the lines of slurmctld.log about one job.
 
-Pure. One call of squeue brings all jobs with everything that a `Job` holds; nothing in it is cut short.
+All but the reading of that log is pure. One call of squeue brings all jobs with everything that a `Job` holds; nothing in it is cut
+short.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from assistant.records import Job, JobState
 from assistant.schedulers.slurm_text import (
     NOTHING,
     Marks,
+    account_name,
     exit_of,
     job_state,
     log_path,
@@ -25,6 +28,7 @@ from assistant.schedulers.slurm_text import (
     records,
     value,
 )
+from assistant.untrusted import read_end, reading_as
 
 QUEUE_COLUMNS = (
     "JobArrayID",
@@ -373,3 +377,64 @@ def _spread(dependency: str) -> str:
 def _with_kind(match: re.Match[str]) -> str:
     kind, jobs = match.groups()
     return ",".join(f"{kind}:{job}" for job in jobs.split(":") if job)
+
+
+CONTROLLER_READ_BYTES = 32 << 20
+"""Of the log, from its end: days on a busy cluster."""
+
+
+LIST = re.compile(r"[A-Za-z][\w.-]*(?:\[[\d,-]+\][\w.-]*)*")
+
+
+def controller_lines(path: Path, job: Job | None) -> str:
+    """Return the end of the controller's log, or the lines about a job and its nodes since it was submitted.
+
+    Raises:
+        ToolError: It cannot be read here.
+    """
+    try:
+        with reading_as(""):  # it is the site's file, and mostly not for the owner of a job
+            text = read_end(path, CONTROLLER_READ_BYTES).raw.decode("utf-8", "replace")
+    except OSError as error:
+        raise ToolError(
+            f"the controller's log {path} cannot be read here ({error.strerror}); where it can, name it as slurm.controller_log"
+        ) from error
+    return text if job is None else lines_about(text, job)
+
+
+def lines_about(text: str, job: Job) -> str:
+    """Return the lines about a job and its nodes; those about its nodes from before it ran there are left out."""
+    base, _, task = job.id.partition("_")
+    ids = re.compile(
+        rf"\bJobId={re.escape(base)}(?:_{re.escape(task)}|_\*)?\b(?!_)" if task else rf"\bJobId={re.escape(base)}\b(?!_)"
+    )
+    nodes = frozenset(job.nodes)
+    began = job.started or job.submitted
+    # what befell a node earlier befell the job before: Slurm places none on a node that it holds for dead, and takes longer than
+    # the second in which a job began to find out that one died under it
+    since = f"[{began.astimezone() + timedelta(seconds=1):%Y-%m-%dT%H:%M:%S}" if began is not None else ""
+    return "\n".join(line for line in text.splitlines() if ids.search(line) or (line >= since and _names(line, nodes)))
+
+
+def _names(line: str, nodes: frozenset[str]) -> bool:
+    return any(not nodes.isdisjoint(nodes_of(word) if "[" in word else (word.strip("."),)) for word in LIST.findall(line))
+
+
+_KILLED = re.compile(
+    r"^\[(?P<at>[\d:T.-]{19,26})\] _slurm_rpc_kill_job: REQUEST_KILL_JOB "
+    r"JobId=(?P<job>[\d_]{1,20})(?:\(\d{1,10}\))? uid (?P<uid>\d{1,10})$",
+    re.MULTILINE,
+)
+
+
+def killer_in(text: str, job: Job) -> str:
+    """Return who asked the controller last to end a job, since it was submitted; empty where its log names nobody.
+
+    Args:
+        text: Of slurmctld.log, times in this machine's zone.
+        job: Of Slurm.
+    """
+    since = f"{job.submitted.astimezone():%Y-%m-%dT%H:%M:%S}" if job.submitted is not None else ""
+    ids = {job.id, job.raw_id} if job.raw_id else {job.id}
+    uids = [match["uid"] for match in _KILLED.finditer(text) if match["job"] in ids and match["at"] >= since]
+    return account_name(int(uids[-1])) if uids else ""

@@ -1,7 +1,11 @@
-"""Slurm's words as it prints them, and what they mean: states, times, exit codes, tables, paths of logs. Pure.
+"""Slurm's words: states, times, exit codes, tables, paths of logs as it prints them, and how it words the end of a job. Pure.
 
-Names and comments of jobs belong to their users and may hold anything, newlines included. So tables are asked for with a separator
-that nobody could know beforehand (`Marks`), and a table without its header is a failed answer, never an empty one.
+Names and comments of jobs belong to their users and may hold anything, newlines included. So tables are asked for with a
+separator that nobody could know beforehand (`Marks`), and a table without its header is a failed answer, never an empty one.
+
+The end of a job is worded for our embedded schedulers, too, which speak as the real one does. Wordings: Slurm 23.11,
+src/slurmd/slurmstepd/req.c, src/srun/libsrun/launch.c and src/slurmctld/job_mgr.c. The lower-case `to` of `DUE to SIGNAL` and the
+capital one elsewhere are Slurm's own.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import pwd
 import re
 import secrets
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +21,82 @@ from functools import lru_cache
 
 from assistant.errors import Unavailable
 from assistant.records import JobState
+
+
+def stamp(at: datetime) -> str:
+    """Return the local-looking time that Slurm writes, to the second."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the unbroken runs of sorted numbers, first and last."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def how_ended(status: int) -> str:
+    """Return srun's words for one exit status; negative for a signal, as `subprocess` has it."""
+    if status >= 0:
+        return f"Exited with exit code {status}"
+    words = {
+        signal.SIGKILL: "Killed",
+        signal.SIGTERM: "Terminated",
+        signal.SIGABRT: "Aborted",
+        signal.SIGSEGV: "Segmentation fault",
+    }
+    return words.get(signal.Signals(-status), signal.strsignal(-status) or f"signal {-status}")
+
+
+def task_lines(ended: Mapping[int, int], placed: Mapping[int, str]) -> list[str]:
+    """Return srun's line for each node and kind of end, tasks that ended well left out.
+
+    Args:
+        ended: Exit status by rank; negative for a signal.
+        placed: Node by rank.
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    for rank, status in ended.items():
+        if status != 0:
+            groups.setdefault((placed[rank], how_ended(status)), []).append(rank)
+    lines = []
+    for (node, words), ranks in groups.items():
+        listed = ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in _runs(sorted(ranks)))
+        lines.append(f"srun: error: {node}: task{'s' if len(ranks) > 1 else ''} {listed}: {words}")
+    return lines
+
+
+def step_cancelled(job: str, node: str, at: datetime, because: str = "") -> str:
+    """Return slurmstepd's line for a step that is being ended.
+
+    Args:
+        job: Its id.
+        node: The node that says so.
+        at: When.
+        because: `TIME LIMIT`, `PREEMPTION`, `NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS`, `TASK FAILURE`, or nothing.
+    """
+    return f"slurmstepd: error: *** STEP {job}.0 ON {node} CANCELLED AT {stamp(at)}{f' DUE TO {because}' if because else ''} ***"
+
+
+def job_cancelled(job: str, node: str, at: datetime) -> str:
+    """Return slurmstepd's line for a job that a person ended."""
+    return f"slurmstepd: error: *** JOB {job} ON {node} CANCELLED AT {stamp(at)} ***"
+
+
+def oom_killed(job: str, count: int) -> str:
+    """Return slurmstepd's line for tasks that the kernel killed for memory."""
+    events = "event" if count == 1 else "events"
+    return f"slurmstepd: error: Detected {count} oom_kill {events} in StepId={job}.0. Some of the step tasks have been OOM Killed."
+
+
+def controller_line(at: datetime, text: str) -> str:
+    """Return a line of slurmctld.log."""
+    return f"[{at.strftime('%Y-%m-%dT%H:%M:%S')}.{at.microsecond // 1000:03d}] {text}"
+
 
 NOTHING = frozenset({"", "(null)", "N/A", "None", "Unknown", "None assigned", "NONE", "n/a", "UNLIMITED", "NotSet"})
 """Slurm's ways of saying that there is no value."""

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from assistant.counting import Kept, Reading, from_text, to_text
 from assistant.errors import StoreError
 from assistant.records import Job
-from assistant.records.processes import ProcessReport, report_of
+from assistant.records.jobs import ProcessReport, report_of
 from assistant.store.audit import AuditRows
 from assistant.store.rows import packed, time_text, unpacked
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from assistant.training.checkpoint import OUTAGE, newest_complete, write_tracker
-from assistant.training.loader import Loader
+from assistant.training.model import OUTAGE, Loader, newest_complete, write_tracker
 from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
 
 FOR_EVER_S = 86_400.0

@@ -22,13 +22,29 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from assistant.training import checkpoint, faults
-from assistant.training.checkpoint import StorageDown, TrainingPosition
+from assistant.training import faults, model
 from assistant.training.faults import Faults, Self, fault_folders
-from assistant.training.heartbeat import Heartbeat
-from assistant.training.loader import Loader, SampleShare, batch
-from assistant.training.megatron import StepReport, iteration_line, loaded_line, saved_line, saving_line, validation_line
-from assistant.training.model import AdamW, Floats, learning_rate, loss_and_gradient, new_parameters
+from assistant.training.heartbeat import (
+    Heartbeat,
+    StepReport,
+    iteration_line,
+    loaded_line,
+    saved_line,
+    saving_line,
+    validation_line,
+)
+from assistant.training.model import (
+    AdamW,
+    Floats,
+    Loader,
+    SampleShare,
+    StorageDown,
+    TrainingPosition,
+    batch,
+    learning_rate,
+    loss_and_gradient,
+    new_parameters,
+)
 from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
 
 VALIDATION_SAMPLES = range(10_000_000, 10_000_064)
@@ -118,7 +134,7 @@ class Trainer:
         self.say(f" loading checkpoint from {folder}")
         self.heart.beat(0, "loading")
         try:
-            loaded = checkpoint.load(folder)
+            loaded = model.load(folder)
         except StorageDown:
             raise faults.named_exception("botocore.exceptions.ClientError", THROTTLED.replace("PutObject", "GetObject")) from None
         self.say(loaded_line(loaded[0].step, folder))
@@ -178,7 +194,7 @@ class Trainer:
             self.faults.strike("save", position.step)
 
         try:
-            self._spoken(lambda: checkpoint.save(root, position, (self.flat, self.optimizer), ring=self.ring, halfway=halfway))
+            self._spoken(lambda: model.save(root, position, (self.flat, self.optimizer), ring=self.ring, halfway=halfway))
         except StorageDown:
             raise faults.named_exception("botocore.exceptions.ClientError", THROTTLED) from None
         self.say(saved_line(position.step, root))

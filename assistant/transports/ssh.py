@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from assistant.config import SshSettings
 from assistant.errors import ConfigError
 from assistant.ports import Failure, Reply
-from assistant.transports.output import OutputLimits, OutputRoom
+from assistant.transports.local import OutputLimits, OutputRoom
 
 if TYPE_CHECKING:
     from assistant.transports.ssh_command import Finished

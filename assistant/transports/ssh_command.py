@@ -23,7 +23,7 @@ from paramiko.common import cMSG_CHANNEL_REQUEST
 from assistant import processes
 from assistant.errors import ConfigError, Unavailable
 from assistant.ports import Failure
-from assistant.transports.output import Output
+from assistant.transports.local import Output
 from assistant.transports.ssh_hosts import Host
 
 _BY_NUMBER = {

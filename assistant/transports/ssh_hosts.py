@@ -24,7 +24,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.content.trusted import untrusted_because
+from assistant.content.reading import untrusted_because
 from assistant.errors import ConfigError
 
 logger = logging.getLogger(__name__)

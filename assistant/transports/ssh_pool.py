@@ -20,7 +20,7 @@ from paramiko.common import MSG_CHANNEL_REQUEST
 
 from assistant.errors import ConfigError
 from assistant.ports import Failure
-from assistant.transports.output import Output
+from assistant.transports.local import Output
 from assistant.transports.ssh_command import (
     WINDOW_BYTES,
     Deadline,

@@ -3,9 +3,9 @@
 Widgets show records and post messages. Everything that blocks (store, scheduler, nodes, models) is asked by `ChatBackend` on
 lanes, threads of its own, and comes back as a message; only handlers change what is on the screen.
 
-Read `start` and `app` (the application), `backend` on `coalescing_worker` (what blocks), `snapshot` and the `about_*` modules
-(what is read for the screens), `messages` (what comes back), then `screens/` and `widgets/`. The conversation is `talk` on
-`sessions`, with its commands in `slash` (which there are) and `commands` (what they do). The log viewer is `logs/`.
+Read `app` (the application), `backend` (what blocks), `snapshot` and `about_incident` (what is read for the screens), `messages`
+(lanes, and what comes back on them), `frame` and `words` (what all screens share), then `screens/` and `widgets/`. The conversation
+is `talk` on `sessions`, with its `commands`. The log viewer is `logs/`.
 """
 
 import os

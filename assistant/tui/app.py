@@ -1,10 +1,12 @@
-"""The chat as an application: screens on top of one another, and the backend that asks for them."""
+"""The chat as an application: its start on the settings of this machine, screens on top of one another, and their backend."""
 
 from __future__ import annotations
 
+import getpass
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import App
@@ -14,25 +16,30 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Button
 
-from assistant.agent.wording import MOST_CHARACTERS
+from assistant.agent.answer import MOST_CHARACTERS
+from assistant.config import Settings
 from assistant.content.playbooks import Playbook
 from assistant.display import line
-from assistant.errors import NightshiftError
+from assistant.errors import NightshiftError, UsageError
+from assistant.ports import SystemClock
+from assistant.process_memory import PAUSE_S, Garbage, give_back
 from assistant.tui import messages
 from assistant.tui.backend import ChatBackend
-from assistant.tui.memory import PAUSE_S, Garbage
-from assistant.tui.palette import PROVIDERS
-from assistant.tui.screen_basics import DARK, LIGHT, THEMES
+from assistant.tui.frame import DARK, LIGHT, THEMES, KillSwitchBanner, StatusBar
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen
 from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
-from assistant.tui.screens.main import MainScreen
+from assistant.tui.screens.main import PROVIDERS, MainScreen
 from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
-from assistant.tui.sessions import Talks
+from assistant.tui.sessions import Talks, checked
 from assistant.tui.snapshot import ClusterSnapshot, KillSwitchSnapshot, StoreSnapshot, read_store
 from assistant.tui.talk import Talk
 from assistant.tui.widgets.exchange import Options, ProposalCard
 from assistant.tui.widgets.prompt import Completion, Prompt
-from assistant.tui.widgets.status_bar import KillSwitchBanner, StatusBar
+
+if TYPE_CHECKING:
+    from assistant.engine import Engine
+    from assistant.wiring import Agent
+
 
 WIDE = 100
 """Columns from which on a screen has room for two things side by side."""
@@ -324,13 +331,13 @@ class ChatApp(App[int]):
 
     def on_open_job(self, message: messages.OpenJob) -> None:
         """Show a job."""
-        from assistant.tui.screens.job import JobScreen
+        from assistant.tui.screens.records import JobScreen
 
         self.push_screen(JobScreen(message.job))
 
     def on_open_nodes(self, message: messages.OpenNodes) -> None:
         """Show a node or a set of them."""
-        from assistant.tui.screens.nodes import NodesScreen
+        from assistant.tui.screens.records import NodesScreen
 
         try:
             self.push_screen(NodesScreen(message.nodes))
@@ -372,3 +379,84 @@ class ChatApp(App[int]):
     def _to_main(self) -> None:
         while self.screen is not self.main and len(self.screen_stack) > 2:
             self.pop_screen()
+
+
+class FromSettings:
+    """Builds engine and agent as the settings want them."""
+
+    def __init__(self, settings: Settings, *, model: bool = True) -> None:
+        self._settings, self._model = settings, model
+
+    def engine(self) -> Engine:
+        """Return an engine whose questions wait in the inbox."""
+        from assistant.wiring import build
+
+        return build(self._settings)
+
+    def agent(self, engine: Engine, thread: str) -> tuple[Agent, str]:
+        """Return what answers, and what the status line calls it."""
+        from assistant.wiring import open_agent
+
+        agent = open_agent(engine, self._settings, model=self._model, thread=thread)
+        return agent, mode_of(self._settings, model=self._model)
+
+
+def mode_of(settings: Settings, *, model: bool) -> str:
+    """Return in a few words what answers questions."""
+    from assistant.llm.models import is_set
+
+    if model and is_set(settings.model):
+        path = settings.model.path
+        return settings.model.name or (path.name if path is not None else "language model")
+    from assistant.llm.embedded import intents
+
+    return "embedded model, no language model" if intents(settings.content, "question") is not None else "words only"
+
+
+def run(settings: Settings, *, thread: str = "", resume: bool = False, theme: str = DARK.name, model: bool = True) -> int:
+    """Run the chat until the person leaves, and return the exit code.
+
+    Args:
+        settings: Of this machine.
+        thread: Name of the conversation; empty for a new one named by the time, or for the newest one.
+        resume: Whether to go on with a conversation that is kept.
+        theme: Colours.
+        model: Whether the configured language model answers.
+
+    Raises:
+        UsageError: There is no such conversation, or one of that name where a new one is wanted; there is no such theme.
+    """
+    app = app_on(settings, thread=thread, resume=resume, model=model)
+    if theme not in app.available_themes:
+        raise UsageError(f"there is no theme {theme!r}; known: {', '.join(sorted(app.available_themes))}")
+    app.theme = theme
+    give_back()
+    app.run()
+    return app.return_code or 0
+
+
+def app_on(settings: Settings, *, thread: str = "", resume: bool = False, model: bool = True) -> ChatApp:
+    """Return the chat, not yet running; see `run`."""
+    from assistant.engine.lease import owner_name
+
+    by = f"chat:{getpass.getuser()}"
+    starts, clock = FromSettings(settings, model=model), SystemClock()
+    talks = Talks(settings.state_folder / "conversations")
+    name = conversation_name(talks, thread, resume=resume, now=clock.now())
+    owner = owner_name(by)
+    return ChatApp(
+        lambda post: ChatBackend(starts, post, by=by, owner=owner, clock=clock), thread=name, talks=talks, garbage=Garbage()
+    )
+
+
+def conversation_name(talks: Talks, name: str, *, resume: bool, now: datetime) -> str:
+    """Return the name of the conversation to begin or to go on with.
+
+    Raises:
+        UsageError: There is none to go on with, or one of that name already.
+    """
+    if resume:
+        return talks.existing_name(name)
+    if name and checked(name) in [session.name for session in talks.names()]:
+        raise UsageError(f"there is a conversation {name!r} already; to go on with it: nightshift chat --resume {name}")
+    return name or talks.free_name(now)

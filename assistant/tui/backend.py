@@ -18,8 +18,6 @@ from assistant.engine.left_open import outlives_incident
 from assistant.errors import ChangesStopped, NightshiftError, Parked, Unavailable, UsageError
 from assistant.ports import Clock
 from assistant.records import Call, EventKind, IncidentState, Verdict
-from assistant.tui.about_changes import UndoSnapshot, leave_undo
-from assistant.tui.coalescing_worker import Lane
 from assistant.tui.messages import (
     AgentReady,
     Answered,
@@ -29,12 +27,21 @@ from assistant.tui.messages import (
     Drafted,
     EngineReady,
     KillSwitchRead,
+    Lane,
     NotAnswered,
     Noted,
     SourceRead,
     StoreRead,
 )
-from assistant.tui.snapshot import ApprovalEntry, ClusterSnapshot, cluster_snapshot_of, read_kill_switch, read_store
+from assistant.tui.snapshot import (
+    ApprovalEntry,
+    ClusterSnapshot,
+    UndoSnapshot,
+    cluster_snapshot_of,
+    leave_undo,
+    read_kill_switch,
+    read_store,
+)
 from assistant.tui.words import hindrance
 
 if TYPE_CHECKING:

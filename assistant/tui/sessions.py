@@ -16,8 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
-from assistant.agent.wording import cut_text, harmless
+from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal, cut_text, harmless
 from assistant.display import block, markdown, markdown_code, markdown_fence, markdown_tamed
 from assistant.errors import InputError, UsageError
 from assistant.private_files import open_private, private_folder

@@ -1,21 +1,32 @@
-"""What the chat shows at one moment, read in one go and never changed: the store's side and the cluster's side."""
+"""What the chat shows at one moment, of nodes, and before a change: read in one go on a lane and never changed.
+
+A snapshot has the store's side and the cluster's side; what is shown before a change is frozen before it is shown.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate.stops import kill_switch_note, stopped_by
 from assistant.nodeset import fold
-from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, NodeState, Risk
+from assistant.records import Call, CallStatus, Incident, IncidentState, Job, JobState, Node, NodeState, Outcome, Risk, Verdict
+from assistant.recover.leases import Lease, parse
 from assistant.store import Approval, AuditRow, Store
 from assistant.store.approvals import SHORT_DIGEST
 from assistant.store.breaker import why_open
-from assistant.tooling import found
+from assistant.tooling import find_tool, found
+
+if TYPE_CHECKING:
+    from assistant.diagnose.ledger import Score
+    from assistant.engine import Engine
+    from assistant.engine.plan import Plan
+
 
 MOST_INCIDENTS = 200
 MOST_HAPPENED = 300
@@ -234,3 +245,256 @@ def _happened(store: Store, rows: Sequence[AuditRow]) -> list[AuditRow]:
 def _changes(store: Store, row: AuditRow) -> bool:
     tool = found().get(store.call(row.call).tool) if row.call is not None else None
     return tool is None or tool.risk > Risk.READ
+
+
+LEDGER_DAYS = 60
+"""How far back the ledger is read, as in `nightshift nodes ledger`."""
+KERNEL_LINES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEntry:
+    """A node as the screen of nodes shows it."""
+
+    name: str
+    node: Node | None
+    """As the scheduler shows it; None when it shows none of that name."""
+    lease: Lease | None
+    """Our cordon; None where there is none, or where the reason is somebody else's."""
+    score: Score | None
+    """Score of the node in the ledger; None for a node that was part of no failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesSnapshot:
+    """Some nodes."""
+
+    at: datetime
+    nodes: tuple[NodeEntry, ...]
+    incidents: tuple[IncidentEntry, ...]
+    """In which they were to blame, or which are about them; newest first."""
+    unknown: str = ""
+    """Why the scheduler's side is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRow:
+    """What one probe said of one node."""
+
+    node: str
+    probe: str
+    status: str
+    """ok, warning, critical or unknown."""
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSnapshot:
+    """What a health check said."""
+
+    rows: tuple[ProbeRow, ...] = ()
+    """Worst first."""
+    faulty: tuple[str, ...] = ()
+    trouble: str = ""
+    """Why there is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLogSnapshot:
+    """The ends of kernel logs, one text with a header for each node."""
+
+    text: str
+    trouble: str = ""
+
+
+def read_nodes(engine: Engine, names: Sequence[str], nodes_shown: Sequence[Node] | None, now: datetime) -> NodesSnapshot:
+    """Return what is known about nodes; `known` are all nodes as the scheduler showed them last, None when it is to be asked."""
+    from assistant.diagnose.ledger import scores
+
+    unknown = ""
+    if nodes_shown is None:
+        try:
+            nodes_shown = engine.scheduler.nodes()
+        except Unavailable as error:
+            nodes_shown, unknown = (), f"the scheduler does not answer: {error}"
+    by_name = {node.name: node for node in nodes_shown}
+    store = engine.store
+    with store.snapshot():
+        standing = {score.node: score for score in scores(store.sightings(now - timedelta(days=LEDGER_DAYS)), now)}
+        incidents = _incidents(engine, names, standing)
+    nodes = tuple(
+        NodeEntry(name, node, parse(node.reason) if node is not None else None, standing.get(name))
+        for name in names
+        for node in (by_name.get(name),)
+    )
+    return NodesSnapshot(now, nodes, incidents, unknown)
+
+
+def _incidents(engine: Engine, names: Sequence[str], standing: Mapping[str, Score]) -> tuple[IncidentEntry, ...]:
+    store = engine.store
+    numbers = {sighting.incident for name in names if name in standing for sighting in standing[name].blamed}
+    for name in names[:64]:  # each is a query of its own
+        numbers |= {incident.id for incident in store.incidents(node=name)}
+    incidents = []
+    for number in sorted(numbers, reverse=True)[:200]:
+        diagnosis = store.diagnosis(number)
+        reason = (diagnosis.reason, diagnosis.confidence, diagnosis.faulty_nodes) if diagnosis is not None else ("", 0.0, ())
+        incidents.append(IncidentEntry(store.incident(number), *reason))
+    return tuple(incidents)
+
+
+def read_health(engine: Engine, names: Sequence[str], by: str) -> HealthSnapshot:
+    """Return what the health probes say of nodes now, by the reading call of that name."""
+    try:
+        outcome = engine.gate.call("check_nodes", {"nodes": list(names)}, why="asked for in the chat", by=by)
+    except NightshiftError as error:
+        return HealthSnapshot(trouble=str(error))
+    if not outcome.ok or not isinstance(outcome.value, Mapping):
+        return HealthSnapshot(trouble=outcome.error or "the check returned nothing")
+    order = ("critical", "warning", "unknown", "ok")
+    rows = [
+        ProbeRow(node, str(row["probe"]), str(row["status"]), str(row["text"]), str(row.get("remedy") or ""))
+        for node, health in outcome.value["nodes"].items()
+        for row in health["probes"]
+    ]
+    rows.sort(key=lambda row: order.index(row.status) if row.status in order else 0)
+    return HealthSnapshot(tuple(rows), tuple(outcome.value.get("faulty", ())))
+
+
+def read_kernel(engine: Engine, names: Sequence[str], by: str) -> KernelLogSnapshot:
+    """Return the ends of the kernel logs of nodes, by the reading call of that name."""
+    arguments = {"nodes": list(names), "lines": KERNEL_LINES}
+    try:
+        outcome = engine.gate.call("kernel_log", arguments, why="asked for in the chat", by=by)
+    except NightshiftError as error:
+        return KernelLogSnapshot("", str(error))
+    if not outcome.ok or not isinstance(outcome.value, Mapping):
+        return KernelLogSnapshot("", outcome.error)
+    texts, silent = outcome.value.get("text", {}), outcome.value.get("unknown", {})
+    text = "".join(f"# {node}\n{kernel_text or '(empty)'}\n" for node, kernel_text in texts.items())
+    return KernelLogSnapshot(text, "; ".join(f"{node}: {why}" for node, why in silent.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class UndoSnapshot:
+    """What taking a change back would do."""
+
+    call: Call
+    """The change."""
+    undo: Call | None
+    """The prepared call that takes it back, frozen as it is shown; None when the change cannot be taken back."""
+    risk: Risk
+    verdict: Verdict
+    """What the policy says to it now, with the person's yes."""
+    rule: str
+    why: str
+    """The policy's reason, or why it cannot be taken back."""
+    target: str = ""
+    """What the person types first, since taking back cannot itself be undone; empty where it can."""
+
+    @property
+    def text(self) -> str:
+        """The exact commands and their note; empty when the change cannot be taken back."""
+        return self.undo.preview if self.undo is not None else ""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the commands, as far as people are shown it."""
+        return self.undo.digest[:SHORT_DIGEST] if self.undo is not None else ""
+
+
+def undo_of(engine: Engine, call_id: int, by: str) -> UndoSnapshot:
+    """Write down what would take a change back, and return it with what the policy says to it; nothing runs.
+
+    Who does not take the change back after all calls `leave_undo`.
+
+    Raises:
+        UsageError: There is no such call.
+        Unavailable: The scheduler did not answer.
+    """
+    call, outcome = engine.store.call(call_id), engine.store.outcome(call_id)
+    tool = found().get(call.tool)
+    if tool is None or tool.undo is None or outcome is None or call.status is not CallStatus.DONE:
+        why = f"it is {call.status}" if tool is not None and tool.undo else f"{call.tool} has no undo"
+        return UndoSnapshot(call, None, Risk.READ, Verdict.DENY, "", why)
+    undo_tool = find_tool(tool.undo)
+    try:
+        undo = engine.gate.prepare_undo(call_id, by)
+    except ToolError as error:
+        return UndoSnapshot(call, None, undo_tool.risk, Verdict.DENY, "", str(error))
+    approval = engine.store.approval_of(undo.id)
+    if approval is not None and approval.pending(engine.store.clock.now()):
+        return UndoSnapshot(call, None, undo_tool.risk, Verdict.DENY, "", f"its undo waits as approval {approval.id} already")
+    try:
+        decision = engine.gate.preview(undo.tool, undo.arguments, by=by, incident=undo.incident, approved_by=by).decision
+    except NightshiftError:
+        engine.gate.withdraw(undo.id, by)
+        raise
+    target = "" if undo_tool.undo else target_name(undo.arguments) or f"call {call_id}"
+    return UndoSnapshot(call, undo, undo_tool.risk, decision.verdict, decision.rule, decision.why, target)
+
+
+def take_back(engine: Engine, undo: UndoSnapshot, by: str) -> Outcome:
+    """Make the call that was shown, once a person has said yes to it.
+
+    Raises:
+        UsageError: Its commands are others by now, or there is nothing to make.
+        Denied: The policy or a person refused.
+        Parked: The cluster has changed meanwhile: what would be done now is asked about anew.
+        Unavailable: Something did not answer.
+    """
+    if undo.undo is None:
+        raise ToolError(f"call {undo.call.id} cannot be taken back: {undo.why}")
+    return engine.gate.go_on(undo.undo.id, approved_by=by, digest=undo.undo.digest)
+
+
+def leave_undo(engine: Engine, undo: UndoSnapshot, by: str) -> None:
+    """Withdraw the prepared call of an undo that nobody wants."""
+    if undo.undo is not None:
+        engine.gate.withdraw(undo.undo.id, by, why="left as it is")
+
+
+# What bringing a job back would take, found out on a lane; nothing is done and nothing kept.
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySnapshot:
+    """What would be done."""
+
+    about: str
+    """`job 4821`, `incident 3`."""
+    plan: Plan
+    mode: str
+    """Of the policy."""
+    target: str = ""
+    """The job or node that it is about."""
+
+    @property
+    def irreversible(self) -> bool:
+        """Whether a change that cannot be undone would be made at once, without another question."""
+        return any(step.change and step.verdict is Verdict.ALLOW and not step.undo for step in self.plan.steps)
+
+    def count(self, verdict: Verdict) -> int:
+        """Return how many changes the policy answers so."""
+        return sum(step.change and step.verdict is verdict for step in self.plan.steps)
+
+
+def recovery_of(engine: Engine, *, by: str, incident: int | None = None, job: str = "") -> RecoverySnapshot:
+    """Return what going on with an incident would do, or with that of a job, which would be opened where there is none.
+
+    Raises:
+        UsageError: There is nothing to recover.
+        ToolError: The scheduler knows no such job.
+        Unavailable: The scheduler or a node that is asked did not answer.
+    """
+    from assistant.engine.plan import plan
+    from assistant.engine.rehearsal import rehearsal
+    from assistant.engine.requested import requested
+
+    with rehearsal(engine) as tried:
+        number = incident if incident is not None else requested(tried, job, by=by).id
+        planned = plan(tried, number, by=by)
+        subject = tried.store.incident(number)
+    about = f"incident {incident}" if incident is not None else f"job {job}"
+    return RecoverySnapshot(about, planned, str(engine.gate.policy.mode), subject.job or subject.node or f"incident {number}")

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 from assistant.agent.answer import Answer
 from assistant.display import line
 from assistant.errors import UsageError
-from assistant.tui.coalescing_worker import Lane
-from assistant.tui.commands import SlashCommands
-from assistant.tui.messages import ChatTrouble, NotAnswered, Noted, Resumed, SourceRead, Typed
+from assistant.tui.commands import SlashCommands, is_command, parse
+from assistant.tui.messages import ChatTrouble, Lane, NotAnswered, Noted, Resumed, SourceRead, Typed
 from assistant.tui.sessions import SavedSession, SessionEntry, SessionEntryKind, Talks, checked, code, exported
-from assistant.tui.slash import is_command, parse
 
 if TYPE_CHECKING:
     from assistant.engine import Engine

@@ -28,6 +28,9 @@ FEWEST_JOBS = 3
 FEWEST_ON_A_NODE = 2
 MOST_CHARACTERS = 2_000
 """Of one line: what a user writes is read in bounded time."""
+MOST_PARTS = 400
+"""Lines of a traceback in one line of JSON."""
+_TRACEBACK_AS_JSON = re.compile(r'\\n\s*File \\"')
 FEWEST_TASKS = 2
 FEWEST_PARTS = 3
 """Of a folder by which a file system is asked for: `/` and the folders in it may hold others."""
@@ -245,13 +248,22 @@ def probe_pause_s(waited_s: float) -> float:
     return min(max(FIRST_PROBE_S, waited_s * PROBE_SHARE), RAREST_PROBE_S)
 
 
+def unescaped_lines(texts: Iterable[str]) -> list[str]:
+    """Return lines, each cut to `MOST_CHARACTERS`; of a traceback that one line of JSON holds, each of its own lines."""
+    lines: list[str] = []
+    for text in texts:
+        parts = text.split("\\n")[:MOST_PARTS] if _TRACEBACK_AS_JSON.search(text) else [text]
+        lines += [(part.replace('\\"', '"') if len(parts) > 1 else part)[:MOST_CHARACTERS] for part in parts]
+    return lines
+
+
 def paths_of(reason: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Return the paths that lines say could not be used, each once; library paths and those of the machine itself left out."""
     if reason in ENDED_BY_ITSELF:
         return ()
     matches = [
         match.rstrip(".,")
-        for text in (line[:MOST_CHARACTERS] for line in texts)
+        for text in unescaped_lines(texts)
         if _PATH_FAILED.search(text) and not FRAME.match(text)
         for match in PATH.findall(text)
     ]

@@ -22,9 +22,7 @@ from assistant.logs.tail import LogFollower, TailPosition
 from assistant.records import Job, MetricPoint
 from assistant.untrusted import status_of
 from assistant.watch.hang import Cadence, HangLimits, Signs, Suspicion, WaitTrack, rarest, suspicion_of
-from assistant.watch.loss import LossTrack, SpikeLimits
-from assistant.watch.pace import PaceLimits, PaceTrack
-from assistant.watch.saves import SaveTrack, tells_of_save
+from assistant.watch.progress import LossTrack, PaceLimits, PaceTrack, SaveTrack, SpikeLimits, tells_of_save
 from assistant.watch.witness import HeartbeatReading, heartbeat_path, last_beat, path_in
 
 LOOKED_BACK_BYTES = 1 << 20

@@ -18,18 +18,28 @@ from typing import cast
 from assistant.errors import NightshiftError, Unavailable
 from assistant.logs.attempt import job_logs
 from assistant.logs.tail import TailPosition
-from assistant.logs.task import steady_name
+from assistant.logs.templates import steady_name
 from assistant.ports import Clock, Scheduler
 from assistant.records import Event, EventKind, Job, JobState, Node, NodeState, tags_in
-from assistant.records.tags import MARK
+from assistant.records.jobs import MARK
 from assistant.untrusted import reading_as, within
-from assistant.watch.attempts import Attempt, KnownIncidents, Remark, Trouble, ended_badly
-from assistant.watch.findings import failed_steps, hang_of, late_saves_of, remark_on, slowness_of, spike_of, wait_of
+from assistant.watch.attempts import (
+    Attempt,
+    KnownIncidents,
+    Remark,
+    Trouble,
+    ended_badly,
+    failed_steps,
+    hang_of,
+    late_saves_of,
+    remark_on,
+    slowness_of,
+    spike_of,
+    wait_of,
+)
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
-from assistant.watch.pace import PaceLimits
+from assistant.watch.progress import PaceLimits, SaveLimits, SpikeLimits
 from assistant.watch.readers import ReadableLog, Readers
-from assistant.watch.saves import SaveLimits
 from assistant.watch.view import View, ViewLimits, view_of
 from assistant.watch.witness import SecondLook, Witness, WitnessVote
 

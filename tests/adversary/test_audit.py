@@ -34,7 +34,7 @@ from assistant.records import (
     Sighting,
     Verdict,
 )
-from assistant.records.processes import OpenFile, ProcessReport
+from assistant.records.jobs import OpenFile, ProcessReport
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import AuditHead, Memory, Store
 from assistant.store.breaker import open_breaker, reset_breaker

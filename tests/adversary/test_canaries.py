@@ -30,8 +30,7 @@ from assistant.cli.main import crashed, main
 from assistant.cli.measure import evaluate
 from assistant.cli.output import narrate, print_block
 from assistant.daemon.delivery import Services
-from assistant.daemon.heartbeat import status_line
-from assistant.daemon.journal import JsonLines, PriorityLines
+from assistant.daemon.journal import JsonLines, PriorityLines, status_line
 from assistant.daemon.metrics import MetricsServer, WatchStanding
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import PassResult
@@ -41,16 +40,16 @@ from assistant.engine.rehearsal import rehearsal
 from assistant.engine.report import report
 from assistant.errors import Unavailable
 from assistant.evaluation.results import DatasetResult, EvaluationReport, markdown
-from assistant.llm.scripted import ScriptedChat, calls
 from assistant.records import IncidentState
 from assistant.tui.app import ChatApp
+from assistant.tui.commands import COMMANDS as CHAT_COMMANDS
 from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.tui.sessions import Talks
-from assistant.tui.slash import COMMANDS as CHAT_COMMANDS
 from tests.adversary.canaries import WAYS, canary, planted, planted_text, redaction_off, ways_in, ways_near
 from tests.adversary.test_text import drawn
 from tests.daemon.http_here import HttpHere
 from tests.scenarios.scene import Scene
+from tests.scripted_models import ScriptedChat, calls
 from tests.tui.conftest import opened
 from tests.tui.typing_in import answered, say, seen_text
 from tests.tui.waiting import until

@@ -14,15 +14,15 @@ from assistant.agent.semantic import SemanticAgent
 from assistant.cli.changes import settle_call
 from assistant.cli.output import Exit
 from assistant.errors import ChangesStopped, Denied, NightshiftError, Parked, UsageError
-from assistant.gate.approvers import AnswersFrom
+from assistant.gate.targets import AnswersFrom
 from assistant.policy import Mode
 from assistant.records import CallStatus, Outcome, Verdict
 from assistant.store.approvals import SHORT_DIGEST
 from assistant.tooling import PENDING_TAG
-from assistant.tui.about_changes import UndoSnapshot, leave_undo, take_back, undo_of
 from assistant.tui.backend import ChatBackend
 from assistant.tui.screens.changes import ApprovalScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen
+from assistant.tui.snapshot import UndoSnapshot, leave_undo, take_back, undo_of
 from assistant.tui.words import hindrance
 from tests.adversary.typed_keys import drawn
 from tests.scenarios.scene import Scene

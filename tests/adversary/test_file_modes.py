@@ -20,7 +20,7 @@ from assistant.errors import ConfigError, StoreError
 from assistant.evaluation.files import RunFolder, append, claim, locked, write_json
 from assistant.evaluation.metric import scored
 from assistant.evaluation.model_cache import Shelf
-from assistant.evaluation.records import Piece
+from assistant.evaluation.work import Piece
 from assistant.ports import JumpingClock, SystemClock
 from assistant.private_files import append_private, close_state_folder, create_private, private_folder
 from assistant.records import JobSpec

@@ -49,8 +49,7 @@ from assistant.untrusted import (
     within,
 )
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
-from assistant.watch.pace import PaceLimits
+from assistant.watch.progress import PaceLimits, SpikeLimits
 from assistant.watch.readers import Readers
 from assistant.watch.view import ViewLimits, view_of
 from assistant.watch.witness import last_beat
@@ -308,7 +307,7 @@ def test_a_mount_that_hangs_costs_a_look_and_no_more(tmp_path: Path, monkeypatch
     import threading
 
     from assistant import untrusted
-    from assistant.cli import logs
+    from assistant.cli import diagnose
     from assistant.recover import joblog
     from assistant.recover.checkpoints import inventory as checkpoint_inventory
 
@@ -317,7 +316,7 @@ def test_a_mount_that_hangs_costs_a_look_and_no_more(tmp_path: Path, monkeypatch
     def hangs(*_: object, **__: object) -> None:
         never.wait()
 
-    for module in (joblog, checkpoint_inventory, logs):
+    for module in (joblog, checkpoint_inventory, diagnose):
         monkeypatch.setattr(module, "LOOK_S", 0.05)
     monkeypatch.setattr(untrusted, "status_of", hangs)
     monkeypatch.setattr(joblog, "read_end_from", hangs)
@@ -326,7 +325,7 @@ def test_a_mount_that_hangs_costs_a_look_and_no_more(tmp_path: Path, monkeypatch
             assert not list(log_lines(job(tmp_path / "job.log")))
             return
         with pytest.raises(Unavailable, match="did not answer within"):
-            inventory(tmp_path, now=NOON) if read == "inventory" else logs.log_of(None, f"{tmp_path}/job.log")  # type: ignore[arg-type]
+            inventory(tmp_path, now=NOON) if read == "inventory" else diagnose.log_of(None, f"{tmp_path}/job.log")  # type: ignore[arg-type]
     finally:
         never.set()
 

@@ -32,7 +32,7 @@ from assistant.records import (
     run_of,
     tag_of,
 )
-from assistant.records.tags import tags_in, without_tags
+from assistant.records.jobs import tags_in, without_tags
 from assistant.recover.identity import owns_cordon, restart_of
 from assistant.recover.leases import lease
 from assistant.schedulers.cordons import must_cordon

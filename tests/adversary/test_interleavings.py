@@ -25,7 +25,7 @@ import pytest
 
 from assistant.gate import gate as gate_module
 from assistant.records import Job
-from assistant.records.tags import tags_in
+from assistant.records.jobs import tags_in
 from assistant.tools import _meant, jobs, resubmit
 from tests.adversary.explorer import Counterexample, Search
 from tests.adversary.interleaving import Night, RequeueCluster

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assistant.cli import logs
+from assistant.cli import diagnose
 from assistant.content.reading import read_toml
 from assistant.diagnose.labels import read_labels
 from assistant.errors import InputError, MalformedContent, NightshiftError, Unavailable
@@ -26,7 +26,7 @@ from assistant.evaluation.suite import load_suite
 from assistant.llm.gguf import read_gguf
 from assistant.logs import reading
 from assistant.logs.reading import blocks, open_log
-from assistant.logs.search import typed_search
+from assistant.logs.tail import typed_search
 from assistant.ports import JumpingClock
 from assistant.records import JobSpec
 from assistant.recover.checkpoints.files import zip_problem
@@ -286,8 +286,8 @@ def test_a_mount_that_dies_after_the_first_block_ends_the_command(
         dead.wait()
 
     monkeypatch.setattr(reading, "blocks", dying)
-    monkeypatch.setattr(logs, "LOOK_S", 0.2)
-    lines = logs._lines(str(log)) if command == "_lines" else logs._matching(str(log), typed_search("one", caseless=False))
+    monkeypatch.setattr(diagnose, "LOOK_S", 0.2)
+    lines = diagnose._lines(str(log)) if command == "_lines" else diagnose._matching(str(log), typed_search("one", caseless=False))
     taken = [next(lines).text for _ in range(10)]
     assert taken == ["one"] * 10
     with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s: its file system hangs"):

@@ -20,8 +20,8 @@ from assistant.logs.lines import LONGEST_UNCUT, cut_line
 from assistant.ports import SystemClock
 from assistant.records import JobSpec
 from assistant.redact import redact
-from assistant.redact.tokens import secret_forms
-from assistant.rules.redos import RefusedPattern, shape_of
+from assistant.redact.syntax import secret_forms
+from assistant.rules.patterns import RefusedPattern, shape_of
 from assistant.schedulers.local import LocalScheduler
 from assistant.tui import sessions
 

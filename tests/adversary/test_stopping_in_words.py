@@ -9,10 +9,10 @@ import pytest
 
 from assistant.policy import Mode
 from assistant.records import Verdict
+from assistant.tui.frame import KillSwitchBanner
 from assistant.tui.messages import OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.tui.screens.changes import ApprovalScreen, LiftScreen
 from assistant.tui.talk import StopWish, stop_wish
-from assistant.tui.widgets.status_bar import KillSwitchBanner
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.typing_in import prompt, say, seen_text

@@ -24,8 +24,7 @@ from textual.widgets import Input
 from assistant.cli import ask
 from assistant.cli.context import Invocation
 from assistant.cli.main import main
-from assistant.daemon.heartbeat import status_line
-from assistant.daemon.journal import JsonLines, PriorityLines, fields_of
+from assistant.daemon.journal import JsonLines, PriorityLines, fields_of, status_line
 from assistant.daemon.metrics import MetricsServer, WatchStanding
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import PassResult

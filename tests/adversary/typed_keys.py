@@ -15,11 +15,10 @@ from textual.pilot import Pilot
 
 from assistant.engine.plan import Plan, Planned
 from assistant.records import Risk, Verdict
-from assistant.tui.about_changes import RecoverySnapshot, UndoSnapshot
 from assistant.tui.app import ChatApp
 from assistant.tui.screens.changes import ApprovalAnswer, ApprovalScreen, LiftScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen
-from assistant.tui.snapshot import KillSwitchSnapshot
+from assistant.tui.snapshot import KillSwitchSnapshot, RecoverySnapshot, UndoSnapshot
 from tests.scenarios.scene import Scene
 
 CORPUS = tomllib.loads((Path(__file__).parents[1] / "cases" / "adversary" / "typing.toml").read_text(encoding="utf-8"))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from assistant.policy import Mode
 from assistant.records import Verdict
-from assistant.schedulers.simulated_faults import Loss
 from tests.chaos.failures import KINDS
+from tests.chaos.unreliable_cluster import Loss
 from tests.chaos.watches import Blow
 from tests.chaos.world import NAMES, World
 

@@ -15,10 +15,10 @@ from assistant.policy import Policy
 from assistant.records import Diagnosis, EventKind, IncidentState, Job, JobState, tag_of
 from assistant.recover.budget import fingerprint
 from assistant.recover.directives import read_directives
-from assistant.schedulers.simulated_faults import SimulatedChange
 from assistant.store import Store
 from assistant.store.breaker import why_open
 from tests.chaos.judge_nodes import one_sided, same_nodes
+from tests.chaos.unreliable_cluster import SimulatedChange
 
 if TYPE_CHECKING:
     from tests.chaos.world import World

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from assistant.policy import Mode
 from assistant.records import Verdict
-from assistant.schedulers.simulated_faults import Loss
 from tests.chaos.dice import DIRECTIVES, JUMPS_S
 from tests.chaos.failures import KINDS
+from tests.chaos.unreliable_cluster import Loss
 from tests.chaos.watches import Blow
 from tests.chaos.world import NODES, World
 

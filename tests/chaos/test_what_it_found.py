@@ -11,9 +11,9 @@ import pytest
 
 from assistant.policy import Mode
 from assistant.records import CallStatus, Incident, IncidentState, JobSpec, JobState, Verdict
-from assistant.schedulers.simulated_faults import Loss, SimulatedChange
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.chaos.failures import NCCL, PREEMPTED, WORKER
+from tests.chaos.unreliable_cluster import Loss, SimulatedChange
 from tests.chaos.watches import Blow
 from tests.chaos.world import World
 

@@ -20,12 +20,12 @@ from assistant.policy import Mode, Policy, load_policy
 from assistant.policy.terms import Protected, Window
 from assistant.ports import JumpingClock, Reply
 from assistant.records import CallStatus, Job, JobSpec, JobState, Verdict
-from assistant.schedulers.simulated_faults import Loss, UnreliableCluster
 from assistant.store import Store
 from assistant.store.breaker import open_breaker, reset_breaker, why_open
 from assistant.wiring import build
 from tests.chaos.failures import runs_of
 from tests.chaos.judge import Judge
+from tests.chaos.unreliable_cluster import Loss, UnreliableCluster
 from tests.chaos.watches import Blow, BrittleStore, PassingWatchdog
 from tests.scenarios.scene import START, Killed
 

@@ -14,7 +14,7 @@ import pytest
 from assistant.cli.model import _filter_text, _matches, _opening
 from assistant.cli.model_files import with_table
 from assistant.content.reasons import reasons
-from assistant.llm.trial import ModelTrial, SummaryCase, cases, good_summary, tried_filters, tried_reasons, tried_summaries
+from assistant.llm.models import ModelTrial, SummaryCase, cases, good_summary, tried_filters, tried_reasons, tried_summaries
 from assistant.store import Store
 from tests.cli.conftest import Run
 from tests.unit.openai_here import Asked, serving, speak

@@ -176,7 +176,7 @@ def test_what_others_may_write_is_refused(cli: Run, home: Path, monkeypatch: pyt
 
 
 def test_a_drill_refuses_to_begin_while_changes_are_stopped(home: Path) -> None:
-    from assistant.drill.cluster import _must_not_be_stopped
+    from assistant.demo.cluster_drill import _must_not_be_stopped
 
     (home / "stop").touch()
     with pytest.raises(Denied, match="kill switch"):
@@ -186,7 +186,7 @@ def test_a_drill_refuses_to_begin_while_changes_are_stopped(home: Path) -> None:
 
 
 def test_a_drill_puts_back_only_what_it_took_out_itself(home: Path) -> None:
-    from assistant.drill.cluster import ClusterDrill
+    from assistant.demo.cluster_drill import ClusterDrill
     from tests.scenarios.scene import Scene
 
     (home / "scene").mkdir()

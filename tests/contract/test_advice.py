@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from assistant.content.advice import SLOTS, Advice, AdviceExample, advices
-from assistant.content.reasons import reasons
+from assistant.content.reasons import SLOTS, Advice, AdviceExample, advices, reasons
 
 EXAMPLES = [(entry, example) for entry in advices() for example in entry.examples]
 

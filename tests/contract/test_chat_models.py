@@ -17,8 +17,8 @@ from langchain_core.tools import tool
 from assistant.llm.chat import ChatLocalModel, ToolChat
 from assistant.llm.endpoint import ChatEndpoint
 from assistant.llm.process import ModelProcess
-from assistant.llm.scripted import ScriptedChat, calls
 from assistant.llm.sse import Endpoint
+from tests.scripted_models import ScriptedChat, calls
 from tests.unit.openai_here import DONE, Asked, said, serving, speak
 from tests.unit.tiny_gguf import write_tiny
 

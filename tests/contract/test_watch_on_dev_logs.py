@@ -12,9 +12,7 @@ import pytest
 from assistant.logs.tail import LogFollower
 from assistant.records import Job, JobState
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
-from assistant.watch.pace import PaceLimits
-from assistant.watch.saves import SaveLimits
+from assistant.watch.progress import PaceLimits, SaveLimits, SpikeLimits
 from assistant.watch.view import View, ViewLimits
 
 DEV = Path(__file__).parents[3] / "shared" / "bench" / "dev"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assistant.config.outward import About, Severity
+from assistant.config.settings import About, Severity
 from assistant.daemon.metrics import WatchStanding, figures
 from assistant.daemon.notifications import notices
 from assistant.daemon.pass_result import PassResult
@@ -17,8 +17,8 @@ from assistant.records import CallStatus, EventKind, IncidentState, JobState, Ve
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Count
 from assistant.store.breaker import last_period, open_breaker, reset_breaker, why_open
+from assistant.tui.frame import _store_parts
 from assistant.tui.snapshot import read_store
-from assistant.tui.widgets.status_bar import _store_parts
 from tests.chaos.failures import BUG, NCCL
 from tests.daemon.shift import ADA, Shift, broken_gpu
 

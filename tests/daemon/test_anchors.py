@@ -12,7 +12,7 @@ import pytest
 
 from assistant.cli.main import main
 from assistant.config import Settings
-from assistant.config.outward import AuditSettings
+from assistant.config.settings import AuditSettings
 from assistant.daemon.audit_anchors import AuditAnchors, anchor_line, anchored_heads, write_anchor
 from assistant.errors import ConfigError, NightshiftError
 from assistant.ports import JumpingClock

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from assistant.config.outward import About, Severity
+from assistant.config.settings import About, Severity
 from assistant.daemon.delivery import Services, masked, urls_of
 from assistant.daemon.notifications import Notice
 from assistant.errors import ConfigError, Unavailable

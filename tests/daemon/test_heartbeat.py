@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from assistant.config import Settings
-from assistant.config.outward import HeartbeatSettings, MetricsSettings, NotifySettings, SinkSettings
-from assistant.daemon.heartbeat import HeartbeatSender
+from assistant.config.settings import HeartbeatSettings, MetricsSettings, NotifySettings, SinkSettings
+from assistant.daemon.journal import HeartbeatSender
 from assistant.daemon.loop import pass_once
 from assistant.daemon.pass_reports import pass_listeners
 from assistant.errors import ConfigError, Unavailable

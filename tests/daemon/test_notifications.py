@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.config.outward import About, NotifySettings, Severity, SinkSettings
+from assistant.config.settings import About, NotifySettings, Severity, SinkSettings
 from assistant.daemon.delivery import DeliveryWorker, Notifier
 from assistant.daemon.notifications import Notice, notices
 from assistant.errors import Unavailable

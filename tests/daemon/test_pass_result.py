@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assistant.config.outward import About, NotifySettings
-from assistant.daemon.heartbeat import status_line
+from assistant.config.settings import About, NotifySettings
+from assistant.daemon.journal import status_line
 from assistant.daemon.notifications import Notice, notices
 from assistant.daemon.pass_reports import PassRecorder
 from assistant.daemon.pass_result import TOLD_AFTER, PassResult, TroubleJudge

@@ -31,7 +31,7 @@ from assistant.store import Store
 from assistant.watch import view
 from assistant.watch.attempts import KnownIncidents
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
+from assistant.watch.progress import SpikeLimits
 from assistant.watch.readers import Readers
 from assistant.watch.watcher import Watcher
 from tests.chaos.watches import Blow, BrittleStore, PassingWatchdog

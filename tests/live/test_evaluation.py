@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assistant.evaluation.coordinator import Coordinator
-from assistant.evaluation.journal import Journal
+from assistant.evaluation.files import Journal
 from tests.live.conftest import DevCluster
 from tests.scenarios.evaluating import World
 

@@ -11,7 +11,7 @@ from assistant.engine import Engine
 from assistant.engine.lease import owner_name
 from assistant.records import Incident, IncidentState, JobSpec, JobState
 from assistant.recover.joblog import log_lines, logs_of
-from assistant.schedulers.slurm_controller import killer_in
+from assistant.schedulers.slurm_jobs import killer_in
 from assistant.tooling import Context, find_tool
 from tests.live import strangers
 from tests.live.conftest import TORCH, DevCluster, until

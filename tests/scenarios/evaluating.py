@@ -20,10 +20,9 @@ from assistant.evaluation import files
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.coordinator_plan import Planner
 from assistant.evaluation.files import RunFolder
-from assistant.evaluation.records import Dataset, Estimate, Machines, Piece, Trial, TrialPlan
-from assistant.evaluation.remaining_work import gaps
 from assistant.evaluation.stage import Model
 from assistant.evaluation.suite import RunSpec, load_asked
+from assistant.evaluation.work import Dataset, Estimate, Machines, Piece, Trial, TrialPlan, gaps
 from assistant.ports import Scheduler, SystemClock
 from assistant.schedulers.local import LocalScheduler
 

@@ -21,10 +21,10 @@ from assistant.demo.rehearsal import demo_settings
 from assistant.engine.lease import owner_name
 from assistant.policy import Mode, load_policy
 from assistant.ports import SystemClock
-from assistant.schedulers import local_files
+from assistant.schedulers import local_jobs
 from assistant.schedulers.drill import arm, demo_job
 from assistant.schedulers.local import LocalScheduler
-from assistant.schedulers.local_files import locked
+from assistant.schedulers.local_jobs import locked
 from assistant.store import Store
 from assistant.wiring import build, local_folder
 
@@ -79,7 +79,7 @@ def main(folder: Path, sleeps_at: int) -> int:
         arm(dataclasses.replace(find_fault("ecc"), at_step=20), cluster, spec)
         cluster.submit(spec)
     store.sleeps_at = sleeps_at
-    local_files.locked = cluster_locked
+    local_jobs.locked = cluster_locked
     # a pass that waits for its changes keeps what happens before the sleep in one order
     dog = Watchdog(engine, owner_name("watch"), POLL_S, patience_s=30.0 if sleeps_at else 2.0)
     signal.signal(signal.SIGTERM, lambda *_: dog.stop())

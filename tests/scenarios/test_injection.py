@@ -20,11 +20,11 @@ from assistant.agent.conversation import ModelAgent
 from assistant.agent.semantic import SemanticAgent
 from assistant.llm.chat import ChatLocalModel, Tool
 from assistant.llm.process import ModelProcess
-from assistant.llm.scripted import ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.records import Call, CallStatus, Decision, Event, EventKind, JobSpec, Risk, Verdict
 from assistant.tooling import found, to_json
 from tests.scenarios.scene import Scene
+from tests.scripted_models import ScriptedChat, calls
 
 CASES = Path(__file__).parents[1] / "cases" / "injection"
 SECRETS = ("hf_abcdefghijklmnopqrstuvwxyz123456", "AKIAABCDEFGHIJKLMNOP", "hunter2hunter2")

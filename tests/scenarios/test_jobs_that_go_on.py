@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from datetime import datetime
 from pathlib import Path
@@ -185,3 +186,47 @@ def test_a_job_that_has_made_no_step_yet_and_waits_is_told_of_as_well(tmp_path: 
         passes(scene, 60)
     assert scene.engine.store.incident(incident.id).note.startswith("went on by itself: it waits no more")
     assert scene.cluster.changes == ["submit 1"]
+
+
+LOST_GPU = (
+    "NVRM: Xid (PCI:0000:07:00): 119, pid='<unknown>', name=<unknown>, Timeout after 6s of waiting for RPC response from GPU0 GSP!"
+)
+SERVES = "#SBATCH --gres=gpu:1\nexec python3 -m vllm.entrypoints.api_server --model x --port 8001\n"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "neighbour", "at_fault"),
+    [(LOST_GPU, False, True), ("mlx5_core 0000:12:00.0: Cable plugged", False, False), (LOST_GPU, True, False)],
+    ids=["its GPU is lost", "its node is well", "another job with GPUs may be the one"],
+)
+def test_the_server_with_the_lost_gpu_is_the_one_at_fault_and_not_the_client_that_waits_for_it(
+    kernel: str, neighbour: bool, at_fault: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
+    scene.cluster.plan("vllm", SimulatedRun(steps=100_000))
+    server_spec = dataclasses.replace(scene.spec, name="vllm", nodes=1, user="ada", script=SERVES, work_dir=tmp_path / "serve")
+    (tmp_path / "serve").mkdir()
+    server = scene.cluster.submit(server_spec)
+    client = scene.cluster.submit(dataclasses.replace(scene.spec, nodes=1, user="ada"))
+    if neighbour:
+        beside = dataclasses.replace(server_spec, name="other", user="bob", work_dir=tmp_path)
+        scene.cluster.plan("other", SimulatedRun(steps=100_000))
+        other = scene.cluster.submit(beside)
+        scene.cluster._jobs[other] = dataclasses.replace(scene.cluster.job(other), nodes=scene.cluster.job(server).nodes)
+    stacks(scene, client, moves=False)
+    passes(scene, 80)
+    listed = scene.cluster.jobs
+    monkeypatch.setattr(scene.cluster, "jobs", lambda: [dataclasses.replace(job, spec=None) for job in listed()])
+    (node,) = scene.cluster.job(server).nodes
+    scene.cluster.kernel[node] = [f"{scene.clock.now():%Y-%m-%dT%H:%M:%S},000000+00:00 {kernel}"]
+    waiting(scene, client, 600, WAIT.replace("node01", node))
+    by_job = {incident.job: incident for incident in scene.engine.store.incidents()}
+    assert by_job[client].state is IncidentState.ESCALATED
+    assert f"cancel {client}" not in scene.cluster.changes
+    assert (server in by_job) is at_fault
+    assert (f"Job {server} (vllm) of the same user is the one at fault" in by_job[client].note) is at_fault
+    of_client = scene.engine.store.diagnosis(by_job[client].id)
+    assert of_client is not None
+    assert of_client.faulty_nodes == ()
+    of_server = scene.engine.store.diagnosis(by_job[server].id) if at_fault else None
+    assert of_server is None or (of_server.reason, of_server.faulty_nodes) == ("cuda_error", (node,))

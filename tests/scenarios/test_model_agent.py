@@ -10,14 +10,15 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from assistant.agent.answer import AnswerKind
-from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, names_for_model, open_talks
+from assistant.agent.conversation import KEPT_TALKS, MODEL_CALLS, ModelAgent, names_of, open_talks
+from assistant.agent.entities import read_inventory
 from assistant.agent.grounding import MARK
 from assistant.agent.semantic import SemanticAgent
 from assistant.llm.chat import Tool
-from assistant.llm.scripted import ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
 from tests.scenarios.scene import ECC, XID, Scene
+from tests.scripted_models import ScriptedChat, calls
 
 
 @pytest.fixture
@@ -208,7 +209,7 @@ def test_the_same_wish_twice_is_one_proposal(scene: Scene) -> None:
 
 
 def test_a_grammar_is_given_only_what_exists(scene: Scene) -> None:
-    names = names_for_model(scene.engine.gate)
+    names = names_of(read_inventory(scene.engine.gate))
     assert names["job"] == ["2", "1"]
     assert names["node"][0] == "node01"
     assert names["incident"] == ["1"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from assistant.daemon.notifications import notices
+from assistant.engine import node_paths
 from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobSpec
 from assistant.recover.page_facts import facts_of_page
@@ -49,6 +50,8 @@ class Case:
     """Of node02, which is the root cause."""
     waits: str = ""
     """A folder that is gone on all nodes, for which the job waits."""
+    once: bool = False
+    """Whether the next run does not miss it."""
 
 
 MOUNT = "nas:/data /lustre/data lustre rw 0 0"
@@ -80,7 +83,9 @@ CASES = {
     "the owner put it on the disks of some": Case(
         ENV, {"node02": said(ENV, stands="/opt"), "*": said(ENV, stands=ENV, owners=("owner 0 777 root",))}
     ),
-    "it is back by now": Case(TAR, {"*": HAS}),
+    "it was away for a moment": Case(TAR, {"*": HAS}, changes=("submit 2",), once=True),
+    "it is there, and the job had not trained": Case(TAR, {"*": HAS}, fails_at=0),
+    "it is there on the nodes that answered": Case(TAR, {"node01": "", "*": HAS}),
 }
 
 
@@ -88,9 +93,11 @@ CASES = {
 def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     error = LOST.replace(TAR, case.path)
-    scene = Scene(
-        tmp_path, run=SimulatedRun(fails_at=case.fails_at, lines=tuple(line.format(error) for line in MISSES), only_on="node02")
-    )
+    run = SimulatedRun(fails_at=case.fails_at, lines=tuple(line.format(error) for line in MISSES), only_on="node02")
+    scene = Scene(tmp_path, run=run)
+    if case.once:
+        checkpoints = tmp_path / "checkpoints"
+        scene.cluster.plan("llm", replace(run, checkpoints=checkpoints), SimulatedRun(checkpoints=checkpoints))
 
     def answer(node: str) -> Reply:
         text = case.answers.get(node, case.answers.get("*", ""))
@@ -124,6 +131,41 @@ def test_a_job_goes_on_without_the_node_that_lacks_what_others_have(name: str, t
     else:
         assert found.faulty_nodes == ()
         assert not remarks
+
+
+@pytest.mark.parametrize("others_see_its_log", [True, False], ids=["shared", "a disk of each node"])
+def test_a_share_whose_kind_may_be_a_disk_of_the_nodes_is_told_from_one_by_who_sees_the_log_of_the_job(
+    others_see_its_log: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_paths, "PASSING", ())  # what a test writes lies below /tmp
+    data = str(tmp_path / "data" / "c4-00010.json")
+    lines = tuple(line.format(f"[Errno 2] No such file or directory: '{data}'") for line in MISSES)
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=lines, only_on="node02"))
+    mount = f"cluster {tmp_path} tmpfs rw 0 0"
+    scene.cluster.submit(replace(scene.spec, user="ada"))
+    log = scene.cluster.job("1").log
+
+    def answer_about(path: str, seen: bool) -> Callable[[str], Reply]:
+        has, gone = said(path, stands=path if seen else str(tmp_path), mount=mount), said(path, stands=str(tmp_path))
+        return lambda node: Reply(node, True, 0, gone if node == "node02" else has, "")
+
+    for path, seen in ((data, True), (str(log), others_see_its_log)):
+        scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", path))] = answer_about(path, seen)
+    scene.watch(900)
+    (incident,) = scene.engine.store.incidents()
+    found = scene.engine.store.diagnosis(incident.id)
+    assert found is not None
+    assert scene.cluster.changes == ["submit 1", *(["cordon node02", "submit 2"] if others_see_its_log else [])], found.advice
+    assert ("is not mounted on node02" in found.advice) is others_see_its_log
+
+
+def test_a_second_loss_of_the_same_file_goes_to_a_person(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=tuple(line.format(LOST) for line in MISSES)))
+    scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", TAR))] = lambda node: Reply(node, True, 0, HAS, "")
+    scene.cluster.submit(replace(scene.spec, user="ada"))
+    scene.watch(1800)
+    assert scene.cluster.changes == ["submit 1", "submit 2"]
+    assert IncidentState.ESCALATED in {incident.state for incident in scene.engine.store.incidents()}
 
 
 def own_run(scene: Scene, name: str) -> JobSpec:

@@ -9,9 +9,9 @@ from textual.app import App
 from textual.geometry import Region
 from textual.pilot import Pilot
 
+from assistant.tui.frame import THEMES
 from assistant.tui.logs.rows import LogCitation
 from assistant.tui.logs.view import LogView
-from assistant.tui.screen_basics import THEMES
 from assistant.tui.screens.log import LogScreen
 from tests.tui.waiting import until
 

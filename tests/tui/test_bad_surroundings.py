@@ -11,8 +11,8 @@ from textual.notifications import Notification
 
 from assistant.records import IncidentState, Verdict
 from assistant.tui.app import ChatApp
-from assistant.tui.widgets.record_panels import ApprovalsPanel, IncidentsPanel
-from assistant.tui.widgets.status_bar import StatusBar
+from assistant.tui.frame import StatusBar
+from assistant.tui.widgets.panels import ApprovalsPanel, IncidentsPanel
 from bench._terminal import Terminal
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened

@@ -9,8 +9,8 @@ import pytest
 from assistant.policy import Mode
 from assistant.records import Verdict
 from assistant.tui.app import ChatApp
+from assistant.tui.commands import Takes
 from assistant.tui.screens.changes import RecoveryScreen, UndoScreen
-from assistant.tui.slash import Takes
 from assistant.tui.widgets.exchange import Exchange
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened

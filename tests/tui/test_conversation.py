@@ -13,18 +13,18 @@ from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Listener
 from assistant.agent.conversation import ModelAgent
 from assistant.engine import Engine
 from assistant.errors import Unavailable
-from assistant.llm.scripted import Breaks, ScriptedChat, calls
 from assistant.policy import Mode
 from assistant.schedulers.simulated_run import SimulatedRun
+from assistant.tui.frame import Plain
 from assistant.tui.messages import Drafted
 from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.sessions import SessionEntry, SessionEntryKind
 from assistant.tui.widgets.conversation import MORE, MOST_LAID_OUT, Earlier, Welcome, examples
 from assistant.tui.widgets.exchange import CUT_SHORT, AnswerMarkdown, Exchange, ProposalCard, SourceView
-from assistant.tui.widgets.plain import Plain
 from assistant.tui.widgets.prompt import Completion, Prompt
 from assistant.wiring import Agent
 from tests.scenarios.scene import START, Scene
+from tests.scripted_models import Breaks, ScriptedChat, calls
 from tests.tui.conftest import MakesAgent, opened
 from tests.tui.typing_in import answered, conversation, exchange, prompt, say, seen_text
 from tests.tui.waiting import deliberately, until

@@ -8,11 +8,11 @@ import pytest
 from textual.message import Message
 
 from assistant.records import Verdict
+from assistant.tui.frame import StatusBar
 from assistant.tui.messages import ActionReport, OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.tui.screens.changes import RecoveryScreen
 from assistant.tui.screens.pages import PlaybookScreen
 from assistant.tui.widgets.conversation import Welcome
-from assistant.tui.widgets.status_bar import StatusBar
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.typing_in import say

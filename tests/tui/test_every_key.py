@@ -21,19 +21,19 @@ from textual.pilot import Pilot
 import assistant.tui
 from assistant.errors import NightshiftError
 from assistant.records import CallStatus, Event, EventKind
-from assistant.tui.logs.histogram import RankHistogram
+from assistant.tui.curves import CurvesView, Plot
 from assistant.tui.logs.rows import LogCitation
 from assistant.tui.logs.view import LogView
 from assistant.tui.messages import OpenIncident, OpenJob, OpenNodes, OpenPlaybook
 from assistant.tui.screens.changes import LiftScreen
 from assistant.tui.screens.consent import ConsentScreen
-from assistant.tui.screens.nodes import HealthTable
+from assistant.tui.screens.log import RankHistogram
+from assistant.tui.screens.records import HealthTable
 from assistant.tui.widgets.conversation import Conversation
-from assistant.tui.widgets.curves_view import CurvesView, Plot
 from assistant.tui.widgets.exchange import Exchange
-from assistant.tui.widgets.panel import NodeTree
+from assistant.tui.widgets.panels import NodeTree
 from assistant.tui.widgets.prompt import Completion, Prompt
-from assistant.tui.widgets.rows import Rows
+from assistant.tui.widgets.tables import Rows
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.log_world import LogApp, ready

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from assistant.process_memory import LATEST_S, PAUSE_S, QUIET_S, WHOLE_S, Garbage
 from assistant.tui.app import ChatApp
 from assistant.tui.backend import ChatBackend
-from assistant.tui.memory import LATEST_S, PAUSE_S, QUIET_S, WHOLE_S, Garbage
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import OnScene
 from tests.tui.waiting import until

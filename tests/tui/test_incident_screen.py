@@ -15,13 +15,13 @@ from assistant.policy import Mode
 from assistant.records import CallStatus, Event, EventKind, IncidentState, NodeState, Rival, Verdict
 from assistant.tui.app import ChatApp
 from assistant.tui.citations import rival_place
+from assistant.tui.curves import CurvesView
 from assistant.tui.messages import OpenIncident
 from assistant.tui.screens.changes import ApprovalScreen, RecoveryScreen, UndoScreen
 from assistant.tui.screens.incident import IncidentScreen
 from assistant.tui.screens.log import LogScreen
 from assistant.tui.screens.pages import ReportScreen
-from assistant.tui.widgets.curves_view import CurvesView
-from assistant.tui.widgets.openable import Openable, item
+from assistant.tui.widgets.tables import Openable, item
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import PAUSE_S, deliberately, seen, until

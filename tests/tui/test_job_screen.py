@@ -15,13 +15,13 @@ from textual.widgets import Static
 from assistant.errors import Unavailable
 from assistant.policy import Mode
 from assistant.tui.app import ChatApp
+from assistant.tui.curves import CurvesView
 from assistant.tui.messages import OpenJob, OpenNodes
 from assistant.tui.screens.incident import IncidentScreen
 from assistant.tui.screens.log import LogScreen
-from assistant.tui.screens.nodes import HealthTable, NodesScreen
-from assistant.tui.widgets.curves_view import CurvesView
-from assistant.tui.widgets.record_panels import IncidentList
-from assistant.tui.widgets.rows import CheckpointsTable, NodeTable, Rows
+from assistant.tui.screens.records import HealthTable, NodesScreen
+from assistant.tui.widgets.panels import IncidentList
+from assistant.tui.widgets.tables import CheckpointsTable, NodeTable, Rows
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import until

@@ -12,9 +12,9 @@ from rich.style import Style
 from assistant.logs.combined import LinePlace
 from assistant.logs.passes import RankTally
 from assistant.logs.prefix import NO_RANK
-from assistant.tui.logs.histogram import RankHistogram, bars_of
 from assistant.tui.logs.paint import MOST_CACHED_ROWS, LogLook, LogStrips
 from assistant.tui.logs.rows import LogCitation, LogRow, RankTallies, caseless, finder, highlighter
+from assistant.tui.screens.log import RankHistogram, bars_of
 from tests.tui.log_world import LogApp, ready
 from tests.tui.waiting import until
 

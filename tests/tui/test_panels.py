@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.tui.screen_basics import PANELS
+from assistant.tui.frame import PANELS
+from assistant.tui.widgets.panels import ApprovalsPanel, IncidentsPanel
 from assistant.tui.widgets.prompt import Prompt
-from assistant.tui.widgets.record_panels import ApprovalsPanel, IncidentsPanel
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import until

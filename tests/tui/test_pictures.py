@@ -14,11 +14,11 @@ from textual.widgets import Input, TextArea
 from assistant.policy import Mode
 from assistant.records import Event, EventKind
 from assistant.tui.app import ChatApp
+from assistant.tui.frame import DARK, LIGHT
 from assistant.tui.logs.view import LogView
-from assistant.tui.screen_basics import DARK, LIGHT
 from assistant.tui.screens.changes import RecoveryScreen
 from assistant.tui.screens.log import LogScreen
-from assistant.tui.screens.tabbed import TabbedScreen
+from assistant.tui.screens.records import TabbedScreen
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.pictures import compare, other_drawer

@@ -12,6 +12,7 @@ import pytest
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.errors import UsageError
+from assistant.tui.app import conversation_name
 from assistant.tui.sessions import (
     MOST_SESSIONS,
     MOST_TYPED,
@@ -22,7 +23,6 @@ from assistant.tui.sessions import (
     Talks,
     exported,
 )
-from assistant.tui.start import conversation_name
 from tests.scenarios.scene import START, Scene
 from tests.tui.conftest import opened
 from tests.tui.typing_in import answered, conversation, say, seen_text

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from assistant.errors import UsageError
-from assistant.tui.slash import COMMANDS, ArgumentValue, Takes, is_command, offers, parse
+from assistant.tui.commands import COMMANDS, ArgumentValue, Takes, is_command, offers, parse
 
 THERE = {
     Takes.JOB: [

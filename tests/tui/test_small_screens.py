@@ -9,14 +9,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 
 from assistant.records import Verdict
+from assistant.tui.commands import COMMANDS
+from assistant.tui.frame import DARK, LIGHT
 from assistant.tui.messages import OpenApproval, OpenPlaybook
-from assistant.tui.screen_basics import DARK, LIGHT
 from assistant.tui.screens.changes import ApprovalScreen
 from assistant.tui.screens.incident import IncidentScreen
-from assistant.tui.screens.job import JobScreen
-from assistant.tui.screens.nodes import NodesScreen
 from assistant.tui.screens.pages import KeysScreen, PlaybookScreen
-from assistant.tui.slash import COMMANDS
+from assistant.tui.screens.records import JobScreen, NodesScreen
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import PAUSE_S, deliberately, seen, until

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assistant.tui.widgets.status_bar import StatusBar
+from assistant.tui.frame import StatusBar
 from tests.scenarios.scene import Scene
 from tests.tui.conftest import opened
 from tests.tui.waiting import until

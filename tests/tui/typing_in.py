@@ -6,9 +6,9 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from assistant.tui.app import ChatApp
+from assistant.tui.frame import Plain
 from assistant.tui.widgets.conversation import Conversation
 from assistant.tui.widgets.exchange import AnswerMarkdown, Exchange
-from assistant.tui.widgets.plain import Plain
 from assistant.tui.widgets.prompt import Prompt
 from tests.tui.waiting import until
 

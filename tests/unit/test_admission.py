@@ -16,7 +16,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.labels import read_labels
 from assistant.diagnose.learn import Lesson, Teacher, as_toml, next_state
 from assistant.errors import InputError
-from assistant.llm.hashing import HashingEmbedder
+from assistant.llm.embedded import HashingEmbedder
 from assistant.ports import JumpingClock
 from assistant.records import Action, Citation, Event, EventKind, LearnedRule, RuleKind, RuleState
 from assistant.store import Store

@@ -11,8 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assistant.agent.chooser import WordChooser, intents, spelling
-from assistant.agent.reader import FILE, LARGEST_BYTES, MARKS, SCALE, Reader, load, marks_of, reader
+from assistant.agent.chooser import (
+    FILE,
+    LARGEST_BYTES,
+    MARKS,
+    SCALE,
+    Reader,
+    WordChooser,
+    intents,
+    load,
+    marks_of,
+    reader,
+    spelling,
+)
 from assistant.agent.words import lifts_rules
 from assistant.errors import ContentError
 from assistant.llm import embedded

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from assistant.agent.answer import count_text, time_text, without_quote, without_repeats
 from assistant.agent.chooser import spelling
 from assistant.agent.dialogue import Dialogue, choose_option, resolve_pointers, variants
 from assistant.agent.entities import NameInventory, read_names
 from assistant.agent.semantic import keep, recall
-from assistant.agent.wording import count_text, time_text, without_quote, without_repeats
 from assistant.agent.words import CHANGING, excluded_intents
 
 KNOWN = NameInventory(

@@ -311,7 +311,7 @@ STATES = st.recursive(
 @settings(max_examples=30, deadline=None)
 def test_any_state_of_arrays_and_plain_values_comes_back(state: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     from assistant.training.checkpoints.arrays import read_state
-    from assistant.training.checkpoints.segments import write_file
+    from assistant.training.checkpoints.files import write_file
 
     folder = tmp_path_factory.mktemp("state")
     sketch = ArraySketch(0)

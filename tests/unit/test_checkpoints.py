@@ -452,6 +452,15 @@ def test_a_broken_link_is_an_empty_file(tmp_path: Path) -> None:
     assert newest.problems == ("holds empty files: optimizer.pt",)
 
 
+@pytest.mark.parametrize("marker", ["DONE", "_SUCCESS", ".complete", "COMPLETED", "save.ok", "upload_done.txt"])
+def test_an_empty_file_that_says_by_being_there_is_no_damage(marker: str, tmp_path: Path) -> None:
+    for folder in build("huggingface", tmp_path):
+        write(folder / marker, "")
+    newest = last(inventory(tmp_path, now=NOW))
+    assert newest is not None
+    assert newest.problems == ()
+
+
 def test_a_tracker_that_names_a_damaged_checkpoint_is_a_trap_and_said(tmp_path: Path) -> None:
     cut(build("nightshift", tmp_path)[-1])
     write(tmp_path / "latest_checkpointed_iteration.txt", "300")

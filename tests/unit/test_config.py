@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assistant.config import load
-from assistant.config.manual import describe, shown
+from assistant.config.loading import describe, toml_text
 from assistant.errors import ConfigError
 
 
@@ -188,4 +188,4 @@ def test_every_setting_has_a_manual() -> None:
     ],
 )
 def test_a_value_is_shown_as_toml_writes_it(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert toml_text(value) == text

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from assistant.agent.descriptions import ModelDescriber
+from assistant.agent.grounding import ModelDescriber
 from assistant.content.reasons import reasons
 from assistant.diagnose.case import Case
 from assistant.diagnose.described import CONFIDENCE, ModelOpinion
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
-from assistant.llm.scripted import ScriptedChat, calls
 from assistant.ports import Described
 from assistant.records import Action, DecidedBy, Diagnosis
+from tests.scripted_models import ScriptedChat, calls
 
 ODD = "the flux regulator of shelf nine reports a wobble beyond tolerance"
 

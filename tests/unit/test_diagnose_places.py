@@ -63,6 +63,27 @@ def test_a_kernel_line_may_name_its_host_itself(line: str) -> None:
     assert (read.host, read.at, xid_of(read)) == ("gpu-12", datetime(2025, 3, 1, 10), "48")
 
 
+ISO = "2026-11-27T08:18:16,305537+00:00"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{ISO} mlx5_core 0000:14:00.0: Port module event: module 0, Cable unplugged",
+        f"{ISO} nvme nvme0: I/O 12 QID 4 timeout, aborting",
+        f"{ISO} sd 0:0:0:0: [sda] tag#3 FAILED Result: hostbyte=DID_OK",
+        f"{ISO} usb 1-1: reset high-speed USB device number 2",
+    ],
+)
+def test_a_driver_that_stands_where_syslog_writes_the_host_takes_no_line_from_its_node(line: str) -> None:
+    assert read_kernel(lines("# gpu002", line), ("gpu001", "gpu002"))[-1].host == "gpu002"
+
+
+def test_a_driver_before_the_address_of_its_device_is_no_host() -> None:
+    assert read_kernel(lines(f"{ISO} mlx5_core 0000:14:00.0: Port module event: module 0, Cable unplugged"))[0].host is None
+    assert read_kernel(lines("# gpu1", f"{ISO} gpu002 kernel: mlx5_core 0000:14:00.0: Cable unplugged"))[-1].host == "gpu002"
+
+
 def test_a_kernel_line_without_any_host_has_none() -> None:
     assert read_kernel(lines("[ 12.4] mlx5_core 0000:a1:00.0: link down"))[0].host is None
 

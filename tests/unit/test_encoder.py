@@ -15,6 +15,7 @@ import pytest
 from assistant.content.reasons import reasons
 from assistant.errors import ContentError
 from assistant.llm import embedded, features
+from assistant.llm.embedded import HashingEmbedder
 from assistant.llm.encoder import (
     _AT_ONCE,
     DIGEST,
@@ -23,15 +24,18 @@ from assistant.llm.encoder import (
     GGUF,
     HEADS,
     MOST_TOKENS,
+    NONE,
     SITE_HEADS,
     EncoderRanker,
+    Heads,
     Intents,
     LlamaEncoder,
+    load_heads,
     open_heads,
     open_words,
+    refit,
+    save_heads,
 )
-from assistant.llm.hashing import HashingEmbedder
-from assistant.llm.heads import NONE, Heads, load_heads, refit, save_heads
 from assistant.llm.ranker import LinearRanker
 from bench.encoder import Excerpt, chosen, excerpts, judged, memory_mb, real_lines, retrieval, sentences
 

@@ -10,13 +10,11 @@ import pytest
 
 from assistant.errors import ContentError
 from assistant.evaluation.coordinator import failed_nodes, grouped, why_sunk
-from assistant.evaluation.files import RunFolder, name_of
+from assistant.evaluation.files import STAGE, EvaluationFailure, JobNote, Journal, RunFolder, name_of
 from assistant.evaluation.jobs import ending
-from assistant.evaluation.journal import STAGE, EvaluationFailure, JobNote, Journal
 from assistant.evaluation.metric import cover, joined
-from assistant.evaluation.records import Dataset, Estimate, Piece, PieceTime, Trial
-from assistant.evaluation.remaining_work import corrected, gaps, is_far
 from assistant.evaluation.stage import argv
+from assistant.evaluation.work import Dataset, Estimate, Piece, PieceTime, Trial, corrected, gaps, is_far
 from assistant.records import Job, JobState
 
 A = Dataset("a", 100, "infer {out}")

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.errors import ContentError
-from assistant.evaluation.files import RunFolder, write_json
-from assistant.evaluation.journal import took
+from assistant.evaluation.files import RunFolder, took, write_json
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.records import Dataset, Piece, PieceTime
+from assistant.evaluation.work import Dataset, Piece, PieceTime
 from assistant.ports import JumpingClock
 from assistant.store import EvaluationRun, Store
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.evaluation.coordinator_plan import holding as left_of
-from assistant.evaluation.files import RunFolder, claim, write_json
-from assistant.evaluation.journal import TRIAL, JobNote
-from assistant.evaluation.records import Piece
+from assistant.evaluation.files import TRIAL, JobNote, RunFolder, claim, write_json
 from assistant.evaluation.strategies import Holding, to_shed
+from assistant.evaluation.work import Piece
 
 
 def holding(begun_s: float, *seconds: float, gpus: int = 1) -> Holding:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from assistant.errors import ContentError, UsageError
-from assistant.evaluation.records import Dataset
 from assistant.evaluation.suite import load_suite
+from assistant.evaluation.work import Dataset
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases/evaluation/wrong_suites.toml").read_text())["case"]
 GOOD = """

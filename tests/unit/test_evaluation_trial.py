@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from assistant.evaluation import metric, trial
-from assistant.evaluation.files import claim
+from assistant.evaluation.files import TRIAL, Journal, claim
 from assistant.evaluation.jobs import Submitter
-from assistant.evaluation.journal import TRIAL, Journal
-from assistant.evaluation.records import Piece, Trial
 from assistant.evaluation.suite import load_asked
 from assistant.evaluation.trial import Server, ServerError
+from assistant.evaluation.work import Piece, Trial
 from tests.scenarios.evaluating import World
 
 PIECES = (Piece("a", 0, 10), Piece("a", 10, 20), Piece("b", 0, 10))

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from assistant.cli.measure.evaluate_run import drawn
-from assistant.evaluation.results import Activity, EvaluationProgress, duration
+from assistant.evaluation.results import EvaluationProgress, RunActivity, duration
 
 PROGRESS = EvaluationProgress(
     scored=3,
@@ -17,7 +17,7 @@ PROGRESS = EvaluationProgress(
     items=200,
     left_s=400.0,
     nodes=("n1", "n2"),
-    activities=(Activity("n1", "trial", 7, "gsm8k 0-99", "2/5", 61.0), Activity("", "metric", 8, "waits for its start")),
+    activities=(RunActivity("n1", "trial", 7, "gsm8k 0-99", "2/5", 61.0), RunActivity("", "metric", 8, "waits for its start")),
 )
 
 

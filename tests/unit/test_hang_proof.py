@@ -12,8 +12,7 @@ import pytest
 from assistant.logs.phases import LogPhase, announced_size, phase_begun, phase_over
 from assistant.records import Job, JobState
 from assistant.watch.hang import HangLimits, Still, Suspicion
-from assistant.watch.loss import SpikeLimits
-from assistant.watch.pace import PaceLimits
+from assistant.watch.progress import PaceLimits, SpikeLimits
 from assistant.watch.view import ViewLimits, view_of
 from assistant.watch.witness import WitnessVote, proofs_of_hang, unobserved, witness_of
 

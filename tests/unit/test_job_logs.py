@@ -16,8 +16,8 @@ from assistant.content.reading import read_toml
 from assistant.logs.attempt import LogFileState, job_logs, surroundings_of
 from assistant.logs.combined import combine
 from assistant.logs.declared import Declared, declared_logs, shown_pattern
-from assistant.logs.log_marks import LogMark
 from assistant.logs.program_logs import event_points, metric_file_points
+from assistant.logs.tail import LogMark
 from assistant.records import JobState
 from tests.unit.logged_job import START, job_in, write
 

@@ -19,7 +19,7 @@ from assistant.errors import ToolError
 from assistant.logs.attempt import LogFileState, job_logs
 from assistant.logs.declared import LogOrigin
 from assistant.records import Job, JobState
-from assistant.records.processes import OpenFile, ProcessFolder, ProcessReport, report_of
+from assistant.records.jobs import OpenFile, ProcessFolder, ProcessReport, report_of
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.schedulers.simulated_run import write_checkpoint
 from assistant.store import Store

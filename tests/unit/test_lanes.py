@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from assistant.tui.coalescing_worker import Lane
+from assistant.tui.messages import Lane
 
 
 def gone(name: str) -> bool:

@@ -13,10 +13,10 @@ import pytest
 
 from assistant.content.reading import read_toml
 from assistant.logs.attempt import job_logs
-from assistant.logs.learnt_metrics import learn_series, read_series
 from assistant.logs.lines import Lines
-from assistant.logs.log_marks import LogMark
 from assistant.logs.metrics import metric_points
+from assistant.logs.phases import learn_series, read_series
+from assistant.logs.tail import LogMark
 from assistant.records import Job, JobState
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.compared import AttemptLog, compared_by_form

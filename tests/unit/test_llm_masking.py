@@ -15,8 +15,8 @@ from assistant.config import Settings
 from assistant.config.settings import ModelSettings
 from assistant.engine.masking import mask_for
 from assistant.errors import Unavailable
-from assistant.llm.masking import is_here, masked, unmasked
 from assistant.llm.models import close_models, open_chat
+from assistant.llm.sse import is_here, masked, unmasked
 from assistant.ports import JumpingClock
 from assistant.redact import Mask
 from assistant.schedulers.simulated import SimulatedCluster

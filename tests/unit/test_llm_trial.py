@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from langchain_core.messages import BaseMessage
 
-from assistant.llm.scripted import ScriptedChat, calls
-from assistant.llm.trial import ModelWriter, summariser_of
+from assistant.llm.models import ModelWriter, summariser_of
+from tests.scripted_models import ScriptedChat, calls
 
 
 def asked(chat: ScriptedChat) -> str:

@@ -16,7 +16,7 @@ import pytest
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import SystemClock
 from assistant.records import Job, JobSpec, JobState
-from assistant.schedulers import local_files
+from assistant.schedulers import local_jobs
 from assistant.schedulers.local import LocalScheduler
 
 
@@ -105,7 +105,7 @@ def test_a_rank_that_ignores_the_request_to_stop_is_killed(cluster: LocalSchedul
 def test_children_of_a_rank_do_not_outlive_it(cluster: LocalScheduler, submit: Callable[..., str], tmp_path: Path) -> None:
     job_id = submit("sleep 60 & echo $! > child; exit 0")
     assert ended(cluster, job_id).state is JobState.COMPLETED
-    assert local_files.started_ticks(int((tmp_path / "child").read_text(encoding="utf-8"))) is None
+    assert local_jobs.started_ticks(int((tmp_path / "child").read_text(encoding="utf-8"))) is None
 
 
 def test_a_memory_kill_in_the_job_own_group_makes_it_out_of_memory(cluster: LocalScheduler, submit: Callable[..., str]) -> None:
@@ -154,9 +154,9 @@ def test_a_supervisor_that_is_killed_is_missed_and_its_ranks_are_ended(
     assert "vanished" in job.reason
     rank = int((tmp_path / "pid").read_text(encoding="utf-8"))
     deadline = time.monotonic() + 5
-    while local_files.started_ticks(rank) is not None and time.monotonic() < deadline:
+    while local_jobs.started_ticks(rank) is not None and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert local_files.started_ticks(rank) is None
+    assert local_jobs.started_ticks(rank) is None
     assert "NODE_FAIL" in cluster.controller_log(job_id)
 
 
@@ -168,7 +168,7 @@ def test_a_start_that_a_crash_kept_from_being_noted_is_not_made_twice(
     if claimed:
         until(cluster, job_id, lambda _: (cluster.job_folder(job_id) / "claim.json").exists())
     status = cluster.job_folder(job_id) / "status.json"
-    local_files.write_json(status, {**json.loads(status.read_bytes()), "state": "pending", "nodes": [], "supervisor": None})
+    local_jobs.write_json(status, {**json.loads(status.read_bytes()), "state": "pending", "nodes": [], "supervisor": None})
     job = ended(cluster, job_id)
     assert (job.state, job.nodes) == (JobState.COMPLETED, ("node01", "node02"))
     assert (tmp_path / "runs").read_text(encoding="utf-8").split() == ["once", "once"]
@@ -204,8 +204,8 @@ def test_a_damaged_state_file_is_an_outage_that_names_the_file(cluster: LocalSch
 
 
 def test_a_lock_that_is_never_given_back_is_an_outage(cluster: LocalScheduler) -> None:
-    with local_files.locked(cluster.folder), pytest.raises(Unavailable, match="held by another process"):  # noqa: SIM117
-        with local_files.locked(cluster.folder, wait_s=0.05):
+    with local_jobs.locked(cluster.folder), pytest.raises(Unavailable, match="held by another process"):  # noqa: SIM117
+        with local_jobs.locked(cluster.folder, wait_s=0.05):
             pass
 
 
@@ -222,6 +222,6 @@ def test_the_controller_log_of_a_job_leaves_other_jobs_out(cluster: LocalSchedul
     ("status", "words"), [(1, "Exited with exit code 1"), (-9, "Killed"), (-15, "Terminated"), (-6, "Aborted")]
 )
 def test_ends_are_worded_as_srun_does(status: int, words: str) -> None:
-    from assistant.schedulers.slurm_words import task_lines
+    from assistant.schedulers.slurm_text import task_lines
 
     assert task_lines({0: 0, 1: status}, {0: "n1", 1: "n2"}) == [f"srun: error: n2: task 1: {words}"]

@@ -16,8 +16,7 @@ import pytest
 from assistant.errors import InputError
 from assistant.logs.lines import Lines, clean
 from assistant.logs.reading import blocks, open_log, rotated
-from assistant.logs.search import search, typed_search
-from assistant.logs.tail import last_lines
+from assistant.logs.tail import last_lines, search, typed_search
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1, 3001))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.llm.hashing import HashingEmbedder, vector_of
+from assistant.llm.embedded import HashingEmbedder, vector_of
 from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind
 from assistant.store import Memory, Store

@@ -15,11 +15,11 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.memory import MemoryOpinion, confidence_of, shared_words
 from assistant.diagnose.telling import telling
 from assistant.diagnose.verdict import diagnose
-from assistant.llm.hashing import HashingEmbedder
-from assistant.llm.scripted import ScriptedEmbedder
+from assistant.llm.embedded import HashingEmbedder
 from assistant.ports import Embedder, JumpingClock
 from assistant.records import DecidedBy, Diagnosis, Event, EventKind, Job, JobState
 from assistant.store import Memory, Store
+from tests.scripted_models import ScriptedEmbedder
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 STEPS = "".join(f"iteration {n}/ 1000 | lm loss: {3 - n / 100:.3f} |\n" for n in range(1, 40))

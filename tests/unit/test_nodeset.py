@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from assistant.errors import UsageError
-from assistant.nodeset import expand, fold, fold_alike, node_groups
+from assistant.nodeset import expand, fold, node_groups
 from assistant.records import Node, NodeState
 
 CASES = Path(__file__).parents[1] / "cases" / "nodeset"
@@ -107,8 +107,3 @@ def test_an_unknown_group_is_refused_and_the_known_ones_are_listed(text: str) ->
 def test_a_group_needs_a_scheduler() -> None:
     with pytest.raises(UsageError, match="only the scheduler knows groups"):
         expand("gpu01,@train")
-
-
-def test_nodes_that_say_the_same_are_told_together_the_largest_group_first() -> None:
-    outputs = {"gpu03": "ok\n", "gpu01": "bad", "gpu02": "ok", "gpu04": "ok  \n\n"}
-    assert fold_alike(outputs) == [("gpu[02-04]", 3, "ok"), ("gpu01", 1, "bad")]

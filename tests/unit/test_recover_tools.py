@@ -225,7 +225,16 @@ def test_a_job_that_the_scheduler_never_queues_again_is_not_waited_for_unless_it
     assert live_run(world.context, job)["job"] == back
 
 
-def test_a_run_that_comes_back_by_itself_is_seen(world: World) -> None:
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.OUT_OF_MEMORY, JobState.TIMEOUT])
+def test_a_job_that_the_scheduler_calls_failed_is_never_waited_for(state: JobState, tmp_path: Path) -> None:
+    world = World(tmp_path, SimulatedRun(fails_at=50, state=state)).passes(60)
+    seen = live_run(world.context, world.job)
+    assert (seen["status"], seen["job"]) == ("gone", "")
+    assert f"the scheduler calls it {state}" in seen["note"]
+
+
+def test_a_run_that_comes_back_by_itself_is_seen(tmp_path: Path) -> None:
+    world = World(tmp_path, SimulatedRun(fails_at=50, state=JobState.NODE_FAIL)).passes(60)
     assert live_run(world.context, world.job)["status"] == "waiting"
     back = world.cluster.submit(world.spec)
     assert live_run(world.context, world.job) == {"status": "alive", "note": f"job {back} is running", "step": None, "job": back}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.records.processes import OpenFile, ProcessReport
+from assistant.records.jobs import OpenFile, ProcessReport
 from assistant.recover.job_program import programs_of
 from assistant.recover.repeated_writes import (
     RepeatedWrite,

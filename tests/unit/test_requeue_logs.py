@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from assistant.diagnose.case import Case
+from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.verdict import diagnose
 from assistant.engine.requeue_logs import requeues_itself, steps_of_attempts
+from assistant.logs.attempt import job_logs
 from assistant.ports import JumpingClock
 from assistant.records import JobState
 from assistant.store import Store
@@ -107,3 +111,54 @@ def test_what_a_requeue_cost_is_counted_by_what_the_log_itself_counts(first: int
         write(tmp_path / "slurm-812.out", ticks(10, 170) + ENDED + ticks(first, 200), AGAIN + timedelta(seconds=60))
         [said] = night.look(None)
         assert said.startswith(lost)
+
+
+REQUEUED = "slurmstepd-gpu001: error: *** {what} ON gpu001 CANCELLED AT {at:%Y-%m-%dT%H:%M:%S} DUE TO JOB REQUEUE ***\n"
+LAST_WORDS = "srun: forcing job termination\nsrun: error: gpu001: task 0: Terminated\n"
+MISFIT = (
+    "=> resuming from runs/last.pth (iter 80)\nTraceback (most recent call last):\n"
+    '  File "/work/train.py", line 20, in <module>\n    model.load_state_dict(ck["model"])\n'
+    "RuntimeError: Error(s) in loading state_dict for ConvNet:\n"
+    '\tMissing key(s) in state_dict: "stages.0.grn.gamma". \n'
+    + "".join(
+        f"\tsize mismatch for stages.{n}.dwconv.weight: copying a param with shape torch.Size([{48 * 2**n}, 1, 7, 7]) from "
+        f"checkpoint, the shape in current model is torch.Size([{64 * 2**n}, 1, 7, 7]).\n"
+        for n in range(4)
+    )
+    + "srun: error: gpu001: task 0: Exited with exit code 1\n"
+)
+
+
+def requeue_line(seconds: int, what: str = "JOB 812") -> str:
+    """Return Slurm's line of a requeue, so many seconds before (-) or after the second attempt began, by this machine's clock."""
+    return REQUEUED.format(what=what, at=(AGAIN + timedelta(seconds=seconds)).astimezone())
+
+
+@pytest.mark.parametrize(
+    ("before", "own", "attempt"),
+    [
+        (ticks(10, 170) + requeue_line(-9, "STEP 812.0") + requeue_line(-9) + LAST_WORDS, MISFIT, 1),
+        (requeue_line(-9), "srun: error: gpu001: task 0: Exited with exit code 1\n", 1),
+        (requeue_line(-900) + ticks(10, 60) + requeue_line(-9), MISFIT, 2),
+        (requeue_line(-9), MISFIT + requeue_line(60), 1),  # looked at as it was before it was queued again once more
+        (ticks(10, 60) + requeue_line(-9), MISFIT, 3),  # two ends that Slurm did not write
+        ("", ticks(10, 60) + requeue_line(-9).replace("812", "813") + MISFIT, 1),
+        ("", ticks(10, 60) + MISFIT, 1),
+        ("", ticks(10, 60) + requeue_line(60), 3),  # behind its own start there is no end of one before it
+    ],
+)
+def test_an_attempt_begins_in_a_log_that_is_appended_to_where_slurm_ended_the_one_before(
+    before: str, own: str, attempt: int, tmp_path: Path
+) -> None:
+    log = write(tmp_path / "dogs.log", before + own, AGAIN + timedelta(seconds=1))
+    job = job_in(tmp_path, log=log, appends=True, attempt=attempt, started=AGAIN, nodes=("gpu001",))
+    (file,) = job_logs(job).files
+    assert (file.begin, file.sure) == (len(before), False)
+
+
+def test_a_second_attempt_is_diagnosed_by_its_own_lines(tmp_path: Path) -> None:
+    text = ticks(10, 170) + requeue_line(-9, "STEP 812.0") + requeue_line(-9) + LAST_WORDS + MISFIT
+    job = job_in(tmp_path, log=write(tmp_path / "dogs.log", text, AGAIN), appends=True, attempt=1, started=AGAIN, nodes=("gpu001",))
+    job = replace(job, state=JobState.FAILED, ended=AGAIN + timedelta(seconds=1), exit_code=1)
+    case = Case.from_parts(job.log, "", "", None, job, None).with_logs(job_logs(job))
+    assert diagnose(case, Knowledge.load()).reason == "model_loading_error"

@@ -17,7 +17,7 @@ from assistant.ports import RuleWriter
 from assistant.records import LearnedRule, RuleKind, RuleState
 from assistant.rules.learned import Ground, ScriptedWriter, admitted, entry_of, flaws, ground_of, voted
 from assistant.rules.matching import load_patterns, name_of, pattern_of, protected_lines
-from assistant.rules.redos import RefusedPattern, shape_of
+from assistant.rules.patterns import RefusedPattern, shape_of
 
 AT = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 CASES = tomllib.loads((Path(__file__).parent.parent / "cases" / "rules" / "proposals.toml").read_text(encoding="utf-8"))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.errors import ContentError
-from assistant.rules.compiling import Expression, database
 from assistant.rules.matching import Patterns, any_digits, groups, load_patterns
+from assistant.rules.patterns import Expression, database
 
 XID = Signature("ecc.xid", r"Xid \([^)]*\): (?P<xid>48|63|64)\b", ("NVRM: Xid (PCI:0000): 48",))
 STEP = Filter("step", r"^step \d+ loss ", ("step 1 loss 2",), "steps")
@@ -133,7 +133,7 @@ def test_only_what_stands_for_digits_is_loosened(pattern: str, loose: str) -> No
 
 
 def test_of_compiled_patterns_those_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assistant.rules.compiling.MOST_KEPT", 3)
+    monkeypatch.setattr("assistant.rules.patterns.MOST_KEPT", 3)
     for number, word in enumerate(("one", "two", "three")):
         before = set(tmp_path.iterdir())
         database([(0, Expression("x", word, False))], tmp_path)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from assistant.engine.lost_folders import relative_paths
 from assistant.engine.outages import PROBED, _waits_for_the_first
 from assistant.records import Event, EventKind, IncidentState
 from assistant.watch.outages import CauseKind, JobFailure, SharedCause, causes_of, files_missed, joins, outages, paths_of
+from tests.unit.logged_job import job_in
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -235,3 +238,17 @@ def test_a_file_that_was_missing_in_a_folder_that_stands_must_be_back_and_one_be
     below = failure(2, ENOENT.format("/data/out/log.txt"), gone=("/data/out",))
     written = failure(3, "OSError: [Errno 116] Stale file handle: '/data/pile/b.tmp'")
     assert files_missed([stands, below, written]) == ["/data/pile/a.bin"]
+
+
+AS_JSON = (
+    '{"event": "exit", "step": 84, "trace": "Traceback (most recent call last):\\n'
+    '  File \\"/shared/x/train.py\\", line 45, in main\\n'
+    "    data.batch(step)\\nFileNotFoundError: [Errno 2] No such file or directory: 'DATA/part-14.txt'\\n\"}"
+)
+
+
+def test_of_a_traceback_in_one_line_of_json_the_path_of_the_error_counts_and_none_of_a_source_file() -> None:
+    assert paths_of("file_not_found_error", [AS_JSON.replace("DATA", "/shared/corpus")]) == ("/shared/corpus/part-14.txt",)
+    assert paths_of("file_not_found_error", [AS_JSON.replace("DATA", "corpus")]) == ()
+    job = job_in(Path("/shared/x"), "srun python train.py")
+    assert relative_paths(job, [AS_JSON.replace("DATA", "corpus")]) == ("/shared/x/corpus/part-14.txt",)

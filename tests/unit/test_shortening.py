@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from assistant.agent.shortening import LEAST, shortened
+from assistant.agent.toolbox import LEAST, shortened
 
 
 def exchange(number: int, size: int, calls: int = 1) -> list[BaseMessage]:

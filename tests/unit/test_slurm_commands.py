@@ -15,10 +15,9 @@ from assistant.errors import ToolError, Unavailable
 from assistant.ports import ControllerLog, Dependents, JumpingClock, Requeues, Reserves, SystemClock
 from assistant.records import JobSpec, JobState
 from assistant.schedulers.slurm import SlurmScheduler
-from assistant.schedulers.slurm_accounting import ACCOUNTED_COLUMNS
-from assistant.schedulers.slurm_check import check
-from assistant.schedulers.slurm_controller import lines_about
-from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS
+from assistant.schedulers.slurm_history import ACCOUNTED_COLUMNS
+from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, lines_about
+from assistant.schedulers.slurm_run import check
 from tests.unit.test_slurm_text import a_job
 
 CONFIG = "SLURM_VERSION = 23.11.10\nAccountingStorageType = (null)\nMinJobAge = 300 sec\nSlurmUser = slurm(64030)\n"

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from assistant.records import JobSpec
-from assistant.schedulers.slurm_compare import (
+from assistant.schedulers.slurm_spec import sbatch_words, with_carried
+from assistant.schedulers.slurm_specs import (
     accounted_differences,
     record_differences,
     script_differences,
     shown_record,
     unopened_outputs,
 )
-from assistant.schedulers.slurm_spec import sbatch_words, with_carried
 from assistant.schedulers.slurm_typed import WRAPPED, read_line
 
 CASES = Path(__file__).parents[1] / "cases" / "slurm" / "submissions" / "strange.toml"
@@ -182,5 +182,32 @@ def test_wanted_nodes_of_which_one_is_left_out_may_be_given_up() -> None:
 )
 def test_a_folder_that_slurm_would_not_make_is_told_before_a_job_starts(record: dict[str, str], named: list[str]) -> None:
     there = {"/w", "/dev"}
-    problems = unopened_outputs(record, lambda folder: folder not in there)
+    problems = unopened_outputs(None, record, lambda folder: folder not in there, ids=(("30",), ("31",)), account="ada")
     assert [problem.split(",")[0].removeprefix("its output would go into ") for problem in problems] == named
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (
+            {"StdOut": "/w/slurm/30/x.log", "ExitCode": "0:15"},
+            {"StdOut": "/w/slurm/31/x.log"},
+            [
+                "whoever submitted job 30 made /w/slurm/30",
+                '`id=$(sbatch --hold --parsable SCRIPT) && mkdir -p "/w/slurm/$id" && scontrol release $id`',
+            ],
+        ),
+        (
+            {"StdOut": "/w/old logs/x-30.log", "ExitCode": "1:0"},
+            {"StdOut": "/w/old logs/x-31.log"},
+            ["it was there when job 30 began", "`mkdir -p '/w/old logs'` as ada"],
+        ),
+        ({"StdOut": "/w/logs/x.log", "ExitCode": "0:53"}, {"StdOut": "/w/logs/x.log"}, ["0:53; `mkdir -p /w/logs` as ada"]),
+    ],
+    ids=["a folder for each job, made at its submission", "one that is gone since", "one that never was there"],
+)
+def test_the_command_is_named_that_makes_the_missing_folder_of_an_output(
+    before: dict[str, str], after: dict[str, str], words: list[str]
+) -> None:
+    (problem,) = unopened_outputs(before, after, lambda _: True, ids=(("30",), ("31",)), account="ada")
+    assert [part for part in words if part not in problem] == []

@@ -16,9 +16,18 @@ from hypothesis import strategies as some
 
 from assistant.errors import ToolError, Unavailable
 from assistant.records import Job, JobSpec, JobState
-from assistant.schedulers.slurm_accounting import accounted_columns, accounted_rows, accounted_steps, finished_rows
-from assistant.schedulers.slurm_controller import controller_lines, killer_in
-from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, SlurmRow, moved, queue_format, queue_rows, waiting_row, waits_for
+from assistant.schedulers.slurm_history import accounted_columns, accounted_rows, accounted_steps, finished_rows
+from assistant.schedulers.slurm_jobs import (
+    QUEUE_COLUMNS,
+    SlurmRow,
+    controller_lines,
+    killer_in,
+    moved,
+    queue_format,
+    queue_rows,
+    waiting_row,
+    waits_for,
+)
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, state_words
 from assistant.schedulers.slurm_spec import (
     exported,

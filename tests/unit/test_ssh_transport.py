@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from assistant.ports import Failure, Reply
-from assistant.transports.output import OutputRoom
+from assistant.transports.local import OutputRoom
 from assistant.transports.ssh import SshTransport
 from assistant.transports.ssh_command import Tunnel
 from assistant.transports.ssh_hosts import Me

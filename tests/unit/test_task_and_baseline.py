@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.logs.task import steady_name, task_key
-from assistant.logs.templates import Baseline, Miner, novelty
+from assistant.logs.templates import Baseline, Miner, novelty, steady_name, task_key
 from assistant.records import Job, JobSpec, JobState
 
 NAMES = tomllib.loads((Path(__file__).parent.parent / "cases" / "tasks" / "names.toml").read_text(encoding="utf-8"))["name"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assistant.logs.lines import clean
-from assistant.logs.masks import masked, readable
+from assistant.logs.prefix import masked, readable
 from assistant.logs.templates import MOST_FORMS, Miner, grouped, homes, mined
 
 CASES = tomllib.loads((Path(__file__).parent.parent / "cases" / "templates" / "masks.toml").read_text(encoding="utf-8"))

@@ -21,10 +21,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from assistant.training import checkpoint
-from assistant.training.checkpoint import StorageDown, TrainingPosition
-from assistant.training.loader import Loader, SampleShare, batch, step_numbers
-from assistant.training.model import SIZE, AdamW, Floats, loss_and_gradient, new_parameters
+from assistant.training import model
+from assistant.training.model import (
+    SIZE,
+    AdamW,
+    Floats,
+    Loader,
+    SampleShare,
+    StorageDown,
+    TrainingPosition,
+    batch,
+    loss_and_gradient,
+    new_parameters,
+    step_numbers,
+)
 from assistant.training.ring import CollectiveTimeout, PeerGone, Ring
 
 LINE = re.compile(r"iteration +(\d+)/.*consumed samples: +(\d+) .*lm loss: (\S+)")
@@ -218,9 +228,9 @@ def same(found: tuple[TrainingPosition, Floats, AdamW], wanted: tuple[Floats, Ad
 
 def test_a_checkpoint_comes_back_as_it_was_and_its_manifest_fits(tmp_path: Path) -> None:
     made = state(3)
-    with_ring(3, tmp_path / "", lambda ring: checkpoint.save(tmp_path / "ckpt", TrainingPosition(40, 1280), made, ring=ring))
+    with_ring(3, tmp_path / "", lambda ring: model.save(tmp_path / "ckpt", TrainingPosition(40, 1280), made, ring=ring))
     folder = tmp_path / "ckpt" / "iter_0000040"
-    found = checkpoint.load(folder)
+    found = model.load(folder)
     assert found[0] == TrainingPosition(40, 1280)
     assert same(found, made)
     manifest = json.loads((folder / "manifest.json").read_bytes())
@@ -228,29 +238,29 @@ def test_a_checkpoint_comes_back_as_it_was_and_its_manifest_fits(tmp_path: Path)
     for name, about in manifest["files"].items():
         content = (folder / name).read_bytes()
         assert (len(content), zlib.crc32(content)) == (about["size"], about["crc32"])
-    assert (tmp_path / "ckpt" / checkpoint.TRACKER).read_text(encoding="utf-8") == "40"
+    assert (tmp_path / "ckpt" / model.TRACKER).read_text(encoding="utf-8") == "40"
 
 
 KILLED_SAVE = """
 import os, signal, sys
 from pathlib import Path
-from assistant.training import checkpoint, ring
-from assistant.training.checkpoint import TrainingPosition
+from assistant.training import model, ring
+from assistant.training.model import TrainingPosition
 from assistant.training.model import SIZE, AdamW, new_parameters
 root, moment = Path(sys.argv[1]), sys.argv[2]
 die = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 alone = ring.Ring(0, 1, root, "n", timeout_s=5)
-checkpoint.save(root, TrainingPosition(40, 1), (new_parameters(1), AdamW(SIZE)), ring=alone)
+model.save(root, TrainingPosition(40, 1), (new_parameters(1), AdamW(SIZE)), ring=alone)
 if moment == "agreeing":
     real = alone.all_reduce
     alone.all_reduce = lambda values: die() if len(values) > 1 else real(values)
 if moment == "replacing":
     os.fsync, before = die, os.fsync
-    checkpoint._write_shard = lambda path, tensors, halfway=None: (1, 1)
+    model._write_shard = lambda path, tensors, halfway=None: (1, 1)
 if moment == "tracking":
-    checkpoint.write_tracker = die
+    model.write_tracker = die
 halfway = die if moment == "halfway" else lambda: None
-checkpoint.save(root, TrainingPosition(40, 2), (new_parameters(2), AdamW(SIZE)), ring=alone, halfway=halfway)
+model.save(root, TrainingPosition(40, 2), (new_parameters(2), AdamW(SIZE)), ring=alone, halfway=halfway)
 """
 
 
@@ -260,12 +270,12 @@ def test_a_save_over_an_older_one_that_is_killed_never_leaves_a_wrong_checkpoint
     assert done.returncode == -signal.SIGKILL, done.stderr
     folder = tmp_path / "iter_0000040"
     if moment == "tracking":
-        position, flat, _ = checkpoint.load(folder)
+        position, flat, _ = model.load(folder)
         assert position == TrainingPosition(40, 2)
         assert (flat == new_parameters(2)).all()
     else:
         with pytest.raises(RuntimeError, match=r"is not complete: it has no manifest\.json"):
-            checkpoint.load(folder)
+            model.load(folder)
 
 
 def test_training_that_is_killed_at_any_moment_leaves_only_whole_checkpoints_with_a_manifest(tmp_path: Path) -> None:
@@ -283,34 +293,34 @@ def test_training_that_is_killed_at_any_moment_leaves_only_whole_checkpoints_wit
             process.communicate()
         for path in folder.glob("ckpt/iter_*"):
             if (path / "manifest.json").exists():
-                position, _, _ = checkpoint.load(path)
+                position, _, _ = model.load(path)
                 assert f"iter_{position.step:07d}" == path.name
-        newest = checkpoint.newest_complete(folder / "ckpt")
+        newest = model.newest_complete(folder / "ckpt")
         assert newest is not None
-        tracker = int((folder / "ckpt" / checkpoint.TRACKER).read_text(encoding="utf-8") or 0) if _tracked(folder) else 0
+        tracker = int((folder / "ckpt" / model.TRACKER).read_text(encoding="utf-8") or 0) if _tracked(folder) else 0
         assert tracker <= int(newest.name[5:])
 
 
 def _tracked(folder: Path) -> bool:
-    return (folder / "ckpt" / checkpoint.TRACKER).exists()
+    return (folder / "ckpt" / model.TRACKER).exists()
 
 
 def test_a_cut_shard_does_not_load(tmp_path: Path) -> None:
-    checkpoint.save(tmp_path, TrainingPosition(1, 32), state(1), ring=Ring(0, 1, tmp_path, "n", timeout_s=1))
+    model.save(tmp_path, TrainingPosition(1, 32), state(1), ring=Ring(0, 1, tmp_path, "n", timeout_s=1))
     shard = tmp_path / "iter_0000001" / "model.npz"
     shard.write_bytes(shard.read_bytes()[:-100])
     with pytest.raises(zipfile.BadZipFile):
-        checkpoint.load(shard.parent)
+        model.load(shard.parent)
 
 
 def test_an_outage_of_the_storage_ends_by_itself(tmp_path: Path) -> None:
     ring = Ring(0, 1, tmp_path, "n", timeout_s=1)
-    (tmp_path / checkpoint.OUTAGE).write_text(str(time.time() + 60), encoding="utf-8")
+    (tmp_path / model.OUTAGE).write_text(str(time.time() + 60), encoding="utf-8")
     with pytest.raises(StorageDown):
-        checkpoint.save(tmp_path, TrainingPosition(1, 32), state(1), ring=ring)
-    (tmp_path / checkpoint.OUTAGE).write_text(str(time.time() - 1), encoding="utf-8")
-    checkpoint.save(tmp_path, TrainingPosition(1, 32), state(1), ring=ring)
-    assert checkpoint.load(tmp_path / "iter_0000001")[0] == TrainingPosition(1, 32)
+        model.save(tmp_path, TrainingPosition(1, 32), state(1), ring=ring)
+    (tmp_path / model.OUTAGE).write_text(str(time.time() - 1), encoding="utf-8")
+    model.save(tmp_path, TrainingPosition(1, 32), state(1), ring=ring)
+    assert model.load(tmp_path / "iter_0000001")[0] == TrainingPosition(1, 32)
 
 
 @pytest.mark.parametrize("words", [["--skip-samples", "5"], ["--skip-samples", "9:5"], ["--steps", "many"], []])

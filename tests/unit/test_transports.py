@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from assistant.errors import ContentError
-from assistant.transports.local import LocalTransport
-from assistant.transports.recorded import RecordedTransport
+from assistant.transports.local import LocalTransport, RecordedTransport
 
 
 @pytest.fixture

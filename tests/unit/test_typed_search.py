@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assistant.errors import UsageError
 from assistant.logs.declared import ANY, LOCAL, NODE, RANK, matcher
-from assistant.logs.search import matched_lines, search, typed_search
+from assistant.logs.tail import matched_lines, search, typed_search
 from assistant.tui.logs.rows import finder, highlighter
 
 BLOCK = b"first\nsecond error\n\nErrors: 2\ncaf\xc3\xa9 \xff end\nlast error"

@@ -16,7 +16,7 @@ from assistant.records import Event, EventKind, JobSpec, JobState
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
+from assistant.watch.progress import SpikeLimits
 from assistant.watch.watcher import Watcher
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)

@@ -17,8 +17,8 @@ from assistant.records import Event, EventKind, Incident, IncidentState, Job, Jo
 from assistant.training.heartbeat import Heartbeat
 from assistant.watch.attempts import Extent, KnownIncidents, ended_badly
 from assistant.watch.hang import Cadence, HangLimits, Signs, Still, certain_after_s, rarest, suspect_after_s, suspicion_of
-from assistant.watch.loss import SpikeLimits
 from assistant.watch.outages import JobFailure, outages, service_of
+from assistant.watch.progress import SpikeLimits
 from assistant.watch.readers import Readers
 from assistant.watch.watcher import FOR_SURE, NodeTrack
 from assistant.watch.witness import heartbeat_path, last_beat

@@ -16,8 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from assistant.daemon.heartbeat import Systemd, watchdog_s
-from assistant.daemon.journal import JournalHandler, JsonLines, PriorityLines, fields_of, listen, speaks_to_journal
+from assistant.daemon.journal import (
+    JournalHandler,
+    JsonLines,
+    PriorityLines,
+    Systemd,
+    fields_of,
+    listen,
+    speaks_to_journal,
+)
 from assistant.daemon.pass_result import PassResult
 
 UNITS = Path(__file__).parents[2] / "packaging" / "systemd"
@@ -87,21 +94,6 @@ def test_without_systemd_nothing_is_said_and_a_socket_that_is_gone_stops_nothing
     assert caplog.text == ""
     Systemd(str(tmp_path / "gone")).report(PassResult(AT, 0.5, leads=True))
     assert "could not be told" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("environ", "seconds"),
-    [
-        ({}, None),
-        ({"WATCHDOG_USEC": "600000000"}, 600.0),
-        ({"WATCHDOG_USEC": "600000000", "WATCHDOG_PID": "7"}, 600.0),
-        ({"WATCHDOG_USEC": "600000000", "WATCHDOG_PID": "8"}, None),
-        ({"WATCHDOG_USEC": "soon"}, None),
-    ],
-    ids=["none", "all", "own", "other", "broken"],
-)
-def test_how_often_systemd_wants_to_hear(environ: dict[str, str], seconds: float | None) -> None:
-    assert watchdog_s(environ, 7) == seconds
 
 
 def record(message: str, level: int = logging.WARNING) -> logging.LogRecord:

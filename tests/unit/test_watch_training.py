@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from assistant.records import MetricPoint
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import LossTrack, SpikeLimits
-from assistant.watch.pace import BLOCK, PaceLimits, PaceTrack
-from assistant.watch.saves import SaveLimits, SaveTrack, tells_of_save
+from assistant.watch.progress import BLOCK, LossTrack, PaceLimits, PaceTrack, SaveLimits, SaveTrack, SpikeLimits, tells_of_save
 
 START = datetime(2026, 1, 5, 2, 0, tzinfo=UTC)
 LIMITS = HangLimits(silent_s=1800, factor=5)

@@ -22,7 +22,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from assistant.training.checkpoints import AsyncCheckpointer, CheckpointError, OtherLayout, SaveFailed, UnsupportedState
-from assistant.training.checkpoints.tensors_load import load_state
+from assistant.training.checkpoints.tensors import load_state
 from assistant.training.checkpoints.torch_state import loadable
 
 EXTRA: dict[str, Any] = {

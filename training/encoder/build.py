@@ -20,8 +20,21 @@ import questions
 import sentences as asked
 
 from assistant.llm import features
-from assistant.llm.encoder import DIGEST, DIMS, GGUF, HEADS, WORDS, EncoderRanker, Intents, LlamaEncoder
-from assistant.llm.heads import VERSION, Heads, refit, refit_root, save_heads
+from assistant.llm.encoder import (
+    DIGEST,
+    DIMS,
+    GGUF,
+    HEADS,
+    VERSION,
+    WORDS,
+    EncoderRanker,
+    Heads,
+    Intents,
+    LlamaEncoder,
+    refit,
+    refit_root,
+    save_heads,
+)
 from assistant.llm.ranker import LinearRanker, save_ranker, train
 from bench.encoder import chosen, excerpts, judged, sentences
 

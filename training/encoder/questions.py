@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import sentences as asked
 
-from assistant.agent.chooser import WordChooser, spelling
+from assistant.agent.chooser import FILE, MARKS, SCALE, WordChooser, marks_of, spelling
 from assistant.agent.entities import NameInventory, read_names
-from assistant.agent.reader import FILE, MARKS, SCALE, marks_of
 from assistant.agent.words import WORDS
 from assistant.llm import features
 from assistant.llm.encoder import DIMS, FOLDER, LlamaEncoder

@@ -19,8 +19,7 @@ import lines as data
 import questions
 from build import digest_of_data, figures, of_roots, of_sentences, with_trained_root
 
-from assistant.llm.encoder import FOLDER, HEADS, WORDS, LlamaEncoder
-from assistant.llm.heads import load_heads, save_heads
+from assistant.llm.encoder import FOLDER, HEADS, WORDS, LlamaEncoder, load_heads, save_heads
 from assistant.llm.ranker import LinearRanker, save_ranker, train
 
 

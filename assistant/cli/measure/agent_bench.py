@@ -41,7 +41,7 @@ from assistant.records import (
 )
 from assistant.schedulers.recorded import RecordedCluster
 from assistant.schedulers.simulated_run import write_checkpoint
-from assistant.training.megatron import StepReport, iteration_line, saved_line, saving_line
+from assistant.training.heartbeat import StepReport, iteration_line, saved_line, saving_line
 
 
 @dataclass(frozen=True)

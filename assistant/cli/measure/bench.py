@@ -15,8 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from assistant import processes
-from assistant.cli.context import invocation_of
-from assistant.cli.group import Json, app, examples
+from assistant.cli.context import Json, app, examples, invocation_of
 from assistant.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:

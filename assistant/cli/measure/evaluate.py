@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assistant.cli.context import invocation_of
-from assistant.cli.group import Json, app, examples
+from assistant.cli.context import Json, app, examples, invocation_of
 from assistant.cli.output import Exit, print_block, print_json, print_line, print_record, print_table
 from assistant.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from assistant.cli.context import Invocation
     from assistant.evaluation.priors import Priors
-    from assistant.evaluation.records import Dataset, Machines
     from assistant.evaluation.replay import ChartPanel
     from assistant.evaluation.results import EvaluationReport
     from assistant.evaluation.simulate import Storage
     from assistant.evaluation.strategies import StrategyComparison
+    from assistant.evaluation.work import Dataset, Machines
 
 
 evaluate_app = app(help="Evaluate a checkpoint on many datasets, each node loading it once.")
@@ -164,9 +163,9 @@ def print_simulation(
         InputError: The picture cannot be written.
     """
     from assistant.evaluation.priors import Priors
-    from assistant.evaluation.records import Machines
     from assistant.evaluation.simulate import Storage
     from assistant.evaluation.strategies import compare
+    from assistant.evaluation.work import Machines
 
     priors = Priors.load(invocation.settings.content if invocation is not None else None)
     sets, title, model_bytes = _sets(suite, priors)
@@ -185,8 +184,8 @@ def print_simulation(
 
 
 def _sets(suite: Path | None, priors: Priors) -> tuple[list[Dataset], str, int]:
-    from assistant.evaluation.records import Dataset
     from assistant.evaluation.suite import load_suite
+    from assistant.evaluation.work import Dataset
 
     items_by_name = {name: prior.items for name, prior in priors.by_dataset.items()}
     if suite is None:

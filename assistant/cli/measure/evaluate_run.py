@@ -24,11 +24,18 @@ from assistant.display import line
 from assistant.errors import InputError, StoreBusy, ToolError, UsageError
 from assistant.evaluation.coordinator import Coordinator
 from assistant.evaluation.coordinator_plan import estimator, planner
-from assistant.evaluation.files import RunFolder, is_held, locked, read_json
-from assistant.evaluation.journal import Journal, took
+from assistant.evaluation.files import Journal, RunFolder, is_held, locked, read_json, took
 from assistant.evaluation.model_cache import listing, total
 from assistant.evaluation.priors import Measured, Priors
-from assistant.evaluation.results import Activity, EvaluationProgress, EvaluationReport, duration, markdown, progress_of, report_of
+from assistant.evaluation.results import (
+    EvaluationProgress,
+    EvaluationReport,
+    RunActivity,
+    duration,
+    markdown,
+    progress_of,
+    report_of,
+)
 from assistant.evaluation.stage import Model, mark_of
 from assistant.evaluation.suite import RunSpec, load_asked, load_suite
 from assistant.private_files import create_private
@@ -81,7 +88,7 @@ def resume(invocation: Invocation, run: str, *, live: bool) -> EvaluationReport:
 
 def demo(invocation: Invocation, *, nodes: int, live: bool) -> EvaluationReport:
     """Train a tiny model, evaluate it on a scheduler of its own, and return what came of it; nothing of it is kept."""
-    from assistant.evaluation.demo.model import write_demo
+    from assistant.evaluation.demo_model import write_demo
     from assistant.ports import SystemClock
     from assistant.schedulers.local import LocalScheduler
     from assistant.wiring import build, local_folder
@@ -414,7 +421,7 @@ def drawn(progress: EvaluationProgress) -> Any:
     for column in ("NODE", "JOB", "DOES", "PIECE", "SINCE"):
         table.add_column(column, no_wrap=True)
     busy = {activity.node for activity in progress.activities}
-    idle = [Activity(node, "", 0, "idle") for node in progress.nodes if node not in busy]
+    idle = [RunActivity(node, "", 0, "idle") for node in progress.nodes if node not in busy]
     rows = sorted([*progress.activities, *idle], key=lambda activity: (activity.node, activity.number))
     for activity in rows[:MOST_ROWS]:
         label = f"{activity.kind} {activity.number}" if activity.kind else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from assistant.records import Job, JobState
-from assistant.schedulers.slurm_accounting import COMMENT, OUTPUT, option_in
+from assistant.schedulers.slurm_history import COMMENT, OUTPUT, option_in
 from assistant.schedulers.slurm_jobs import End, end_of, job_of
 from assistant.schedulers.slurm_text import value
 

@@ -9,7 +9,7 @@ from assistant.logs.lines import Lines
 from assistant.logs.metrics import metric_points
 from assistant.records import Job
 from assistant.recover.joblog import log_lines
-from assistant.watch.saves import SaveTrack, tells_of_save
+from assistant.watch.progress import SaveTrack, tells_of_save
 
 READ_BYTES = 4 << 20
 """Of the end of a log: a run that saves every few thousand steps has its last save there."""

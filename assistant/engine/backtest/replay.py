@@ -33,7 +33,7 @@ from assistant.store import Store
 from assistant.tooling import Context, find_tool
 from assistant.watch.attempts import KnownIncidents, ended_badly
 from assistant.watch.hang import HangLimits
-from assistant.watch.loss import SpikeLimits
+from assistant.watch.progress import SpikeLimits
 from assistant.watch.watcher import Watcher
 
 OWNER = "backtest"

@@ -61,7 +61,7 @@ def _content_problem(entry: Entry, name: str, about: Mapping[str, Any]) -> list[
     if "crc32" in about:
         return [] if crc32_of(entry.file(name)) == about["crc32"] else [_damaged(name, "CRC-32")]
     if XXH3 in about:
-        from assistant.training.checkpoints.segments import of_stream
+        from assistant.training.checkpoints.files import of_stream
 
         with open_regular(entry.file(name)) as stream:
             value = of_stream(stream, XXH3)

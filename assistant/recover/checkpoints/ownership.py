@@ -22,7 +22,7 @@ from assistant.recover.checkpoints.lineage import Attempt, Histories, not_its_ow
 from assistant.recover.checkpoints.names import name_form, number_in, run_prefix
 from assistant.recover.loaded import names_own_step
 from assistant.recover.restart import RESUME_FROM, attempt_of
-from assistant.watch.saves import SAVED_STEP
+from assistant.watch.progress import SAVED_STEP
 
 MIN_STEPS = 2
 """With fewer logged it is not known how often a job logs one."""

@@ -14,7 +14,7 @@ from assistant.recover.checkpoints.save_options import SaveFolder, save_folders
 from assistant.recover.directives import read_directives
 from assistant.recover.job_program import JobProgram
 from assistant.recover.shell_words import UNRESOLVED
-from assistant.watch.saves import tells_of_save
+from assistant.watch.progress import tells_of_save
 
 ENVIRONMENT = "NIGHTSHIFT_CHECKPOINTS"
 SAVE_VARIABLES = ("CHECKPOINT_DIR", "CHECKPOINTS_DIR", "CHECKPOINT_PATH", "CKPT_DIR", "SAVE_DIR", "OUTPUT_DIR", "OUT_DIR")

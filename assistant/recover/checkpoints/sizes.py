@@ -19,7 +19,12 @@ IGNORED_BYTES = 4096
 """Differences below this are those of small pickles and JSON."""
 GROWS = re.compile(r"\.(?:json|jsonl|txt|log)$")
 """Files that grow with the run: `trainer_state.json` holds its history, so an early one is smaller. JSON is parsed instead."""
-MARKERS = re.compile(r"\.step$|(?:^|/)(?:done|complete|\.complete|_SUCCESS|__init__\.py)$|-unfinished$|\.lock$")
+MARKERS = re.compile(
+    r"\.step$|(?:^|/|[._-])(?:done|completed?|success|finished|ready|ok|committed|saved|uploaded|synced)(?:\.(?:txt|marker|flag))?$"
+    r"|(?:^|/)__init__\.py$|-unfinished$|\.lock$",
+    re.IGNORECASE,
+)
+"""Files that say by being there, and hold nothing: `DONE`, `_SUCCESS`, `.complete`, `weights.ok`."""
 
 
 DESCRIPTIONS = re.compile(

@@ -2,13 +2,13 @@
 
 Imports nothing of Nightshift. PyTorch and NumPy are needed only for states that hold their tensors or arrays.
 
-Read `checkpointer` first (the class that training loops use), then `saving` (one save after the other) with `arrays`, `tensors`,
-`torch_state` and `overlap` (how a state is laid out and copied), `writers`, `protocol` and `writer` (who persists it), `persist`,
-`segments` and `manifest` (what lies on the disk), `loading` and `tensors_load`, and `ranks` (what all ranks agree on).
+Read `checkpointer` first (the class that training loops use), then `saving` (one save after the other) with `arrays`, `tensors` and
+`torch_state` (how a state is laid out, copied and loaded), `writers`, `protocol` and `writer` (who persists it), `persist` and
+`files` (what lies on the disk), and `ranks` (what all ranks agree on, the checkpoint to load among it).
 """
 
 from assistant.training.checkpoints.checkpointer import AsyncCheckpointer
-from assistant.training.checkpoints.errors import (
+from assistant.training.checkpoints.files import (
     CheckpointError,
     Damaged,
     FolderInUse,
@@ -18,7 +18,7 @@ from assistant.training.checkpoints.errors import (
     SaveFailed,
     UnsupportedState,
 )
-from assistant.training.checkpoints.loading import Loaded, Refusal
+from assistant.training.checkpoints.ranks import Loaded, Refusal
 
 __all__ = [
     "AsyncCheckpointer",

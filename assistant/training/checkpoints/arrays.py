@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from assistant.training.checkpoints.errors import Damaged, OtherLayout, UnsupportedState
+from assistant.training.checkpoints.files import ByteSpan, Damaged, OtherLayout, UnsupportedState
 from assistant.training.checkpoints.protocol import HostBuffer, Layout
-from assistant.training.checkpoints.segments import ByteSpan
 
 KIND = "arrays"
 NATIVE = {

@@ -14,12 +14,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from assistant.training.checkpoints.errors import CheckpointError
-from assistant.training.checkpoints.loading import Loaded, load_newest
+from assistant.training.checkpoints.files import CheckpointError, best
 from assistant.training.checkpoints.protocol import Setup
-from assistant.training.checkpoints.ranks import ranks_of
+from assistant.training.checkpoints.ranks import Loaded, load_newest, ranks_of
 from assistant.training.checkpoints.saving import SaveCounters, Saver
-from assistant.training.checkpoints.segments import best
 from assistant.training.checkpoints.writers import Hand, ProcessHand, ThreadHand
 from assistant.training.heartbeat import Heartbeat
 

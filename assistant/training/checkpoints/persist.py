@@ -27,11 +27,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from assistant.training.checkpoints import manifest as manifests
-from assistant.training.checkpoints.errors import FolderInUse, LoadRefused
-from assistant.training.checkpoints.manifest import ATTEMPT, NAME, STEP_FOLDER
+from assistant.training.checkpoints import files as manifests
+from assistant.training.checkpoints.files import (
+    ATTEMPT,
+    NAME,
+    STEP_FOLDER,
+    FolderInUse,
+    LoadRefused,
+    WrittenFile,
+    replace_file,
+    sync_folder,
+    write_file,
+)
 from assistant.training.checkpoints.protocol import Layout, Order, SaveSummary, Setup
-from assistant.training.checkpoints.segments import WrittenFile, replace_file, sync_folder, write_file
 
 LOCK_NAME = ".writer.lock"
 REQUEST_NAME = ".writer.wanted"

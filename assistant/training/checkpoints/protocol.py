@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from assistant.training.checkpoints.segments import Segments, size_of
+from assistant.training.checkpoints.files import Segments, size_of
 
 
 class HostBuffer:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from assistant.training.checkpoints.errors import CheckpointError, SaveFailed, UnsupportedState
+from assistant.training.checkpoints.files import CheckpointError, SaveFailed, UnsupportedState
 from assistant.training.checkpoints.protocol import HostBuffer, Layout, Order, SaveSummary, Setup
 from assistant.training.checkpoints.ranks import Ranks
 from assistant.training.checkpoints.writers import Hand
 
 if TYPE_CHECKING:
-    from assistant.training.checkpoints.overlap import BackgroundCopy
+    from assistant.training.checkpoints.tensors import BackgroundCopy
 
 UNCHANGED, CHANGED, UNSUPPORTED, FAILED = range(4)
 """What the ranks find before a save; the worst counts for all."""
@@ -88,7 +88,7 @@ class Saver:
         if not later:
             self._writer().submit(order)
             return
-        from assistant.training.checkpoints.overlap import BackgroundCopy
+        from assistant.training.checkpoints.tensors import BackgroundCopy
 
         if self._copying is None:
             self._copying = BackgroundCopy()

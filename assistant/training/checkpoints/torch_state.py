@@ -24,7 +24,7 @@ import torch
 from torch.distributed.checkpoint.planner import WriteItem
 from torch.distributed.tensor import DTensor
 
-from assistant.training.checkpoints.errors import UnsupportedState
+from assistant.training.checkpoints.files import UnsupportedState
 
 STRUCTURE_KEY = "nightshift.structure"
 """The name under which it lies in the state."""

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 
-from assistant.training.checkpoints.errors import FolderInUse
+from assistant.training.checkpoints.files import FolderInUse
 from assistant.training.checkpoints.persist import Persister
 from assistant.training.checkpoints.protocol import HostBuffer, Layout, Order, SaveSummary, Setup, receive, send
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from assistant import processes
-from assistant.training.checkpoints.errors import CheckpointError, FolderInUse
+from assistant.training.checkpoints.files import CheckpointError, FolderInUse
 from assistant.training.checkpoints.persist import Persister
 from assistant.training.checkpoints.protocol import HostBuffer, Layout, Order, SaveSummary, Setup, receive, send
 

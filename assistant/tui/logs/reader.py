@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from assistant.errors import InputError
-from assistant.tui.coalescing_worker import let_screens_run
 from assistant.tui.logs.browser import LogBrowser
 from assistant.tui.logs.rows import LogState, News
+from assistant.tui.messages import let_screens_run
 from assistant.untrusted import reading_as
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from assistant.logs.compress import Fold, Sheet, repeat_folds, routine_folds, wo
 from assistant.logs.document import Document, Tail
 from assistant.logs.passes import Cover, LineSequence, Pass, RankTally, by_silence
 from assistant.logs.prefix import rank_mark
-from assistant.logs.search import Ends, typed_search
+from assistant.logs.tail import Ends, typed_search
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,10 @@ from textual.widgets import Input, Static
 
 from assistant.display import line, unambiguous
 from assistant.records import Verdict
-from assistant.tui.about_changes import RecoverySnapshot, UndoSnapshot
 from assistant.tui.messages import OpenIncident
 from assistant.tui.screens.consent import ConsentScreen
-from assistant.tui.snapshot import ApprovalEntry, KillSwitchSnapshot, StoreSnapshot
-from assistant.tui.widgets.heads import tint
-from assistant.tui.words import MODES, RISKS, age, short
+from assistant.tui.snapshot import ApprovalEntry, KillSwitchSnapshot, RecoverySnapshot, StoreSnapshot, UndoSnapshot
+from assistant.tui.words import MODES, RISKS, age, short, tint
 
 if TYPE_CHECKING:
     from assistant.engine.plan import Planned

@@ -13,19 +13,16 @@ from textual.widget import Widget
 from assistant.display import line
 from assistant.errors import NightshiftError
 from assistant.records import Citation, EventKind, IncidentState, Job
-from assistant.tui.about_changes import UndoSnapshot, recovery_of, take_back, undo_of
 from assistant.tui.about_incident import IncidentSnapshot, read_incident
 from assistant.tui.citations import first_place, log_of, place_of, rival_place, text_place
-from assistant.tui.curves import CurvesSnapshot, incident_curves
-from assistant.tui.messages import ActionReport, OpenApproval, OpenIncident, OpenJob, OpenNodes
-from assistant.tui.screen_basics import is_covered
+from assistant.tui.curves import CurvesSnapshot, CurvesView, incident_curves
+from assistant.tui.frame import is_covered
+from assistant.tui.messages import ActionReport, NotThere, OpenApproval, OpenIncident, OpenJob, OpenNodes
 from assistant.tui.screens.changes import RecoveryScreen, UndoScreen
 from assistant.tui.screens.consent import ConsentScreen, ask_on_screen
 from assistant.tui.screens.pages import ReportScreen
-from assistant.tui.screens.tabbed import NotThere, TabbedScreen
-from assistant.tui.snapshot import ClusterSnapshot, StoreSnapshot
-from assistant.tui.widgets.curves_view import CurvesView
-from assistant.tui.widgets.heads import incident_head
+from assistant.tui.screens.records import TabbedScreen
+from assistant.tui.snapshot import ClusterSnapshot, StoreSnapshot, UndoSnapshot, recovery_of, take_back, undo_of
 from assistant.tui.widgets.incident_tabs import (
     ChangesView,
     EvidenceView,
@@ -36,16 +33,16 @@ from assistant.tui.widgets.incident_tabs import (
     value_text,
     weighed,
 )
-from assistant.tui.widgets.openable import Openable
-from assistant.tui.words import hindrance
+from assistant.tui.widgets.tables import Openable
+from assistant.tui.words import hindrance, incident_head
 
 if TYPE_CHECKING:
     from assistant.engine import Engine
 from textual.message import Message
 
-from assistant.tui.about_changes import RecoverySnapshot
 from assistant.tui.citations import CitedPlace
 from assistant.tui.messages import Latest
+from assistant.tui.snapshot import RecoverySnapshot
 
 
 class IncidentScreen(TabbedScreen):

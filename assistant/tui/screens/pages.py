@@ -161,7 +161,7 @@ def _keys_of(screen: Screen[object]) -> list[tuple[str, str]]:
 
 
 def _commands() -> Iterator[tuple[str, str]]:
-    from assistant.tui.slash import COMMANDS
+    from assistant.tui.commands import COMMANDS
 
     for command in COMMANDS:
         yield f"/{command.name} {command.arguments}".rstrip(), command.help

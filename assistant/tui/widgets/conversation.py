@@ -13,11 +13,10 @@ from textual.widgets import Static
 from assistant.agent.answer import Answer, AnswerSource
 from assistant.display import line
 from assistant.records import JobState
-from assistant.tui.screen_basics import is_covered
+from assistant.tui.frame import MUTED, Plain, is_covered, link
 from assistant.tui.sessions import SessionEntry, SessionEntryKind
 from assistant.tui.snapshot import OUT, ClusterSnapshot, StoreSnapshot
 from assistant.tui.widgets.exchange import Exchange, Options
-from assistant.tui.widgets.plain import MUTED, Plain, link
 
 INTRODUCTION = "Nightshift finds out why training jobs fail and brings them back."
 

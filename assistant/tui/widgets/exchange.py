@@ -17,9 +17,9 @@ from textual.widgets.markdown import MarkdownStream
 
 from assistant.agent.answer import Answer, AnswerKind, AnswerSource, Proposal
 from assistant.display import block, line, unambiguous
+from assistant.tui.frame import MUTED, Plain, link
 from assistant.tui.messages import OpenApproval, OpenIncident
 from assistant.tui.snapshot import ApprovalEntry, StoreSnapshot
-from assistant.tui.widgets.plain import MUTED, Plain, link
 from assistant.tui.words import RISKS, age, short
 
 SILENT_S = 0.4

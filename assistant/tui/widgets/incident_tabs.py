@@ -9,7 +9,7 @@ from datetime import datetime
 
 from assistant.records import CallStatus, Citation, Diagnosis, Evidence, Recall, Risk, Rival, Verdict
 from assistant.tui.about_incident import At, CallEntry, IncidentSnapshot, Play, StepEntry
-from assistant.tui.widgets.openable import Item, Openable, StyledText, heading, item
+from assistant.tui.widgets.tables import Item, Openable, StyledText, heading, item
 from assistant.tui.words import RISKS, about, age, clock
 
 ROLES = {"root": "error", "cascade": "warning", "teardown": "dim", "benign": "dim", "recovered": "success"}

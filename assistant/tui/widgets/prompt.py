@@ -13,10 +13,10 @@ from textual.message import Message
 from textual.widgets import OptionList, TextArea
 from textual.widgets.option_list import Option
 
-from assistant.agent.wording import MOST_CHARACTERS
+from assistant.agent.answer import MOST_CHARACTERS
 from assistant.display import removed
-from assistant.tui.slash import ArgumentValue, CompletionOffer, Takes, offers
-from assistant.tui.widgets.plain import MUTED
+from assistant.tui.commands import ArgumentValue, CompletionOffer, Takes, offers
+from assistant.tui.frame import MUTED
 from assistant.tui.words import short
 
 TWICE_S = 1.0

@@ -1,0 +1,474 @@
+r"""Find where secrets stand in a text: behind a name, in whatever syntax, and by their own form.
+
+Behind a name: `NAME=value`, `name: value`, JSON and JSON in a string (`\"name\": \"value\"`), representations of Python's dicts,
+tuples and namespaces, XML, options of commands, `.netrc`, csh, HTTP headers, `{"name": ..., "value": ...}`, a value on the
+next line. Forms of keys and tokens, and options of programs that take one, stand in `knowledge/secrets.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from assistant.content.reading import build, read_toml, shipped
+from assistant.redact.values import Strength, is_dull_key, is_harmless, is_secret_value, looks_random, strength_of
+
+_QUOTE = r"(?:\\{0,7}[\"'`]|&quot;|&\#3[49];|%22|%27|\\{1,4}u0022)"
+_ANCHOR = re.compile(
+    rf"""(?P<name>
+        (?: pass (?:words?|wo?r?d|phrases?|code|wort)? | pwd? | psk | pat
+          | secrets? | signature | sig | sas | session (?:id)? | salt
+          | token | totp | otp | auth (?:tok\b | orization | entication)? | api[_-]?keys? | keys?
+          | cred (?:ential)?s? | cookies? | community | csrf | xsrf | bearer | jwt | webhook | mnemonic | hmac | licen[cs]e | dsn )
+        (?:[_. -]? (?:value|data|string|str|b64|base64|raw|text|plain(?:text)?|prod(?:uction)?|dev|test|staging|new|old|current
+          |default|secondary|hash(?:ed)?|encoded|encrypted|header|env|id|url|uri|live|sandbox|prefix|[0-9]{{1,3}})){{0,2}}
+      )
+      (?P<close>{_QUOTE})? \]?
+      (?: (?P<pair>[ \t]{{0,24}} (?: [:=]> | := | -> | ={{1,2}} | :(?!:) | \| | %3d | %3a ) [ \t]{{0,24}})
+        | (?P<field>,?\s{{0,40}}(?:[{{]\s{{0,40}}|-\s)?{_QUOTE}?(?:value|default){_QUOTE}?[ \t]{{0,8}}[:=][ \t]{{0,8}})
+        | (?P<item>,[ \t]{{0,8}} (?=[bru]?{_QUOTE}))
+        | (?P<element>>)
+        | (?P<space>[ \t]{{1,8}} (?:(?:is[ ]set[ ]to|set[ ]to|is|was|provided|given|used)\b[ \t:=]{{1,4}})?)
+        | (?P<far>[ \t(\[._-][^\n:="'<>|]{{1,40}} [:=][ \t]{{0,8}})
+      )""",
+    re.VERBOSE,
+)
+"""On the text in small letters."""
+_FAR = re.compile(r"[ \t][^\n:=\"'<>|]{1,40}[:=][ \t]{0,8}")
+_OPENING = re.compile(
+    r"(?:[bru]{0,2}|\$)(?P<quote>\\{0,7}(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];|%22|%27|\\{1,4}u0022)", re.IGNORECASE
+)
+_BARE = re.compile(r"[^\s\"'`<>\x00]{1,4096}")
+_NEXT_PAIR = re.compile(r"[,;&|](?:[ \t]*[A-Za-z_][\w. -]{0,48}[=:]|[\"'])|&amp;|%26|\\[nrt\"']|\\\\n")
+_LINE_END = re.compile(
+    r"[ \t]{0,16}(?:[|>][+-]?\d?[ \t]{0,16})?\r?\n(?P<indent>[ \t]{0,64})(?:- )?(?P<value>[^\s]{4,4096})[ \t]{0,16}(?=\r?\n|\Z)"
+)
+_NAME_SIGNS = string.ascii_letters + string.digits + "_.$-"
+_SCHEME = re.compile(
+    r"(?:basic|bearer|token|digest|negotiate|apikey|api-key|key|oauth|ntlm|splunk|sharedkey|hawk|genie-?key|bot"
+    r"|aws4-hmac-sha256)[ \t]+",
+    re.I,
+)
+_NAME_BEFORE = re.compile(
+    r"(?:^|[^A-Za-z])(?P<word>api|access|secret|private|account|auth|license|service|master|signing|shared)[ -]\Z", re.I
+)
+_SETTER = re.compile(r"(?:\bsetenv|\bset(?:[ \t]+-[gxUu]{1,4}){1,2}|\bconfig(?:ure)? set)[ \t]+[\w.$-]{0,64}\Z")
+_NETRC = re.compile(r"\b(?:login|machine|account|user(?:name)?)[ \t]+\S{1,128}[ \t]+\Z|(?:\A|\n)[ \t]*\Z", re.IGNORECASE)
+_ENDS_ENTRY = re.compile(r"\S{1,256}[ \t]{0,16}(?:\r?\n|\Z|\b(?:machine|login|account|macdef|port)\b|\\\\|[\"'#])", re.IGNORECASE)
+"""The value of `.netrc` ends its line or stands before the next word of the file."""
+_LABEL = re.compile(r"(?:^|[^A-Za-z])(?:id|env|prefix|hash)\Z", re.IGNORECASE)
+_QUERY = re.compile(r"(?:[?&;]|%26|%3f)\Z", re.IGNORECASE)
+_QUERY_VALUE = re.compile(r"[^\s&\"'<>#;]{6,2048}")
+_QUERY_SIGNS = ("?", "&", ";", "6", "f", "F")
+_WRAPPER = re.compile(
+    r"[\w.]{0,40}(?:secret|str|bytes|b64\w{0,8}|quote|encode|password|token)\w{0,12}\((?=[bru]{0,2}[\"'])", re.IGNORECASE
+)
+_LONG = re.compile(r"\\{0,7}[bru]?[\"'`]?[A-Za-z0-9+/_~.:-]{16}")
+_LONGEST_VALUE = 8_192
+"""Characters within which the closing quote of a value is looked for."""
+
+
+def assignment_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of values behind names of secrets.
+
+    Args:
+        text: As it is.
+        lowered: The same in small letters, character for character.
+    """
+    position = 0
+    while match := _ANCHOR.search(lowered, position):
+        span = _span(text, match)
+        if span is None:
+            position = match.end("name")
+            continue
+        yield span
+        position = max(span[1], match.end("name"))
+
+
+def names_secret(key: str) -> bool:
+    """Tell whether a key of a JSON object says that its text is a secret whatever it looks like."""
+    return strength_of(key) >= Strength.STRONG or key.lower().strip("_-") in _BARE_NAMES
+
+
+_BARE_NAMES = frozenset({"token", "pass", "authorization", "cookie", "set-cookie", "webhook"})
+
+
+def names_option(before: str, value: str) -> bool:
+    """Tell whether a text of a list is the name of a secret and the next its value: `["--password", "..."]`."""
+    if before.startswith("-"):
+        return strength_of(before) >= Strength.MEDIUM and "=" not in before and not value.startswith("-") and not is_harmless(value)
+    return len(before) <= 64 and strength_of(before) >= Strength.MEDIUM and is_secret_value(value, strength_of(before))
+
+
+def _span(text: str, match: re.Match[str]) -> tuple[int, int] | None:
+    """Return where the value of a name stands; None when the name or the value is harmless."""
+    start, kind = match.start("name"), match.lastgroup
+    before = text[max(start - 64, 0) : start]
+    outside = before.rstrip(_NAME_SIGNS)
+    name = before[len(outside) :] + text[start : match.end("name")]
+    strength = strength_of(name)
+    if strength is Strength.WEAK and before[-1:] in (" ", "-") and (spaced := _NAME_BEFORE.search(before)):
+        strength = strength_of(f"{spaced['word']}_{name}")
+    if strength is Strength.WEAK and kind == "pair" and outside[-1:] in _QUERY_SIGNS and _QUERY.search(outside):
+        return _query_value(text, match.end())
+    if strength is Strength.NONE or outside.endswith("${") or (strength is Strength.WEAK and _is_dull(outside)):
+        return None
+    if strength is Strength.PASSWORD and _LABEL.search(name):
+        strength = Strength.STRONG  # `password id: 49407`
+    place_strength = _strength_here(text, match, name, before, strength)
+    span = (
+        _value(text, match.end(), place_strength, closed=match["close"] is not None, pair=kind == "pair")
+        if place_strength
+        else None
+    )
+    if span is None and kind == "space" and (distant := _FAR.match(text, match.end("name"))):
+        return _value(text, distant.end(), strength, closed=False, pair=False) if _far_strength(text, distant, strength) else None
+    return span
+
+
+def _strength_here(text: str, match: re.Match[str], name: str, before: str, strength: Strength) -> Strength:
+    """Return how much the value must look like a secret, given what stands between it and the name."""
+    kind = match.lastgroup
+    option = name.startswith("-")
+    if kind == "pair" and strength is Strength.WEAK and not _LONG.match(text, match.end()):
+        return Strength.NONE
+    if kind == "pair":
+        return Strength.STRONG if option and strength is Strength.MEDIUM else strength
+    if kind == "item":
+        return strength if match["close"] and strength >= Strength.MEDIUM else Strength.NONE
+    if kind == "field":
+        return strength if strength >= Strength.MEDIUM else Strength.NONE
+    if kind == "element":
+        closing = text.find("</", match.end(), match.end() + 512)
+        return strength if closing > 0 and "\n" not in text[match.end() : closing] else Strength.NONE
+    if kind == "space":
+        return _strength_after_space(text, match, name, before, strength)
+    if text[match.end("name")] in "_-." and match["name"].lower() == "pass":
+        return Strength.NONE  # `whole_pass_age=5s;;150`: a pass of something
+    return _far_strength(text, match, strength)
+
+
+def _is_dull(outside: str) -> bool:
+    """Tell whether the word before `key` says that it is a key of a table: `fx_graph key=`, `cache key `."""
+    return outside.endswith((" ", "\t")) and is_dull_key(outside[-40:].strip().rpartition(" ")[2])
+
+
+def _far_strength(text: str, match: re.Match[str], strength: Strength) -> Strength:
+    """Return the strength where words stand between name and value: `API key for bob: 0123`."""
+    value = _BARE.match(text, match.end())
+    if strength is Strength.PASSWORD and value and _unlike_word(value.group()) and not value.group().isdigit():
+        return strength
+    return strength if strength >= Strength.STRONG and value and looks_random(value.group(), 12) else Strength.NONE
+
+
+def _strength_after_space(text: str, match: re.Match[str], name: str, before: str, strength: Strength) -> Strength:
+    if strength is Strength.WEAK and not name.startswith("-"):
+        return Strength.NONE
+    if name.startswith("-") or _SETTER.search(before):
+        return Strength.STRONG if strength is Strength.MEDIUM else strength
+    if strength is Strength.PASSWORD and _NETRC.search(before) and "\n" not in match["space"]:
+        return strength if _ENDS_ENTRY.match(text, match.end()) or _LONG.match(text, match.end()) else Strength.NONE
+    value = _BARE.match(text, match.end())
+    value_text = value.group() if value else ""
+    if strength is Strength.PASSWORD:
+        if text[match.end() : match.end() + 1] in ("'", '"') or (match["space"].strip() and _unlike_word(value_text)):
+            return strength
+        return strength if looks_random(value_text, 8) else Strength.NONE
+    if (
+        strength >= Strength.MEDIUM
+        and match["space"].strip()
+        and _unlike_word(value_text)
+        and any(sign.isdigit() for sign in value_text)
+    ):
+        return strength
+    if strength is Strength.STRONG:
+        return strength if looks_random(value_text, 12) else Strength.NONE
+    return strength if strength is Strength.MEDIUM and looks_random(value_text, 20) else Strength.NONE
+
+
+def _unlike_word(value: str) -> bool:
+    return len(value) >= 6 and any(not sign.isalpha() for sign in value.rstrip(".,:;!?)"))
+
+
+def _query_value(text: str, start: int) -> tuple[int, int] | None:
+    value = _QUERY_VALUE.match(text, start)
+    return value.span() if value and not is_harmless(value.group()) and _unlike_word(value.group()) else None
+
+
+def _value(text: str, start: int, strength: Strength, *, closed: bool, pair: bool) -> tuple[int, int] | None:
+    if text.startswith("(", start) and _OPENING.match(text, start + 1):  # auth=('user', 'password')
+        end = text.find(")", start, start + 512)
+        return (start + 1, end) if end > 0 else None
+    opening = _OPENING.match(text, start)
+    if opening:
+        return _quoted(text, opening, strength)
+    if pair and start < len(text) and text[start] in "\r\n|>":
+        return _on_next_line(text, start, strength)
+    scheme = _SCHEME.match(text, start)
+    value = _BARE.match(text, scheme.end() if scheme else start)
+    if value is None:
+        return None
+    if value.group().startswith("[redacted]"):
+        return None
+    if call := _WRAPPER.match(text, value.start()):  # SecretStr('...')
+        return _quoted(text, _OPENING.match(text, call.end()), strength)
+    begin, end = value.start(), _end_of_bare(text, value, closed=closed)
+    bare = text[begin:end]
+    if scheme and scheme.group().strip().lower() in _SCHEMES_OF_MANY_PARTS:
+        return begin, _line_end(text, begin)
+    if scheme and not is_harmless(bare) and (strength >= Strength.STRONG or _unlike_word(bare) or len(bare) >= 12):
+        return begin, end
+    return (begin, end) if is_secret_value(bare, strength) else None
+
+
+_SCHEMES_OF_MANY_PARTS = frozenset({"digest", "hawk", "oauth", "aws4-hmac-sha256"})
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start, start + _LONGEST_VALUE)
+    return min(start + _LONGEST_VALUE, len(text)) if end < 0 else end
+
+
+def _quoted(text: str, opening: re.Match[str] | None, strength: Strength) -> tuple[int, int] | None:
+    """Return the value with its quotes, or what stands behind the word for the kind of a header."""
+    if opening is None:
+        return None
+    start, quote = opening.end(), opening["quote"]
+    limit = min(start + _LONGEST_VALUE, len(text))
+    end = text.find(quote, start, limit)
+    while end > start and len(quote) == 1 and text[end - 1] == "\\" and text[end - 2 : end] != "\\\\":
+        end = text.find(quote, end + 1, limit)
+    line = text.find("\n", start, limit)
+    if end < 0 or (0 <= line < end and len(quote) < 3):
+        bare = _BARE.match(text, start)  # no closing quote: it was cut off
+        end = bare.end() if bare else start
+        return (start, end) if bare and is_secret_value(bare.group(), strength) else None
+    value = text[start:end]
+    scheme = _SCHEME.match(value)
+    if scheme:
+        inner = value[scheme.end() :]
+        return (start + scheme.end(), end) if inner and not is_harmless(inner) else None
+    if value == "[redacted]" or not is_secret_value(value, strength):
+        return None
+    return opening.start(), end + len(quote)
+
+
+def _on_next_line(text: str, start: int, strength: Strength) -> tuple[int, int] | None:
+    following = _LINE_END.match(text, start)
+    if following is None or strength < Strength.STRONG:
+        return None
+    value = following["value"]
+    line = text.rfind("\n", 0, start) + 1
+    own = len(text[line:start]) - len(text[line:start].lstrip(" \t-"))
+    deeper = len(following["indent"].expandtabs()) > own
+    bare = value.strip("\"'")
+    if value.endswith((":", ",")) or "=" in bare.rstrip("=") or not is_secret_value(bare, strength):
+        return None
+    return following.span("value") if deeper or any(sign.isdigit() for sign in bare) or looks_random(bare, 8) else None
+
+
+def _end_of_bare(text: str, value: re.Match[str], *, closed: bool) -> int:
+    """Return where a value without quotes ends: before the next pair and what closes the list around it."""
+    value_text = value.group()
+    following = _NEXT_PAIR.search(value_text)
+    length = following.start() if following else len(value_text)
+    if closed and not following:  # JSON and YAML in flow style: {"token": abc}
+        length = len(value_text.rstrip("}]),;"))
+    trimmed = value_text[:length].rstrip(",;")
+    while trimmed and trimmed[-1] in _PAIRS and trimmed.count(trimmed[-1]) > trimmed.count(_PAIRS[trimmed[-1]]):
+        trimmed = trimmed[:-1].rstrip(",;")
+    return value.start() + len(trimmed)
+
+
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A form that begins with a text of its own."""
+
+    id: str
+    prefixes: tuple[str, ...]
+    """Any of them begins it; case matters."""
+    least: int
+    """Characters behind the prefix, at least."""
+    source: str
+    characters: str = "A-Za-z0-9_-"
+    """What may stand behind the prefix, as in a regular expression's brackets."""
+    keep: bool = False
+    """Whether the prefix stays: the host of a web hook."""
+    inside: bool = False
+    """Whether it may begin inside a word."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form without a prefix, as a regular expression whose group `secret` is masked."""
+
+    id: str
+    needs: str
+    """Text without which the expression is not tried."""
+    pattern: str
+    source: str
+    random: int = 0
+    """Characters of the run of mixed letters and digits that the secret must hold; 0: any text is one."""
+
+
+@dataclass(frozen=True)
+class SecretOption:
+    """Options of programs whose value is a secret."""
+
+    programs: tuple[str, ...]
+    pattern: str
+    """Behind the name of the program on the same line; its group `secret` is masked."""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makers of services: a random value behind a name that holds theirs is a secret."""
+
+    names: tuple[str, ...]
+    """In small letters."""
+    source: str
+
+
+@dataclass(frozen=True)
+class SecretForms:
+    """The shipped file of forms of secrets."""
+
+    token: tuple[Token, ...]
+    form: tuple[Form, ...]
+    option: tuple[SecretOption, ...]
+    maker: tuple[Maker, ...] = ()
+
+
+@cache
+def secret_forms() -> SecretForms:
+    """Return the shipped forms.
+
+    Raises:
+        ContentError: The file is damaged.
+    """
+    path = shipped("knowledge") / "secrets.toml"
+    return build(SecretForms, read_toml(path), path)
+
+
+def token_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of texts that are secrets by their own form."""
+    for inside in (False, True):
+        beginnings, by_prefix = _beginnings(inside)
+        position = 0
+        while match := beginnings.search(text, position):
+            position = match.end()
+            for token in by_prefix[match.group()]:
+                if tail := _tail(token.characters, token.least).match(text, match.end()):
+                    yield (match.end() if token.keep else match.start()), tail.end()
+                    position = tail.end()
+                    break
+    for form in secret_forms().form:
+        if form.needs in text:
+            for match in _compiled(form.pattern).finditer(text):
+                if not form.random or looks_random(match["secret"], form.random):
+                    yield match.span("secret")
+    yield from _prefixed(text)
+
+
+def command_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of values of options such as `curl -u user:password`."""
+    programs, options = _programs()
+    scanned: dict[str, int] = {}  # where each pattern has looked: lines may name a program a thousand times
+    for match in programs.finditer(lowered):
+        stop = text.find("\n", match.end(), match.end() + _LINE)
+        stop = min(match.end() + _LINE, len(text)) if stop < 0 else stop
+        for pattern in options[match.group("program")]:
+            start, scanned[pattern] = max(match.end(), scanned.get(pattern, 0)), stop
+            for value in _compiled(pattern).finditer(text, start, stop):
+                if not is_harmless(value["secret"].strip("\"'")):
+                    yield value.span("secret")
+
+
+def maker_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of random values behind names of makers: `adafruit_io: 0f3a...`, `"twitter" => "..."`."""
+    last = 0
+    for match in _makers().finditer(lowered):
+        if match.end() < last:
+            continue
+        value = _BEHIND_MAKER.match(text, match.end())
+        if value and (looks_random(value["secret"], 16) or _UUID.fullmatch(value["secret"])):
+            last = value.end()
+            yield value.span("secret")
+
+
+@cache
+def _makers() -> re.Pattern[str]:
+    return re.compile(_any_of(name for maker in secret_forms().maker for name in maker.names))
+
+
+# no sign that stands between name and value is in the value: or each name of `twitter=twitter=` would look at all behind it
+_BEHIND_MAKER = re.compile(
+    r"[\w.-]{0,30}(?: [\w.-]{1,20}){0,2}[\s'\"`]{0,3}(?:=>|:{1,3}=|\|\||\?=|[=:>,])[\s'\"`=]{0,5}"
+    r"(?P<secret>[A-Za-z0-9_.+~-]{16,256}={0,2})",
+    re.ASCII,
+)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_LINE = 1_000
+"""Characters of a command line behind the name of its program in which options are looked for."""
+_MARKED = re.compile(r"(?<![A-Za-z0-9/+_.-])(?:[a-z]{2,12}\d?[_-]){1,4}(?P<tail>[A-Za-z0-9]{24,256})(?![A-Za-z0-9/+])", re.ASCII)
+
+
+def _prefixed(text: str) -> Iterator[tuple[int, int]]:
+    """Yield tokens of makers that nobody has listed: a short word, a mark, a long random tail of mixed letters and digits."""
+    for match in _MARKED.finditer(text):
+        tail = match["tail"]
+        mixed = (
+            any(sign.isupper() for sign in tail) and any(sign.islower() for sign in tail) and any(sign.isdigit() for sign in tail)
+        )
+        if mixed and looks_random(tail, 24):
+            yield match.span()
+
+
+_BOUNDARY = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))"
+"""No letter of the same word; the letter of an escape is none."""
+
+
+@cache
+def _beginnings(inside: bool) -> tuple[re.Pattern[str], dict[str, list[Token]]]:
+    by_prefix: dict[str, list[Token]] = {}
+    for token in secret_forms().token:
+        for prefix in token.prefixes if token.inside is inside else ():
+            by_prefix.setdefault(prefix, []).append(token)
+    return re.compile(("" if inside else _BOUNDARY) + _any_of(by_prefix)), by_prefix
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern of the longest of some words, as a tree: alternatives one by one would be tried at every place."""
+    heads: dict[str, list[str]] = {}
+    for word in words:
+        heads.setdefault(word[:1], []).append(word[1:])
+    branches = [re.escape(head) + _any_of(set(tails)) for head, tails in sorted(heads.items(), reverse=True) if head]
+    if not branches:
+        return ""
+    tree = branches[0] if len(branches) == 1 and "" not in heads else f"(?:{'|'.join(branches)})"
+    return f"{tree}?" if "" in heads else tree
+
+
+@cache
+def _tail(characters: str, least: int) -> re.Pattern[str]:
+    return re.compile(rf"[{characters}]{{{least},8192}}", re.ASCII)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+@cache
+def _programs() -> tuple[re.Pattern[str], dict[str, list[str]]]:
+    options: dict[str, list[str]] = {}
+    for option in secret_forms().option:
+        for program in option.programs:
+            options.setdefault(program, []).append(option.pattern)
+    return re.compile(rf"(?<![\w.-])(?P<program>{_any_of(options)})(?=[ \t\"',])"), options

@@ -1,0 +1,361 @@
+"""Lists of things that can be opened, and tables of records.
+
+A list has a label on the left and text that wraps beside it; Enter opens what the cursor is on. A table is changed only where its
+records changed, so that a thousand rows cost nothing while nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import ClassVar, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import DataTable, OptionList, Static
+from textual.widgets.option_list import Option
+
+from assistant.display import line
+from assistant.records import NodeState
+from assistant.tui.about_incident import CheckpointEntry, CheckpointsSnapshot
+from assistant.tui.frame import vi_keys
+from assistant.tui.snapshot import NodeEntry, NodesSnapshot
+from assistant.tui.words import NODES, age, short
+
+
+class StyledText(NamedTuple):
+    """Text in one style."""
+
+    text: str
+    look: str = ""
+    """Names of variables of the theme and of styles, `error`, `bold`; empty for the plain colour."""
+
+
+class Item(NamedTuple):
+    """A row of the list: its key, its label and its text."""
+
+    key: str
+    """Tells it from all others; what is opened is told by it. Empty for a heading."""
+    label: StyledText
+    """The label."""
+    lines: tuple[tuple[StyledText, ...], ...] = ()
+    """What stands beside it, line by line."""
+
+
+LONGEST_LINE = 2_000
+"""Characters of one line; the whole of it is seen where it is opened."""
+
+
+def heading(text: str) -> Item:
+    """Return a heading."""
+    return Item("", StyledText(text, "bold primary"))
+
+
+def item(key: str, label: StyledText | str, *lines: StyledText | str | tuple[StyledText, ...]) -> Item:
+    """Return an item; a line of nothing is left out."""
+    parts_of_lines = [line if isinstance(line, tuple) and not isinstance(line, StyledText) else (_part(line),) for line in lines]
+    return Item(key, _part(label), tuple(line for line in parts_of_lines if any(part.text for part in line)))
+
+
+def _part(text: StyledText | str) -> StyledText:
+    return text if isinstance(text, StyledText) else StyledText(text)
+
+
+class Openable(OptionList):
+    """Shows items; the cursor stays on its item while others come and go."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *vi_keys(down="cursor_down", up="cursor_up", first="first", last="last", page_down="page_down", page_up="page_up"),
+    ]
+
+    class ItemOpened(Message):
+        """Enter or a click on an item."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, *, label_width: int, id: str | None = None, classes: str | None = None) -> None:
+        """Prepare the list; `label_width` is the width of the labels in cells."""
+        super().__init__(id=id, classes=classes, markup=False)
+        self._label_width = label_width
+        self._items: tuple[Item, ...] = ()
+        self._drawn_in = ("", False, 0)
+
+    def on_mount(self) -> None:
+        """Draw anew when the theme changes."""
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(self._items))
+
+    def show(self, items: Sequence[Item]) -> None:
+        """Show these items."""
+        if tuple(items) == self._items and self._drawn_in == self._drawn_for:
+            return
+        at, top = self.key_at_cursor, self.scroll_y
+        self._items, self._drawn_in = tuple(items), self._drawn_for
+        self.set_options(self._option(entry, number) for number, entry in enumerate(items))
+        keys = [entry.key for entry in items]
+        if at and at in keys:
+            self.highlighted = keys.index(at)
+            self.scroll_to(y=top, animate=False, force=True)
+        elif keys:
+            self.highlighted = next((number for number, key in enumerate(keys) if key), None)
+            self.scroll_home(animate=False, force=True)
+
+    @property
+    def _drawn_for(self) -> tuple[str, bool, int]:
+        """What items are drawn for: the theme, whether there is room for empty lines between the parts, the width of labels."""
+        return self.app.theme, self.screen.has_class("-high"), min(self._label_width, max(4, self.size.width // 4))
+
+    def on_resize(self) -> None:
+        """Use the room."""
+        self.show(self._items)
+
+    @property
+    def key_at_cursor(self) -> str:
+        """Key of the item that the cursor is on; empty for none."""
+        at = self.highlighted
+        return self._items[at].key if at is not None and at < len(self._items) else ""
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Say what was chosen."""
+        event.stop()
+        if self.key_at_cursor:
+            self.post_message(self.ItemOpened(self.key_at_cursor))
+
+    def _option(self, entry: Item, number: int) -> Option:
+        if not entry.key:
+            room = Text("\n" if number and self._drawn_for[1] else "")
+            return Option(room + self._text((entry.label,)), disabled=True)
+        grid = Table.grid(padding=(0, 1), expand=True)
+        grid.add_column(width=self._drawn_for[2], no_wrap=True, overflow="ellipsis")
+        grid.add_column(ratio=1)
+        grid.add_row(self._text((entry.label,)), Text("\n").join(self._text(line) for line in entry.lines))
+        return Option(grid, id=f"item-{number}")
+
+    def _text(self, parts: tuple[StyledText, ...]) -> Text:
+        text = Text(overflow="fold", end="")
+        for part in parts:
+            text.append(line(part.text.expandtabs(4), LONGEST_LINE), style=self._style(part.look))
+        return text
+
+    def _style(self, look: str) -> str:
+        variables = self.app.theme_variables
+        words = (variables.get(word, "") if word in variables else word for word in look.split())
+        return " ".join(word for word in words if word.startswith("#") or word in ("bold", "dim", "italic"))
+
+
+class Cell(NamedTuple):
+    """The text and the style of one cell."""
+
+    text: str
+    colour: str = ""
+    """Name of a variable of the theme, `error`; empty for the plain colour."""
+
+
+class TableRow(NamedTuple):
+    """A record as a row: its key and its cells."""
+
+    key: str
+    """Tells it from all others of the table, for as long as it lives."""
+    cells: tuple[Cell | str, ...]
+
+
+class Rows(DataTable[Text]):
+    """Shows records; the cursor stays on its record while others come and go."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *vi_keys(
+            down="cursor_down", up="cursor_up", first="scroll_top", last="scroll_bottom", page_down="page_down", page_up="page_up"
+        ),
+    ]
+
+    def __init__(self, columns: Sequence[str], *, id: str | None = None) -> None:
+        super().__init__(cursor_type="row", zebra_stripes=False, id=id)
+        self._titles = tuple(columns)
+        self._rows_by_key: dict[str, TableRow] = {}
+        self._drawn_in = ""
+
+    def on_mount(self) -> None:
+        """Make the columns."""
+        self.cell_padding = 0
+        for place, title in enumerate(self._titles):
+            self.add_column(Text(line(f"{title} ")), key=str(place))
+        # a header that is drawn between new rows and the measuring of their columns stays in Textual's cache with the old widths
+        self.watch(self, "virtual_size", self.notify_style_update, init=False)
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self.show(list(self._rows_by_key.values())))
+
+    def show(self, rows: Sequence[TableRow]) -> None:
+        """Show these records in this order."""
+        rows_by_key = {row.key: row for row in rows}
+        same_order = [key for key in self._rows_by_key if key in rows_by_key] == [
+            row.key for row in rows if row.key in self._rows_by_key
+        ]
+        appended = list(rows_by_key)[: len(self._rows_by_key)] == list(self._rows_by_key)
+        if self._drawn_in == self.app.theme and (list(rows_by_key) == list(self._rows_by_key) or (same_order and appended)):
+            self._change(rows_by_key)
+        else:
+            self._draw_anew(rows)
+        self._rows_by_key, self._drawn_in = rows_by_key, self.app.theme
+
+    def _change(self, rows_by_key: dict[str, TableRow]) -> None:
+        for key, row in rows_by_key.items():
+            if key not in self._rows_by_key:
+                self.add_row(*self._drawn(row), key=key)
+            elif row != self._rows_by_key[key]:
+                for place, (cell, old_cell) in enumerate(zip(row.cells, self._rows_by_key[key].cells, strict=True)):
+                    if cell != old_cell:
+                        self.update_cell(key, str(place), self._text(cell), update_width=True)
+
+    def _draw_anew(self, rows: Sequence[TableRow]) -> None:
+        # where nobody is reading, what is newest stays in sight
+        at = self.cursor_key if self.has_focus or self.cursor_row else ""
+        top = self.scroll_y if at else 0
+        self.clear()
+        for row in rows:
+            self.add_row(*self._drawn(row), key=row.key)
+        places = [row.key for row in rows]
+        if at in places:
+            self.move_cursor(row=places.index(at), scroll=False)
+        self.scroll_to(y=top, animate=False, force=True)
+
+    @property
+    def cursor_key(self) -> str:
+        """Key of the record that the cursor is on; empty in an empty table."""
+        keys = list(self._rows_by_key)
+        return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else ""
+
+    def _drawn(self, row: TableRow) -> list[Text]:
+        return [self._text(cell) for cell in row.cells]
+
+    def _text(self, cell: Cell | str) -> Text:
+        if isinstance(cell, str):
+            return Text(line(f"{cell} "), no_wrap=True, end="")
+        colour = self.app.theme_variables.get(cell.colour, "")
+        return Text(line(f"{cell.text} "), style=colour if colour.startswith("#") else "", no_wrap=True, end="")
+
+
+# What a job saved, newest first, each with what speaks against loading it.
+
+
+class CheckpointsTable(Vertical):
+    """Checkpoints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Rows(("", "step", "saved", "size", "format", "name", "problems"))
+        self.note = Static("Looking for checkpoints…", classes="note", markup=False)
+
+    def compose(self) -> ComposeResult:
+        """Put note and table there."""
+        yield self.note
+        yield self.table
+
+    def tell(self, snapshot: CheckpointsSnapshot, now: datetime) -> None:
+        """Show the checkpoints."""
+        nothing = "" if snapshot.checkpoints else "No checkpoints. "
+        self.note.update(f"{nothing}{line(snapshot.note)}")
+        self.table.show([_row(checkpoint, now) for checkpoint in reversed(snapshot.checkpoints)])
+        self.table.set_class(not snapshot.checkpoints, "-hidden")
+
+
+def _row(checkpoint: CheckpointEntry, now: datetime) -> TableRow:
+    colour = "warning" if checkpoint.undecided else "error"
+    sign = Cell("?" if checkpoint.undecided else "✗", colour) if checkpoint.problems else Cell("✓", "success")
+    healthy = f"not judged, stands by its series: {checkpoint.unread}" if checkpoint.unread else "healthy"
+    problems = (
+        Cell(short("; ".join(checkpoint.problems), 160), colour) if checkpoint.problems else Cell(short(healthy, 160), "success")
+    )
+    saved = f"{age(checkpoint.saved_at, now)} ago" if checkpoint.saved_at is not None else "?"
+    return TableRow(
+        checkpoint.path,
+        (
+            sign,
+            f"{checkpoint.step:,}",
+            saved,
+            size(checkpoint.size_bytes),
+            checkpoint.format,
+            short(PurePath(checkpoint.path).name, 40),
+            problems,
+        ),
+    )
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in a few cells: `512 B`, `1.4 GB`."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+# Nodes one by one: state, whose cordon it is, jobs, and how often each was to blame.
+
+MOST = 1_000
+"""Rows; the head counts all of them."""
+
+
+class NodeTable(Vertical):
+    """Nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Rows(("", "node", "state", "job", "blame", "failed jobs", "of what", "set aside by", "until", "reason"))
+
+    def compose(self) -> ComposeResult:
+        """Put the table there."""
+        yield self.table
+
+    def tell(self, snapshot: NodesSnapshot) -> None:
+        """Show the nodes."""
+        self.table.show([row_of(node_entry, snapshot) for node_entry in snapshot.nodes[:MOST]])
+
+
+def row_of(node_entry: NodeEntry, snapshot: NodesSnapshot) -> TableRow:
+    """Return a node as a row."""
+    state = node_entry.node.state if node_entry.node is not None else NodeState.UNKNOWN
+    look = NODES[state]
+    state_text = str(state) if node_entry.node is not None else "unknown" if snapshot.unknown else "no such node"
+    score = node_entry.score
+    of = Counter(sighting.reason for sighting in score.blamed).most_common() if score is not None else []
+    lease = node_entry.lease
+    by = (
+        f"us ({lease.by})"
+        if lease is not None
+        else "somebody else"
+        if node_entry.node is not None and node_entry.node.reason
+        else ""
+    )
+    lease_text = (
+        ""
+        if lease is None or lease.until is None
+        else "ran out"
+        if lease.expired(snapshot.at)
+        else f"{age(lease.until, snapshot.at)} left"
+    )
+    reason = lease.why if lease is not None else node_entry.node.reason if node_entry.node is not None else ""
+    return TableRow(
+        node_entry.name,
+        (
+            Cell(look.sign, look.colour),
+            node_entry.name,
+            Cell(state_text, look.colour),
+            short(", ".join(node_entry.node.jobs), 24) if node_entry.node is not None else "",
+            Cell(
+                f"{score.score:.2f}" if score is not None and score.blamed else "0",
+                "warning" if score is not None and score.score else "",
+            ),
+            str(score.present) if score is not None else "0",
+            short(", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in of), 40),
+            by,
+            lease_text,
+            Cell(short(reason, 160), look.colour),
+        ),
+    )
