@@ -71,11 +71,11 @@ def judge(episode: Episode, signatures: Mapping[int, Sequence[Signature]], known
     """
     judged = [_one(raised, signatures, known) for raised in episode.raised]
     best = max(range(len(judged)), key=lambda at: (_score(episode.raised, judged, at), at))
-    judged_best = judged[best]
-    if best + 1 < len(judged) and _slipped(episode.raised, best + 1):
-        judged_best = judged_best._replace(weight=max(judged_best.weight, REPORTED))
-    others = [(raised.line, raised.text) for raised in reversed(episode.raised) if raised.line != judged_best.line]
-    return judged_best._replace(more=(*judged_best.more, *others))
+    cause = judged[best]
+    reported = best + 1 < len(judged) and _slipped(episode.raised, best + 1)
+    more = [(raised.line, raised.text) for raised in reversed(episode.raised) if raised.line != cause.line]
+    weight = max(cause.weight, REPORTED) if reported else cause.weight
+    return cause._replace(weight=weight, more=(*cause.more, *more))
 
 
 def _score(chain: Sequence[Raised], judged: Sequence[Judged], at: int) -> float:

@@ -228,10 +228,10 @@ class _Reader:
 
     def _twin(self, text: str) -> _Open | None:
         """Return the traceback without frames that the same exception ends as the one before: their frames were printed mixed."""
-        open_ones = [entry for entry in self._open if entry.awaiting and not entry.frames]
+        frameless = [entry for entry in self._open if entry.awaiting and not entry.frames]
         closed = [entry for entry in self._open if not entry.awaiting and entry.episode.raised]
         same = any(entry.episode.raised[-1].text.strip() == text.strip() for entry in closed[-1:])
-        return open_ones[0] if same and open_ones else None
+        return frameless[0] if same and frameless else None
 
     def _raise(self, entry: _Open, number: int, whole: str, raised: re.Match[str]) -> None:
         episode = entry.episode

@@ -69,7 +69,7 @@ def server_at_fault(engine: Engine, incident: Incident, client: Job, wait: Event
         job
         for listed in own
         if gpus_of(job := _with_script(engine, listed))
-        and not _shares_gpus(job, [client, *(_with_script(engine, other) for other in living if {*other.nodes} & {*job.nodes})])
+        and not _shares_gpus(job, [client, *(_with_script(engine, server) for server in living if {*server.nodes} & {*job.nodes})])
     ]
     servers = [server for job in peers[:MOST_PEERS] if (server := _with_fault(engine, incident, job, wait)) is not None]
     return servers[0] if len(servers) == 1 and len(peers) <= MOST_PEERS else None
