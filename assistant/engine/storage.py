@@ -433,7 +433,8 @@ def _moved(
     advice = f"Restart from the last healthy checkpoint on other nodes than {node}: {words or f'{place} {fault} there.'} "
     advice += f"That is so on {node} alone, and the job needs nothing of it elsewhere. Somebody has to {todo} there."
     advice += f" {holders}" if holders else ""
-    places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {place} {fault} there", node))
+    who_fills_it = f" ({holders[0].lower()}{holders[1:].rstrip('.')})" if holders else ""
+    places = (*diagnosis.where, Whereabouts(f"{AVOIDED} {place} {fault} there{who_fills_it}", node))
     return replace(diagnosis, category=Category.INFRASTRUCTURE, action=Action.RESTART_SAME_NODES, advice=advice, where=places)
 
 

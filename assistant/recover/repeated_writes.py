@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -20,12 +20,13 @@ from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.file_uses import ARCHIVES, OPENS, FileUses, argument_of, file_uses
 from assistant.recover.job_program import JobProgram
+from assistant.recover.joblog import log_lines
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.source_paths import COUNTED, Caller, Texts
 from assistant.recover.trainer_source import dotted
 from assistant.untrusted import LOOK_S, list_folder, reading_as, status_of, within
 
-__all__ = ["RepeatedWrite", "WriteDeed", "present_writes", "repeated_writes", "rerun_words", "writes_of_job"]
+__all__ = ["RepeatedWrite", "WriteDeed", "lines_reached", "present_writes", "repeated_writes", "rerun_words", "writes_of_job"]
 
 FRAMES = frozenset(("to_csv", "to_json", "to_parquet"))
 """Methods of tables that take a mode."""
@@ -37,6 +38,11 @@ LOG_NAME = re.compile(
 LOG_FOLDERS = frozenset(("log", "logs", "tb", "tensorboard", "wandb", "mlruns"))
 PASSING = ("/dev", "/proc")
 MOST_LISTED = 2_000
+LOG_BYTES = 256 << 10
+"""Of the end of a log, in which the exception stands that ended a program."""
+MOST_LINES, MOST_OF_LINE = 400, 600
+"""Last lines that may hold it; characters of one."""
+OWN_LEVEL = re.compile(r'File "([^"]{1,400})", line (\d{1,9}), in <module>')
 MOST_WRITES = 40
 MOST_NAMED = 3
 
@@ -61,14 +67,35 @@ class RepeatedWrite(NamedTuple):
     size_bytes: int = 0
 
 
-def repeated_writes(programs: Sequence[JobProgram]) -> list[RepeatedWrite]:
-    """Return the files that programs append to without passing over what is done, and those that they empty at each start. Pure."""
+def lines_reached(texts: Sequence[str]) -> dict[str, int]:
+    """Return by file name the furthest line of a program's own level at which it ended by an exception; empty where it did not.
+
+    Args:
+        texts: Lines of the log, in order; its last ones count.
+    """
+    reached: dict[str, int] = {}
+    for text in texts[-MOST_LINES:]:
+        if (match := OWN_LEVEL.search(text[:MOST_OF_LINE])) is not None:
+            name = PurePosixPath(match[1]).name
+            reached[name] = max(int(match[2]), reached.get(name, 0))
+    return reached
+
+
+def repeated_writes(programs: Sequence[JobProgram], reached: Mapping[str, int] | None = None) -> list[RepeatedWrite]:
+    """Return the files that programs append to without passing over what is done, and those that they empty at each start. Pure.
+
+    Args:
+        programs: Of a job.
+        reached: From `lines_reached`: what stands behind that at the program's own level was not run.
+    """
     writes: list[RepeatedWrite] = []
     for program in programs:
         uses = file_uses(program)
         for caller in uses.calls:
             opened = _opened(uses, caller)
             if opened is None:
+                continue
+            if _is_behind(uses, caller, reached or {}):
                 continue
             node, deed = opened
             texts = uses.reader.texts(caller.source, node, caller.scope)
@@ -90,7 +117,9 @@ def writes_of_job(job: Job, programs: Sequence[JobProgram], *, seen_open: bool =
         programs: Those that its script would start now.
         seen_open: Whether what its processes were seen to append to counts as well, whatever the sources tell.
     """
-    writes = repeated_writes(programs)
+    failed = job.state.ended and bool(job.exit_code)
+    texts = [line.text for line in log_lines(job, most_bytes=LOG_BYTES)] if failed else []
+    writes = repeated_writes(programs, lines_reached(texts))
     logs = {str(path) for path in (job.log, job.error_log) if path is not None}
     for file in job.processes.files if seen_open and job.processes is not None else ():
         path = str(file.path)
@@ -161,6 +190,21 @@ def _size(size_bytes: int) -> str:
         if size_bytes >= 1 << factor:
             return f"{size_bytes / (1 << factor):.1f} {unit}"
     return f"{size_bytes} bytes"
+
+
+def _is_behind(uses: FileUses, caller: Caller, reached: Mapping[str, int]) -> bool:
+    """Tell whether a call stands in a later statement of a program than the one in which its exception left it."""
+    last_line = reached.get(PurePosixPath(caller.source.path).name)
+    tree = uses.reader.names_of(caller.source).tree
+    if last_line is None or not isinstance(tree, ast.Module):
+        return False
+
+    def statement_at(line: int) -> int | None:
+        places = (place for place, node in enumerate(tree.body) if node.lineno <= line <= (node.end_lineno or node.lineno))
+        return next(places, None)
+
+    ended_at, written_at = statement_at(last_line), statement_at(caller.node.lineno)
+    return ended_at is not None and written_at is not None and ended_at < written_at
 
 
 def _opened(uses: FileUses, caller: Caller) -> tuple[ast.expr, WriteDeed] | None:

@@ -201,6 +201,7 @@ def test_people_hear_who_fills_the_disk_that_a_job_leaves(tmp_path: Path) -> Non
     assert found is not None
     said = "Most of what lies in /scratch is 64.0 MiB of uid 2044 in /scratch/kbrandt_featdump."
     assert said in found.advice, found
+    assert any(said.rstrip(".").removeprefix("M") in place.why for place in found.where)
     assert any(said in remark.text for remark in scene.engine.good_runs.taken_remarks())
 
 

@@ -10,7 +10,15 @@ import pytest
 
 from assistant.records.jobs import OpenFile, ProcessReport
 from assistant.recover.job_program import programs_of
-from assistant.recover.repeated_writes import RepeatedWrite, WriteDeed, present_writes, repeated_writes, rerun_words, writes_of_job
+from assistant.recover.repeated_writes import (
+    RepeatedWrite,
+    WriteDeed,
+    lines_reached,
+    present_writes,
+    repeated_writes,
+    rerun_words,
+    writes_of_job,
+)
 from tests.unit.test_strangers_runs import BEGAN, job
 
 APPENDS, EMPTIES = WriteDeed
@@ -116,3 +124,34 @@ def test_people_read_which_file_and_where_it_is_opened() -> None:
     assert said.startswith("A rerun from the beginning would append to corpus.bin (3.0 MiB; open() in x.py, line 3) a second time")
     assert "A rerun would empty /elsewhere/s.jsonl" in said
     assert rerun_words([], None) == ""
+
+
+SWEEP = """import data
+print("task")
+ds = data.load()
+for step in range(150):
+    ds.batch(step)
+    if step % 50 == 0:
+        open("steps.csv", "a").write("x")
+with open("results.csv", "a") as out:
+    out.write("x")
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        (3, []),  # it never came to its loop
+        (5, ["steps.csv"]),
+        (9, ["results.csv", "steps.csv"]),
+        (0, ["results.csv", "steps.csv"]),  # nothing tells where it ended
+    ],
+)
+def test_what_stands_behind_the_line_at_which_a_program_ended_was_not_written_by_it(
+    line: int, files: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    frames = ["Traceback (most recent call last):", f'  File "{tmp_path}/sweep.py", line {line}, in <module>', "    ds.batch(step)"]
+    reached = lines_reached(["task", *(frames if line else []), "FileNotFoundError: /mnt/data/shard_0.bin"])
+    writes = repeated_writes(programs_of(job(tmp_path, "python3 sweep.py")), reached)
+    assert sorted(Path(write.path).name for write in writes) == files
