@@ -78,7 +78,7 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: 
     if kernel_text:
         # the text that citations of dmesg.log count the lines of
         store.add_evidence(incident.id, "dmesg.log", kernel_text[-KEPT_CHARACTERS:], {"nodes": nodes})
-    scheduler_text = str((scheduler or {}).get("text", ""))
+    scheduler_text = lines_of_attempt(str((scheduler or {}).get("text", "")), job)
     try:
         case = within(LOOK_S, lambda: Case.from_parts(log, kernel_text, scheduler_text, _metrics(job), job, event), f"{log}")
         case = replace(case, neighbours=neighbours_of(job, jobs))
@@ -86,6 +86,19 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: 
     except Unavailable as error:
         store.add_evidence(incident.id, "job log unread", f"unknown: {error}", {"known": False})
         return Case.from_parts(None, kernel_text, scheduler_text, None, job, event)
+
+
+def lines_of_attempt(text: str, job: Job | None) -> str:
+    """Return what the controller logged since an attempt began that was queued again: what ended the one before is not its.
+
+    Args:
+        text: Of the controller's log, times in this machine's zone.
+        job: The attempt; of the first one, and of one that has not begun, everything counts.
+    """
+    if job is None or not job.attempt or job.started is None:
+        return text
+    since = f"[{job.started.astimezone():%Y-%m-%dT%H:%M:%S}"
+    return "\n".join(line for line in text.splitlines() if not line.startswith("[2") or line[: len(since)] >= since)
 
 
 def with_all_parts(job: Job | None, jobs: Sequence[Job]) -> Job | None:
