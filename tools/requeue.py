@@ -204,6 +204,11 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
     if way.variable and not way.pins:
         name = way.variable.partition("=")[0]
         raise ToolError(f"job {job.id} goes on by {name}, which a job keeps as it was when it is queued again")
+    if way.argument:
+        raise ToolError(
+            f"job {job.id} goes on by {way.argument} behind the command line of its program, and a job that is queued again "
+            "under its own id is given no arguments"
+        )
     if way.means is ResumeMeans.ARGUMENT or read_directives(script).resume or NEEDS_VARIABLES.search(script):
         raise ToolError(
             f"job {job.id} takes its checkpoint from NIGHTSHIFT_ variables, which a job keeps as they were when it is queued again"
