@@ -272,7 +272,7 @@ class MetricReader:
         text = line.text
         names_a_step = any(word in text for word in ("tep", "ter", "pdate", "TEP", "TER"))
         reading = self._table.take(text) if names_a_step or self._table.columns else None
-        if reading is None and names_a_step and (":" in text or "=" in text):
+        if reading is None and (names_a_step or "] [" in text) and (":" in text or "=" in text):
             reading = pairs_reading(text)
         if reading is None or reading.step > LARGEST_STEP:
             return

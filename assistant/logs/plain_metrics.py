@@ -44,6 +44,8 @@ FEWEST_PAIRS = 3
 FEWEST_COLUMNS = 2
 LONGEST = 4000
 _PAIRED = re.compile(r"(?:step|iter|iteration|update|idx)s?\)?\s{0,8}[:=]\s{0,8}\d", re.IGNORECASE)
+_CLU = re.compile(r"\.py:\d{1,6}\] \[(?P<step>\d{1,12})\] (?=[A-Za-z_][\w/.-]{0,80} ?=)")
+"""Behind absl's prefix. Source: google/CommonLoopUtils, clu/metric_writers/logging_writer.py."""
 _TITLE = re.compile(
     r"(?:^|[|│┃\t,]|\s\s)\s{0,4}(?:\w{1,20}[_ /])?(?:step|iter|iteration|update)s?\s{0,4}(?:$|[|│┃\t,]|\s\s)", re.IGNORECASE
 )
@@ -94,7 +96,14 @@ class TableReader:
 
 def pairs_reading(text: str) -> PairsReading | None:
     """Return the metrics of a line of names with numbers; None where it names no step among them, or is about something else."""
-    if len(text) > LONGEST or not _PAIRED.search(text):
+    if len(text) > LONGEST:
+        return None
+    if (clu := _CLU.search(text)) is not None:
+        reading = _reading(
+            {**dict(reversed([(m["key"].strip(), m["value"]) for m in PAIR.finditer(text, clu.end())])), "step": clu["step"]}
+        )
+        return reading if reading is not None and (reading.loss is not None or reading.norm is not None) else None
+    if not _PAIRED.search(text):
         return None
     matches = list(PAIR.finditer(text))
     if len(matches) < FEWEST_PAIRS or OTHER_MATTER.search(text, 0, matches[0].end()):
