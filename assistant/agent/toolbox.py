@@ -126,6 +126,7 @@ def _paths(value: Any) -> Sequence[str]:
 PROPOSES = "propose_"
 KEPT_BACK = frozenset(
     {"wait_storage", "wait_unwritten", "probe_cause", "files_changed", "file_writers", "host_compared", "installed_files"}
+    | {"space_holders", "host_memory", "former_program"}
     | {"tell_owner", "escalate", "diagnose_gpus", "live_run"}
 )
 """Reading tools that write a probe file, load GPUs, ask nodes about any path or host, or only end playbooks."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from assistant.diagnose.chains import is_slip
 from assistant.diagnose.compiling import compiler_account, pip_account
 from assistant.diagnose.decisive import failed_set_up
 from assistant.diagnose.facts import Facts
@@ -125,14 +126,19 @@ def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:
 
 
 def explained_by(cited: Citation, facts: Facts) -> set[int]:
-    """Return the lines of the exceptions that a cited one puts into words: of a look-up that failed, told by the code around it."""
+    """Return the lines of the exceptions that a cited one explains: of a look-up that it puts into words, and of slips behind it.
+
+    A slip in the handler that was to report the cited one is no cause beside it.
+    """
     traceback = raised_at(cited, facts)
     if traceback is None or ANNOUNCES.search(cited.text):
         return set()
     episode, last = traceback
+    chain = episode.raised
+    slips = {raised.line for at, raised in enumerate(chain) if raised.line > cited.line and is_slip(chain, at)}
     if not last.message.strip() or last.short in _CONTROL:
-        return set()
-    return {raised.line for raised in episode.raised if raised.line < cited.line and raised.short in _CONTROL}
+        return slips
+    return slips | {raised.line for raised in episode.raised if raised.line < cited.line and raised.short in _CONTROL}
 
 
 def look_first(found: Diagnosis, facts: Facts) -> str:

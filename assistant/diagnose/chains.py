@@ -72,7 +72,7 @@ def judge(episode: Episode, signatures: Mapping[int, Sequence[Signature]], known
     judged = [_one(raised, signatures, known) for raised in episode.raised]
     best = max(range(len(judged)), key=lambda at: (_score(episode.raised, judged, at), at))
     cause = judged[best]
-    reported = best + 1 < len(judged) and _slipped(episode.raised, best + 1)
+    reported = best + 1 < len(judged) and is_slip(episode.raised, best + 1)
     more = [(raised.line, raised.text) for raised in reversed(episode.raised) if raised.line != cause.line]
     weight = max(cause.weight, REPORTED) if reported else cause.weight
     return cause._replace(weight=weight, more=(*cause.more, *more))
@@ -82,14 +82,14 @@ def _score(chain: Sequence[Raised], judged: Sequence[Judged], at: int) -> float:
     score = judged[at].weight * _COUNTS.get(judged[at].role, 0.2)
     final = at == len(chain) - 1
     if final:
-        return score * (0.95 if chain[at].cause else SLIP if _slipped(chain, at) else 1.0)
+        return score * (0.95 if chain[at].cause else SLIP if is_slip(chain, at) else 1.0)
     explains = chain[at + 1].cause
     if chain[at].short in _CONTROL_FLOW and not explains:
         return score * 0.55
     return score
 
 
-def _slipped(chain: Sequence[Raised], at: int) -> bool:
+def is_slip(chain: Sequence[Raised], at: int) -> bool:
     """Tell whether an exception is a slip in the handler of the one before it: that one is what the handler was to report.
 
     The handler stands in the function whose call had failed, a few lines below that call.

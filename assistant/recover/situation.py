@@ -95,7 +95,7 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
         "proven_nodes": proven(diagnosis),
         "accused_nodes": accused(diagnosis),
         "full_nodes": avoided(diagnosis),
-        "hardware": "yes" if diagnosis.category is Category.INFRASTRUCTURE else "",
+        "hardware": "yes" if diagnosis.category is Category.INFRASTRUCTURE and avoided(diagnosis, AVOIDED) else "",
         "awaited": awaited.cause,
         "awaited_paths": list(awaited.paths),
         "awaited_answered": "yes" if awaited.answered else "",

@@ -91,7 +91,8 @@ def test_what_counts_no_training_is_not_read(text: str) -> None:
         (4, [2.3, 1.9], True, 5, Look.JUMPED),
         (1, [2.3, 1.9, 0.5, 0.3], False, 4, Look.CONTINUES),
         (4, [0.19], True, 4, Look.WAITING),
-        (4, [float("nan"), 0.2], True, 5, Look.JUMPED),
+        (4, [float("nan"), 0.2], True, 5, Look.WAITING),  # one count without a number says nothing yet
+        (4, [float("nan")] * 5, True, 8, Look.JUMPED),
     ],
 )
 def test_a_restart_is_compared_by_its_epochs(

@@ -65,7 +65,7 @@ def shape(kind: str, values: Dict[str, str]) -> Tuple[int, int, int]:
 def variables(kind: str, rank: int, ranks: int, each: int, nodes: int) -> Dict[str, Any]:
     """Return what a launcher tells a rank of itself."""
     if kind == "srun":
-        names = os.environ.get("NIGHTSHIFT_TRIAL_NODES", "localhost").split(",")
+        names = os.environ.get("LAUNCHER_NODES", "localhost").split(",")
         node = rank // each
         return {
             "SLURM_PROCID": rank, "SLURM_LOCALID": rank % each, "SLURM_NODEID": node, "SLURM_NTASKS": ranks,
@@ -111,7 +111,7 @@ def main(name: str, words: List[str]) -> int:
     if kind == "torchrun":
         python = [] if "--no-python" in values else ["python3", "-u"]
         command = python + (["-m"] if "--module" in values else []) + command
-    if ranks > int(os.environ.get("NIGHTSHIFT_TRIAL_RANKS", "16")):
+    if ranks > int(os.environ.get("LAUNCHER_RANKS", "16")):
         sys.stderr.write("%s: error: a trial starts no %d ranks on one node\n" % (name, ranks))
         return 1
     children = []

@@ -179,7 +179,7 @@ def _slurm_variables(job: Job, spec: JobSpec, work_dir: str) -> dict[str, str]:
         "SLURM_NTASKS_PER_NODE": str(-(-tasks // nodes)), "SLURM_JOB_NODELIST": names, "SLURM_NODELIST": names,
         "SLURM_NODEID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURMD_NODENAME": first, "TMPDIR": "/tmp",
         "SLURM_TASKS_PER_NODE": f"{-(-tasks // nodes)}(x{nodes})" if nodes > 1 else str(tasks),
-        "NIGHTSHIFT_TRIAL_NODES": ",".join(job.nodes), "NIGHTSHIFT_TRIAL_RANKS": str(MOST_RANKS),
+        "LAUNCHER_NODES": ",".join(job.nodes), "LAUNCHER_RANKS": str(MOST_RANKS),
     }  # fmt: skip
     if gpus:
         devices = ",".join(str(number) for number in range(gpus))
