@@ -8,6 +8,7 @@ import zipfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -158,7 +159,8 @@ def test_the_chosen_checkpoint_is_loaded_and_none_is_overwritten(
     if stranger.damage:
         damage(saved / stranger.damage, zeroed=stranger.zeroed)
     before = digests(saved)
-    context = Context(engine.scheduler, None, engine.clock, None, engine.store)  # type: ignore[arg-type]
+    nowhere = SimpleNamespace(name="none")  # the choice asks no node
+    context = Context(engine.scheduler, nowhere, engine.clock, None, engine.store)  # type: ignore[arg-type]
     choice = find_tool("choose_checkpoint").run(context, job)
     assert choice["step"] == stranger.chosen, choice["note"]
 
