@@ -58,6 +58,9 @@ WILD = """#!/bin/bash
 rm -rf ckpt/*
 echo changed > ckpt/mine
 echo changed > ../outside
+unshare -Urm sh -c 'mount -o remount,rw,bind "$PWD/.."; echo nested > ../outside; echo nested > ckpt/mine'
+nsenter -t 1 -m true && echo REACHED
+for number in 1 2 $PPID; do echo changed > /proc/$number/root$PWD/ckpt/mine; done
 touch /tmp/left-behind /dev/shm/left-behind
 (sleep 60; echo late > ckpt/late) &
 setsid sleep 61 &
