@@ -208,6 +208,7 @@ def test_tasks_that_a_node_without_their_environment_ate_are_run_elsewhere(
         (shared,) = [one for one in engine.store.incidents() if one.kind is EventKind.OUTAGE]
         assert shared.service == f"node {bad}"
         for name in failed:
+            ended(engine, restarted(engine, name))  # recovered is who trains on, too
             again = engine.scheduler.job(restarted(engine, name))
             assert (again.nodes != (bad,), again.state) == (True, JobState.COMPLETED)
         assert sorted(path.name for path in owner.folder.glob("result-*.json")) == [f"result-{task}.json" for task in range(8)]
@@ -241,6 +242,7 @@ def test_a_job_goes_on_without_the_node_that_lacks_a_program_of_its_module(
         assert found is not None
         assert f"{program} is missing on {bad}" in found.summary, found.summary
         assert incident.state is IncidentState.RECOVERED, incident.note
+        ended(engine, restarted(engine, first))
         again = engine.scheduler.job(restarted(engine, first))
         assert (again.nodes != (bad,), again.state) == (True, JobState.COMPLETED)
         assert not [node for node in engine.scheduler.nodes() if "nightshift" in node.reason]
