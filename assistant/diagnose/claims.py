@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from assistant.diagnose.hostlists import expand, numbers
 from assistant.diagnose.places import ADDRESS, Communicator, Places
 from assistant.diagnose.rosters import Rosters
-from assistant.diagnose.streams import Streams, host_like
+from assistant.diagnose.streams import NumberedLine, Streams, host_like
 from assistant.diagnose.torchrun import Exit, TaskExit
-from assistant.diagnose.tracebacks import NumberedLine
 
 _NCCL = re.compile(r"(?:^|[> ])([A-Za-z][\w.-]*):\d+:\d+ \[(\d{1,18})\] ")
 _NCCL_RANK = re.compile(r"\brank (\d{1,9}) nranks (\d{1,9})(?: cudaDev (\d{1,4}))?(?:.{0,24} busId ([0-9a-f]{1,12}))?")

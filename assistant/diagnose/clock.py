@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from assistant.diagnose.kernel import KernelLine
+from assistant.diagnose.streams import NumberedLine
 from assistant.diagnose.times import Span, stamp
-from assistant.diagnose.tracebacks import NumberedLine
 
 _ZONE = re.compile(
     r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?: ?(?P<far>[+-]\d\d):?(?P<minutes>\d\d)\b|(?P<zulu>Z)\b"

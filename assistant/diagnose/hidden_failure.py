@@ -24,8 +24,6 @@ from assistant.logs.lines import Line
 from assistant.logs.shell import WordPiece, commands
 from assistant.recover.training_end import training_end, training_goal
 
-__all__ = ["HiddenFailure", "hidden_failure", "how_hidden"]
-
 FEWEST_STEPS = 2
 """Distinct training steps, without which a program is not known to have trained."""
 MOST_BEHIND = 8

@@ -10,8 +10,6 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.torchrun import TaskExit
 from assistant.diagnose.tracebacks import Episode, Kind
 
-__all__ = ["MOST_STEPS", "exits_alone", "first_task"]
-
 MOST_STEPS = 20
 """Of others, between a traceback and the exit of its process: of what stands further back it went on."""
 

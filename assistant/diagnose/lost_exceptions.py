@@ -17,8 +17,6 @@ from assistant.diagnose.survival import SURVIVED_STEPS
 from assistant.diagnose.tracebacks import Episode, Frame, Kind
 from assistant.records import Citation, Diagnosis, EventKind, Whereabouts
 
-__all__ = ["FIRST_EXIT", "LAST_FRAME", "UNKNOWN", "LastFrame", "frame_of", "with_lost_exception"]
-
 FIRST_EXIT = "it exited first"
 """How a place of a diagnosis begins whose process exited before its launcher ended the others."""
 LAST_FRAME = "traceback cut off"

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from assistant.diagnose.kernel import KernelLine, read_kernel
 
-__all__ = ["MemoryUser", "memory_hogs", "memory_users"]
-
 FAR_MORE = 4
 """A process is the cause where it held so many times what all of the job's own processes held."""
 MOST_COMPARED = 120

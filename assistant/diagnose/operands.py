@@ -12,7 +12,6 @@ from functools import lru_cache
 from assistant.diagnose.circumstances import setting
 from assistant.diagnose.expressions import nodes_of, written
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import Origin
 
 _PLACES = re.compile(
     r"array at index (?P<a>\d{1,4})\D.{0,60}?array at index (?P<b>\d{1,4})\b|for tensor number (?P<one>\d{1,4}) in the list"
@@ -24,30 +23,30 @@ MOST_NAMES = 3
 SIGNS = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.In: "in"}
 
 
-def operands_of(text: str, origin: Origin, subject: str, line: int, facts: Facts) -> dict[str, str]:
+def operands_of(text: str, code: str, subject: str, line: int, facts: Facts) -> dict[str, str]:
     """Return what the line of source that raised an error says of the things that its message counts or compares.
 
     Args:
         text: The message, its class in front.
-        origin: Where it was raised.
+        code: The line of source that raised it.
         subject: The expression that it complains of, or empty.
         line: Of the message in the log.
         facts: Of the case.
     """
     slots: dict[str, str] = {}
-    if (match := _PLACES.search(text)) and (parts := _joined(origin.code)):
+    if (match := _PLACES.search(text)) and (parts := _joined(code)):
         places = [int(match[name]) for name in ("a", "b", "one") if match[name]]
         operands = [parts[place] for place in places if place < len(parts)]
         if len(operands) == len(places):
             slots |= {"odd_operand": operands[-1], "even_operand": operands[0] if len(operands) > 1 else parts[0]}
     if "index out of range" in text and _AXIS.search(subject):
         slots["axes_of"] = _AXIS.sub("", subject)
-    if "by zero" in text and (divisor := _divisor(origin.code)):
+    if "by zero" in text and (divisor := _divisor(code)):
         slots["divisor"] = divisor
         printed = (setting(facts, _number_pattern(name), line) for name in _NAMES.findall(divisor)[:MOST_NAMES])
         slots["divisor_printed"] = ", ".join(str(value) for value in printed if value is not None)
     if "AssertionError" in text:
-        slots |= _asserted(origin.code)
+        slots |= _asserted(code)
     return {name: value for name, value in slots.items() if value}
 
 

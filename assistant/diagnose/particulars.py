@@ -37,7 +37,7 @@ from assistant.diagnose.standing import (
     waiting_account,
 )
 from assistant.diagnose.state_keys import keys_account
-from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing
+from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.wording import DEEDS, NO_HELP, cut
 from assistant.records import Action, Category, Citation, Diagnosis
 
@@ -62,8 +62,6 @@ PREEMPTED_ANEW = (
     "The scheduler took its nodes for another job. See first whether it puts the job back into the queue itself; if not, submit "
     "it again."
 )
-LAST_CHECKPOINT = "from the last healthy checkpoint"
-ANEW = "Start it again"
 SHOWN_OF_MESSAGE, SHOWN_OF_LINE = 400, 160
 _OF_NUMBERS = re.compile(r"\b[Nn]a[Nn]\b|\binf|non-?finite|invalid values|not a number|AssertionError\W*$")
 _LATER = ("CUDA error", "HIP error", "NCCL", "KeyboardInterrupt", "Cuda error", "CUDA Error")
@@ -310,20 +308,6 @@ def _printed(found: Diagnosis, parts: Sequence[str], facts: Facts, *, understood
     if found.reason == "argument_error" and refused is not None:
         return nearest_option(cited, [name for name in refused[1].split() if name.startswith("-")], facts)
     return printed_remedy(cited, " ".join(parts), facts, message=not understood)
-
-
-def with_checkpoint(deed: str, facts: Facts, program: Program) -> str:
-    """Return the deed with the checkpoint that the log shows, or without any where the program has none to go on from."""
-    if LAST_CHECKPOINT not in deed or facts.case.job is not None or not facts.lines:
-        return deed
-    if last_save(facts) is not None:
-        return f"{deed} {saved(facts)}"
-    anew = (
-        deed.replace(f"Restart {LAST_CHECKPOINT}", ANEW)
-        .replace(f"restart {LAST_CHECKPOINT}", ANEW.lower())
-        .replace(f"the option that goes on {LAST_CHECKPOINT}", "the option that goes on")
-    )
-    return f"{anew} {saved(facts)}" if program.trains and program.steps else anew
 
 
 def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> Iterator[_Words]:

@@ -189,7 +189,7 @@ def slots_of(
         slots["handed_from"] = caller_of(cited, facts)[0]
     slots |= _of_surroundings(text, origin, cited, facts) | steps_out_of_memory(text, facts) | nan_of_backward(text, facts)
     if origin is not None and origin.own and not origin.library:
-        slots |= operands_of(text, origin, slots.get("subject", ""), cited.line, facts)
+        slots |= operands_of(text, origin.code, slots.get("subject", ""), cited.line, facts)
     slots |= conditions_of(text, origin, facts, raised, slots.get("subject", ""), cited.line, frames_of(cited, facts))
     if (match := _LIBSTDCXX.search(text)) is not None:
         slots["gcc"] = compiler_of(match[0])

@@ -30,6 +30,8 @@ STOPS = frozenset({"cancelled", "time_limit", "preempted", "killed"})
 NEAR_SAVE = 20
 """Lines before a save among which the step that it was made at is logged."""
 _STEP_SAID = re.compile(r"(?<![\d.])[1-9]\d{1,9}(?![\d.])")
+LAST_CHECKPOINT = "from the last healthy checkpoint"
+ANEW = "Start it again"
 SAVED_NOTHING = "It saved nothing"
 _EPOCH = re.compile(r"\W{0,8}[Ee]poch\W{0,3}(\d{1,6})\b(?!\s*(?:/|of\b))")
 _EXCEEDED = re.compile(r"walltime \d{1,9} exceeded limit (\d{1,9})")
@@ -189,6 +191,20 @@ def saved(facts: Facts, before: int | None = None) -> str:
         reached = int(max(facts.progress.steps))
         return f"{SAVED_NOTHING}: {interval}, and it came to step {reached}; lower that before it starts again."
     return "The log shows no save: where there is none, it begins at the start."
+
+
+def with_checkpoint(deed: str, facts: Facts, program: Program) -> str:
+    """Return the deed with the checkpoint that the log shows, or without any where the program has none to go on from."""
+    if LAST_CHECKPOINT not in deed or facts.case.job is not None or not facts.lines:
+        return deed
+    if last_save(facts) is not None:
+        return f"{deed} {saved(facts)}"
+    anew = (
+        deed.replace(f"Restart {LAST_CHECKPOINT}", ANEW)
+        .replace(f"restart {LAST_CHECKPOINT}", ANEW.lower())
+        .replace(f"the option that goes on {LAST_CHECKPOINT}", "the option that goes on")
+    )
+    return f"{anew} {saved(facts)}" if program.trains and program.steps else anew
 
 
 def _step_of(save: Line, facts: Facts) -> str:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 _RANK = re.compile(r"\[(?:rank|RANK|Rank)[ :=]?(\d{1,6})\]:? ?")
 _MPI = re.compile(r"\[\d+,(\d{1,6})\](?:<std(?:out|err|diag)>)?: ?")
@@ -29,6 +30,20 @@ _HOST_LIKE = re.compile(r"^(?=.*\d)[a-z][a-zA-Z0-9-]*(?:\.[a-z0-9-]+)*$|^[A-Z][A
 _NO_HOST = re.compile(
     r"(?:Error|Exception|Warning|Interrupt)$|^(?:line|epoch|step|iter|rank|stage|cuda|torch)\d*$|^gpu(?:\d|1[0-5])?$", re.IGNORECASE
 )
+
+
+class NumberedLine(Protocol):
+    """A line of a log."""
+
+    @property
+    def number(self) -> int:
+        """1-based."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Without its end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from datetime import datetime
 from typing import Protocol
 
 from assistant.diagnose.hostlists import numbers
-from assistant.diagnose.streams import Streams
+from assistant.diagnose.streams import NumberedLine, Streams
 from assistant.diagnose.times import stamp
-from assistant.diagnose.tracebacks import NumberedLine
 
 _ROW = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
 _RANK = re.compile(r"(\d{1,18}) \(local_rank: (\d{1,18})\)")

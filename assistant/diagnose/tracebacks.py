@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from assistant.diagnose.streams import Body, Streams
+from assistant.diagnose.streams import Body, NumberedLine, Streams
 
 
 class Kind(StrEnum):
@@ -25,20 +25,6 @@ class Kind(StrEnum):
     ATEXIT = "atexit"
     THREAD = "thread"
     LAUNCHER = "launcher"
-
-
-class NumberedLine(Protocol):
-    """A line of a log."""
-
-    @property
-    def number(self) -> int:
-        """1-based."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """Without its end."""
-        ...
 
 
 TEARDOWN_KINDS = (Kind.IGNORED, Kind.ATEXIT)

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.particulars import with_checkpoint
 from assistant.diagnose.program import program_of
 from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.reasoning import HARDWARE, SYMPTOMS
+from assistant.diagnose.stopped import with_checkpoint
 from assistant.diagnose.tracebacks import Episode
 from assistant.diagnose.wording import DEEDS, NO_HELP
 from assistant.logs.lines import Line
