@@ -167,8 +167,8 @@ def retrieval(embedder: Embedder) -> Retrieval:
     """Return how good an embedder is for the memory of incidents."""
     import numpy as np
 
+    from assistant.diagnose.case import read_labels
     from assistant.diagnose.generalise import message_of
-    from assistant.diagnose.labels import read_labels
     from assistant.diagnose.reliability import labelled_texts
 
     labels = [label for folder in sorted((ROOT / "tests" / "cases").glob("blind*")) for label in read_labels(folder)]
@@ -184,8 +184,8 @@ def retrieval(embedder: Embedder) -> Retrieval:
 
 def print_suites(rankers: Mapping[str, Ranker]) -> None:
     """Print what rankers make of the blind suites where no signature speaks for a reason."""
+    from assistant.diagnose.case import read_labels
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.labels import read_labels
     from assistant.diagnose.ranked import guess
     from bench.ranker import STRUCTURAL, Judged, bare, facts_of
 
@@ -205,8 +205,8 @@ def print_suites(rankers: Mapping[str, Ranker]) -> None:
 
 def calibrated(ranker: Ranker) -> CalibratedFigures:
     """Return how often a ranker is sure on the blind suites, and how often right then, by the confidence that a person is told."""
+    from assistant.diagnose.case import read_labels
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.labels import read_labels
     from assistant.diagnose.reliability import guesses, held_out
 
     labels = [label for folder in sorted((ROOT / "tests" / "cases").glob("blind*")) for label in read_labels(folder)]

@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from assistant.content.reasons import Reason
-from assistant.diagnose.case import Case
+from assistant.diagnose.case import Case, Label, read_labels
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.labels import Label, read_labels
 from assistant.diagnose.ranked import Guess, RankerOpinion, guess
 from assistant.diagnose.reliability import Unseen, unseen_lessons
 from assistant.diagnose.verdict import diagnose

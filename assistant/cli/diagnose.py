@@ -212,7 +212,7 @@ def learn(
     A case is a folder as for `nightshift diagnose`, with a label.toml: reason, and where known lines (file:line), action, nodes,
     why. Healthy cases (reason = "no_failure") are what new signatures must not match.
     """
-    from assistant.diagnose.labels import read_labels
+    from assistant.diagnose.case import read_labels
     from assistant.engine.lessons import learn_from
 
     labels = read_labels(folder)

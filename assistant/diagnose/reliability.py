@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from assistant.content.reasons import Signature
 from assistant.diagnose.calibration import Curves, at, fitted
-from assistant.diagnose.case import Case
+from assistant.diagnose.case import Case, Label
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.labels import Label
 from assistant.diagnose.ranked import guess
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.features import places

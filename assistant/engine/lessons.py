@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assistant.diagnose.case import Case
+from assistant.diagnose.case import Case, Label
 from assistant.diagnose.facts import gather
-from assistant.diagnose.labels import Label
 from assistant.diagnose.learn import Lesson, Taught
 from assistant.diagnose.named_lines import cited_lines, guessed_line
 from assistant.diagnose.verdict import diagnose

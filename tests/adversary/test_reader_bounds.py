@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from assistant.cli import diagnose
 from assistant.content.reading import read_toml
-from assistant.diagnose.labels import read_labels
+from assistant.diagnose.case import read_labels
 from assistant.errors import InputError, MalformedContent, NightshiftError, Unavailable
 from assistant.evaluation.suite import load_suite
 from assistant.llm.gguf import read_gguf

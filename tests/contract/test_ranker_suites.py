@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from assistant.diagnose.case import read_labels
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.labels import read_labels
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.diagnose.reliability import unseen_lessons
 from assistant.llm.ranker import LinearRanker, lessons, train

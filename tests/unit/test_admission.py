@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from assistant.diagnose.admission import Known, known_lines, sections
+from assistant.diagnose.case import read_labels
 from assistant.diagnose.evidence import evidence_text
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.labels import read_labels
 from assistant.diagnose.learn import Lesson, Teacher, as_toml, next_state
 from assistant.errors import InputError
 from assistant.llm.embedded import HashingEmbedder

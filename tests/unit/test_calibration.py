@@ -12,9 +12,8 @@ from hypothesis import strategies as some
 
 from assistant.content.reading import build
 from assistant.diagnose.calibration import Curves, at, calibrated, curves, fitted
-from assistant.diagnose.case import Case
+from assistant.diagnose.case import Case, Label, read_labels
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.labels import Label, read_labels
 from assistant.diagnose.reliability import Unseen, as_toml, held_out, reliability, unseen_lessons, verdicts
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import ContentError

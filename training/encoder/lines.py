@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from assistant.diagnose.labels import read_labels
+from assistant.diagnose.case import read_labels
 from assistant.diagnose.reliability import alike, labelled_texts
 from assistant.llm.features import places
 from assistant.llm.ranker import NONE, TrainingExample, filled, lessons

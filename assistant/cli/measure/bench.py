@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 from assistant.errors import InputError
 
 if TYPE_CHECKING:
+    from assistant.diagnose.case import Label
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.labels import Label
     from assistant.diagnose.reliability import Reliability
     from assistant.ports import Ranker
 
@@ -61,8 +61,8 @@ def calibration(
     share right; then the mean distance between the two (ECE) and the Brier score.
     """
     from assistant.diagnose.calibration import curves, fitted
+    from assistant.diagnose.case import read_labels
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.labels import read_labels
     from assistant.diagnose.reliability import as_toml, guesses, held_out, reliability, verdicts
 
     labels = [label for folder in folders for label in read_labels(folder)]
