@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assistant.diagnose.calibration import PRIOR, Curves, curves, fitted
-from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.knowledge import PRIOR, Curves, Knowledge, curves, fitted
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.diagnose.reliability import as_toml
 from bench.blind import right_action, right_line, right_reason, would_harm

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from assistant.content.reasons import Reason, Role, Signature, reasons
-from assistant.diagnose.calibration import Curves, at, calibrated, curves
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.knowledge import Curves, calibrated, curves, share_right_at
 from assistant.diagnose.outcome import tells_failure
 from assistant.diagnose.reasoning import SYMPTOMS
 from assistant.diagnose.telling import Told, telling
@@ -156,7 +156,7 @@ class RankerOpinion:
         if made is None or made.reason == found.reason:
             return None
         curve = table.encoder if ranker.name.startswith("encoder") else table.ranker
-        sure = round(at(curve, made.score), 2)
+        sure = round(share_right_at(curve, made.score), 2)
         if _outweighs(made, sure, known, calibrated(found, table)):
             return _answer(made, sure, known, found, ranker.name)
         if sure < WORTH_NAMING or not _rests_on_more(made, found):

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.content.reasons import Signature
-from assistant.diagnose.calibration import Curves, at, fitted
 from assistant.diagnose.case import Case, Label
 from assistant.diagnose.facts import gather
-from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.knowledge import Curves, Knowledge, fitted, share_right_at
 from assistant.diagnose.ranked import guess
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.features import places
@@ -148,7 +147,7 @@ def held_out(told: Sequence[tuple[float, bool]]) -> list[tuple[float, bool]]:
     result: list[tuple[float, bool]] = []
     for fold in range(FOLDS):
         curve = fitted(one for place, one in enumerate(told) if place % FOLDS != fold)
-        result += [(at(curve, raw), right) for place, (raw, right) in enumerate(told) if place % FOLDS == fold]
+        result += [(share_right_at(curve, raw), right) for place, (raw, right) in enumerate(told) if place % FOLDS == fold]
     return result
 
 

@@ -14,13 +14,12 @@ from dataclasses import replace
 from assistant.content.reasons import Reason
 from assistant.diagnose.beside import find
 from assistant.diagnose.blame import behind, blame, straggler
-from assistant.diagnose.calibration import calibrated
 from assistant.diagnose.case import Case
 from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.findings import Finding
-from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.knowledge import Knowledge, calibrated
 from assistant.diagnose.last_file import with_last_file
 from assistant.diagnose.lost_exceptions import with_lost_exception
 from assistant.diagnose.opinion import Opinion, contradicted, doubtful

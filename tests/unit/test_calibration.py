@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from assistant.content.reading import build
-from assistant.diagnose.calibration import Curves, at, calibrated, curves, fitted
 from assistant.diagnose.case import Case, Label, read_labels
-from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.knowledge import Curves, Knowledge, calibrated, curves, fitted, share_right_at
 from assistant.diagnose.reliability import Unseen, as_toml, held_out, reliability, unseen_lessons, verdicts
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import ContentError
@@ -39,7 +38,7 @@ def test_a_curve_finds_how_often_verdicts_are_right() -> None:
     chance = random.Random(3)
     told = [(raw, chance.random() < raw * raw) for raw in (chance.random() for _ in range(6000))]
     curve = fitted(told, least=100)
-    assert all(abs(at(curve, raw) - raw * raw) < 0.09 for raw in (0.2, 0.4, 0.6, 0.8))
+    assert all(abs(share_right_at(curve, raw) - raw * raw) < 0.09 for raw in (0.2, 0.4, 0.6, 0.8))
 
 
 def test_cases_of_one_confidence_do_not_look_like_a_rise() -> None:
@@ -48,11 +47,11 @@ def test_cases_of_one_confidence_do_not_look_like_a_rise() -> None:
 
 @pytest.mark.parametrize(("raw", "share"), [(0.0, 0.3), (0.2, 0.3), (0.3, 0.4), (0.4, 0.5), (0.6, 0.7), (0.9, 0.9), (1.0, 0.9)])
 def test_between_two_points_a_curve_is_straight_and_beyond_them_level(raw: float, share: float) -> None:
-    assert at(((0.2, 0.3), (0.4, 0.5), (0.8, 0.9)), raw) == pytest.approx(share)
+    assert share_right_at(((0.2, 0.3), (0.4, 0.5), (0.8, 0.9)), raw) == pytest.approx(share)
 
 
 def test_without_a_curve_confidence_stays() -> None:
-    assert at((), 0.42) == 0.42
+    assert share_right_at((), 0.42) == 0.42
 
 
 def test_the_shipped_curves_are_made_from_hidden_wordings() -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from assistant.diagnose.calibration import Curves
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
-from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.knowledge import Curves, Knowledge
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.ranker import FILE

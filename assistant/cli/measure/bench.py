@@ -60,9 +60,8 @@ def calibration(
     comes from curves that were fitted on the other four fifths of the cases. For each tenth of confidence: cases, mean confidence,
     share right; then the mean distance between the two (ECE) and the Brier score.
     """
-    from assistant.diagnose.calibration import curves, fitted
     from assistant.diagnose.case import read_labels
-    from assistant.diagnose.knowledge import Knowledge
+    from assistant.diagnose.knowledge import Knowledge, curves, fitted
     from assistant.diagnose.reliability import as_toml, guesses, held_out, reliability, verdicts
 
     labels = [label for folder in folders for label in read_labels(folder)]
