@@ -1,26 +1,36 @@
-"""Gather the facts of a case: scan its files once and parse all that later stages reason about."""
+"""Gather the facts of a case: scan its files once, and parse all that later stages reason about.
+
+Lines are put on one clock, the one that the job printed. Programs print local time or UTC, kernels seconds since the boot, and
+hardly anybody says which. Here only what is said counts: a zone printed after a stamp, the kernel's own note of the wall clock, a
+process id that both the kernel and the job name. What stays unsaid is compared with a slack by `weighing`.
+
+The end of a node's kernel log holds what befell the jobs before this one and beside it. A fault of the hardware a few minutes
+before an attempt may still end it. A fault that a program made (an address that is not mapped) dies with that program: it says
+something about an attempt only while that ran, and on a node that it had for itself.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 
 from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
-from assistant.diagnose.attempt_times import foreign_lines
 from assistant.diagnose.case import Case, numbered
 from assistant.diagnose.claims import read_places
-from assistant.diagnose.clock import on_one_clock
+from assistant.diagnose.device_events import meaning_of
 from assistant.diagnose.kernel import KernelLine, read_kernel
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.places import Places
 from assistant.diagnose.progress import Progress, read_progress
-from assistant.diagnose.streams import Streams
-from assistant.diagnose.times import Span, span
+from assistant.diagnose.streams import NumberedLine, Streams
+from assistant.diagnose.times import Span, span, stamp
 from assistant.diagnose.torchrun import Exit, TaskExit, read_exits, read_tasks
 from assistant.diagnose.tracebacks import Episode, read_tracebacks
 from assistant.logs.combined import Combined, combine
@@ -28,8 +38,168 @@ from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.logs.reading import open_log
 from assistant.logs.scan import Hit, Scan, scan_rotated, scan_stream
-from assistant.records import MetricPoint
+from assistant.records import Action, Job, MetricPoint
 from assistant.rules.matching import Patterns
+
+_ZONE = re.compile(
+    r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?: ?(?P<far>[+-]\d\d):?(?P<minutes>\d\d)\b|(?P<zulu>Z)\b"
+    r"| (?P<name>[A-Z]{3,4})(?= (?:19|20)\d\d\b|\]|\s|$))"
+)
+_NAMED = {
+    "UTC": 0, "GMT": 0, "WET": 0, "CET": 60, "CEST": 120, "BST": 60, "EET": 120, "EEST": 180, "MSK": 180, "JST": 540, "KST": 540,
+    "EST": -300, "EDT": -240, "CDT": -300, "MST": -420, "MDT": -360, "PST": -480, "PDT": -420, "AEST": 600, "AEDT": 660,
+    "HKT": 480, "SGT": 480,
+}  # fmt: skip
+"""Minutes east of UTC; names that mean several zones (CST, IST) are left out."""
+_WALL = re.compile(r"setting system clock to ((?:19|20)\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?: UTC|Z)")
+_PID = re.compile(r"\b(?:pid|process|PID)[ =:('\"]{1,3}(\d{3,8})\b")
+_ENDS = ("exitcode", "signal", "Signal", "killed", "Killed")
+_EDGE = 400
+CLOCK_NOT_SET = timedelta(days=300)
+"""A kernel that is so far ahead of the job had no clock yet, or a wrong one."""
+
+
+def zone_of(texts: Iterable[str]) -> timedelta | None:
+    """Return how far east of UTC the stamps of a text are, as most of its lines say; None where none says it."""
+    told: Counter[timedelta] = Counter()
+    for text in texts:
+        if ":" in text and (match := _ZONE.search(text[:120])) and (zone := _read(match)) is not None:
+            told[zone] += 1
+    return told.most_common(1)[0][0] if told else None
+
+
+def _read(match: re.Match[str]) -> timedelta | None:
+    if match["zulu"]:
+        return timedelta()
+    if match["far"]:
+        hours = int(match["far"])
+        return timedelta(hours=hours, minutes=int(match["minutes"]) * (-1 if match["far"][0] == "-" else 1))
+    minutes = _NAMED.get(match["name"])
+    return timedelta(minutes=minutes) if minutes is not None else None
+
+
+def on_one_clock(kernel: Sequence[KernelLine], lines: Sequence[NumberedLine], span: Span) -> list[KernelLine]:
+    """Return kernel lines with their times as the job's clock would show them.
+
+    Args:
+        kernel: Lines as read; those of monotonic logs have no time yet.
+        lines: Of the job log.
+        span: From when to when the job printed.
+    """
+    if not kernel:
+        return []
+    job = zone_of(line.text for line in (*lines[:_EDGE], *lines[-_EDGE:]))
+    boots = _boots(kernel, job, lines, span.end.year if span.end else None)
+    return [_placed(line, job, boots, span) for line in kernel]
+
+
+def _placed(line: KernelLine, job: timedelta | None, boots: Mapping[str | None, datetime], span: Span) -> KernelLine:
+    at = line.at
+    if at is None and line.uptime is not None and line.host in boots:
+        return dataclasses.replace(line, at=boots[line.host] + timedelta(seconds=line.uptime))
+    if at is None:
+        return line
+    known = [end for end in span if end is not None]
+    if at.year < 2000 or (known and at - max(known) > CLOCK_NOT_SET):
+        return dataclasses.replace(line, at=None)
+    match = _ZONE.search(line.text[:80]) if job is not None else None
+    own = _read(match) if match is not None else None
+    return dataclasses.replace(line, at=at + job - own) if job is not None and own is not None and own != job else line
+
+
+def _boots(
+    kernel: Sequence[KernelLine], job: timedelta | None, lines: Sequence[NumberedLine], year: int | None
+) -> dict[str | None, datetime]:
+    """Return when each host with a monotonic log booted, by the job's clock, where that can be known."""
+    boots: dict[str | None, datetime] = {}
+    monotonic = [line for line in kernel if line.uptime is not None]
+    if not monotonic:
+        return boots
+    for line in monotonic:
+        # without a word about the job's zone UTC is as likely as any
+        if match := _WALL.search(line.text):
+            wall = datetime.fromisoformat(match.group(1).replace(" ", "T"))
+            boots[line.host] = wall + (job or timedelta()) - timedelta(seconds=line.uptime or 0.0)
+    missing = [line for line in monotonic if line.host not in boots]
+    died = _deaths(lines, year) if missing else {}
+    for line in missing if died else ():
+        pid = next((pid for pid in _PID.findall(line.text) if pid in died), None)
+        if pid is not None and line.host not in boots:
+            boots[line.host] = died[pid] - timedelta(seconds=line.uptime or 0.0)
+    return boots
+
+
+def _deaths(lines: Sequence[NumberedLine], year: int | None) -> dict[str, datetime]:
+    """Return when the job's launchers say that a process ended, by process id."""
+    died: dict[str, datetime] = {}
+    for line in lines[-2 * _EDGE :]:
+        text = line.text
+        told = any(word in text for word in _ENDS) and ("pid" in text or "PID" in text)
+        if told and (at := stamp(text, year)) is not None:
+            died |= {pid: at for pid in _PID.findall(text) if pid not in died}
+    return died
+
+
+FAULT_BEFORE = timedelta(minutes=15)
+"""How long before an attempt a fault of the hardware may lie that ends it."""
+KERNEL_WORDS_BEHIND = timedelta(minutes=10)
+"""How long behind an attempt a kernel may still speak of what ended it."""
+CLOCKS_APART = timedelta(minutes=1)
+"""Between a node and the controller."""
+
+
+def foreign_lines(kernel: Sequence[KernelLine], job: Job | None, neighbours: Iterable[Job] = ()) -> frozenset[int]:
+    """Return the numbers of the lines that surely tell of no moment of an attempt, or may as well tell of another job.
+
+    Args:
+        kernel: Lines of the kernel logs of its nodes.
+        job: The attempt as the scheduler shows it; None, or one whose times are simulated: no line is foreign.
+        neighbours: Jobs that ran on its nodes at the same time.
+    """
+    if job is None or job.started is None or not job.dated_logs:
+        return frozenset()
+    beside = list(neighbours)
+    return frozenset(line.number for line in kernel if _is_foreign(line, job, job.started, beside))
+
+
+def _is_foreign(line: KernelLine, job: Job, started: datetime, neighbours: Sequence[Job]) -> bool:
+    times = _times(line.text, started)
+    if not times:
+        return False
+    by_program = _made_by_program(line)
+    before, behind = (CLOCKS_APART, CLOCKS_APART) if by_program else (FAULT_BEFORE, KERNEL_WORDS_BEHIND)
+    if not any(_within(at, started - before, job.ended + behind if job.ended is not None else None) for at in times):
+        return True
+    return by_program and any(_ran(other, line.host, at) for other in neighbours for at in times)
+
+
+def _times(text: str, near: datetime) -> list[datetime]:
+    """Return when a line was printed: one moment where it gives its zone, else by UTC and by the zone of this machine."""
+    at = stamp(text, near.year)
+    if at is None:
+        return []
+    zone = zone_of([text])
+    if zone is not None:
+        return [(at - zone).replace(tzinfo=UTC)]
+    return [at.replace(tzinfo=UTC), at.astimezone()]
+
+
+def _within(at: datetime, first: datetime, last: datetime | None) -> bool:
+    return first <= at and (last is None or at <= last)
+
+
+def _made_by_program(line: KernelLine) -> bool:
+    """Tell whether a line reports what a program did to its GPU: nothing that the next program there would meet."""
+    meaning = meaning_of(line.event) if line.event is not None else None
+    return meaning is not None and not meaning.blames and meaning.action is not Action.CORDON_AND_RESTART
+
+
+def _ran(job: Job, host: str | None, at: datetime) -> bool:
+    """Tell whether a job ran on a host at a time."""
+    nodes = {node.partition(".")[0] for node in job.nodes}
+    there = host is None or host.partition(".")[0] in nodes
+    return there and job.started is not None and _within(at, job.started, job.ended)
+
 
 MOST_LINES = 250_000
 """Of more kept lines (a flood of short ones) both ends and the surroundings of what matched are looked at."""

@@ -12,9 +12,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from assistant.diagnose.attempt_times import foreign_lines
 from assistant.diagnose.case import numbered
 from assistant.diagnose.device_events import meaning_of
+from assistant.diagnose.facts import foreign_lines
 from assistant.diagnose.kernel import KernelLine, read_kernel
 from assistant.engine.gather import ask
 from assistant.errors import NightshiftError

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.diagnose.attempt_times import foreign_lines
-from assistant.diagnose.clock import on_one_clock, zone_of
+from assistant.diagnose.facts import foreign_lines, on_one_clock, zone_of
 from assistant.diagnose.kernel import read_kernel
 from assistant.diagnose.times import span
 from assistant.logs.lines import Line
