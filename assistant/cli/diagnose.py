@@ -110,16 +110,16 @@ def by_given_name(diagnosis: Diagnosis, path: Path, case: Case) -> Diagnosis:
 
     That is of a file its path as given, of `-` `stdin`, of a folder the name of the log in it.
     """
-    from assistant.diagnose.parts import MAIN, placed
+    from assistant.diagnose.answer import JOB_LOG, placed
 
     main = case.job_log or (case.logs[0].path if case.logs else None)
     if str(path) == "-":
         name = "stdin"
     elif main is None:
-        name = MAIN
+        name = JOB_LOG
     else:
         name = str(path) if main == path else main.name
-    return placed(diagnosis, lambda line: (name, line)) if name != MAIN else diagnosis
+    return placed(diagnosis, lambda line: (name, line)) if name != JOB_LOG else diagnosis
 
 
 def diagnosis_record(path: str, diagnosis: Diagnosis) -> Mapping[str, Any]:
@@ -391,8 +391,8 @@ def compress(
 
 
 def _print_pack(context: typer.Context, path: str, tokens: int, task: str, as_json: bool) -> None:
+    from assistant.diagnose.answer import pack
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.pack import pack
     from assistant.logs.templates import Baseline, task_key
 
     invocation = invocation_of(context)

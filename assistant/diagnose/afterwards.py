@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.torchrun import ended_after_failure
 from assistant.diagnose.tracebacks import Episode, Kind
-from assistant.diagnose.wording import cut
 from assistant.records import Citation
 
 MOST_OF_LINE, MOST_OF_QUOTE = 400, 120

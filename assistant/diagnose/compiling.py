@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.wording import cut
 from assistant.records import Citation
 
 BEFORE, BEHIND, MOST_OF_LINE, MOST_LINES_NAMED = 5000, 200, 400, 6

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from assistant.content.reasons import Role, Signature
 from assistant.diagnose.admission import FILES, Known, Proof, known_lines, matched
-from assistant.diagnose.evidence import evidence_text
+from assistant.diagnose.answer import evidence_text
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import Words, message_of, pattern_of, words_kept
 from assistant.diagnose.knowledge import Knowledge

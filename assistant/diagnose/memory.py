@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from assistant.content.reasons import Reason
+from assistant.diagnose.answer import advice
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import PLAIN, message_of
 from assistant.diagnose.telling import Told, spoken_for, telling
-from assistant.diagnose.wording import advice
 from assistant.llm.embedded import words_of
 from assistant.ports import Embedder
 from assistant.records import Action, DecidedBy, Diagnosis, NodeFinding, Recall, Rival

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
+from assistant.diagnose.answer import DEEDS, NO_HELP, cut
 from assistant.diagnose.beforehand import ANNOUNCES, explained_by, handled_before, handler_failed, look_first
 from assistant.diagnose.circumstances import last_save, settings_named
 from assistant.diagnose.compiling import requirement_account
@@ -38,7 +39,6 @@ from assistant.diagnose.standing import (
 )
 from assistant.diagnose.state_keys import keys_account
 from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
-from assistant.diagnose.wording import DEEDS, NO_HELP, cut
 from assistant.records import Action, Category, Citation, Diagnosis
 
 AROUND = 40

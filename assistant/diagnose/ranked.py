@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from assistant.content.reasons import Reason, Role, Signature, reasons
+from assistant.diagnose.answer import advice
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Curves, calibrated, curves, share_right_at
 from assistant.diagnose.outcome import tells_failure
@@ -21,7 +22,6 @@ from assistant.diagnose.reasoning import SYMPTOMS
 from assistant.diagnose.telling import Told, telling
 from assistant.diagnose.torchrun import ended_after_failure
 from assistant.diagnose.weighing import KERNEL_EARLY
-from assistant.diagnose.wording import advice
 from assistant.errors import ContentError
 from assistant.llm import embedded
 from assistant.llm.ranker import NONE

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 
 from assistant.content.reading import package_for, successor_of
+from assistant.diagnose.answer import cut
 from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.conditions import conditions_of, doubled_part, nan_of_backward, refused_by, steps_out_of_memory
@@ -51,7 +52,6 @@ from assistant.diagnose.raising import Origin, caller_of, frames_of, message_of,
 from assistant.diagnose.standing import rate_lowered
 from assistant.diagnose.stopped import sender, who_knows
 from assistant.diagnose.tracebacks import Episode, Raised
-from assistant.diagnose.wording import cut
 from assistant.records import Citation, Diagnosis
 from assistant.recover.saved_into import saved_into
 

@@ -8,6 +8,7 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from assistant.diagnose.answer import cut
 from assistant.diagnose.bars import run_bar, run_round
 from assistant.diagnose.batch_system import record_command
 from assistant.diagnose.circumstances import RATE, WORLD, last_save, setting
@@ -17,7 +18,6 @@ from assistant.diagnose.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.rising_loss import rise_account, warm_up
 from assistant.diagnose.stopped import MOST_BEFORE, SHOWN_OF_SAVE, clock, saved
-from assistant.diagnose.wording import cut
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis, MetricPoint
 

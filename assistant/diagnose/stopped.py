@@ -9,6 +9,7 @@ import re
 from datetime import timedelta
 from itertools import pairwise
 
+from assistant.diagnose.answer import cut
 from assistant.diagnose.bars import Bar, last_drawn, run_bar, run_round
 from assistant.diagnose.batch_system import batch_system
 from assistant.diagnose.circumstances import SAVING, TIME, Setting, last_save, setting
@@ -16,7 +17,6 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.outcome import tells_failure
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.times import stamp
-from assistant.diagnose.wording import cut
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis
 

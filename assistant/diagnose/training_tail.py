@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from assistant.diagnose.answer import DEEDS, NO_HELP
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import program_of
 from assistant.diagnose.raising import LIBRARY
 from assistant.diagnose.reasoning import HARDWARE, SYMPTOMS
 from assistant.diagnose.stopped import with_checkpoint
 from assistant.diagnose.tracebacks import Episode
-from assistant.diagnose.wording import DEEDS, NO_HELP
 from assistant.logs.lines import Line
 from assistant.records import Action, Category, Citation, Diagnosis
 from assistant.recover.training_end import training_end

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from assistant.content.reasons import Reason
+from assistant.diagnose.answer import advice, checked, placed, summary
 from assistant.diagnose.beside import find
 from assistant.diagnose.blame import behind, blame, straggler
 from assistant.diagnose.case import Case
@@ -26,8 +27,6 @@ from assistant.diagnose.opinion import Opinion, contradicted, doubtful
 from assistant.diagnose.order import last_step, with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
-from assistant.diagnose.parts import placed
-from assistant.diagnose.proofread import checked
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, HARDWARE, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.shell import excused
@@ -48,7 +47,6 @@ from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places
-from assistant.diagnose.wording import advice, summary
 from assistant.logs.attempt import LogFileState
 from assistant.logs.spikes import Spike
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, NodeFinding, Rival

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from assistant.diagnose.answer import advice, own_place
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.learn import Lesson, Taught, Teacher
 from assistant.diagnose.named_lines import cited_lines, guessed_line
-from assistant.diagnose.parts import own_place
-from assistant.diagnose.wording import advice
 from assistant.engine.routine import task_of
 from assistant.errors import InputError, NightshiftError, Unavailable, UsageError
 from assistant.logs.attempt import JobLogs

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assistant.diagnose.answer import DEEDS
 from assistant.diagnose.classes import network_disk
-from assistant.diagnose.wording import DEEDS
 from assistant.engine.gather import ask
 from assistant.engine.lost_folders import (
     is_shared,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from assistant.diagnose.admission import Known, known_lines, sections
+from assistant.diagnose.answer import evidence_text
 from assistant.diagnose.case import read_labels
-from assistant.diagnose.evidence import evidence_text
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.learn import Lesson, Teacher, as_toml, next_state
 from assistant.errors import InputError

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from assistant.cli.diagnose import show
+from assistant.diagnose.answer import checked
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.proofread import checked
 from assistant.diagnose.verdict import diagnose
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, NodeFinding, Rival
 

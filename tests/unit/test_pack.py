@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from assistant.diagnose.answer import approximate_tokens, pack
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.pack import approximate_tokens, pack
 from assistant.logs.templates import Baseline, Miner
 
 ROUTINE = "fluxtrain: cache hit ratio 0.{:02} on worker {}"
