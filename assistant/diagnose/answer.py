@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from assistant.content.reasons import Reason
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.tracebacks import Episode
 from assistant.diagnose.recorded import OF_THE_JOB
-from assistant.diagnose.tracebacks import Episode
 from assistant.logs.compress import compress, ranges
 from assistant.logs.lines import Line
 from assistant.logs.prefix import masked, parse

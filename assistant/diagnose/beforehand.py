@@ -14,7 +14,7 @@ from assistant.diagnose.compiling import compiler_account, pip_account
 from assistant.diagnose.decisive import failed_set_up
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import LIBRARY, raised_at
-from assistant.diagnose.tracebacks import QUOTING
+from assistant.diagnose.readers.tracebacks import QUOTING
 from assistant.records import Action, Citation, Diagnosis
 
 SHOWN, SHOWN_OF_FIRST, LINES_OF_FIRST = 200, 320, 4

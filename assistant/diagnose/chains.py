@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from assistant.content.reasons import Reason, Role, Signature
 from assistant.diagnose.classes import Meaning, meaning
-from assistant.diagnose.tracebacks import Episode, Raised
+from assistant.diagnose.readers.tracebacks import Episode, Raised
 
 _CONTROL_FLOW = {
     "KeyError",

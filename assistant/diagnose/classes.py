@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from assistant.content.reasons import Reason, Role
 from assistant.diagnose.families import by_http_status, by_words
-from assistant.diagnose.tracebacks import Frame, Raised
+from assistant.diagnose.readers.tracebacks import Frame, Raised
 
 
 class Meaning(NamedTuple):

@@ -16,7 +16,7 @@ from assistant.diagnose.circumstances import named_setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.library_calls import LibraryCheck, between_libraries, check_of, resampled
 from assistant.diagnose.raising import LIBRARY, Origin, package_of
-from assistant.diagnose.tracebacks import Episode, Frame, Raised
+from assistant.diagnose.readers.tracebacks import Episode, Frame, Raised
 
 MOST_OF_LINE, MOST_LINES = 600, 4000
 MOST_ELEMENTS, MOST_ALIKE = 10**15, 3

@@ -15,7 +15,7 @@ from assistant.diagnose.circumstances import BATCH, LENGTH, Setting, setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import message_of, origin_of, raised_at
-from assistant.diagnose.tracebacks import Frame
+from assistant.diagnose.readers.tracebacks import Frame
 from assistant.records import Citation
 
 _UNITS = {"b": 1 / 1024**3, "K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}

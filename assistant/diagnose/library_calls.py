@@ -15,7 +15,7 @@ from assistant.content.reading import package_for
 from assistant.diagnose.expressions import nodes_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import Origin, package_of, source_of
-from assistant.diagnose.tracebacks import Frame
+from assistant.diagnose.readers.tracebacks import Frame
 
 DEEPEST = 3
 """Frames from the innermost on in which the condition of a check may stand: helpers that only raise come behind it."""

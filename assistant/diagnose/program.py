@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.raising import LIBRARY, raised_at
-from assistant.diagnose.tracebacks import Frame
+from assistant.diagnose.readers.tracebacks import Frame
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis
 

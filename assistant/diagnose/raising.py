@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from assistant.diagnose.expressions import marked
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.tracebacks import Episode, Frame, Raised
+from assistant.diagnose.readers.tracebacks import Episode, Frame, Raised
 from assistant.logs.lines import Line
 from assistant.records import Citation
 

@@ -9,8 +9,7 @@ import re
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
-from assistant.diagnose.orphans import ORPHAN, OTHER_LANGUAGE
-from assistant.diagnose.tracebacks import Kind
+from assistant.diagnose.readers.tracebacks import ORPHAN, OTHER_LANGUAGE, Kind
 
 LOOK_AHEAD = 400
 """Lines behind a command's error that are read for what ran next."""

@@ -49,9 +49,9 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.operands import absolute_part, operands_of
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import Origin, caller_of, frames_of, message_of, raised_at, source_of
+from assistant.diagnose.readers.tracebacks import Episode, Raised
 from assistant.diagnose.standing import rate_lowered
 from assistant.diagnose.stopped import sender, who_knows
-from assistant.diagnose.tracebacks import Episode, Raised
 from assistant.records import Citation, Diagnosis
 from assistant.recover.saved_into import saved_into
 

@@ -11,7 +11,7 @@ from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import message_of
-from assistant.diagnose.tracebacks import TEARDOWN_KINDS
+from assistant.diagnose.readers.tracebacks import TEARDOWN_KINDS
 from assistant.llm.embedded import words_of
 from assistant.records import Citation
 

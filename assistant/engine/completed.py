@@ -18,8 +18,8 @@ from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.hidden_failure import HiddenFailure, hidden_failure, how_hidden
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.readers.tracebacks import Kind
 from assistant.diagnose.reasoning import ENDINGS, symptomatic
-from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.engine.again import known_incidents
 from assistant.errors import NightshiftError
