@@ -6,8 +6,8 @@ import re
 
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Episode, Kind
-from assistant.diagnose.torchrun import ended_after_failure
 from assistant.records import Citation
 
 MOST_OF_LINE, MOST_OF_QUOTE = 400, 120

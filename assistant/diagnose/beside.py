@@ -13,10 +13,10 @@ from assistant.content.reasons import SignatureSource
 from assistant.diagnose.device_events import Meaning, combined
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding, kept_of, of_job, of_line, split, strongest
-from assistant.diagnose.hostlists import expand
 from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.probed import of_probes
+from assistant.diagnose.readers.streams import expand
 from assistant.diagnose.recorded import during
 from assistant.rules.matching import groups
 

@@ -18,9 +18,7 @@ from assistant.diagnose.device_events import event_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.hearsay import borne_out
-from assistant.diagnose.streams import host_like
-from assistant.diagnose.times import stamp
-from assistant.diagnose.torchrun import Exit
+from assistant.diagnose.readers.streams import Exit, host_like, stamp
 from assistant.logs.lines import Line
 from assistant.records import Citation, NodeFinding
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from assistant.diagnose.hostlists import expand, numbers
 from assistant.diagnose.places import ADDRESS, Communicator, Places
+from assistant.diagnose.readers.streams import Exit, NumberedLine, Streams, TaskExit, expand, host_like, numbers
 from assistant.diagnose.rosters import Rosters
-from assistant.diagnose.streams import NumberedLine, Streams, host_like
-from assistant.diagnose.torchrun import Exit, TaskExit
 
 _NCCL = re.compile(r"(?:^|[> ])([A-Za-z][\w.-]*):\d+:\d+ \[(\d{1,18})\] ")
 _NCCL_RANK = re.compile(r"\brank (\d{1,9}) nranks (\d{1,9})(?: cudaDev (\d{1,4}))?(?:.{0,24} busId ([0-9a-f]{1,12}))?")

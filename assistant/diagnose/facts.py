@@ -29,10 +29,8 @@ from assistant.diagnose.kernel import KernelLine, read_kernel
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.places import Places
 from assistant.diagnose.progress import Progress, read_progress
+from assistant.diagnose.readers.streams import Exit, NumberedLine, Span, Streams, TaskExit, read_exits, read_tasks, span, stamp
 from assistant.diagnose.readers.tracebacks import Episode, read_tracebacks
-from assistant.diagnose.streams import NumberedLine, Streams
-from assistant.diagnose.times import Span, span, stamp
-from assistant.diagnose.torchrun import Exit, TaskExit, read_exits, read_tasks
 from assistant.logs.combined import Combined, combine
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points

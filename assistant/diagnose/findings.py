@@ -17,8 +17,8 @@ from assistant.diagnose.classes import meaning, network_disk
 from assistant.diagnose.device_events import Meaning, event_of, meaning_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.readers.streams import Body
 from assistant.diagnose.readers.tracebacks import ORPHAN, Episode, Kind, Raised, orphans
-from assistant.diagnose.streams import Body
 from assistant.logs.scan import Hit
 from assistant.records import Action
 from assistant.rules.matching import groups

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from assistant.diagnose.streams import Streams, host_like
+from assistant.diagnose.readers.streams import Streams, host_like
 from assistant.logs.prefix import parse
 
 MOST_WORDS = 14

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from assistant.diagnose.device_events import DeviceEvent, Moment, kernel_event
-from assistant.diagnose.streams import NumberedLine, host_like
-from assistant.diagnose.times import stamp
+from assistant.diagnose.readers.streams import NumberedLine, host_like, stamp
 
 _LINE = re.compile(
     r"^\s*(?:\[\s*\d+\.\d+\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} |[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d |\d{4}-\d\d-\d\d[T ]|<\d+>)"

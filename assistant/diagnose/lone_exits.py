@@ -7,8 +7,8 @@ exception may take seconds for that.
 from __future__ import annotations
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.streams import TaskExit
 from assistant.diagnose.readers.tracebacks import Episode, Kind
-from assistant.diagnose.torchrun import TaskExit
 
 MOST_STEPS = 20
 """Of others, between a traceback and the exit of its process: of what stands further back it went on."""

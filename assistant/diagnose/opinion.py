@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.reasoning import EXTERNAL
-from assistant.diagnose.torchrun import ended_after_failure
 from assistant.records import Diagnosis
 
 DOUBTFUL = 0.5

@@ -12,7 +12,7 @@ from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.bars import run_bar
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import ProgramKind, program_of
-from assistant.diagnose.times import stamp
+from assistant.diagnose.readers.streams import stamp
 from assistant.logs.phases import BEGINS, ENDS, OVER, LogPhase
 from assistant.records import Category, Diagnosis, NodePattern, PatternKind
 from assistant.watch.progress import tells_of_save

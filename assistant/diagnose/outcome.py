@@ -16,6 +16,7 @@ from enum import StrEnum
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import closed_under
 from assistant.diagnose.progress import ROUTINE
+from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, Kind
 from assistant.diagnose.runs import keyed_lines
 from assistant.diagnose.shell import excused
@@ -33,7 +34,6 @@ from assistant.diagnose.survival import (
     request_answered,
 )
 from assistant.diagnose.telling import of_table, spared
-from assistant.diagnose.times import stamp
 from assistant.logs.lines import Line
 from assistant.records import Citation
 

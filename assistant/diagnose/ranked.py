@@ -18,9 +18,9 @@ from assistant.diagnose.answer import advice
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Curves, calibrated, curves, share_right_at
 from assistant.diagnose.outcome import tells_failure
+from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.reasoning import SYMPTOMS
 from assistant.diagnose.telling import Told, telling
-from assistant.diagnose.torchrun import ended_after_failure
 from assistant.diagnose.weighing import KERNEL_EARLY
 from assistant.errors import ContentError
 from assistant.llm import embedded

@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.times import stamp
+from assistant.diagnose.readers.streams import stamp
 from assistant.records import Citation, Job, NodeFinding
 
 OF_THE_JOB = "scheduler"

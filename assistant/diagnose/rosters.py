@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from assistant.diagnose.places import ADDRESS, Places
-from assistant.diagnose.streams import host_like
+from assistant.diagnose.readers.streams import host_like
 
 _MAP_NODE = re.compile(r"^\s*Data for node: ([\w.-]+)")
 _MAP_RANK = re.compile(r"\bProcess rank: (\d{1,9})\b")

@@ -15,7 +15,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from assistant.diagnose.times import stamp
+from assistant.diagnose.readers.streams import stamp
 from assistant.logs.lines import Line
 
 HEAD_LINES = 40

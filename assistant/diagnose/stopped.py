@@ -16,7 +16,7 @@ from assistant.diagnose.circumstances import SAVING, TIME, Setting, last_save, s
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.outcome import tells_failure
 from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.times import stamp
+from assistant.diagnose.readers.streams import stamp
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis
 

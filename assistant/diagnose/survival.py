@@ -13,11 +13,11 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.lone_exits import exits_alone
 from assistant.diagnose.progress import ROUTINE
+from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, Episode, Kind
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
 from assistant.diagnose.runs import END, keyed_lines
 from assistant.diagnose.shell import excused
-from assistant.diagnose.times import stamp
 from assistant.logs.lines import Line
 
 SURVIVED_STEPS = 3

@@ -27,6 +27,7 @@ from assistant.diagnose.opinion import Opinion, contradicted, doubtful
 from assistant.diagnose.order import last_step, with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
+from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
 from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, HARDWARE, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
@@ -43,7 +44,6 @@ from assistant.diagnose.survival import (
     says_it_goes_on,
     work_went_on,
 )
-from assistant.diagnose.torchrun import ended_after_failure
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.whereabouts import with_places

@@ -25,11 +25,11 @@ from assistant.diagnose.hearsay import weigh_hearsay
 from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.nodewords import booted_within, confirm_workers, is_boot
 from assistant.diagnose.own_ends import prefer_own_ends
+from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import Episode, Kind
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE, ROLES, SPECIFIC, explains, role_factor, symptomatic
 from assistant.diagnose.shell import left_to_shell
 from assistant.diagnose.survival import of_warning, says_error, weigh_place
-from assistant.diagnose.times import stamp
 
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)

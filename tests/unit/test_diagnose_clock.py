@@ -9,7 +9,7 @@ import pytest
 
 from assistant.diagnose.facts import foreign_lines, on_one_clock, zone_of
 from assistant.diagnose.kernel import read_kernel
-from assistant.diagnose.times import span
+from assistant.diagnose.readers.streams import span
 from assistant.logs.lines import Line
 from assistant.records import Job, JobState
 

@@ -8,13 +8,10 @@ import pytest
 
 from assistant.diagnose.claims import read_places
 from assistant.diagnose.device_events import event_of
-from assistant.diagnose.hostlists import expand
 from assistant.diagnose.kernel import KernelLine, read_kernel
 from assistant.diagnose.places import Places
 from assistant.diagnose.progress import Progress
-from assistant.diagnose.streams import Streams
-from assistant.diagnose.times import stamp
-from assistant.diagnose.torchrun import read_exits, read_tasks
+from assistant.diagnose.readers.streams import Streams, expand, read_exits, read_tasks, stamp
 from assistant.logs.lines import Line
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from assistant.diagnose.readers.streams import Streams
 from assistant.diagnose.readers.tracebacks import Episode, Kind, read_tracebacks
-from assistant.diagnose.streams import Streams
 from assistant.logs.lines import Line
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from assistant.diagnose.streams import Body, NumberedLine, Streams
+from assistant.diagnose.readers.streams import Body, NumberedLine, Streams
 from assistant.logs.lines import Line
 
 
