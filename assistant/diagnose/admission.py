@@ -10,10 +10,10 @@ from typing import NamedTuple
 from assistant.content.reading import filters
 from assistant.content.reasons import Reason, Role, Signature
 from assistant.diagnose.case import Case
-from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import Words
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.readers.exceptions import bare
 from assistant.diagnose.telling import end_of_health
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import ContentError, InputError

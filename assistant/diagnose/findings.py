@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from assistant.content.reasons import Herring, Role, Signature, SignatureSource
-from assistant.diagnose.chains import Judged, bare, judge
-from assistant.diagnose.classes import meaning, network_disk
 from assistant.diagnose.device_events import Meaning, event_of, meaning_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.readers.exceptions import Judged, bare, judge, meaning, network_disk
 from assistant.diagnose.readers.streams import Body
 from assistant.diagnose.readers.tracebacks import ORPHAN, Episode, Kind, Raised, orphans
 from assistant.logs.scan import Hit

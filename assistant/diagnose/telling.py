@@ -8,9 +8,9 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from assistant.content.reasons import Herring, Role, Signature
-from assistant.diagnose.chains import bare
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.generalise import message_of
+from assistant.diagnose.readers.exceptions import bare
 from assistant.diagnose.readers.tracebacks import TEARDOWN_KINDS
 from assistant.llm.embedded import words_of
 from assistant.records import Citation

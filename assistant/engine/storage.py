@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assistant.diagnose.answer import DEEDS
-from assistant.diagnose.classes import network_disk
+from assistant.diagnose.readers.exceptions import network_disk
 from assistant.engine.gather import ask
 from assistant.engine.lost_folders import (
     is_shared,

@@ -25,7 +25,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("agent/tell_jobs.py", "word"): "a key of the constant _STATES",
     ("agent/dialogue.py", "_KINDS[kind]"): "a value of a constant",
     ("diagnose/blame.py", "rank"): NUMBER,
-    ("diagnose/families.py", "words"): "of the constant _WORDS",
+    ("diagnose/readers/exceptions.py", "words"): "of the constant _WORDS",
     ("diagnose/last_file.py", "_FILE % _DATA"): "of constants",
     ("diagnose/last_file.py", "_FILE % _WEIGHTS"): "of constants",
     ("diagnose/raising.py", "name"): "behind re.escape, one line above",
