@@ -14,8 +14,8 @@ from pathlib import Path
 from assistant import display
 from assistant.content.devices import limits
 from assistant.diagnose.case import Case, numbered
-from assistant.diagnose.kernel import read_kernel
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.readers.kernel import read_kernel
 from assistant.diagnose.verdict import diagnose
 from assistant.evaluation import files as evaluation_files
 from assistant.linear_patterns import linear_pattern, named_groups

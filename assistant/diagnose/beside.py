@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator
 
 from assistant.content.reasons import SignatureSource
-from assistant.diagnose.device_events import Meaning, combined
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding, kept_of, of_job, of_line, split, strongest
-from assistant.diagnose.kernel import KernelLine
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.probed import of_probes
+from assistant.diagnose.readers.kernel import CodeMeaning, KernelLine, combined
 from assistant.diagnose.readers.streams import expand
 from assistant.diagnose.recorded import during
 from assistant.rules.matching import groups
@@ -54,7 +53,7 @@ def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
             yield finding
 
 
-def _of_code(line: KernelLine, meaning: Meaning) -> Finding:
+def _of_code(line: KernelLine, meaning: CodeMeaning) -> Finding:
     return Finding(
         meaning.reason,
         meaning.role,

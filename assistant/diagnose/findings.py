@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from assistant.content.reasons import Herring, Role, Signature, SignatureSource
-from assistant.diagnose.device_events import Meaning, event_of, meaning_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.readers.exceptions import Judged, bare, judge, meaning, network_disk
+from assistant.diagnose.readers.kernel import CodeMeaning, event_of, meaning_of
 from assistant.diagnose.readers.streams import Body
 from assistant.diagnose.readers.tracebacks import ORPHAN, Episode, Kind, Raised, orphans
 from assistant.logs.scan import Hit
@@ -152,7 +152,7 @@ def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
         yield orphan
 
 
-def _code_of(found: Sequence[Signature], text: str, knowledge: Knowledge) -> Meaning | None:
+def _code_of(found: Sequence[Signature], text: str, knowledge: Knowledge) -> CodeMeaning | None:
     """Return what the device code means that a signature found in a line, None where it found none that a table knows."""
     if not any(group in signature.pattern for signature in found for group in _CODE_GROUPS):
         return None
@@ -161,7 +161,7 @@ def _code_of(found: Sequence[Signature], text: str, knowledge: Knowledge) -> Mea
     return meaning if meaning is not None and meaning.reason in knowledge.reasons.keys() - knowledge.hidden else None
 
 
-def by_code(finding: Finding, meaning: Meaning) -> Finding:
+def by_code(finding: Finding, meaning: CodeMeaning) -> Finding:
     """Return a finding as the table of its device code has it."""
     return replace(
         finding,

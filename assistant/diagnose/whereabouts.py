@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from assistant.diagnose.blame import behind, enclosing_host, peer_of
-from assistant.diagnose.device_events import event_of
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.kernel import event_of
 from assistant.records import Category, Citation, Diagnosis, Whereabouts
 
 MOST = 4

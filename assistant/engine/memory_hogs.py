@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assistant.accounts import name_of, uid_of
-from assistant.diagnose.memory_users import MemoryUser, memory_hogs, memory_users
+from assistant.diagnose.readers.kernel import MemoryUser, memory_hogs, memory_users
 from assistant.engine.gather import ask
 from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
 from assistant.recover.situation import AVOIDED, PASSED

@@ -13,9 +13,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.diagnose.case import numbered
-from assistant.diagnose.device_events import meaning_of
 from assistant.diagnose.facts import foreign_lines
-from assistant.diagnose.kernel import KernelLine, read_kernel
+from assistant.diagnose.readers.kernel import KernelLine, meaning_of, read_kernel
 from assistant.engine.gather import ask
 from assistant.errors import NightshiftError
 from assistant.records import Event, EventKind, Incident, Job, JobState

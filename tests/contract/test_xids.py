@@ -6,7 +6,7 @@ import pytest
 
 from assistant.content.devices import CodeKind, DeviceCode, Sxid, ascend_codes, sxids, xids
 from assistant.content.reasons import Role, reasons
-from assistant.diagnose.device_events import event_of, meaning_of
+from assistant.diagnose.readers.kernel import event_of, meaning_of
 from assistant.records import Action
 
 XIDS = sorted(xids().values(), key=lambda row: int(row.code))

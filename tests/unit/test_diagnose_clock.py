@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assistant.diagnose.facts import foreign_lines, on_one_clock, zone_of
-from assistant.diagnose.kernel import read_kernel
+from assistant.diagnose.readers.kernel import read_kernel
 from assistant.diagnose.readers.streams import span
 from assistant.logs.lines import Line
 from assistant.records import Job, JobState

@@ -7,10 +7,9 @@ from datetime import datetime
 import pytest
 
 from assistant.diagnose.claims import read_places
-from assistant.diagnose.device_events import event_of
-from assistant.diagnose.kernel import KernelLine, read_kernel
 from assistant.diagnose.places import Places
 from assistant.diagnose.progress import Progress
+from assistant.diagnose.readers.kernel import KernelLine, event_of, read_kernel
 from assistant.diagnose.readers.streams import Streams, expand, read_exits, read_tasks, stamp
 from assistant.logs.lines import Line
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from assistant.diagnose.memory_users import MemoryUser, memory_hogs, memory_users
+from assistant.diagnose.readers.kernel import MemoryUser, memory_hogs, memory_users
 from assistant.engine.memory_hogs import room_again
 from assistant.tools.host_memory import _AMOUNT, _PROCESS, _PROGRAM
 
