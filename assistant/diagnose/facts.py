@@ -23,11 +23,10 @@ from itertools import chain, islice
 from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
 from assistant.diagnose.case import Case, numbered
-from assistant.diagnose.claims import read_places
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.places import Places
 from assistant.diagnose.progress import Progress, read_progress
 from assistant.diagnose.readers.kernel import KernelLine, meaning_of, read_kernel
+from assistant.diagnose.readers.places import Places, read_places
 from assistant.diagnose.readers.streams import Exit, NumberedLine, Span, Streams, TaskExit, read_exits, read_tasks, span, stamp
 from assistant.diagnose.readers.tracebacks import Episode, read_tracebacks
 from assistant.logs.combined import Combined, combine

@@ -6,10 +6,9 @@ from datetime import datetime
 
 import pytest
 
-from assistant.diagnose.claims import read_places
-from assistant.diagnose.places import Places
 from assistant.diagnose.progress import Progress
 from assistant.diagnose.readers.kernel import KernelLine, event_of, read_kernel
+from assistant.diagnose.readers.places import Places, read_places
 from assistant.diagnose.readers.streams import Streams, expand, read_exits, read_tasks, stamp
 from assistant.logs.lines import Line
 
