@@ -16,9 +16,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from assistant.diagnose.counters import Rising
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.runs import KEY_LENGTH
+from assistant.diagnose.readers.runs import KEY_LENGTH, Rising
 from assistant.logs.lines import Line
 from assistant.logs.spikes import MIN_POINTS, Spike, find_spike
 from assistant.records import MetricPoint

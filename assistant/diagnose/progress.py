@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from assistant.diagnose.counters import Rising, find_counters
-from assistant.diagnose.runs import Keyed, Run, keyed_lines, split_runs
+from assistant.diagnose.readers.runs import Keyed, Rising, Run, find_counters, keyed_lines, split_runs
 from assistant.logs.lines import Line
 from assistant.logs.metrics import bar_epoch
 from assistant.records import MetricPoint

@@ -13,10 +13,10 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.lone_exits import exits_alone
 from assistant.diagnose.progress import ROUTINE
+from assistant.diagnose.readers.runs import END, keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, Episode, Kind
 from assistant.diagnose.reasoning import ENDINGS, HARDWARE
-from assistant.diagnose.runs import END, keyed_lines
 from assistant.diagnose.shell import excused
 from assistant.logs.lines import Line
 

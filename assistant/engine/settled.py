@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assistant.diagnose.counters import same_counter
+from assistant.diagnose.readers.runs import same_counter
 from assistant.engine.again import MOVED
 from assistant.engine.completed import failure_behind
 from assistant.engine.outages import PASSED

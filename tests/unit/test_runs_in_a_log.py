@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from assistant.diagnose.case import Case
-from assistant.diagnose.counters import find_counters, same_counter
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.outcome import How, outcome_of
-from assistant.diagnose.runs import keyed_lines, split_runs
+from assistant.diagnose.readers.runs import find_counters, keyed_lines, same_counter, split_runs
 from assistant.diagnose.verdict import judge
 from assistant.logs.lines import Line
 
