@@ -24,9 +24,9 @@ from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
 from assistant.diagnose.case import Case, numbered
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.progress import Progress, read_progress
 from assistant.diagnose.readers.kernel import KernelLine, meaning_of, read_kernel
 from assistant.diagnose.readers.places import Places, read_places
+from assistant.diagnose.readers.progress import Progress, read_progress
 from assistant.diagnose.readers.streams import Exit, NumberedLine, Span, Streams, TaskExit, read_exits, read_tasks, span, stamp
 from assistant.diagnose.readers.tracebacks import Episode, read_tracebacks
 from assistant.logs.combined import Combined, combine

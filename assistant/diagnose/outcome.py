@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import closed_under
-from assistant.diagnose.progress import ROUTINE
+from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, Kind

@@ -12,7 +12,7 @@ from assistant.diagnose.bars import several_draw
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.lone_exits import exits_alone
-from assistant.diagnose.progress import ROUTINE
+from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import END, keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, Episode, Kind

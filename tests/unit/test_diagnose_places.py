@@ -6,9 +6,9 @@ from datetime import datetime
 
 import pytest
 
-from assistant.diagnose.progress import Progress
 from assistant.diagnose.readers.kernel import KernelLine, event_of, read_kernel
 from assistant.diagnose.readers.places import Places, read_places
+from assistant.diagnose.readers.progress import Progress
 from assistant.diagnose.readers.streams import Streams, expand, read_exits, read_tasks, stamp
 from assistant.logs.lines import Line
 

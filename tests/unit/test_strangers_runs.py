@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assistant.diagnose.progress import read_progress
+from assistant.diagnose.readers.progress import read_progress
 from assistant.engine.settled import as_proven
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
