@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from assistant.diagnose.circumstances import BATCH, LENGTH, Setting, setting
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import message_of, origin_of, raised_at
+from assistant.diagnose.readers.circumstances import BATCH, LENGTH, Setting, setting
 from assistant.diagnose.readers.tracebacks import Frame
 from assistant.records import Citation
 

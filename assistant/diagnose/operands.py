@@ -9,9 +9,9 @@ import ast
 import re
 from functools import lru_cache
 
-from assistant.diagnose.circumstances import setting
 from assistant.diagnose.expressions import nodes_of, written
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.circumstances import setting
 
 _PLACES = re.compile(
     r"array at index (?P<a>\d{1,4})\D.{0,60}?array at index (?P<b>\d{1,4})\b|for tensor number (?P<one>\d{1,4}) in the list"

@@ -16,7 +16,6 @@ from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
 from assistant.diagnose.answer import DEEDS, NO_HELP, cut
 from assistant.diagnose.beforehand import ANNOUNCES, explained_by, handled_before, handler_failed, look_first
-from assistant.diagnose.circumstances import last_save, settings_named
 from assistant.diagnose.compiling import requirement_account
 from assistant.diagnose.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
@@ -26,6 +25,7 @@ from assistant.diagnose.gpu_memory import memory_advice
 from assistant.diagnose.kills import KILLS, kill_account
 from assistant.diagnose.program import Program, program_of
 from assistant.diagnose.raising import LIBRARY, Origin, caller_of, message_of, origin_of, raised_at, source_of
+from assistant.diagnose.readers.circumstances import last_save, settings_named
 from assistant.diagnose.rising_loss import UNUSUAL_RATE, warm_up
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (

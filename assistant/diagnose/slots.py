@@ -14,7 +14,6 @@ from posixpath import normpath
 from assistant.content.reading import package_for, successor_of
 from assistant.diagnose.answer import cut
 from assistant.diagnose.batch_system import batch_system, record_command
-from assistant.diagnose.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.conditions import conditions_of, doubled_part, nan_of_backward, refused_by, steps_out_of_memory
 from assistant.diagnose.decisive import (
     cancelled_with,
@@ -49,6 +48,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.operands import absolute_part, operands_of
 from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.raising import Origin, caller_of, frames_of, message_of, raised_at, source_of
+from assistant.diagnose.readers.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.readers.tracebacks import Episode, Raised
 from assistant.diagnose.standing import rate_lowered
 from assistant.diagnose.stopped import sender, who_knows

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-from assistant.diagnose.bars import several_draw
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import Finding
 from assistant.diagnose.lone_exits import exits_alone
+from assistant.diagnose.readers.circumstances import several_draw
 from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import END, keyed_lines
 from assistant.diagnose.readers.streams import stamp
