@@ -12,8 +12,8 @@ from assistant.diagnose.answer import cut
 from assistant.diagnose.compiling import compiler_account, pip_account
 from assistant.diagnose.decisive import failed_set_up
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import LIBRARY, raised_at
 from assistant.diagnose.readers.exceptions import is_slip
+from assistant.diagnose.readers.origin import LIBRARY, raised_at
 from assistant.diagnose.readers.tracebacks import QUOTING
 from assistant.records import Action, Citation, Diagnosis
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.library_calls import LibraryCheck, between_libraries, check_of, resampled
-from assistant.diagnose.raising import LIBRARY, Origin, package_of
 from assistant.diagnose.readers.circumstances import named_setting
+from assistant.diagnose.readers.origin import LIBRARY, Origin, package_of
 from assistant.diagnose.readers.tracebacks import Episode, Frame, Raised
 
 MOST_OF_LINE, MOST_LINES = 600, 4000

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from assistant.diagnose.expressions import argument_named, arguments_placed, left_of_sum, subscripted
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import LIBRARY, Origin, raised_at
 from assistant.diagnose.readers.circumstances import Setting, named_setting
+from assistant.diagnose.readers.origin import LIBRARY, Origin, raised_at
 from assistant.diagnose.readers.tracebacks import Frame
 from assistant.linear_patterns import linear_pattern
 from assistant.logs.lines import Line

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import message_of, raised_at
+from assistant.diagnose.readers.origin import message_of, raised_at
 from assistant.records import Citation
 
 BEHIND, BEFORE = 12, 3

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.raising import message_of, origin_of, raised_at
 from assistant.diagnose.readers.circumstances import BATCH, LENGTH, Setting, setting
+from assistant.diagnose.readers.origin import Program, ProgramKind, message_of, origin_of, raised_at
 from assistant.diagnose.readers.tracebacks import Frame
 from assistant.records import Citation
 

@@ -6,8 +6,8 @@ import re
 
 from assistant.diagnose.batch_system import record_command
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.program import Program, ProgramKind
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, WORKERS, last_save, setting
+from assistant.diagnose.readers.origin import Program, ProgramKind
 from assistant.records import Diagnosis
 
 KILLS = frozenset({"killed", "dataloader_killed"})

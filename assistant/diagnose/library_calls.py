@@ -14,7 +14,7 @@ from typing import NamedTuple
 from assistant.content.reading import package_for
 from assistant.diagnose.expressions import nodes_of
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.raising import Origin, package_of, source_of
+from assistant.diagnose.readers.origin import Origin, package_of, source_of
 from assistant.diagnose.readers.tracebacks import Frame
 
 DEEPEST = 3

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.program import ProgramKind, program_of
 from assistant.diagnose.readers.circumstances import run_bar
+from assistant.diagnose.readers.origin import ProgramKind, program_of
 from assistant.diagnose.readers.streams import stamp
 from assistant.logs.phases import BEGINS, ENDS, OVER, LogPhase
 from assistant.records import Category, Diagnosis, NodePattern, PatternKind

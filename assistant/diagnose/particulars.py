@@ -23,9 +23,18 @@ from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.gpu_memory import memory_advice
 from assistant.diagnose.kills import KILLS, kill_account
-from assistant.diagnose.program import Program, program_of
-from assistant.diagnose.raising import LIBRARY, Origin, caller_of, message_of, origin_of, raised_at, source_of
 from assistant.diagnose.readers.circumstances import last_save, settings_named
+from assistant.diagnose.readers.origin import (
+    LIBRARY,
+    Origin,
+    Program,
+    caller_of,
+    message_of,
+    origin_of,
+    program_of,
+    raised_at,
+    source_of,
+)
 from assistant.diagnose.rising_loss import UNUSUAL_RATE, warm_up
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (

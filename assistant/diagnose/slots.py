@@ -46,9 +46,8 @@ from assistant.diagnose.expressions import (
 )
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.operands import absolute_part, operands_of
-from assistant.diagnose.program import Program, ProgramKind
-from assistant.diagnose.raising import Origin, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.readers.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
+from assistant.diagnose.readers.origin import Origin, Program, ProgramKind, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.readers.tracebacks import Episode, Raised
 from assistant.diagnose.standing import rate_lowered
 from assistant.diagnose.stopped import sender, who_knows

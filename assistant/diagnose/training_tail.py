@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from assistant.diagnose.answer import DEEDS, NO_HELP
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.program import program_of
-from assistant.diagnose.raising import LIBRARY
+from assistant.diagnose.readers.origin import LIBRARY, program_of
 from assistant.diagnose.readers.tracebacks import Episode
 from assistant.diagnose.reasoning import HARDWARE, SYMPTOMS
 from assistant.diagnose.stopped import with_checkpoint

@@ -28,7 +28,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("diagnose/readers/exceptions.py", "words"): "of the constant _WORDS",
     ("diagnose/last_file.py", "_FILE % _DATA"): "of constants",
     ("diagnose/last_file.py", "_FILE % _WEIGHTS"): "of constants",
-    ("diagnose/raising.py", "name"): "behind re.escape, one line above",
+    ("diagnose/readers/origin.py", "name"): "behind re.escape, one line above",
     ("diagnose/slots.py", "start"): "of the constant _PAIRS",
     ("diagnose/training_tail.py", "pattern"): "of the constant _TAILS",
     ("llm/grammar.py", "to_regex(node)"): "a grammar of ours, whose texts are escaped; called by tests only",
