@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from assistant.diagnose.expressions import argument_named, arguments_placed, left_of_sum, subscripted
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import Setting, named_setting
+from assistant.diagnose.readers.expressions import argument_named, arguments_placed, left_of_sum, subscripted
 from assistant.diagnose.readers.origin import LIBRARY, Origin, raised_at
 from assistant.diagnose.readers.tracebacks import Frame
 from assistant.linear_patterns import linear_pattern

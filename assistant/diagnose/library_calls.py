@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from assistant.content.reading import package_for
-from assistant.diagnose.expressions import nodes_of
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.expressions import nodes_of
 from assistant.diagnose.readers.origin import Origin, package_of, source_of
 from assistant.diagnose.readers.tracebacks import Frame
 

@@ -37,16 +37,17 @@ from assistant.diagnose.decisive import (
     root_of_code,
     text_setting,
 )
-from assistant.diagnose.expressions import (
+from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
+from assistant.diagnose.readers.expressions import (
+    absolute_part,
     assigned,
     called,
     needs_python_3,
+    operands_of,
     receiver,
     subscripted,
 )
-from assistant.diagnose.facts import Facts
-from assistant.diagnose.operands import absolute_part, operands_of
-from assistant.diagnose.readers.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.readers.origin import Origin, Program, ProgramKind, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.readers.tracebacks import Episode, Raised
 from assistant.diagnose.standing import rate_lowered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.diagnose.expressions import assigned, called, marked, receiver, subscripted
+from assistant.diagnose.readers.expressions import assigned, called, marked, receiver, subscripted
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from assistant.diagnose.expressions import marked
 from assistant.diagnose.facts import Facts
+from assistant.diagnose.readers.expressions import marked
 from assistant.diagnose.readers.tracebacks import Episode, Frame, Raised
 from assistant.logs.lines import Line
 from assistant.records import Citation, Diagnosis
