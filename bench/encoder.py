@@ -168,7 +168,7 @@ def retrieval(embedder: Embedder) -> Retrieval:
     import numpy as np
 
     from assistant.diagnose.case import read_labels
-    from assistant.diagnose.generalise import message_of
+    from assistant.diagnose.readers.candidate_lines import message_of
     from assistant.diagnose.reliability import labelled_texts
 
     labels = [label for folder in sorted((ROOT / "tests" / "cases").glob("blind*")) for label in read_labels(folder)]

@@ -11,10 +11,9 @@ from assistant.content.reading import filters
 from assistant.content.reasons import Reason, Role, Signature
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.generalise import Words
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.readers.candidate_lines import Words, end_of_health
 from assistant.diagnose.readers.exceptions import bare
-from assistant.diagnose.telling import end_of_health
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import ContentError, InputError
 from assistant.linear_patterns import LinearPattern, holds, linear_pattern

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.telling import Told, telling
+from assistant.diagnose.readers.candidate_lines import CandidateLine, candidate_lines
 from assistant.ports import Describer
 from assistant.records import Action, DecidedBy, Diagnosis, Rival
 
@@ -42,7 +42,7 @@ class ModelOpinion:
         """Return what the model makes of a case in which nothing else was found."""
         if found.reason != "unknown":
             return None
-        told = telling(facts)[-MOST_LINES:]
+        told = candidate_lines(facts)[-MOST_LINES:]
         describer = self._describer() if told else None
         if describer is None:
             return None
@@ -61,7 +61,7 @@ class ModelOpinion:
 
 
 def _answer(
-    known: Mapping[str, Reason], name: str, others: tuple[str, ...], lines: list[Told], found: Diagnosis, model: str
+    known: Mapping[str, Reason], name: str, others: tuple[str, ...], lines: list[CandidateLine], found: Diagnosis, model: str
 ) -> Diagnosis:
     reason, first = known[name], lines[0]
     # what a model says alone restarts nothing and sets nothing aside

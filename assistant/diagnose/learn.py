@@ -15,9 +15,9 @@ from assistant.content.reasons import Role, Signature
 from assistant.diagnose.admission import FILES, Known, Proof, known_lines, matched
 from assistant.diagnose.answer import evidence_text
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.generalise import Words, message_of, pattern_of, words_kept
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.memory import LEAST, catch_up
+from assistant.diagnose.readers.candidate_lines import Words, message_of, pattern_of, words_kept
 from assistant.ports import Embedder
 from assistant.records import Action, Citation, LearnedRule, RuleKind, RuleState
 from assistant.redact import redact

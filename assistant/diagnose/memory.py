@@ -14,8 +14,7 @@ from typing import NamedTuple
 from assistant.content.reasons import Reason
 from assistant.diagnose.answer import advice
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.generalise import PLAIN, message_of
-from assistant.diagnose.telling import Told, spoken_for, telling
+from assistant.diagnose.readers.candidate_lines import PLAIN, CandidateLine, candidate_lines, message_of, spoken_for
 from assistant.llm.embedded import words_of
 from assistant.ports import Embedder
 from assistant.records import Action, DecidedBy, Diagnosis, NodeFinding, Recall, Rival
@@ -44,7 +43,7 @@ class Found(NamedTuple):
     """A memory that is like this case, and by which line."""
 
     memory: Memory
-    told: Told
+    told: CandidateLine
     similarity: float
     line: str
     """The memory's line."""
@@ -61,7 +60,7 @@ class MemoryOpinion:
     def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
         """Return what the incidents like this one were, where they agree; None where none is near, or where they differ."""
         meant = spoken_for(facts)
-        like = [one for one in self._like(telling(facts, found.root_cause), facts, LEAST) if not _taken(one, meant)]
+        like = [one for one in self._like(candidate_lines(facts, found.root_cause), facts, LEAST) if not _taken(one, meant)]
         voters = [one for one in like if one.memory.reason in self._reasons() and one.similarity >= like[0].similarity - 3 * MARGIN]
         if not voters:
             return None
@@ -79,7 +78,7 @@ class MemoryOpinion:
         """Return the diagnosis with the incidents like it; one that was of another reason, by a person's word, becomes a rival."""
         if found.seen_before or not found.root_cause:
             return found
-        told = [Told(c.file, c.line, c.text, message_of(c.text)) for c in found.root_cause]
+        told = [CandidateLine(c.file, c.line, c.text, message_of(c.text)) for c in found.root_cause]
         like = self._like(told, facts, WORTH_NOTING)
         if not like:
             return found
@@ -89,7 +88,7 @@ class MemoryOpinion:
             rivals = (self._rival(best, found.confidence), *rivals)[:2]
         return replace(found, seen_before=tuple(map(recall_of, like[:NAMED])), rivals=rivals)
 
-    def _like(self, told: Sequence[Told], facts: Facts, least: float) -> list[Found]:
+    def _like(self, told: Sequence[CandidateLine], facts: Facts, least: float) -> list[Found]:
         """Return the memories that are like any of some lines, most alike first; never this very attempt."""
         if not told or not self._store.remembers():
             return []
@@ -101,7 +100,7 @@ class MemoryOpinion:
         own = (job.id, job.attempt) if job is not None else None
         return [one for one in found if one is not None and (one.memory.job, one.memory.attempt) != own][:LOOKED_AT]
 
-    def _found(self, near: Near, told: Sequence[Told]) -> Found | None:
+    def _found(self, near: Near, told: Sequence[CandidateLine]) -> Found | None:
         memory = self._store.memory(near.incident)
         return None if memory is None else Found(memory, told[near.query], min(near.similarity, 1.0), memory.lines[near.line])
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.findings import closed_under
+from assistant.diagnose.readers.candidate_lines import of_table, spared
 from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import keyed_lines
 from assistant.diagnose.readers.streams import stamp
@@ -33,7 +34,6 @@ from assistant.diagnose.survival import (
     reported_after,
     request_answered,
 )
-from assistant.diagnose.telling import of_table, spared
 from assistant.logs.lines import Line
 from assistant.records import Citation
 

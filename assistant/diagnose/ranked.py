@@ -18,9 +18,9 @@ from assistant.diagnose.answer import advice
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Curves, calibrated, curves, share_right_at
 from assistant.diagnose.outcome import tells_failure
+from assistant.diagnose.readers.candidate_lines import CandidateLine, candidate_lines
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.reasoning import SYMPTOMS
-from assistant.diagnose.telling import Told, telling
 from assistant.diagnose.weighing import KERNEL_EARLY
 from assistant.errors import ContentError
 from assistant.llm import embedded
@@ -52,7 +52,7 @@ class Guess:
     """What the ranker makes of a case."""
 
     reason: str
-    lines: tuple[Told, ...]
+    lines: tuple[CandidateLine, ...]
     """The lines that say so, the most telling first."""
     score: float
     """0..1, not yet calibrated: the higher, the more often it is right."""
@@ -65,7 +65,7 @@ def guess(facts: Facts, ranker: Ranker, known: Mapping[str, Reason]) -> Guess | 
     """Return which reason the unexplained lines of a case speak for, and by which lines; None where none speaks for any."""
     told = _candidates(facts)
     scored = [(line, score) for line, score in zip(told, ranker.rank([line.message for line in told]), strict=True) if score.root]
-    by_reason: dict[str, list[tuple[float, Told]]] = {}
+    by_reason: dict[str, list[tuple[float, CandidateLine]]] = {}
     for line, score in scored:
         for reason, worth in _worth(score).items():
             if reason in known and worth > 0:
@@ -80,7 +80,7 @@ def guess(facts: Facts, ranker: Ranker, known: Mapping[str, Reason]) -> Guess | 
     return Guess(best, _shown(by_reason[best]), round(worth, 4), second, round(against, 4))
 
 
-def _candidates(facts: Facts) -> list[Told]:
+def _candidates(facts: Facts) -> list[CandidateLine]:
     """Return the lines that may tell why, but those that something explains, and those about other times and other jobs."""
     explained = {hit.line for hit in facts.hits if isinstance(hit.entry, Signature) and hit.entry.role in _SPOKEN}
     start, job = facts.span.start, facts.case.job
@@ -90,7 +90,7 @@ def _candidates(facts: Facts) -> list[Told]:
     mine = {facts.job_id, *facts.places.hosts} - {None, ""}
     others = {line.number for line in facts.scheduler if not any(name and name in line.text for name in mine)}
     left_out = {"job.log": explained, "dmesg.log": old, "slurmctld.log": others if mine else set()}
-    lines = [line for line in telling(facts) if line.line not in left_out.get(line.file, ())]
+    lines = [line for line in candidate_lines(facts) if line.line not in left_out.get(line.file, ())]
     return [line for line in lines if not ended_after_failure(line, facts.tasks)]
 
 
@@ -110,7 +110,7 @@ def _total(worths: Sequence[float]) -> float:
     return min(first + 0.1 * sum(others[:3]), 1.0)
 
 
-def _shown(found: Sequence[tuple[float, Told]]) -> tuple[Told, ...]:
+def _shown(found: Sequence[tuple[float, CandidateLine]]) -> tuple[CandidateLine, ...]:
     """Return the lines to cite: of those nearly as telling as the best one the earliest, then the others by worth."""
     best = max(worth for worth, _ in found)
     near = [line for worth, line in found if worth >= _NEAR * best]

@@ -14,7 +14,7 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.learn import Lesson, Taught, Teacher
-from assistant.diagnose.named_lines import cited_lines, guessed_line
+from assistant.diagnose.readers.candidate_lines import cited_lines, guessed_line
 from assistant.engine.routine import task_of
 from assistant.errors import InputError, NightshiftError, Unavailable, UsageError
 from assistant.logs.attempt import JobLogs

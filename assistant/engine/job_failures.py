@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from assistant.diagnose.generalise import message_of, parts_of, words_kept
+from assistant.diagnose.readers.candidate_lines import message_of, parts_of, words_kept
 from assistant.errors import Unavailable
 from assistant.logs.templates import steady_name
 from assistant.records import Diagnosis, Incident, Job

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from assistant.diagnose.generalise import message_of, pattern_of, words_kept
+from assistant.diagnose.readers.candidate_lines import message_of, pattern_of, words_kept
 from assistant.linear_patterns import holds, linear_pattern
 
 NEXT = {

@@ -13,7 +13,7 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.memory import MemoryOpinion, confidence_of, shared_words
-from assistant.diagnose.telling import telling
+from assistant.diagnose.readers.candidate_lines import candidate_lines
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.embedded import HashingEmbedder
 from assistant.ports import Embedder, JumpingClock
@@ -127,7 +127,7 @@ def test_routine_lines_and_source_code_are_no_telling_lines(past: Past) -> None:
     log.write_text(
         f'{STEPS}Traceback (most recent call last):\n  File "a.py", line 3, in f\n    seal(shard)\nacme.Bad: seal broken\n{CAUSE}\n'
     )
-    told = telling(gather(Case.from_path(log), past.knowledge))
+    told = candidate_lines(gather(Case.from_path(log), past.knowledge))
     assert [one.message for one in told] == ["acme.Bad: seal broken", CAUSE]
 
 
