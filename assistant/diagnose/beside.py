@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from assistant.content.reasons import SignatureSource
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import Finding, kept_of, of_job, of_line, split, strongest
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.probed import of_probes
 from assistant.diagnose.readers.kernel import CodeMeaning, KernelLine, combined
 from assistant.diagnose.readers.streams import expand
 from assistant.diagnose.recorded import during
+from assistant.diagnose.weighing.findings import Finding, episodes_to_weigh, of_job, of_line, split, strongest
 from assistant.rules.matching import groups
 
 _NODE_OF_LINE = re.compile(r"\b(?:[Nn]odes?|NodeName|NodeList|[Hh]osts?)[ =:]+([A-Za-z][\w.\[\],-]*\d[\w.\[\],-]*)")
@@ -44,7 +44,9 @@ def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
                 yield _of_code(line, meaning)
             continue
         kept = [
-            s for s in kept_of(signatures.get(line.number, ()), herrings.get(line.number, ())) if SignatureSource.KERNEL in s.where
+            s
+            for s in episodes_to_weigh(signatures.get(line.number, ()), herrings.get(line.number, ()))
+            if SignatureSource.KERNEL in s.where
         ]
         for signature in strongest(kept):
             finding = of_line(signature, line.number, line.text, facts, "dmesg.log")
@@ -75,7 +77,7 @@ def of_scheduler(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     for line in facts.scheduler:
         kept = [
             s
-            for s in kept_of(signatures.get(line.number, ()), herrings.get(line.number, ()))
+            for s in episodes_to_weigh(signatures.get(line.number, ()), herrings.get(line.number, ()))
             if SignatureSource.SCHEDULER in s.where
         ]
         if not kept or not _ours(line.text, facts):

@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import Finding
-from assistant.diagnose.reasoning import ENDINGS, HARDWARE, SYMPTOMS, explains, symptomatic
+from assistant.diagnose.weighing.findings import ENDINGS, HARDWARE, SYMPTOMS, Finding, explains, symptomatic
 
 _KERNEL_WORDS = re.compile(
     r"\bNVRM\b|\bS?Xid\b|\bEDAC\b|\bmce: |\[Hardware Error\]|\bkernel: |amdgpu [0-9a-f]{4}:|\bAER: |\bpcieport\b"

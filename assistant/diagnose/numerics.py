@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import Finding
+from assistant.diagnose.weighing.findings import Finding
 
 HEALTHY_STEPS = 5
 """Steps before the end that show a set-up which could train."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.streams import ended_after_failure
-from assistant.diagnose.reasoning import EXTERNAL
+from assistant.diagnose.weighing.findings import EXTERNAL
 from assistant.records import Diagnosis
 
 DOUBTFUL = 0.5

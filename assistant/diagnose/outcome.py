@@ -14,7 +14,6 @@ from datetime import timedelta
 from enum import StrEnum
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import closed_under
 from assistant.diagnose.readers.candidate_lines import of_table, spared
 from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import keyed_lines
@@ -34,6 +33,7 @@ from assistant.diagnose.survival import (
     reported_after,
     request_answered,
 )
+from assistant.diagnose.weighing.findings import closed_under
 from assistant.logs.lines import Line
 from assistant.records import Citation
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import Finding
 from assistant.diagnose.readers.streams import TaskExit
-from assistant.diagnose.reasoning import ENDINGS, SYMPTOMS, symptomatic
+from assistant.diagnose.weighing.findings import ENDINGS, SYMPTOMS, Finding, symptomatic
 from assistant.logs.lines import Line
 from assistant.records import Action
 

@@ -13,7 +13,7 @@ from typing import Any
 from assistant.content.reasons import Role
 from assistant.diagnose.case import numbered
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import Finding
+from assistant.diagnose.weighing.findings import Finding
 
 REASONS: Mapping[str, str] = {
     "gpu_memory": "ecc_error",

@@ -12,10 +12,8 @@ from dataclasses import replace
 
 from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import Finding
-from assistant.diagnose.nodewords import is_boot
-from assistant.diagnose.reasoning import ROLES, symptomatic
 from assistant.diagnose.weighing import by_reason
+from assistant.diagnose.weighing.findings import ROLES, Finding, is_boot, symptomatic
 from assistant.records import Diagnosis, Rival
 
 SHOWN = 2

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import Finding
 from assistant.diagnose.readers.tracebacks import ORPHAN, OTHER_LANGUAGE, Kind
+from assistant.diagnose.weighing.findings import Finding
 
 LOOK_AHEAD = 400
 """Lines behind a command's error that are read for what ran next."""

@@ -15,8 +15,8 @@ from assistant.diagnose.answer import DEEDS, NO_HELP
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import LIBRARY, program_of
 from assistant.diagnose.readers.tracebacks import Episode
-from assistant.diagnose.reasoning import HARDWARE, SYMPTOMS
 from assistant.diagnose.stopped import with_checkpoint
+from assistant.diagnose.weighing.findings import HARDWARE, SYMPTOMS
 from assistant.logs.lines import Line
 from assistant.records import Action, Category, Citation, Diagnosis
 from assistant.recover.training_end import training_end

@@ -19,7 +19,6 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
-from assistant.diagnose.findings import Finding
 from assistant.diagnose.knowledge import Knowledge, calibrated
 from assistant.diagnose.last_file import with_last_file
 from assistant.diagnose.lost_exceptions import with_lost_exception
@@ -29,7 +28,6 @@ from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
-from assistant.diagnose.reasoning import ENDINGS, EXTERNAL, HARDWARE, symptomatic
 from assistant.diagnose.rivals import in_proportion, rivals
 from assistant.diagnose.shell import excused
 from assistant.diagnose.survival import (
@@ -46,6 +44,7 @@ from assistant.diagnose.survival import (
 )
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
+from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.whereabouts import with_places
 from assistant.logs.attempt import LogFileState
 from assistant.logs.spikes import Spike

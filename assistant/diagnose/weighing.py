@@ -20,16 +20,26 @@ from datetime import datetime, timedelta
 
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.findings import Finding
 from assistant.diagnose.hearsay import weigh_hearsay
-from assistant.diagnose.nodewords import booted_within, confirm_workers, is_boot
 from assistant.diagnose.own_ends import prefer_own_ends
 from assistant.diagnose.readers.kernel import KernelLine
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import Episode, Kind
-from assistant.diagnose.reasoning import ENDINGS, HARDWARE, ROLES, SPECIFIC, explains, role_factor, symptomatic
 from assistant.diagnose.shell import left_to_shell
 from assistant.diagnose.survival import of_warning, says_error, weigh_place
+from assistant.diagnose.weighing.findings import (
+    ENDINGS,
+    HARDWARE,
+    ROLES,
+    SPECIFIC,
+    Finding,
+    booted_within,
+    confirm_workers,
+    explains,
+    is_boot,
+    role_factor,
+    symptomatic,
+)
 
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)

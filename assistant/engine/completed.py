@@ -15,12 +15,11 @@ from assistant.diagnose.beside import find
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
-from assistant.diagnose.findings import Finding
 from assistant.diagnose.hidden_failure import HiddenFailure, hidden_failure, how_hidden
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.readers.tracebacks import Kind
-from assistant.diagnose.reasoning import ENDINGS, symptomatic
 from assistant.diagnose.weighing import best_of, weigh
+from assistant.diagnose.weighing.findings import ENDINGS, Finding, symptomatic
 from assistant.engine.again import known_incidents
 from assistant.errors import NightshiftError
 from assistant.records import Diagnosis, Event, EventKind, Job, JobState

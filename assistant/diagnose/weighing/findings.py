@@ -2,7 +2,10 @@
 
 Signatures are matched everywhere, so much is left out here: herrings, the insides of tracebacks (source code quotes error texts),
 what is printed while objects are torn down, the launcher's own traceback, and of a scheduler's log what concerns other jobs. A
-traceback gives one finding, for the exception of its chain that an expert would name (see `chains`).
+traceback gives one finding, for the exception of its chain that an expert would name (see `exceptions`).
+
+What the reasons have to do with one another stands here too: which are symptoms, which are told by how a job ends, which explain
+which; and kernel lines that mean one thing or another by what stands around them (boots, and whom the OOM killer took).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from assistant.content.reasons import Herring, Role, Signature, SignatureSource
 from assistant.diagnose.facts import Facts
@@ -69,7 +73,7 @@ _CHECKS_CLOSED = ", in _check_closed"
 """The frame in which `multiprocessing.connection` refuses what its own side has closed; a peer that is gone shows as EOFError."""
 NEXT_LINES = 2
 """From the end of the traceback of a side thread to the beginning of the one that it made the main thread raise."""
-WELL = "no_failure"
+NO_FAILURE = "no_failure"
 """The reason whose herrings only take back that all is well."""
 LAST_LINES = 5
 """Lines behind a traceback at most, where it is the last that a log says."""
@@ -101,7 +105,7 @@ def reason_of(entry: Signature | Herring) -> str:
     return entry.id.partition(".")[0]
 
 
-def kept_of(signatures: Sequence[Signature], herrings: Sequence[Herring]) -> list[Signature]:
+def episodes_to_weigh(signatures: Sequence[Signature], herrings: Sequence[Herring]) -> list[Signature]:
     """Drop what a herring of the same reason takes back."""
     names = {reason_of(herring) for herring in herrings}
     return [signature for signature in signatures if reason_of(signature) not in names]
@@ -110,7 +114,7 @@ def kept_of(signatures: Sequence[Signature], herrings: Sequence[Herring]) -> lis
 def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what the job log says: tracebacks first, then plain lines, then exception lines without a traceback."""
     signatures, herrings, texts = split(facts.hits)
-    signatures = {n: kept for n, found in signatures.items() if (kept := kept_of(found, herrings.get(n, ())))}
+    signatures = {n: kept for n, found in signatures.items() if (kept := episodes_to_weigh(found, herrings.get(n, ())))}
     coded = {n: code for n, found in signatures.items() if (code := _code_of(found, texts[n], knowledge))}
     signatures = {n: [s for s in found if reason_of(s) != "unknown" or n in coded] for n, found in signatures.items()}
     signatures = {n: found for n, found in signatures.items() if found}
@@ -318,7 +322,7 @@ def _orphans(
     knowledge: Knowledge,
 ) -> Iterator[Finding]:
     def told(number: int) -> bool:
-        if number in spoken or number in inside or any(reason_of(herring) != WELL for herring in herrings.get(number, ())):
+        if number in spoken or number in inside or any(reason_of(herring) != NO_FAILURE for herring in herrings.get(number, ())):
             return True
         return not all(bare(s) for s in signatures.get(number, ())) or _ignored(number, facts)
 
@@ -338,3 +342,100 @@ def _orphans(
             body.host,
             stream=body.stream,
         )
+
+
+SYMPTOMS = frozenset({"nccl_timeout_error", "nccl_remote_error"})
+"""Reasons that are never more than a symptom."""
+HARDWARE = frozenset({"ecc_error", "nvlink_error", "node_failure", "network_error", "cuda_error"})
+SPECIFIC = frozenset({"ecc_error", "nvlink_error", "node_failure"})
+"""Hardware reasons that a more general text of the same failure often hides."""
+EXTERNAL = frozenset({"preempted", "time_limit", "cancelled"})
+ENDINGS = EXTERNAL | {"no_failure", "hang", "slow_job", "loss_spike", "unknown"}
+"""Reasons that are told by how the job ended, not by an error; see `endings`."""
+ROLES = {Role.ROOT: 1.0, Role.SYMPTOM: 0.5, Role.CASCADE: 0.22, Role.CONFIRMATION: 0.0}
+_GPU_LIKE = ("CUDA", "NCCL", "nccl", "Cuda", "cuda", "XID", "Xid", "SIGABRT", "SIGBUS", "Aborted", "AcceleratorError", "Bus error")
+
+
+def role_factor(finding: Finding) -> float:
+    """Return what the role leaves of the weight: all of a root, half of a symptom, little of a cascade."""
+    if finding.role is Role.ROOT and (
+        finding.reason in SYMPTOMS or (finding.reason == "connection_error" and finding.weight < 0.6)
+    ):
+        return ROLES[Role.SYMPTOM]
+    return ROLES[finding.role]
+
+
+def symptomatic(finding: Finding) -> bool:
+    """Tell whether a finding is no more than a symptom or cascade."""
+    return role_factor(finding) < 1.0
+
+
+def explains(reason: str, other: Finding) -> bool:
+    """Tell whether a fault of this kind can make a job print that finding."""
+    if other.reason == reason or other.reason in SYMPTOMS or other.reason in ("connection_error", "hang", "killed"):
+        return True
+    if reason in ("ecc_error", "nvlink_error", "cuda_error"):
+        return other.reason in HARDWARE or any(word in other.text for word in _GPU_LIKE)
+    if reason == "s3_storage_error":
+        return other.reason in (
+            "os_error",
+            "file_not_found_error",
+            "dataset_loading_error",
+            "model_loading_error",
+            "dataloader_killed",
+            "permission_error",
+        )
+    if reason == "out_of_memory_error":
+        return other.reason in ("dataloader_killed", "runtime_error", "cuda_error", "os_error")
+    if reason == "node_failure":
+        return other.reason in HARDWARE or other.reason in ("os_error", "s3_storage_error")
+    if reason == "network_error":
+        return other.reason in ("s3_storage_error", "network_error")
+    return False
+
+
+_BOOT = re.compile(r"Linux version \d|Command line: (?:BOOT_IMAGE|root)=|Booting (?:Linux|paravirtualized kernel)")
+BACK_UP = timedelta(minutes=45)
+"""A big server is up again by then; who boots it later does so for another reason."""
+RECENT_BOOT = timedelta(minutes=30)
+_VICTIM = re.compile(r"Killed process (\d{1,18}) \(([^)]{1,60})\)|\btask=([^,]{1,60}),pid=(\d{1,18})")
+_WORKER_PIDS = re.compile(r"\bpid(?:s|\(s\))?:? ?(\d[\d, ]*)")
+_WORKER_NAMES = ("pt_data_worker", "data_worker", "dataloader", "tf_data_", "DataLoader")
+
+
+def is_boot(text: str) -> bool:
+    """Tell whether a kernel line is the banner of a boot."""
+    return _BOOT.search(text) is not None
+
+
+def booted_within(finding: Finding, at: datetime | None, facts: Facts) -> bool:
+    """Tell whether a boot lies after the first output of the attempt, so that the node went down under it.
+
+    Every kernel log begins with a boot. Where the job printed no time, only a boot right at the end counts, of a log that knew the
+    machine before.
+    """
+    start = facts.span.start
+    if at is not None and start is not None:
+        return start < at <= (facts.span.end or start) + BACK_UP
+    own = [line for line in facts.kernel if line.host == finding.host]
+    if not any(line.number < finding.line and not is_boot(line.text) and line.text.strip(" #=-") for line in own[1:]):
+        return False
+    latest = max((line.at for line in own if line.at), default=None)
+    return at is None or latest is None or latest - at <= RECENT_BOOT
+
+
+def confirm_workers(findings: Sequence[Finding]) -> None:
+    """Let the OOM killer's records speak for a killed data worker where a data worker is all that it took."""
+    killed = [finding for finding in findings if finding.reason == "dataloader_killed" and finding.factor > 0.1]
+    records = [f for f in findings if f.reason == "out_of_memory_error" and f.file == "dmesg.log"]
+    pids = {pid for finding in killed for found in _WORKER_PIDS.findall(finding.text) for pid in re.findall(r"\d+", found)}
+    victims = {victim for record in records for victim in _victims(record.text)}
+    if not killed or not victims or not all(pid in pids or name.startswith(_WORKER_NAMES) for pid, name in victims):
+        return
+    for record in records:
+        record.reason, record.role, record.factor = "dataloader_killed", Role.CONFIRMATION, 0.8
+        record.note = "the kernel killed the data worker"
+
+
+def _victims(text: str) -> list[tuple[str, str]]:
+    return [(m.group(1) or m.group(4), m.group(2) or m.group(3)) for m in _VICTIM.finditer(text)]
