@@ -20,7 +20,7 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.tracebacks import Episode
-from assistant.diagnose.recorded import OF_THE_JOB
+from assistant.diagnose.weighing.external_findings import OF_THE_JOB
 from assistant.logs.compress import compress, ranges
 from assistant.logs.lines import Line
 from assistant.logs.prefix import masked, parse

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.hearsay import borne_out
 from assistant.diagnose.readers.kernel import event_of
 from assistant.diagnose.readers.streams import Exit, host_like, stamp
+from assistant.diagnose.weighing.external_findings import borne_out
 from assistant.diagnose.weighing.findings import Finding
 from assistant.logs.lines import Line
 from assistant.records import Citation, NodeFinding

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from assistant.content.reasons import Reason
 from assistant.diagnose.answer import advice, checked, placed, summary
-from assistant.diagnose.beside import find
 from assistant.diagnose.blame import behind, blame, straggler
 from assistant.diagnose.case import Case
 from assistant.diagnose.divergence import spike_of
@@ -44,6 +43,7 @@ from assistant.diagnose.survival import (
 )
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
+from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.whereabouts import with_places
 from assistant.logs.attempt import LogFileState
@@ -192,7 +192,7 @@ def _outlived(rival: Rival, facts: Facts) -> bool:
 
 def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
     """Return what failed in place of `no_failure` for a run whose end shows a failure; `unknown` where nothing explains it."""
-    errors = [finding for finding in weigh(find(facts, knowledge), facts) if finding.reason not in ENDINGS]
+    errors = [finding for finding in weigh(external_findings(facts, knowledge), facts) if finding.reason not in ENDINGS]
     cause = best_of(errors)
     if cause is not None:
         return _by_cause(cause, errors, errors, facts, knowledge)
@@ -315,7 +315,7 @@ def _told_of_logs(found: Diagnosis, facts: Facts) -> Diagnosis:
 
 def conclude(facts: Facts, knowledge: Knowledge) -> Diagnosis:
     """Return what the rules alone make of the facts; no opinion is asked and no citation checked."""
-    considered = find(facts, knowledge)
+    considered = external_findings(facts, knowledge)
     findings = weigh(considered, facts)
     errors = [finding for finding in findings if finding.reason not in ENDINGS]
     told = [finding for finding in findings if finding.reason in ENDINGS]

@@ -20,13 +20,13 @@ from datetime import datetime, timedelta
 
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.hearsay import weigh_hearsay
 from assistant.diagnose.own_ends import prefer_own_ends
 from assistant.diagnose.readers.kernel import KernelLine
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import Episode, Kind
 from assistant.diagnose.shell import left_to_shell
 from assistant.diagnose.survival import of_warning, says_error, weigh_place
+from assistant.diagnose.weighing.external_findings import weigh_quoted_lines
 from assistant.diagnose.weighing.findings import (
     ENDINGS,
     HARDWARE,
@@ -87,7 +87,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     _weigh_notices(kept)
     confirm_workers(kept)
     _confirm(kept)
-    weigh_hearsay(kept, facts)
+    weigh_quoted_lines(kept, facts)
     _explain(kept, facts)
     _prefer_specific(kept)
     _leave_to_the_shell(kept, facts)

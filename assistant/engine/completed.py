@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from assistant.diagnose.beside import find
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
@@ -19,6 +18,7 @@ from assistant.diagnose.hidden_failure import HiddenFailure, hidden_failure, how
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.readers.tracebacks import Kind
 from assistant.diagnose.weighing import best_of, weigh
+from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, Finding, symptomatic
 from assistant.engine.again import known_incidents
 from assistant.errors import NightshiftError
@@ -231,7 +231,7 @@ def _last_raised(facts: Facts) -> tuple[int, str] | None:
 
 def last_error(facts: Facts, knowledge: Knowledge) -> Finding | None:
     """Return the error that nothing followed but the end; None where there is none, or training went on behind it."""
-    findings = weigh(find(facts, knowledge), facts)
+    findings = weigh(external_findings(facts, knowledge), facts)
     errors = [
         finding
         for finding in findings

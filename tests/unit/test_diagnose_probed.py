@@ -9,8 +9,8 @@ import pytest
 
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.probed import as_text
 from assistant.diagnose.verdict import diagnose
+from assistant.diagnose.weighing.external_findings import as_text
 from assistant.records import Action, Diagnosis
 
 STEPS = [f" iteration {n:8d}/ 1000 | consumed samples: {n * 8} | lm loss: {3 - n / 100:.4E} |" for n in range(1, 30)]
