@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.lone_exits import exits_alone, first_task
 from assistant.diagnose.readers.origin import LIBRARY
 from assistant.diagnose.readers.tracebacks import Episode, Frame, Kind
 from assistant.diagnose.survival import SURVIVED_STEPS
+from assistant.diagnose.weighing.process_exits import exits_alone, first_task
 from assistant.records import Citation, Diagnosis, EventKind, Whereabouts
 
 FIRST_EXIT = "it exited first"

@@ -9,14 +9,13 @@ import re
 from bisect import bisect_right
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.lone_exits import exits_alone
 from assistant.diagnose.readers.circumstances import several_draw
 from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import END, keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, Episode, Kind
-from assistant.diagnose.shell import excused
 from assistant.diagnose.weighing.findings import ENDINGS, HARDWARE, Finding
+from assistant.diagnose.weighing.process_exits import excused, exits_alone
 from assistant.logs.lines import Line
 
 SURVIVED_STEPS = 3

@@ -20,11 +20,9 @@ from datetime import datetime, timedelta
 
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.own_ends import prefer_own_ends
 from assistant.diagnose.readers.kernel import KernelLine
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import Episode, Kind
-from assistant.diagnose.shell import left_to_shell
 from assistant.diagnose.survival import of_warning, says_error, weigh_place
 from assistant.diagnose.weighing.external_findings import weigh_quoted_lines
 from assistant.diagnose.weighing.findings import (
@@ -40,6 +38,7 @@ from assistant.diagnose.weighing.findings import (
     role_factor,
     symptomatic,
 )
+from assistant.diagnose.weighing.process_exits import left_to_shell, prefer_own_ends
 
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)
