@@ -13,8 +13,8 @@ from typing import NamedTuple
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import LIBRARY
 from assistant.diagnose.readers.tracebacks import Episode, Frame, Kind
-from assistant.diagnose.survival import SURVIVED_STEPS
 from assistant.diagnose.weighing.process_exits import exits_alone, first_task
+from assistant.diagnose.weighing.survival import SURVIVED_STEPS
 from assistant.records import Citation, Diagnosis, EventKind, Whereabouts
 
 FIRST_EXIT = "it exited first"

@@ -19,7 +19,9 @@ from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import keyed_lines
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, Kind
-from assistant.diagnose.survival import (
+from assistant.diagnose.weighing.findings import closed_under
+from assistant.diagnose.weighing.process_exits import excused
+from assistant.diagnose.weighing.survival import (
     AFTERMATH,
     NO_WORK,
     PYTHON_WARNING,
@@ -32,8 +34,6 @@ from assistant.diagnose.survival import (
     reported_after,
     request_answered,
 )
-from assistant.diagnose.weighing.findings import closed_under
-from assistant.diagnose.weighing.process_exits import excused
 from assistant.logs.lines import Line
 from assistant.records import Citation
 

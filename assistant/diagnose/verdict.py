@@ -28,7 +28,12 @@ from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
 from assistant.diagnose.rivals import in_proportion, rivals
-from assistant.diagnose.survival import (
+from assistant.diagnose.training_tail import with_training_over
+from assistant.diagnose.weighing import best_of, weigh
+from assistant.diagnose.weighing.external_findings import external_findings
+from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
+from assistant.diagnose.weighing.process_exits import excused
+from assistant.diagnose.weighing.survival import (
     LOOK_AHEAD,
     PYTHON_WARNING,
     SURVIVED_STEPS,
@@ -40,11 +45,6 @@ from assistant.diagnose.survival import (
     says_it_goes_on,
     work_went_on,
 )
-from assistant.diagnose.training_tail import with_training_over
-from assistant.diagnose.weighing import best_of, weigh
-from assistant.diagnose.weighing.external_findings import external_findings
-from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
-from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.whereabouts import with_places
 from assistant.logs.attempt import LogFileState
 from assistant.logs.spikes import Spike

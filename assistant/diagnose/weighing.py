@@ -23,7 +23,6 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.kernel import KernelLine
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.readers.tracebacks import Episode, Kind
-from assistant.diagnose.survival import of_warning, says_error, weigh_place
 from assistant.diagnose.weighing.external_findings import weigh_quoted_lines
 from assistant.diagnose.weighing.findings import (
     ENDINGS,
@@ -39,6 +38,7 @@ from assistant.diagnose.weighing.findings import (
     symptomatic,
 )
 from assistant.diagnose.weighing.process_exits import left_to_shell, prefer_own_ends
+from assistant.diagnose.weighing.survival import of_warning, says_error, weigh_place
 
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)

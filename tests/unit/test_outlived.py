@@ -11,8 +11,8 @@ import pytest
 
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.survival import level_of
 from assistant.diagnose.verdict import diagnose
+from assistant.diagnose.weighing.survival import level_of
 
 CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parents[1] / "cases" / "outlived" / "logs.toml").read_text("utf-8"))[
     "case"
