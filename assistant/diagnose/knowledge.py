@@ -79,6 +79,12 @@ def calibrated(found: Diagnosis, table: Curves | None) -> Diagnosis:
     return replace(found, confidence=round(share_right_at(curve, found.confidence), 2))
 
 
+def in_proportion(found: Diagnosis) -> Diagnosis:
+    """Return the diagnosis with no rival surer than the answer, or than what its calibrated confidence leaves over."""
+    left = round(min(1.0 - found.confidence, found.confidence if found.reason != "unknown" else 1.0), 2)
+    return replace(found, rivals=tuple(replace(rival, confidence=min(rival.confidence, left)) for rival in found.rivals))
+
+
 def share_right_at(points: Sequence[Point], raw: float) -> float:
     """Return the share right at a computed confidence; the confidence itself where there is no curve."""
     if not points:

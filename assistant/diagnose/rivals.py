@@ -14,7 +14,7 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.weighing import by_reason
 from assistant.diagnose.weighing.findings import ROLES, Finding, is_boot, symptomatic
-from assistant.records import Diagnosis, Rival
+from assistant.records import Rival
 
 SHOWN = 2
 _DATA = re.compile(r"(?<![A-Za-z])data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
@@ -56,12 +56,6 @@ def rivals(
         if len(found) == SHOWN:
             break
     return tuple(found.values())
-
-
-def in_proportion(found: Diagnosis) -> Diagnosis:
-    """Return the diagnosis with no rival surer than the answer, or than what its calibrated confidence leaves over."""
-    left = round(min(1.0 - found.confidence, found.confidence if found.reason != "unknown" else 1.0), 2)
-    return replace(found, rivals=tuple(replace(rival, confidence=min(rival.confidence, left)) for rival in found.rivals))
 
 
 def _told(

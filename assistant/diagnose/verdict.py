@@ -18,7 +18,7 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
-from assistant.diagnose.knowledge import Knowledge, calibrated
+from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.last_file import with_last_file
 from assistant.diagnose.lost_exceptions import with_lost_exception
 from assistant.diagnose.opinion import Opinion, contradicted, doubtful
@@ -27,7 +27,7 @@ from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
-from assistant.diagnose.rivals import in_proportion, rivals
+from assistant.diagnose.rivals import rivals
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.weighing.external_findings import external_findings
