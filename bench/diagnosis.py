@@ -25,8 +25,8 @@ from typing import Any
 from assistant.diagnose.answer import answer
 from assistant.diagnose.case import Case
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.verdict import diagnose
+from assistant.diagnose.weighing.weighing import Opinion
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN_CASES = ROOT / "tests" / "cases" / "diagnose"

@@ -33,9 +33,9 @@ from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.learn import Lesson, Teacher
 from assistant.diagnose.memory import MemoryOpinion
-from assistant.diagnose.opinion import Opinion
 from assistant.diagnose.readers.candidate_lines import cited_lines
 from assistant.diagnose.verdict import diagnose
+from assistant.diagnose.weighing.weighing import Opinion
 from assistant.errors import InputError
 from assistant.llm.embedded import HashingEmbedder
 from assistant.ports import JumpingClock

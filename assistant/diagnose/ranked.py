@@ -20,8 +20,8 @@ from assistant.diagnose.knowledge import Curves, calibrated, curves, share_right
 from assistant.diagnose.outcome import tells_failure
 from assistant.diagnose.readers.candidate_lines import CandidateLine, candidate_lines
 from assistant.diagnose.readers.streams import ended_after_failure
-from assistant.diagnose.weighing import KERNEL_EARLY
 from assistant.diagnose.weighing.findings import SYMPTOMS
+from assistant.diagnose.weighing.weighing import KERNEL_EARLY
 from assistant.errors import ContentError
 from assistant.llm import embedded
 from assistant.llm.ranker import NONE

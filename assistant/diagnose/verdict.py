@@ -21,15 +21,12 @@ from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.last_file import with_last_file
 from assistant.diagnose.lost_exceptions import with_lost_exception
-from assistant.diagnose.opinion import Opinion, contradicted, doubtful
 from assistant.diagnose.order import last_step, with_order
 from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
-from assistant.diagnose.rivals import rivals
 from assistant.diagnose.training_tail import with_training_over
-from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.weighing.process_exits import excused
@@ -45,6 +42,7 @@ from assistant.diagnose.weighing.survival import (
     says_it_goes_on,
     work_went_on,
 )
+from assistant.diagnose.weighing.weighing import Opinion, best_of, contradicted, doubtful, rivals, weigh
 from assistant.diagnose.whereabouts import with_places
 from assistant.logs.attempt import LogFileState
 from assistant.logs.spikes import Spike

@@ -17,9 +17,9 @@ from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.hidden_failure import HiddenFailure, hidden_failure, how_hidden
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.readers.tracebacks import Kind
-from assistant.diagnose.weighing import best_of, weigh
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, Finding, symptomatic
+from assistant.diagnose.weighing.weighing import best_of, weigh
 from assistant.engine.again import known_incidents
 from assistant.errors import NightshiftError
 from assistant.records import Diagnosis, Event, EventKind, Job, JobState

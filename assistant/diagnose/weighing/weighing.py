@@ -1,31 +1,32 @@
-"""Weigh findings by where and when they stand: which could have ended the job, which were survived, which only follow.
+"""Weigh findings by where and when they stand: which ended the job, which were survived, and what else it may have been.
 
-The order of proof, strongest first:
+The order of proof, strongest first: what kernels and the scheduler say of the failing time, for what the job shows; a cause in
+the job's own words, the earliest that nobody survived; symptoms (NCCL texts, reset connections, signals), which name the reason
+only where nothing else does; cascades of those. An error after which training went on was survived; it comes back into play only
+where it is hardware evidence and nothing else explains the end.
 
-1. Out-of-band evidence of the failing time (kernel, scheduler) for what the job shows: hardware, node, out of memory.
-2. A cause in the job's own words: a traceback, a device error, a storage error; the earliest that nobody survived.
-3. Symptoms: NCCL texts, refused and reset connections, signals. They name the reason only where nothing else does.
-4. Cascades of those.
-
-An error after which training went on was survived; it comes back into play only where it is hardware evidence and nothing else
-explains the end.
+Rivals are the two best other explanations: first reasons that lines of the case speak for, then those that were set aside by time
+or place, then what the case suggests without a line of its own. A second opinion is asked where the rules are silent or doubtful.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Protocol
 
-from assistant.content.reasons import Role
+from assistant.content.reasons import Reason, Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.kernel import KernelLine
-from assistant.diagnose.readers.streams import stamp
+from assistant.diagnose.readers.streams import ended_after_failure, stamp
 from assistant.diagnose.readers.tracebacks import Episode, Kind
 from assistant.diagnose.weighing.external_findings import weigh_quoted_lines
 from assistant.diagnose.weighing.findings import (
     ENDINGS,
+    EXTERNAL,
     HARDWARE,
     ROLES,
     SPECIFIC,
@@ -39,6 +40,7 @@ from assistant.diagnose.weighing.findings import (
 )
 from assistant.diagnose.weighing.process_exits import left_to_shell, prefer_own_ends
 from assistant.diagnose.weighing.survival import of_warning, says_error, weigh_place
+from assistant.records import Diagnosis, Rival
 
 KERNEL_EARLY = timedelta(minutes=15)
 KERNEL_HISTORY = timedelta(hours=6)
@@ -348,3 +350,147 @@ def by_reason(findings: Sequence[Finding]) -> dict[str, Finding]:
     for finding in sorted(findings, key=lambda f: -f.strength):
         best.setdefault(finding.reason, finding)
     return best
+
+
+SHOWN_OF_LINE = 2
+_DATA = re.compile(r"(?<![A-Za-z])data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
+_GPU = {"nccl_timeout_error", "nccl_remote_error", "cuda_error", "hang", "nvlink_error"}
+_KILLS = (-9, 137)
+_FOLDERS = re.compile(r"^.*[/\\]")
+_SAYS_ITSELF = frozenset(
+    "file_not_found_error permission_error import_error syntax_error name_error argument_error os_error".split()
+)
+"""Reasons of which the message itself names what is missing or refused, wherever it was raised."""
+
+
+def rivals(
+    chosen: str,
+    strength: float,
+    findings: Sequence[Finding],
+    considered: Sequence[Finding],
+    facts: Facts,
+    known: Mapping[str, Reason],
+    confidence: float,
+) -> tuple[Rival, ...]:
+    """Return at most two other explanations, the likelier first.
+
+    Args:
+        chosen: The reason of the answer.
+        strength: Of its best finding.
+        findings: That count.
+        considered: All that were looked at, also those which weighing set aside.
+        facts: For what the case suggests without a line that a rule knows.
+        known: The reasons, for their tests.
+        confidence: In the answer.
+    """
+    found: dict[str, Rival] = {}
+    listed = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, facts, known, confidence))
+    for rival in (*listed, *_suggested(chosen, facts, known, confidence)):
+        if rival.reason != chosen:
+            decides = chosen in known and known[chosen].undecided
+            found.setdefault(rival.reason, replace(rival, test=known[chosen].tests[0]) if decides else rival)
+        if len(found) == SHOWN_OF_LINE:
+            break
+    return tuple(found.values())
+
+
+def _told(
+    chosen: str, strength: float, findings: Sequence[Finding], known: Mapping[str, Reason], confidence: float
+) -> Iterator[Rival]:
+    for reason, finding in by_reason(findings).items():
+        if reason == chosen or reason not in known:
+            continue
+        share = min(finding.strength / max(strength, 0.01), 0.95)
+        weaker = "it only follows from something else" if symptomatic(finding) else "it stands later, or weighs less"
+        yield _rival(reason, min((1 - confidence) * share + 0.02, 0.6), _line(finding), finding.note or weaker, known)
+
+
+def _set_aside(
+    reason: str, considered: Sequence[Finding], facts: Facts, reasons: Mapping[str, Reason], confidence: float
+) -> Iterator[Rival]:
+    """Yield what weighing ruled out by time, place or other evidence, heaviest first; nothing that is surely of another time."""
+    ruled = [
+        f for f in considered if f.role in ROLES and f.note and f.reason != reason and f.reason in reasons and f.factor <= 0.01
+    ]
+    ruled = [f for f in ruled if f.file != "dmesg.log" or not (f.line in facts.foreign or is_boot(f.text))]
+    for finding in sorted(ruled, key=lambda f: (-f.weight, f.file, f.line)):
+        yield _rival(finding.reason, (1 - confidence) * 0.3, _line(finding), finding.note, reasons)
+
+
+def _suggested(chosen: str, facts: Facts, known: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
+    """Yield what the case suggests though no rule names it."""
+    share = (1 - confidence) * 0.35
+    killed = next((exit.line for exit in facts.exits if exit.code in _KILLS), None)
+    if killed is None:
+        killed = next((task.line for task in facts.tasks if task.how.startswith("Killed")), None) if chosen == "killed" else None
+    if killed is not None:
+        line = facts.line(killed)
+        told = f"job.log:{killed}: {line.text.strip()[:140]}" if line is not None else f"job.log:{killed}"
+        why = "no kernel in the case tells of an OOM kill" if facts.kernel else "no kernel log in the case to tell of an OOM kill"
+        yield _rival("out_of_memory_error", share, told, why, known)
+    for episode in facts.episodes if chosen not in _SAYS_ITSELF else ():
+        frames = (f for raised in episode.raised for f in raised.frames)
+        frame = next((f for f in frames if _DATA.search(f"{_FOLDERS.sub('', f.file)} {f.function}")), None)
+        if frame is not None:
+            told = f"job.log:{episode.first}: the traceback passes through {frame.file} ({frame.function})"
+            yield _rival("dataset_loading_error", share, told, f"what was raised there is a {chosen}", known)
+            break
+    if chosen in _GPU and not facts.kernel:
+        told = "a broken GPU or link shows like this, and the case holds no kernel log that could tell"
+        yield _rival("cuda_error", share, told, "the job itself prints no device error", known)
+        yield _rival("network_error", share, told, "the job itself prints no link error", known)
+
+
+def _rival(reason: str, confidence: float, told: str, against: str, known: Mapping[str, Reason]) -> Rival:
+    tests = known[reason].tests if reason in known else ("Ask the owner of the job.",)
+    test = next(iter(tests), "Look at the lines cited for both.")
+    return Rival(reason, round(confidence, 2), told, against, test)
+
+
+def _line(finding: Finding) -> str:
+    return f"{finding.file}:{finding.line}: {finding.text.strip()[:140]}"
+
+
+DOUBTFUL = 0.5
+"""Below this confidence a verdict of the rules is put to the others."""
+
+
+class Opinion(Protocol):
+    """Memory or a model: something that may know better, and says what it rests on."""
+
+    name: str
+
+    def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
+        """Return a better diagnosis than the one found, or None.
+
+        An implementation cites lines that stand in the case, names itself in `by`, keeps what the rules found among the rivals,
+        and never names a node without a line against it. It is pure: the same case gets the same answer.
+
+        Args:
+            facts: Of the case.
+            found: What is known so far; its reason may be `unknown`.
+        """
+        ...
+
+    def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
+        """Return the final diagnosis with what it has to add: past incidents like this one. Never another reason or action."""
+        ...
+
+
+def doubtful(found: Diagnosis) -> bool:
+    """Tell whether others should be asked."""
+    return found.reason == "unknown" or found.confidence < DOUBTFUL
+
+
+def contradicted(opinion: Diagnosis, facts: Facts, *, failed: bool) -> bool:
+    """Tell whether the end of an attempt contradicts an opinion: that all is well, or that somebody from outside stopped it.
+
+    Args:
+        opinion: What somebody other than the rules makes of it.
+        facts: Of the case.
+        failed: Whether the scheduler saw it fail, or its last words tell of a failure.
+    """
+    if opinion.reason == "no_failure":
+        return failed
+    lines = opinion.root_cause
+    return opinion.reason in EXTERNAL and bool(lines) and all(ended_after_failure(line, facts.tasks) for line in lines)
