@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.readers.tracebacks import Episode, Kind
 from assistant.diagnose.training_tail import kind_of_tail
+from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.weighing.survival import exception_lived_with, lived_through
 from assistant.linear_patterns import LinearPattern, linear_pattern
 from assistant.logs.lines import Line

@@ -17,10 +17,10 @@ from assistant.content.reasons import Reason, Role, Signature, reasons
 from assistant.diagnose.answer import advice
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Curves, calibrated, curves, share_right_at
-from assistant.diagnose.outcome import tells_failure
 from assistant.diagnose.readers.candidate_lines import CandidateLine, candidate_lines
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.weighing.findings import SYMPTOMS
+from assistant.diagnose.weighing.outcome import tells_failure
 from assistant.diagnose.weighing.weighing import KERNEL_EARLY
 from assistant.errors import ContentError
 from assistant.llm import embedded

@@ -12,11 +12,11 @@ from assistant.diagnose.answer import cut
 from assistant.diagnose.batch_system import record_command
 from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.readers.circumstances import RATE, WORLD, last_save, run_bar, run_round, setting
 from assistant.diagnose.readers.origin import LIBRARY
 from assistant.diagnose.rising_loss import rise_account, warm_up
 from assistant.diagnose.stopped import MOST_BEFORE, SHOWN_OF_SAVE, clock, saved
+from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis, MetricPoint
 

@@ -12,10 +12,10 @@ from itertools import pairwise
 from assistant.diagnose.answer import cut
 from assistant.diagnose.batch_system import batch_system
 from assistant.diagnose.facts import Facts
-from assistant.diagnose.outcome import tells_failure
 from assistant.diagnose.readers.circumstances import SAVING, TIME, Bar, Setting, last_drawn, last_save, run_bar, run_round, setting
 from assistant.diagnose.readers.origin import Program, ProgramKind
 from assistant.diagnose.readers.streams import stamp
+from assistant.diagnose.weighing.outcome import tells_failure
 from assistant.logs.lines import Line
 from assistant.records import Diagnosis
 

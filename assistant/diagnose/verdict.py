@@ -22,13 +22,13 @@ from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.last_file import with_last_file
 from assistant.diagnose.lost_exceptions import with_lost_exception
 from assistant.diagnose.order import last_step, with_order
-from assistant.diagnose.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
+from assistant.diagnose.weighing.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.weighing.survival import (
     LOOK_AHEAD,

@@ -9,9 +9,9 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.outcome import How, outcome_of
 from assistant.diagnose.readers.runs import find_counters, keyed_lines, same_counter, split_runs
 from assistant.diagnose.verdict import judge
+from assistant.diagnose.weighing.outcome import How, outcome_of
 from assistant.logs.lines import Line
 
 
