@@ -19,7 +19,6 @@ from assistant.diagnose.beforehand import ANNOUNCES, explained_by, handled_befor
 from assistant.diagnose.compiling import requirement_account
 from assistant.diagnose.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
-from assistant.diagnose.divergence import never_learned, spike_of
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.gpu_memory import memory_advice
 from assistant.diagnose.kills import KILLS, kill_account
@@ -35,7 +34,6 @@ from assistant.diagnose.readers.origin import (
     raised_at,
     source_of,
 )
-from assistant.diagnose.rising_loss import UNUSUAL_RATE, warm_up
 from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
     end_account,
@@ -48,6 +46,7 @@ from assistant.diagnose.standing import (
 )
 from assistant.diagnose.state_keys import keys_account
 from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
+from assistant.diagnose.weighing.loss import UNUSUAL_RATE, never_learned, spike_of, warm_up
 from assistant.records import Action, Category, Citation, Diagnosis
 
 AROUND = 40

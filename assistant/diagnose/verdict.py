@@ -15,7 +15,6 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.answer import advice, checked, placed, summary
 from assistant.diagnose.blame import behind, blame, straggler
 from assistant.diagnose.case import Case
-from assistant.diagnose.divergence import spike_of
 from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
@@ -28,6 +27,7 @@ from assistant.diagnose.readers.tracebacks import Kind
 from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
+from assistant.diagnose.weighing.loss import spike_of
 from assistant.diagnose.weighing.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.weighing.survival import (
