@@ -15,7 +15,6 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.answer import advice, checked, placed, summary
 from assistant.diagnose.blame import behind, blame, straggler
 from assistant.diagnose.case import Case
-from assistant.diagnose.endings import Ending, decide
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.last_file import with_last_file
@@ -42,6 +41,7 @@ from assistant.diagnose.weighing.survival import (
     says_it_goes_on,
     work_went_on,
 )
+from assistant.diagnose.weighing.termination import Ending, decide
 from assistant.diagnose.weighing.weighing import Opinion, best_of, contradicted, doubtful, rivals, weigh
 from assistant.diagnose.whereabouts import with_places
 from assistant.logs.attempt import LogFileState
