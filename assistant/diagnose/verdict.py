@@ -23,7 +23,6 @@ from assistant.diagnose.order import last_step, with_order
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
-from assistant.diagnose.training_tail import with_training_over
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.weighing.loss import spike_of
@@ -42,6 +41,7 @@ from assistant.diagnose.weighing.survival import (
     work_went_on,
 )
 from assistant.diagnose.weighing.termination import Ending, decide
+from assistant.diagnose.weighing.training_failure import with_training_over
 from assistant.diagnose.weighing.weighing import Opinion, best_of, contradicted, doubtful, rivals, weigh
 from assistant.diagnose.whereabouts import with_places
 from assistant.logs.attempt import LogFileState

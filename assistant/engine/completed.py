@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
-from assistant.diagnose.hidden_failure import HiddenFailure, hidden_failure, how_hidden
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.readers.tracebacks import Kind
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, Finding, symptomatic
+from assistant.diagnose.weighing.training_failure import HiddenFailure, hidden_failure, how_hidden
 from assistant.diagnose.weighing.weighing import best_of, weigh
 from assistant.engine.again import known_incidents
 from assistant.errors import NightshiftError

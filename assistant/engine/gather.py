@@ -15,8 +15,8 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.training_tail import RESULT_LIES
 from assistant.diagnose.weighing.external_findings import as_text
+from assistant.diagnose.weighing.training_failure import RESULT_LIES
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.gate import Gate
 from assistant.logs.attempt import JobLogs

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from assistant.diagnose.training_tail import NO_RESTART
+from assistant.diagnose.weighing.training_failure import NO_RESTART
 from assistant.engine.lost_folders import relative_paths
 from assistant.errors import InputError, NightshiftError
 from assistant.logs.shell import ShellCommand, commands

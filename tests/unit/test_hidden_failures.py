@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from assistant.diagnose.hidden_failure import how_hidden
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.weighing.training_failure import how_hidden
 from assistant.engine.completed import log_end
 from assistant.records import Job, JobSpec, JobState
 

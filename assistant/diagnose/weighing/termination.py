@@ -18,11 +18,11 @@ from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.streams import is_end_of_step, stamp
 from assistant.diagnose.readers.tracebacks import Kind
-from assistant.diagnose.training_tail import ends_of_training
 from assistant.diagnose.weighing.external_findings import OF_THE_JOB, failed_nodes
 from assistant.diagnose.weighing.findings import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, Finding, symptomatic
 from assistant.diagnose.weighing.loss import died_of_numbers
 from assistant.diagnose.weighing.survival import SURVIVED_STEPS, cut_off
+from assistant.diagnose.weighing.training_failure import ends_of_training
 from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState, NodeFinding
 
