@@ -17,14 +17,12 @@ from assistant.diagnose.blame import behind, blame, straggler
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
-from assistant.diagnose.last_file import with_last_file
-from assistant.diagnose.lost_exceptions import with_lost_exception
-from assistant.diagnose.order import last_step, with_order
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
+from assistant.diagnose.weighing.first_failure import last_step, with_last_file, with_lost_exception, with_order
 from assistant.diagnose.weighing.loss import spike_of
 from assistant.diagnose.weighing.outcome import How, Outcome, outcome_of, tells_failure
 from assistant.diagnose.weighing.process_exits import excused

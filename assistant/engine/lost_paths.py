@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.accounts import account_of
 from assistant.diagnose.answer import DEEDS
-from assistant.diagnose.lost_exceptions import FIRST_EXIT, LAST_FRAME, UNKNOWN, LastFrame, frame_of
+from assistant.diagnose.weighing.first_failure import FIRST_EXIT, LAST_FRAME, UNKNOWN, LastFrame, frame_of
 from assistant.engine.gather import ask
 from assistant.engine.node_paths import NodeFault, PathFault, node_fault
 from assistant.engine.storage import MOST_OTHERS, comparable_nodes, nodes_of_cluster, without_node

@@ -10,8 +10,8 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.order import phase_of
 from assistant.diagnose.verdict import diagnose
+from assistant.diagnose.weighing.first_failure import phase_of
 from assistant.records import Diagnosis, NodePattern, PatternKind
 
 STEPS = [f" iteration {n:8d}/ 1000 | consumed samples: {n * 8} | lm loss: {3 - n / 100:.4E} |" for n in range(1, 30)]

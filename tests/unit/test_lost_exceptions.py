@@ -14,9 +14,9 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.lost_exceptions import LastFrame, frame_of
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.diagnose.verdict import diagnose
+from assistant.diagnose.weighing.first_failure import LastFrame, frame_of
 from assistant.engine.lost_paths import may_list, source_line
 from assistant.records import Citation, DecidedBy, Diagnosis, Job, JobSpec, JobState
 from assistant.recover.opened_paths import opened_paths

@@ -12,8 +12,8 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.order import last_step, phase_of
 from assistant.diagnose.readers.circumstances import run_bar, run_round
+from assistant.diagnose.weighing.first_failure import last_step, phase_of
 
 CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parents[1] / "cases" / "outermost" / "logs.toml").read_text("utf-8"))[
     "case"

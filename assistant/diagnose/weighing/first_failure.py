@@ -1,4 +1,12 @@
-"""What place and time within one attempt add: its phase, the node that failed first, the rank that is not like the others."""
+"""What failed first in an attempt: its phase, node and rank, the process that exited first, the file that was read last.
+
+Place and time within one attempt tell the node that failed first and the rank that is not like the others.
+
+A launcher that ends a step as soon as one process fails (`srun --kill-on-bad-exit`) may not forward the last lines which that one
+printed. Behind its words nothing tells why, and that it ended the step says nothing of the reason. Then it is said what is known:
+who exited first, and where its traceback breaks off. Where the error of a loader names no file, it is the last one that the log
+says it reads.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +15,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import NamedTuple
 
 from assistant.content.reasons import Herring, Role, Signature
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import run_bar
-from assistant.diagnose.readers.origin import ProgramKind, program_of
+from assistant.diagnose.readers.origin import LIBRARY, ProgramKind, program_of
 from assistant.diagnose.readers.streams import stamp
+from assistant.diagnose.readers.tracebacks import Episode, Frame, Kind
+from assistant.diagnose.weighing.process_exits import exits_alone, first_task
+from assistant.diagnose.weighing.survival import SURVIVED_STEPS
 from assistant.logs.phases import BEGINS, ENDS, OVER, LogPhase
-from assistant.records import Category, Diagnosis, NodePattern, PatternKind
+from assistant.records import Category, Citation, Diagnosis, EventKind, NodePattern, PatternKind, Whereabouts
 from assistant.watch.progress import tells_of_save
 
 LOOK_BACK = 400
@@ -23,10 +35,10 @@ START_LINES, NEAR_START, START_TIME = 300, 80, timedelta(minutes=15)
 """What a start prints and takes at most where no step shows, and lines in which its times are looked for."""
 LEAD_S = 2.0
 """Errors of two nodes that are closer than this have no order: clocks differ, output is buffered."""
-FEWEST = 8
+FEWEST_RANKS = 8
 """With fewer ranks nothing can be said of the one that is missing."""
 MOST_MISSING = 0.05
-ALL_KEPT = 200
+MOST_HITS = 200
 """So many hits of one signature are surely all kept, see `logs.scan`."""
 
 
@@ -237,7 +249,7 @@ def _missing(facts: Facts) -> Iterator[NodePattern]:
     counts = facts.scan.hit_counts if facts.scan is not None else {}
     for hit in facts.hits:
         if isinstance(hit.entry, Signature) and hit.entry.id.startswith("nccl_timeout_error."):
-            if counts.get(hit.entry.id, 0) > ALL_KEPT:
+            if counts.get(hit.entry.id, 0) > MOST_HITS:
                 return  # of very many only some are kept, so nobody can tell who is missing
             rank = facts.streams.body(hit.text).rank
             found = re.search(r"\[Rank (\d{1,18})\]", hit.text) if rank is None else None
@@ -247,7 +259,7 @@ def _missing(facts: Facts) -> Iterator[NodePattern]:
     for what, ranks in told.items():
         world = _world(facts, ranks)
         missing = sorted(set(range(world)) - ranks)
-        if world < FEWEST or not missing or len(missing) > max(1, MOST_MISSING * world):
+        if world < FEWEST_RANKS or not missing or len(missing) > max(1, MOST_MISSING * world):
             continue
         hosts = {facts.places.host_of(rank=rank, task=None) for rank in missing}
         nodes = tuple(sorted(host for host in hosts if host))
@@ -268,3 +280,207 @@ def _world(facts: Facts, ranks: set[int]) -> int:
             if size > max(ranks, default=0):
                 return size
     return max(ranks, default=-1) + 1
+
+
+FIRST_EXIT = "it exited first"
+"""How a place of a diagnosis begins whose process exited before its launcher ended the others."""
+LAST_FRAME = "traceback cut off"
+"""Rule of the citations of the last frame that stands in the log, and of the last one outside of libraries."""
+UNKNOWN = "Unknown"
+"""How its summary begins."""
+MOST_FRAME, MOST_MESSAGE = 2_000, 160
+_WHOLE_FRAME = re.compile(r'.{0,200}?File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,7}), in (?P<function>[\w.<>]{1,200})')
+_ADVICE = (
+    "Read what {who} wrote elsewhere: a log of its own, an error file of its rank. Before the next start let each task keep a "
+    "file of its own (`srun --error=%x-%j-%t.err`), which slurmstepd writes on the node whatever srun does."
+)
+_OF_TORCHRUN = (
+    "Read what {who} wrote elsewhere: a log of its own, an error file of its rank. Before the next start let torchrun keep the "
+    "output of each rank (`--log-dir` with `--tee 3`), or decorate the entry point with `@record`."
+)
+
+
+class FirstExit(NamedTuple):
+    """The process that a launcher saw end by itself before it ended the others."""
+
+    line: int
+    node: str | None
+    rank: int | None
+    tasks: tuple[int, ...]
+    code: int
+    launcher: str
+    """`srun` or `torchrun`."""
+
+    @property
+    def process(self) -> str:
+        """The process and its node, for people."""
+        tasks = f"task {self.tasks[0]}" if len(self.tasks) == 1 else f"tasks {', '.join(map(str, self.tasks[:8]))}"
+        name = f"rank {self.rank}" if self.rank is not None else tasks
+        return f"{name} on {self.node}" if self.node else name
+
+
+class LastFrame(NamedTuple):
+    """A frame as a line of a log names it."""
+
+    file: str
+    line: int
+    function: str
+
+
+def frame_of(text: str) -> LastFrame | None:
+    """Return the frame that a line of a traceback names; None where the line itself is cut off."""
+    match = _WHOLE_FRAME.fullmatch(text[:MOST_FRAME].rstrip())
+    return LastFrame(match["file"], int(match["line"]), match["function"]) if match is not None else None
+
+
+def with_lost_exception(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
+    """Return an `unknown` that says who exited first and what of its exception is left; any other diagnosis as it is."""
+    event = facts.case.event
+    hung = event is not None and event.kind is EventKind.HANG
+    first = first_exit(facts) if diagnosis.reason == "unknown" and not hung else None
+    line = facts.line(first.line) if first is not None else None
+    if first is None or line is None:
+        return diagnosis
+    cited = Citation("job.log", line.number, line.text, FIRST_EXIT)
+    code = f"with exit code {first.code}" if first.code > 0 else f"by signal {-first.code}"
+    after = f" after step {diagnosis.step}" if diagnosis.step is not None else ""
+    traceback = _traceback_of(first, facts)
+    ended = f"{first.launcher} ended {'the step' if first.launcher == 'srun' else 'the others'}"
+    citations: tuple[Citation, ...] = (cited,)
+    if traceback is None:
+        lost = f"nothing in this log surely says why; what it printed last may have been lost when {ended}"
+        lost += _outlived_words(first, facts)
+    else:
+        numbers = _last_lines(traceback)
+        frame_lines = [frame_line for at in numbers if (frame_line := facts.line(at)) is not None]
+        citations = (cited, *(Citation("job.log", frame_line.number, frame_line.text, LAST_FRAME) for frame_line in frame_lines))
+        place_words = f"{_frame_words(traceback)} ({_place(numbers[0], facts)})"
+        lost = f"the exception itself was lost when {ended}; its traceback breaks off at {place_words}"
+    sentence = f"{UNKNOWN}{after}: {first.process} exited first, {code} ({_place(first.line, facts)}), and {lost}."
+    advice = (_ADVICE if first.launcher == "srun" else _OF_TORCHRUN).format(who=first.process)
+    place = Whereabouts(f"{FIRST_EXIT}, {code}", first.node, first.rank, first.tasks[0] if len(first.tasks) == 1 else None,
+                        citations=(cited,))  # fmt: skip
+    more_places = [entry for entry in diagnosis.where if (entry.node, entry.rank) != (place.node, place.rank)]
+    return replace(diagnosis, root_cause=citations, summary=sentence, advice=advice, where=(place, *more_places)[:4])
+
+
+def first_exit(facts: Facts) -> FirstExit | None:
+    """Return who a launcher saw exit first of the last run; None where nobody failed by itself, or a signal ended the first."""
+    exits = [end for end in facts.exits if end.first and not end.victim and end.code and _at_the_end(end.line, facts)]
+    if exits:
+        times = [(end.at, place) for place, end in enumerate(exits) if end.at is not None]
+        end = exits[min(times)[1]] if len(times) == len(exits) else exits[0]
+        node = facts.places.node_of(end.host) if end.host else facts.places.host_of(rank=end.rank, task=None)
+        return FirstExit(end.line, node, end.rank, (), end.code or 0, "torchrun") if end.rank is not None else None
+    task = first_task(facts)
+    if task is None or not task.code:
+        return None
+    return FirstExit(task.line, facts.places.node_of(task.host), None, task.tasks, task.code, "srun")
+
+
+def _at_the_end(line: int, facts: Facts) -> bool:
+    """Tell whether a line stands in the last run, with no more than the steps behind it that others make before they are ended."""
+    return not facts.before_leg(line) and facts.later_steps(line) < SURVIVED_STEPS
+
+
+def _traceback_of(first: FirstExit, facts: Facts) -> Episode | None:
+    """Return the traceback that was cut off and may be that of who exited first; of several the earliest that names a frame."""
+    own = [
+        episode
+        for episode in facts.cut_off
+        if (exits_alone(episode, facts) or _at_the_end(episode.last, facts)) and _may_be_of(episode, first)
+    ]
+    return min(own, key=lambda episode: (not episode.open_frames, episode.first), default=None)
+
+
+def _outlived_words(first: FirstExit, facts: Facts) -> str:
+    """Return the last exception before the exit, which steps followed; empty where there is none."""
+    episodes = [e for e in facts.episodes if e.kind is Kind.MAIN and e.last < first.line and not facts.before_leg(e.first)]
+    if not episodes:
+        return ""
+    raised, steps = episodes[-1].raised[-1], facts.later_steps(episodes[-1].last)
+    text = facts.streams.body(raised.text).text.strip()[:MOST_MESSAGE]
+    return f"; behind the last exception before it ({_place(raised.line, facts)}: {text}) the job made {steps} more steps"
+
+
+def _last_lines(traceback: Episode) -> tuple[int, ...]:
+    """Return the lines of the last frame and of the last one outside of libraries; the first line where there is no frame."""
+    frames = traceback.open_frames
+    own = [frame.at for frame in frames if not LIBRARY.search(frame.file)]
+    return tuple(dict.fromkeys((frames[-1].at, *own[-1:]))) if frames else (traceback.first,)
+
+
+def _may_be_of(episode: Episode, first: FirstExit) -> bool:
+    if first.rank is not None:
+        return episode.rank in (None, first.rank)
+    return episode.task is None or episode.task in first.tasks
+
+
+def _frame_words(traceback: Episode) -> str:
+    frame: Frame | None = traceback.open_frames[-1] if traceback.open_frames else None
+    if frame is None:
+        return "its first line"
+    return f"{frame.file}, line {frame.line}" + (f", in {frame.function}" if frame.function else "")
+
+
+def _place(line: int, facts: Facts) -> str:
+    """Return file and number of a line as people see them."""
+    name, number = facts.combined.place(line) if facts.combined is not None else ("", line)
+    return f"{name or 'job.log'}:{number}"
+
+
+LOOK_BACK_FOR_FILE = 2_000
+"""Lines before the error: a large shard lasts for many steps."""
+MOST_OF_LINE = 600
+_FILE = r"(?P<path>[\w.@+=~-]{0,120}(?:/[\w.@+=~-]{1,160}){1,30}|[\w.@+=-]{1,160}\.(?:%s)(?:\.(?:gz|zst|xz|bz2))?)"
+_DATA = "bin|idx|jsonl?|parquet|arrow|tar|csv|tsv|txt|npy|npz|h5|hdf5|tfrecords?|mds|lmdb|pkl|zst|gz"
+_WEIGHTS = "pt|pth|bin|safetensors|ckpt|distcp|npz|pkl|h5|msgpack"
+_READS = r"\b(?:load|open|read|pars|decod|unpack|stream|iterat|map|restor|resum)(?:s|ing|ed|e)?\b[^\n]{0,60}?[\s'\"=:(]"
+_ENDING = re.compile(rf"\.(?:{_DATA}|{_WEIGHTS})$", re.IGNORECASE)
+_BY_REASON = {
+    "dataset_loading_error": re.compile(_READS + _FILE % _DATA, re.IGNORECASE),
+    "model_loading_error": re.compile(_READS + _FILE % _WEIGHTS, re.IGNORECASE),
+}
+_CHECKPOINT = re.compile(r"check-?point|\bckpt\b|weights|resum|restor", re.IGNORECASE)
+_REMOTE = re.compile(r"https?:|Client Error|Server Error|\bHub\b|HubHTTP|Repo(?:sitory)?\b|RepoError", re.IGNORECASE)
+_OF_A_RUN = re.compile(r"check-?point|ckpt|step|iter|epoch|shard|part-", re.IGNORECASE)
+_HAS_PATH = re.compile(r"['\"\s=(](?:[\w.@+~-]+)?/[\w.@+=~-]+|\w\.(?:bin|jsonl?|parquet|arrow|tar|safetensors|pt|ckpt|npy)\b")
+
+
+def with_last_file(found: Diagnosis, facts: Facts) -> Diagnosis:
+    """Return a diagnosis of a loader's error that names the last file that the log says it read; as it is where the error does."""
+    pattern = _BY_REASON.get(found.reason)
+    cited = next((one for one in found.root_cause if one.file == "job.log"), None)
+    if pattern is None or cited is None or any(_HAS_PATH.search(one.text) or _REMOTE.search(one.text) for one in found.root_cause):
+        return found
+    named = _last_named(cited, found.reason, pattern, facts)
+    if named is None:
+        return found
+    path, line = named
+    name, number = facts.combined.place(line) if facts.combined is not None else ("", line)
+    said = f"The last file that the log says it read is {path} ({name or 'job.log'}:{number})."
+    return replace(found, summary=f"{found.summary} {said}", advice=f"{found.advice} {said}")
+
+
+def _last_named(cited: Citation, reason: str, pattern: re.Pattern[str], facts: Facts) -> tuple[str, int] | None:
+    episode = next((one for one in facts.episodes if one.first <= cited.line <= one.last), None)
+    before = episode.first if episode is not None else cited.line
+    stream = facts.streams.body(cited.text).stream
+    for line in reversed(facts.between(max(1, before - LOOK_BACK_FOR_FILE), before - 1)):
+        body = facts.streams.body(line.text[:MOST_OF_LINE])
+        of_weights = _CHECKPOINT.search(body.text) is not None
+        if body.stream != stream or (reason == "dataset_loading_error" and of_weights):
+            continue
+        match = pattern.search(body.text)
+        if match is not None and _is_file(path := match["path"].rstrip(".")):
+            return path, line.number
+    return None
+
+
+def _is_file(path: str) -> bool:
+    """Tell a path from a count (`16/30`) and from the name of a repository (`org/model`)."""
+    if not any(character.isalpha() for character in path):
+        return False
+    repository = path.count("/") == 1 and not path.startswith(("/", ".", "~"))
+    name = path.rpartition("/")[2]
+    return not repository or _ENDING.search(name) is not None or _OF_A_RUN.search(name) is not None
