@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from assistant.content.reasons import Reason
 from assistant.diagnose.answer import advice, checked, placed, summary
-from assistant.diagnose.blame import behind, blame, straggler
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
+from assistant.diagnose.weighing.blame import behind, blame, straggler, with_places
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.weighing.first_failure import last_step, with_last_file, with_lost_exception, with_order
@@ -41,7 +41,6 @@ from assistant.diagnose.weighing.survival import (
 from assistant.diagnose.weighing.termination import Ending, decide
 from assistant.diagnose.weighing.training_failure import with_training_over
 from assistant.diagnose.weighing.weighing import Opinion, best_of, contradicted, doubtful, rivals, weigh
-from assistant.diagnose.whereabouts import with_places
 from assistant.logs.attempt import LogFileState
 from assistant.logs.spikes import Spike
 from assistant.records import Action, Category, Citation, DecidedBy, Diagnosis, Job, NodeFinding, Rival

@@ -24,7 +24,7 @@ NUMBER = "a number"
 ALLOWED: dict[tuple[str, str], str] = {
     ("agent/tell_jobs.py", "word"): "a key of the constant _STATES",
     ("agent/dialogue.py", "_KINDS[kind]"): "a value of a constant",
-    ("diagnose/blame.py", "rank"): NUMBER,
+    ("diagnose/weighing/blame.py", "rank"): NUMBER,
     ("diagnose/readers/exceptions.py", "words"): "of the constant _WORDS",
     ("diagnose/weighing/first_failure.py", "_FILE % _DATA"): "of constants",
     ("diagnose/weighing/first_failure.py", "_FILE % _WEIGHTS"): "of constants",

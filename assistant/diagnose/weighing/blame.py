@@ -1,17 +1,22 @@
-"""Name the node at fault, or nobody: a healthy node that is set aside by mistake costs more than a second look.
+"""Name the node at fault, or nobody, and say on which ranks and hosts a failure showed itself.
 
-A node is named only where evidence of the chosen reason blames it: a signature or XID that says `blames_node`, and a host that
-the line names, that printed it, or that the rank ran on. Several hosts with the same evidence are no verdict but an outage,
-unless their own kernels say it. A collective time-out names a node only with two signals: its rank alone is behind, and something
-else calls it slow.
+A healthy node that is set aside by mistake costs more than a second look. A node is named only where evidence of the chosen reason
+blames it: a signature or XID that says `blames_node`, and a host that the line names, that printed it, or that the rank ran on.
+Several hosts with the same evidence are no verdict but an outage, unless their own kernels say it. A collective time-out names a
+node only with two signals: its rank alone is behind, and something else calls it slow.
+
+Where a failure showed itself (the rank that raised the error, the process that failed first, the member that did not join) is for a
+person to look at. It accuses no node: a bug shows on some rank, too, and a rank that is absent from a collective may wait for its
+data.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from assistant.diagnose.facts import Facts
@@ -20,13 +25,13 @@ from assistant.diagnose.readers.streams import Exit, host_like, stamp
 from assistant.diagnose.weighing.external_findings import borne_out
 from assistant.diagnose.weighing.findings import Finding
 from assistant.logs.lines import Line
-from assistant.records import Citation, NodeFinding
+from assistant.records import Category, Citation, Diagnosis, NodeFinding, Whereabouts
 
 JUST_BEFORE = timedelta(minutes=2)
 RECORD_LINES = 40
 """Lines within which the head of a record is looked for."""
 FEWEST_REPORTERS = 2
-MOST = 3
+MOST_HOSTS = 3
 """More hosts with a hardware fault at once are one outage, not so many broken nodes."""
 _WORD = re.compile(r"[A-Za-z][\w.-]*")
 _PEER = re.compile(r"\bpeer ([\w.:-]{1,80}?)<\d{1,6}>")
@@ -42,7 +47,7 @@ BELOW, LONGEST = 4, 400
 """Lines below a notice of Open MPI in which its fields stand, and characters of a line that are read for them."""
 _BEHIND = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d{1,18})")
 _WORK = re.compile(r"SeqNum=(\d{1,18})")
-_RANK = re.compile(r"\[(?:PG [^\]]{0,100}?)?Rank (\d{1,18})\]|\[rank(\d{1,18})\]")
+_RANK_OF_NCCL = re.compile(r"\[(?:PG [^\]]{0,100}?)?Rank (\d{1,18})\]|\[rank(\d{1,18})\]")
 _SLOW = re.compile(
     r"slow|straggl|throttl|behind|lag|median|thermal|power brake|degraded|stuck|missing|absent|did not (?:join|call|reach)",
     re.IGNORECASE,
@@ -73,7 +78,7 @@ def blame(chosen: Finding, findings: Sequence[Finding], facts: Facts) -> tuple[N
         return _named_by_all(findings, facts)
     if len(evidence) > 1:
         evidence = _surest(evidence, chosen, facts)
-    if not evidence or len(evidence) > MOST:
+    if not evidence or len(evidence) > MOST_HOSTS:
         return ()
     ordered = sorted(evidence.items(), key=lambda item: (-max(f.strength for f in item[1]), min(f.line for f in item[1])))
     return tuple(NodeFinding(host, _why(found), tuple(_cite(f) for f in found[:3])) for host, found in ordered)
@@ -125,7 +130,7 @@ def _surest(evidence: dict[str, list[Finding]], chosen: Finding, facts: Facts) -
         return accused
     if own in evidence and all(min(f.line for f in found) > chosen.line for host, found in evidence.items() if host != own):
         most = max(len(found) for found in evidence.values())
-        return {own: evidence[own]} if len(evidence) <= MOST and len(evidence[own]) >= most else {}
+        return {own: evidence[own]} if len(evidence) <= MOST_HOSTS and len(evidence[own]) >= most else {}
     return {}
 
 
@@ -289,7 +294,7 @@ def behind(facts: Facts) -> tuple[int, int, str] | None:
     for pattern in (_BEHIND, _WORK):
         reached = {}
         for line in facts.lines:
-            if (match := pattern.search(line.text)) and (rank := _RANK.search(line.text)):
+            if (match := pattern.search(line.text)) and (rank := _RANK_OF_NCCL.search(line.text)):
                 reached.setdefault(int(rank.group(1) or rank.group(2)), (int(match.group(1)), line.number, line.text))
         highest = max((count for count, _, _ in reached.values()), default=0)
         late = [rank for rank, (count, _, _) in reached.items() if count < highest]
@@ -297,3 +302,127 @@ def behind(facts: Facts) -> tuple[int, int, str] | None:
             _, number, text = reached[late[0]]
             return late[0], number, text
     return None
+
+
+MOST_PLACES = 4
+_NCCL_LINE = re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[(\d{1,4})\] ")
+_RANK_NAMED = re.compile(r"\[(?:PG [^\]]{0,100}?)?Rank (\d{1,9})\]|(?<!local[ _])\brank[ =:]+(\d{1,9})\b", re.IGNORECASE)
+_ABSENT = re.compile(
+    r"\b(?:missing|absent|unjoined|lagging) ranks?\b[^\d\n]{0,12}(\d[\d, ]{0,200})"
+    r"|\branks? (\d[\d, ]{0,200}?) (?:never|failed to|(?:has|have|had|did|do|does|is|are|was|were)(?: not|n't)|(?:has|have) yet to)"
+    r" (?:yet )?(?:join|enter|reach|call|arriv|pass|respond)"
+    r"|/(?:task|process)[:=](\d{1,6})\b.{0,40}(?:unhealthy|heartbeat|unreachable)"
+    r"|stopped sending heartbeats\D{0,80}task[:=](\d{1,6})",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d{1,9}")
+_REASONS = frozenset(
+    {"nccl_timeout_error", "nccl_remote_error", "hang", "node_failure", "connection_error", "network_error", "unknown"}
+)
+"""Reasons for which it matters who was absent or lost."""
+
+
+def with_places(found: Diagnosis, facts: Facts) -> Diagnosis:
+    """Return a diagnosis with where it happened; as it is where nothing failed."""
+    if found.category is Category.NONE and found.reason not in ("unknown", "hang"):
+        return found
+    places: list[Whereabouts] = []
+    for place in (*_absent(found, facts), *_raised(found, facts), *_first_failed(facts), *_lost(found, facts)):
+        known = {(other.rank, other.task, other.node) for other in places}
+        told = place.rank is not None or place.task is not None or place.node is not None
+        if told and (place.rank, place.task, place.node) not in known:
+            places.append(place)
+    return replace(found, where=tuple(places[:MOST_PLACES]))
+
+
+def _raised(found: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
+    """Yield where the first cited line of the job and of a kernel was printed."""
+    seen: set[str] = set()
+    for cited in found.root_cause:
+        if cited.file in seen or cited.file not in ("job.log", "dmesg.log"):
+            continue
+        seen.add(cited.file)
+        yield _of_kernel(cited, facts) if cited.file == "dmesg.log" else _of_job(cited, facts)
+
+
+def _of_job(cited: Citation, facts: Facts) -> Whereabouts:
+    body = facts.streams.body(cited.text)
+    nccl, word = _NCCL_LINE.match(body.text), _RANK_NAMED.search(body.text)
+    rank = body.rank if body.rank is not None else int(word[1] or word[2]) if word else None
+    host = nccl[1] if nccl else body.host or enclosing_host(cited.line, facts)
+    gpu = int(nccl[2]) if nccl else body.local_rank
+    if rank is None and body.task is None and host is None and not facts.exits:
+        host = facts.places.only_host()
+    return _placed(f"it raised the {_title(cited)}", rank, body.task, host, gpu, cited, facts)
+
+
+def _of_kernel(cited: Citation, facts: Facts) -> Whereabouts:
+    at = cited.line - facts.case.kernel_from
+    line = facts.kernel[at] if 0 <= at < len(facts.kernel) else None
+    event = event_of(cited.text)
+    device = event.device if event is not None else None
+    host = line.host if line is not None and line.host else facts.places.host_with(device) if device else None
+    return Whereabouts("its kernel says so", facts.places.node_of(host) if host else None, citations=(cited,))
+
+
+def _title(cited: Citation) -> str:
+    return "error" if cited.role == "root" else "first error that is told"
+
+
+def _first_failed(facts: Facts) -> Iterator[Whereabouts]:
+    for told in facts.exits:
+        if told.first and not told.victim:
+            line = facts.line(told.line)
+            cited = Citation("job.log", told.line, line.text if line else "", "first observed failure")
+            yield _placed("the launcher saw it fail first", told.rank, None, told.host, told.local_rank, cited, facts)
+
+
+def _absent(found: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
+    """Yield the ranks that a line calls absent, and the one that is behind in a collective."""
+    if found.reason not in _REASONS:
+        return
+    if (late := behind(facts)) is not None:
+        yield _placed(
+            "it alone is behind in the collective",
+            late[0],
+            None,
+            None,
+            None,
+            Citation("job.log", late[1], late[2], "behind"),
+            facts,
+        )
+    for hit in facts.lines:
+        if ("ank" in hit.text or "task" in hit.text) and (match := _ABSENT.search(hit.text)):
+            named = next(group for group in match.groups() if group)
+            cited = Citation("job.log", hit.number, hit.text, "absent")
+            for number in _NUMBER.findall(named)[:MOST_PLACES]:
+                yield _placed("it did not join or answer", int(number), None, None, None, cited, facts)
+
+
+def _lost(found: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
+    """Yield the one peer that all reports of a broken connection name."""
+    if found.reason not in _REASONS:
+        return
+    named: Counter[str] = Counter()
+    cited: dict[str, Citation] = {}
+    for line in facts.lines:
+        if "peer " in line.text and (peer := peer_of(line.text, facts)) is not None:
+            named[peer] += 1
+            cited.setdefault(peer, Citation("job.log", line.number, line.text, "peer"))
+    if len(named) == 1:
+        peer = next(iter(named))
+        yield Whereabouts("its peers lost the connection to it", peer, citations=(cited[peer],))
+
+
+def _placed(
+    why: str, rank: int | None, task: int | None, host: str | None, gpu: int | None, cited: Citation, facts: Facts
+) -> Whereabouts:
+    """Return a place with all that the map of the job adds, and the line that it rests on."""
+    node = facts.places.node_of(host) if host else facts.places.host_of(rank=rank, task=task) or facts.places.only_host()
+    citations: tuple[Citation, ...] = (cited,)
+    number = facts.places.line_of(rank) if rank is not None and node is not None else 0
+    line = facts.line(number) if number and number != cited.line else None
+    if line is not None:
+        citations = (cited, Citation("job.log", number, line.text, "places the rank"))
+    known_gpu = facts.places.gpu_of(rank) if rank is not None and gpu is None else gpu
+    return Whereabouts(why, node, rank, task, known_gpu, citations)
