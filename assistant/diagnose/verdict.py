@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from assistant.content.reasons import Reason
+from assistant.diagnose.advice.particulars import with_particulars
 from assistant.diagnose.answer import advice, checked, placed, summary
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
-from assistant.diagnose.particulars import with_particulars
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
 from assistant.diagnose.weighing.blame import behind, blame, straggler, with_places
