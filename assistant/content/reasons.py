@@ -171,7 +171,7 @@ SLOTS = frozenset(
     "jobs_out one_task forward_at forward_code unsound callee rounded "
     "odd_operand even_operand axes_of divisor_printed counted parsed_text run_as absolute_part positions store_port".split()
 )
-"""What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/slots.py`."""
+"""What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/advice/slots.py`."""
 _GROUP = re.compile(r"\{(\w+)\}")
 _SECOND_FORM = re.compile(r"_\d$")
 """End of the name of a group that fills another one: `path_2` fills `path` in a second form of the message."""

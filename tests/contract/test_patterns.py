@@ -29,7 +29,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("diagnose/weighing/first_failure.py", "_FILE % _DATA"): "of constants",
     ("diagnose/weighing/first_failure.py", "_FILE % _WEIGHTS"): "of constants",
     ("diagnose/readers/origin.py", "name"): "behind re.escape, one line above",
-    ("diagnose/slots.py", "start"): "of the constant _PAIRS",
+    ("diagnose/advice/slots.py", "start"): "of the constant _PAIRS",
     ("diagnose/weighing/training_failure.py", "pattern"): "of the constant _TAILS",
     ("llm/grammar.py", "to_regex(node)"): "a grammar of ours, whose texts are escaped; called by tests only",
     ("logs/prefix.py", "'|'.join((f'(?P<{mask.name}>{form})' for mask, form in FORMS.items()))"): "of a constant",

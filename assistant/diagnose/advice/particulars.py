@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.content.reasons import Advice, Reason
+from assistant.diagnose.advice.slots import slots_of
 from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
 from assistant.diagnose.answer import DEEDS, NO_HELP, cut
 from assistant.diagnose.beforehand import ANNOUNCES, explained_by, handled_before, handler_failed, look_first
@@ -34,7 +35,6 @@ from assistant.diagnose.readers.origin import (
     raised_at,
     source_of,
 )
-from assistant.diagnose.slots import slots_of
 from assistant.diagnose.standing import (
     end_account,
     last_failure,
