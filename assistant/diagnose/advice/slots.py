@@ -12,9 +12,9 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 
 from assistant.content.reading import package_for, successor_of
+from assistant.diagnose.advice.conditions import conditions_of, doubled_part, nan_of_backward, refused_by, steps_out_of_memory
 from assistant.diagnose.answer import cut
 from assistant.diagnose.batch_system import batch_system, record_command
-from assistant.diagnose.conditions import conditions_of, doubled_part, nan_of_backward, refused_by, steps_out_of_memory
 from assistant.diagnose.decisive import (
     cancelled_with,
     compiler_of,
