@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from assistant.diagnose.advice.decisive import failed_set_up
 from assistant.diagnose.answer import cut
 from assistant.diagnose.compiling import compiler_account, pip_account
-from assistant.diagnose.decisive import failed_set_up
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.exceptions import is_slip
 from assistant.diagnose.readers.origin import LIBRARY, raised_at

@@ -13,9 +13,7 @@ from posixpath import normpath
 
 from assistant.content.reading import package_for, successor_of
 from assistant.diagnose.advice.conditions import conditions_of, doubled_part, nan_of_backward, refused_by, steps_out_of_memory
-from assistant.diagnose.answer import cut
-from assistant.diagnose.batch_system import batch_system, record_command
-from assistant.diagnose.decisive import (
+from assistant.diagnose.advice.decisive import (
     cancelled_with,
     compiler_of,
     empty_list,
@@ -37,6 +35,8 @@ from assistant.diagnose.decisive import (
     root_of_code,
     text_setting,
 )
+from assistant.diagnose.answer import cut
+from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.readers.expressions import (
