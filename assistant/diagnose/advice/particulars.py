@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
+from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
 from assistant.diagnose.advice.slots import slots_of
 from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
 from assistant.diagnose.answer import DEEDS, NO_HELP, cut
 from assistant.diagnose.beforehand import ANNOUNCES, explained_by, handled_before, handler_failed, look_first
 from assistant.diagnose.compiling import requirement_account
-from assistant.diagnose.demands import demand_of, nearest_option, printed_remedy
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.gpu_memory import memory_advice
 from assistant.diagnose.kills import KILLS, kill_account
@@ -44,7 +44,6 @@ from assistant.diagnose.standing import (
     stack_account,
     waiting_account,
 )
-from assistant.diagnose.state_keys import keys_account
 from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.weighing.loss import UNUSUAL_RATE, never_learned, spike_of, warm_up
 from assistant.records import Action, Category, Citation, Diagnosis

@@ -1,7 +1,12 @@
-"""Say what a message wants changed where no template knows it: by its grammar, by remedies that the log prints, by usage.
+"""Say what a message wants changed where no template knows it: by its grammar, by remedies that the log prints, by its keys.
 
 Programs complain in few forms ("X does not support Y", "X must be Y, got Z", "use Y instead of X"), whatever they complain
-about, and often print the remedy a line before or behind. Nothing is concluded that the words do not say.
+about, and often print the remedy a line before or behind, or the usage of the command. Nothing is concluded that the words do not
+say.
+
+Where a model refuses a checkpoint, the two lists of keys say which of the two has to change. Three things look alike in the
+message: the same keys behind another prefix (a wrapper), a model with fewer or more layers, and another model altogether. Only
+the first is mended by renaming.
 """
 
 from __future__ import annotations
@@ -15,11 +20,11 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import message_of, raised_at
 from assistant.records import Citation
 
-BEHIND, BEFORE = 12, 3
+LINES_BEHIND, LINES_BEFORE = 12, 3
 """Lines of the same stream behind and before the message among which a remedy is looked for."""
-SHORTEST, LONGEST = 20, 300
+SHORTEST_REMEDY, LONGEST_REMEDY = 20, 300
 """Characters of a sentence that is quoted as a remedy."""
-ALIKE = 0.6
+SAME_WORDS = 0.6
 """Share of the words of a remedy that are said already, from which on it is not said again."""
 USAGE_LINES = 200
 """Lines above a refused option among which the usage text is looked for."""
@@ -223,7 +228,7 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         if _NO_THING.match(groups.get("what") or groups.get("part", "")) or _COMPARES.search(groups.get("what", "")):
             continue
         have = groups.get("have", "")
-        groups["want"] = cut(groups.get("want", ""), LONGEST)
+        groups["want"] = cut(groups.get("want", ""), LONGEST_REMEDY)
         said = words.format(**groups)
         near = _nearest(have, match["want"]) if "kind" in groups else ""
         what = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
@@ -274,9 +279,9 @@ def printed_remedy(cited: Citation, said: str, facts: Facts, *, message: bool) -
         for match in _REMEDY.finditer(text[:2000]):
             words = match["words"].strip()
             mine = {word.lower() for word in _WORD.findall(words)}
-            if not SHORTEST <= len(words) <= LONGEST or _NO_REMEDY.search(words) or not mine:
+            if not SHORTEST_REMEDY <= len(words) <= LONGEST_REMEDY or _NO_REMEDY.search(words) or not mine:
                 continue
-            if len(mine & known) < ALIKE * len(mine):
+            if len(mine & known) < SAME_WORDS * len(mine):
                 return f"The log itself says ({cited.file}:{number}): {words}."
     return ""
 
@@ -293,8 +298,8 @@ def _around(cited: Citation, facts: Facts, *, message: bool) -> Iterator[tuple[i
     last = known[1].more[-1][0] if known is not None and known[1].more else cited.line
     first = known[0].first if known is not None else cited.line
     stream = facts.streams.body(cited.text).stream
-    behind = facts.between(last + 1, last + BEHIND)
-    for line in (*behind, *reversed(facts.between(max(1, first - BEFORE), first - 1))):
+    behind = facts.between(last + 1, last + LINES_BEHIND)
+    for line in (*behind, *reversed(facts.between(max(1, first - LINES_BEFORE), first - 1))):
         body = facts.streams.body(line.text)
         if line.number > last and "Traceback (most" in body.text:
             continue
@@ -340,3 +345,113 @@ def _alike(option: str, name: str) -> bool:
         return True
     first, second = ({part.rstrip("s") for part in re.split(r"[-_.]", text.lower()) if part} for text in (option, name))
     return len(first & second) > ALIKE_PARTS * len(first | second)
+
+
+_LISTED = re.compile(r"(?P<which>Missing|Unexpected) key\(s\) in state_dict: (?P<keys>.+)")
+_KEY = re.compile(r"[\"']([\w.\-/]{1,200})[\"']")
+WRAPPERS = (
+    *(
+        "module.",
+        "_orig_mod.",
+        "model.",
+        "base_model.model.",
+        "model.module.",
+        "net.",
+        "encoder.",
+        "backbone.",
+        "student.",
+        "teacher.",
+    ),
+)
+"""Prefixes that DDP, torch.compile, Lightning, PEFT and teachers leave."""
+CONTAINERS = (
+    "state_dict", "model_state_dict", "model_state", "model", "state", "net", "network", "module", "weights", "params",
+    "net_state_dict", "ema", "model_ema", "ema_state_dict", "generator", "encoder", "backbone",
+)  # fmt: skip
+"""Keys under which training programs put the weights, the usual ones first."""
+KEYS_SHOWN, MOST_CONTAINERS = 4, 12
+
+
+def keys_account(message: Sequence[str], place: str) -> str:
+    """Return what to change by the keys that a message lists; empty where it lists none.
+
+    Args:
+        message: Lines of the message.
+        place: Where it is loaded, `file:line`, or empty.
+    """
+    lists: dict[str, list[str]] = {}
+    for line in message:
+        if match := _LISTED.search(line):
+            lists.setdefault(match["which"], []).extend(_KEY.findall(match["keys"]))
+    missing, surplus = lists.get("Missing", []), lists.get("Unexpected", [])
+    if not missing and not surplus:
+        return ""
+    at = f" It is loaded at {place}." if place else ""
+    if missing and surplus:
+        return f"{_both(missing, surplus)}{at}"
+    if surplus:
+        return (
+            f"The checkpoint has {_shown(surplus)}, which the model built here has not, and lacks nothing: the model is built "
+            f"smaller than the saved one (fewer layers, or without a part). Give it the settings of the training.{at}"
+        )
+    return (
+        f"The model built here has {_shown(missing)}, which the checkpoint lacks, and the checkpoint has nothing besides: it was "
+        f"saved without that part (fewer layers, no head). Load the file that has it, or build the model without it.{at}"
+    )
+
+
+def _both(missing: Sequence[str], surplus: Sequence[str]) -> str:
+    if (outer := _containers(missing, surplus)) and (names := [name for name in CONTAINERS if name in surplus]):
+        return (
+            f"The file holds a whole state of training ({outer}), and the weights lie under one of its keys, most likely "
+            f"'{names[0]}': hand that to load_state_dict (state_dict['{names[0]}']), and see there whether its keys are those of "
+            "the model."
+        )
+    for prefix in WRAPPERS:
+        if _share(_without(prefix, surplus), missing):
+            return (
+                f'The keys of the checkpoint begin with "{prefix}", those of the model do not: take that off before it is loaded.'
+            )
+        if _share(_without(prefix, missing), surplus):
+            return f'The keys of the model begin with "{prefix}", those of the checkpoint do not: load it into the part inside.'
+    words = f"Expected are {_shown(missing)}; the checkpoint has {_shown(surplus)} instead"
+    ends = {_end(key) for key in missing}
+    if 2 * sum(_end(key) in ends for key in surplus) >= len(surplus):
+        return f"{words}: like layers under other names, so another version of the model's code saved it. Use that, or rename them."
+    return f"{words}: it was saved from another architecture. Build that one, or load another file; renaming does not help."
+
+
+def _containers(missing: Sequence[str], surplus: Sequence[str]) -> str:
+    """Return the keys of a file that holds more than weights: few of one name each, where the model wants names of its parts."""
+    flat = all("." not in key for key in surplus) and len(surplus) <= MOST_CONTAINERS
+    nested = 2 * sum("." in key for key in missing) >= len(missing)
+    return ", ".join(surplus) if flat and nested and len(missing) > len(surplus) else ""
+
+
+def _without(prefix: str, keys: Sequence[str]) -> list[str]:
+    return [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
+
+
+def _end(key: str) -> str:
+    """Return the last two names of a key."""
+    return ".".join(key.split(".")[-2:])
+
+
+def _share(stripped: Sequence[str], others: Sequence[str]) -> bool:
+    """Tell whether at least half of the keys, without their prefix, are those of the other side."""
+    common = len(set(stripped) & set(others))
+    return common > 0 and 2 * common >= min(len(stripped), len(others))
+
+
+def _shown(keys: Sequence[str]) -> str:
+    """Return the first parts that keys are of, such as `stage0.1`, and how many more there are."""
+    parts = list(dict.fromkeys(_part(key) for key in keys))
+    more = f" and {len(parts) - KEYS_SHOWN} more" if len(parts) > KEYS_SHOWN else ""
+    return f"{', '.join(parts[:KEYS_SHOWN])}{more}"
+
+
+def _part(key: str) -> str:
+    """Return the layer of a key: up to its last number, or without its last name."""
+    names = key.split(".")
+    numbers = [place for place, name in enumerate(names) if name.isdigit()]
+    return ".".join(names[: numbers[-1] + 1]) if numbers else ".".join(names[:-1]) or key
