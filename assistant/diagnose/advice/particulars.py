@@ -15,12 +15,20 @@ from typing import NamedTuple
 from assistant.content.reasons import Advice, Reason
 from assistant.diagnose.advice.decisive import error_before, filled_fields, first_nan, native_abort, without_gpu
 from assistant.diagnose.advice.demands import demand_of, keys_account, nearest_option, printed_remedy
+from assistant.diagnose.advice.other_failures import (
+    ANNOUNCES,
+    ended_later,
+    explained_by,
+    failed_later,
+    handled_before,
+    handler_failed,
+    look_first,
+    requirement_account,
+    script_fault,
+)
 from assistant.diagnose.advice.out_of_memory import KILLS, kill_account, memory_advice
 from assistant.diagnose.advice.slots import slots_of
-from assistant.diagnose.afterwards import ended_later, failed_later, script_fault
 from assistant.diagnose.answer import DEEDS, NO_HELP, cut
-from assistant.diagnose.beforehand import ANNOUNCES, explained_by, handled_before, handler_failed, look_first
-from assistant.diagnose.compiling import requirement_account
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save, settings_named
 from assistant.diagnose.readers.origin import (
