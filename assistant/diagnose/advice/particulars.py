@@ -28,6 +28,15 @@ from assistant.diagnose.advice.other_failures import (
 )
 from assistant.diagnose.advice.out_of_memory import KILLS, kill_account, memory_advice
 from assistant.diagnose.advice.slots import slots_of
+from assistant.diagnose.advice.standing import (
+    end_account,
+    last_failure,
+    last_words,
+    rate_lowered,
+    spike_account,
+    stack_account,
+    waiting_account,
+)
 from assistant.diagnose.answer import DEEDS, NO_HELP, cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save, settings_named
@@ -41,15 +50,6 @@ from assistant.diagnose.readers.origin import (
     program_of,
     raised_at,
     source_of,
-)
-from assistant.diagnose.standing import (
-    end_account,
-    last_failure,
-    last_words,
-    rate_lowered,
-    spike_account,
-    stack_account,
-    waiting_account,
 )
 from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.weighing.loss import UNUSUAL_RATE, never_learned, spike_of, warm_up
