@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from assistant.diagnose.batch_system import record_command
+from assistant.diagnose.advice.stopped import record_command
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
 from assistant.diagnose.readers.origin import Program, ProgramKind, message_of, origin_of, raised_at

@@ -37,6 +37,7 @@ from assistant.diagnose.advice.standing import (
     stack_account,
     waiting_account,
 )
+from assistant.diagnose.advice.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.answer import DEEDS, NO_HELP, cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import last_save, settings_named
@@ -51,7 +52,6 @@ from assistant.diagnose.readers.origin import (
     raised_at,
     source_of,
 )
-from assistant.diagnose.stopped import SAVED_NOTHING, saved, standing, with_checkpoint
 from assistant.diagnose.weighing.loss import UNUSUAL_RATE, never_learned, spike_of, warm_up
 from assistant.records import Action, Category, Citation, Diagnosis
 

@@ -36,8 +36,8 @@ from assistant.diagnose.advice.decisive import (
     text_setting,
 )
 from assistant.diagnose.advice.standing import rate_lowered
+from assistant.diagnose.advice.stopped import batch_system, record_command, sender, who_knows
 from assistant.diagnose.answer import cut
-from assistant.diagnose.batch_system import batch_system, record_command
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.readers.expressions import (
@@ -51,7 +51,6 @@ from assistant.diagnose.readers.expressions import (
 )
 from assistant.diagnose.readers.origin import Origin, Program, ProgramKind, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.readers.tracebacks import Episode, Raised
-from assistant.diagnose.stopped import sender, who_knows
 from assistant.records import Citation, Diagnosis
 from assistant.recover.saved_into import saved_into
 

@@ -8,12 +8,11 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from assistant.diagnose.advice.stopped import MOST_BEFORE, SHOWN_OF_SAVE, clock, record_command, saved
 from assistant.diagnose.answer import cut
-from assistant.diagnose.batch_system import record_command
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import RATE, WORLD, last_save, run_bar, run_round, setting
 from assistant.diagnose.readers.origin import LIBRARY
-from assistant.diagnose.stopped import MOST_BEFORE, SHOWN_OF_SAVE, clock, saved
 from assistant.diagnose.weighing.loss import rise_account, spike_of, warm_up
 from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
 from assistant.logs.lines import Line

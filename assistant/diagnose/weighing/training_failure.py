@@ -19,11 +19,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from assistant.diagnose.advice.stopped import with_checkpoint
 from assistant.diagnose.answer import DEEDS, NO_HELP
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import LIBRARY, program_of
 from assistant.diagnose.readers.tracebacks import Episode, Kind
-from assistant.diagnose.stopped import with_checkpoint
 from assistant.diagnose.weighing.findings import HARDWARE, SYMPTOMS
 from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.weighing.survival import exception_lived_with, lived_through
