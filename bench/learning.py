@@ -27,11 +27,10 @@ from pathlib import Path
 
 from assistant.content.reading import filters
 from assistant.content.reasons import Reason, reasons
-from assistant.diagnose.admission import Known, known_lines
 from assistant.diagnose.case import Case, Label, read_labels
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.learn import Lesson, Teacher
+from assistant.diagnose.learning.learn import Known, Lesson, Teacher, known_lines
 from assistant.diagnose.memory import MemoryOpinion
 from assistant.diagnose.readers.candidate_lines import cited_lines
 from assistant.diagnose.verdict import diagnose

@@ -23,7 +23,7 @@ from assistant.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from assistant.diagnose.learn import Taught
+    from assistant.diagnose.learning.learn import Taught
     from assistant.engine.confirm import Confirmed
     from assistant.records import Call, Incident
     from assistant.store import Store

@@ -13,7 +13,7 @@ from assistant.diagnose.answer import advice, own_place
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
-from assistant.diagnose.learn import Lesson, Taught, Teacher
+from assistant.diagnose.learning.learn import Lesson, Taught, Teacher
 from assistant.diagnose.readers.candidate_lines import cited_lines, guessed_line
 from assistant.engine.routine import task_of
 from assistant.errors import InputError, NightshiftError, Unavailable, UsageError

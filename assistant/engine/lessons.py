@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from assistant.diagnose.case import Case, Label
 from assistant.diagnose.facts import gather
-from assistant.diagnose.learn import Lesson, Taught
+from assistant.diagnose.learning.learn import Lesson, Taught
 from assistant.diagnose.readers.candidate_lines import cited_lines, guessed_line
 from assistant.diagnose.verdict import diagnose
 from assistant.engine.confirm import teacher_of

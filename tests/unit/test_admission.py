@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from assistant.diagnose.admission import Known, known_lines, sections
 from assistant.diagnose.answer import evidence_text
 from assistant.diagnose.case import read_labels
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.learn import Lesson, Teacher, as_toml, next_state
+from assistant.diagnose.learning.learn import Known, Lesson, Teacher, as_toml, known_lines, next_state, sections
 from assistant.errors import InputError
 from assistant.llm.embedded import HashingEmbedder
 from assistant.ports import JumpingClock
