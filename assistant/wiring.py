@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from assistant.config import Settings
 from assistant.content.reasons import reasons
-from assistant.diagnose.described import ModelOpinion
-from assistant.diagnose.memory import MemoryOpinion
+from assistant.diagnose.learning.opinions import MemoryOpinion, ModelOpinion
 from assistant.diagnose.ranked import RankerOpinion
 from assistant.engine import Engine
 from assistant.engine.answers import PipelineAnswers

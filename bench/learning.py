@@ -31,7 +31,7 @@ from assistant.diagnose.case import Case, Label, read_labels
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.learning.learn import Known, Lesson, Teacher, known_lines
-from assistant.diagnose.memory import MemoryOpinion
+from assistant.diagnose.learning.opinions import MemoryOpinion
 from assistant.diagnose.readers.candidate_lines import cited_lines
 from assistant.diagnose.verdict import diagnose
 from assistant.diagnose.weighing.weighing import Opinion

@@ -185,7 +185,7 @@ def learned_knowledge(invocation: Invocation, knowledge: Knowledge, *, shipped_o
         return knowledge, ()
     if not remembers:
         return knowledge.with_learned(learned), ()
-    from assistant.diagnose.memory import MemoryOpinion
+    from assistant.diagnose.learning.opinions import MemoryOpinion
     from assistant.llm.embedded import EmbeddedEmbedder
 
     return knowledge.with_learned(learned), (MemoryOpinion(store, EmbeddedEmbedder(), lambda: knowledge.reasons),)

@@ -10,8 +10,8 @@ import pytest
 from assistant.agent.grounding import ModelDescriber
 from assistant.content.reasons import reasons
 from assistant.diagnose.case import Case
-from assistant.diagnose.described import CONFIDENCE, ModelOpinion
 from assistant.diagnose.knowledge import Knowledge
+from assistant.diagnose.learning.opinions import CONFIDENCE, ModelOpinion
 from assistant.diagnose.verdict import diagnose
 from assistant.ports import Described
 from assistant.records import Action, DecidedBy, Diagnosis

@@ -12,7 +12,7 @@ from assistant.content.reasons import reasons
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.memory import MemoryOpinion, confidence_of, shared_words
+from assistant.diagnose.learning.opinions import MemoryOpinion, confidence_of, shared_words
 from assistant.diagnose.readers.candidate_lines import candidate_lines
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.embedded import HashingEmbedder

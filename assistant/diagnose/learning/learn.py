@@ -20,7 +20,7 @@ from assistant.diagnose.answer import evidence_text
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.memory import LEAST, catch_up
+from assistant.diagnose.learning.opinions import LEAST_SIMILARITY, catch_up
 from assistant.diagnose.readers.candidate_lines import Words, end_of_health, message_of, pattern_of, words_kept
 from assistant.diagnose.readers.exceptions import bare
 from assistant.diagnose.verdict import diagnose
@@ -343,7 +343,7 @@ class Teacher:
             if (
                 memory is not None
                 and memory.reason == lesson.reason
-                and near.similarity >= LEAST
+                and near.similarity >= LEAST_SIMILARITY
                 and memory.incident != lesson.incident
             ):
                 like.append(memory.lines[near.line])

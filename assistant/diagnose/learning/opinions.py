@@ -1,7 +1,11 @@
-"""What memory says: incidents like this one, what they turned out to be and what cured them.
+"""Opinions where the rules are silent or doubtful: of the memory of incidents, and of a language model as the last.
 
-Memory is asked where the rules are silent or doubtful, and then answers only with lines of this case that are like lines of a
-confirmed one. Beside every other verdict it names the like ones and changes nothing.
+Memory answers only with lines of this case that are like lines of a confirmed one: what that turned out to be, and what cured it.
+Beside every other verdict it names the like ones and changes nothing.
+
+A language model only describes: a reason from the list, numbers of lines, rivals. The lines are quoted by us from the case, so no
+citation can be made up. It names no node and asks for no restart, and its confidence stays below what acts alone. What was known
+before stays when the model is slow, wrong or absent, and stays a rival when it is not.
 """
 
 from __future__ import annotations
@@ -16,24 +20,100 @@ from assistant.diagnose.answer import advice
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.candidate_lines import PLAIN, CandidateLine, candidate_lines, message_of, spoken_for
 from assistant.llm.embedded import words_of
-from assistant.ports import Embedder
+from assistant.ports import Describer, Embedder
 from assistant.records import Action, DecidedBy, Diagnosis, NodeFinding, Recall, Rival
 from assistant.store import Memory, Near, Store
 
-LEAST = 0.6
+MOST_LINES = 50
+MOST_CHARACTERS = 300
+"""Of one line for the model."""
+CONFIDENCE = 0.35
+"""Below what is acted on without a person; a model's own word about how sure it is says nothing."""
+MOST_CITED = 4
+
+
+class ModelOpinion:
+    """The opinion of a language model."""
+
+    name = "model"
+
+    def __init__(self, describer: Callable[[], Describer | None], reasons: Callable[[], Mapping[str, Reason]]) -> None:
+        """Prepare to ask; nothing is opened before.
+
+        Args:
+            describer: Gives the model; None where there is none, or where it has not shown that it is of use.
+            reasons: Gives what may be named.
+        """
+        self._describer, self._reasons = describer, reasons
+
+    def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
+        """Return what the model makes of a case in which nothing else was found."""
+        if found.reason != "unknown":
+            return None
+        told = candidate_lines(facts)[-MOST_LINES:]
+        describer = self._describer() if told else None
+        if describer is None:
+            return None
+        known = self._reasons()
+        names = [name for name, reason in known.items() if reason.action is not Action.NONE]
+        said = describer.describe([line.text[:MOST_CHARACTERS] for line in told], names)
+        if said is None or said.reason not in names:
+            return None
+        lines = [told[number - 1] for number in dict.fromkeys(said.lines) if 1 <= number <= len(told)]
+        lines = [line for line in lines if line.text.strip()][:MOST_CITED]
+        return _answer(known, said.reason, said.rivals, lines, found, describer.name) if lines else None
+
+    def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
+        """Return the diagnosis as it is: the model adds nothing to what others found."""
+        return found
+
+
+def _answer(
+    known: Mapping[str, Reason], name: str, others: tuple[str, ...], lines: list[CandidateLine], found: Diagnosis, model: str
+) -> Diagnosis:
+    reason, first = known[name], lines[0]
+    # what a model says alone restarts nothing and sets nothing aside
+    action = reason.action if reason.action is Action.FIX_AND_RESUBMIT else Action.NONE
+    thought = [
+        Rival(other, 0.1, f"{model} thought of it", "it named another reason", "Look at the lines cited.")
+        for other in dict.fromkeys(others)
+        if other in known and other != name
+    ]
+    before = Rival(
+        found.reason, found.confidence, "nothing that rules, memory and ranker know holds", "", "Look at the lines cited."
+    )
+    return replace(
+        found,
+        reason=reason.name,
+        category=reason.category,
+        action=action,
+        confidence=CONFIDENCE,
+        by=DecidedBy.MODEL,
+        root_cause=tuple(line.cite(f"model {model}") for line in lines),
+        nodes=(),
+        rivals=(before, *thought)[:3],
+        summary=(
+            f"{reason.title}, says the language model {model}; no rule knows the line: "
+            f"{first.text.strip()[:180]} ({first.file}:{first.line})."
+        ),
+        advice=f"Look at the lines cited before anything is done. {reason.remedy}",
+    )
+
+
+LEAST_SIMILARITY = 0.6
 """Similarity below which a memory is no help: of lines that are less alike, a third belong to other reasons."""
 WORTH_NOTING = 0.7
-SAME = 0.8
+SURE_SIMILARITY = 0.8
 """Similarity from which a line counts though signatures take it for something else."""
-MARGIN = 0.05
+LEAST_MARGIN = 0.05
 """How much nearer than any memory of another reason the best one must be."""
-LOOKED_AT = 12
+MOST_NEIGHBOURS = 12
 """Nearest memories that vote."""
 OVER_RULES = 0.2
 """How much surer than rules in doubt memory must be."""
-NAMED = 3
+MEMORIES_NAMED = 3
 """Memories that an answer names."""
-CAUGHT_UP = 256
+MOST_CAUGHT_UP = 256
 """Memories that get vectors of this embedder in one go, when another one made theirs."""
 _CURVE = ((0.6, 0.6), (0.7, 0.75), (0.8, 0.88), (1.0, 0.93))
 """Confidence by similarity: how often the nearest of 603 labelled root lines, itself left out, had the same reason."""
@@ -60,14 +140,18 @@ class MemoryOpinion:
     def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
         """Return what the incidents like this one were, where they agree; None where none is near, or where they differ."""
         meant = spoken_for(facts)
-        like = [one for one in self._like(candidate_lines(facts, found.root_cause), facts, LEAST) if not _taken(one, meant)]
-        voters = [one for one in like if one.memory.reason in self._reasons() and one.similarity >= like[0].similarity - 3 * MARGIN]
+        like = [
+            one for one in self._like(candidate_lines(facts, found.root_cause), facts, LEAST_SIMILARITY) if not _taken(one, meant)
+        ]
+        voters = [
+            one for one in like if one.memory.reason in self._reasons() and one.similarity >= like[0].similarity - 3 * LEAST_MARGIN
+        ]
         if not voters:
             return None
         best = voters[0]
         agreeing = [one for one in voters if one.memory.reason == best.memory.reason]
         others = [one for one in voters if one.memory.reason != best.memory.reason]
-        if others and others[0].similarity > best.similarity - MARGIN:
+        if others and others[0].similarity > best.similarity - LEAST_MARGIN:
             return None
         confidence = round(confidence_of(best.similarity) * (0.6 + 0.4 * len(agreeing) / len(voters)), 2)
         if found.reason != "unknown" and confidence <= found.confidence + OVER_RULES:
@@ -86,7 +170,7 @@ class MemoryOpinion:
         rivals = found.rivals
         if best.memory.reason != found.reason and best.memory.by.startswith("operator:"):
             rivals = (self._rival(best, found.confidence), *rivals)[:2]
-        return replace(found, seen_before=tuple(map(recall_of, like[:NAMED])), rivals=rivals)
+        return replace(found, seen_before=tuple(map(recall_of, like[:MEMORIES_NAMED])), rivals=rivals)
 
     def _like(self, told: Sequence[CandidateLine], facts: Facts, least: float) -> list[Found]:
         """Return the memories that are like any of some lines, most alike first; never this very attempt."""
@@ -94,11 +178,11 @@ class MemoryOpinion:
             return []
         catch_up(self._store, self._embedder)
         vectors = self._embedder.embed([one.message for one in told])
-        near = self._store.nearest(vectors, embedder=self._embedder.name, limit=LOOKED_AT + 1)
+        near = self._store.nearest(vectors, embedder=self._embedder.name, limit=MOST_NEIGHBOURS + 1)
         found = [self._found(one, told) for one in near if one.similarity >= least]
         job = facts.case.job
         own = (job.id, job.attempt) if job is not None else None
-        return [one for one in found if one is not None and (one.memory.job, one.memory.attempt) != own][:LOOKED_AT]
+        return [one for one in found if one is not None and (one.memory.job, one.memory.attempt) != own][:MOST_NEIGHBOURS]
 
     def _found(self, near: Near, told: Sequence[CandidateLine]) -> Found | None:
         memory = self._store.memory(near.incident)
@@ -112,7 +196,7 @@ class MemoryOpinion:
         action = Action(best.memory.action)
         cited = {(one.told.file, one.told.line): one.told.cite(f"memory of incident {one.memory.incident}") for one in agreeing}
         nodes = _nodes(best, action, facts)
-        recalls = tuple(map(recall_of, agreeing[:NAMED]))
+        recalls = tuple(map(recall_of, agreeing[:MEMORIES_NAMED]))
         return Diagnosis(
             reason=reason.name,
             category=reason.category,
@@ -172,14 +256,14 @@ def confidence_of(similarity: float) -> float:
 
 def catch_up(store: Store, embedder: Embedder) -> None:
     """Give memories whose vectors another embedder made vectors of this one, a bounded number at a time."""
-    for memory in store.strangers(embedder.name, CAUGHT_UP):
+    for memory in store.strangers(embedder.name, MOST_CAUGHT_UP):
         store.set_vectors(memory.incident, embedder=embedder.name, vectors=embedder.embed(memory.lines))
 
 
 def _taken(one: Found, meant: Mapping[tuple[str, int], frozenset[str]]) -> bool:
     """Tell whether signatures know the line and what it means, which is not what memory would make of it."""
     known = meant.get((one.told.file, one.told.line), frozenset())
-    return bool(known) and one.memory.reason not in known and one.similarity < SAME
+    return bool(known) and one.memory.reason not in known and one.similarity < SURE_SIMILARITY
 
 
 def _of_the_rules(found: Diagnosis) -> Rival:
