@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from assistant.config import Settings
 from assistant.content.reasons import reasons
 from assistant.diagnose.learning.opinions import MemoryOpinion, ModelOpinion
-from assistant.diagnose.ranked import RankerOpinion
+from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.engine import Engine
 from assistant.engine.answers import PipelineAnswers
 from assistant.engine.masking import mask_for

@@ -168,8 +168,8 @@ def retrieval(embedder: Embedder) -> Retrieval:
     import numpy as np
 
     from assistant.diagnose.case import read_labels
+    from assistant.diagnose.learning.ranked import labelled_texts
     from assistant.diagnose.readers.candidate_lines import message_of
-    from assistant.diagnose.reliability import labelled_texts
 
     labels = [label for folder in sorted((ROOT / "tests" / "cases").glob("blind*")) for label in read_labels(folder)]
     told = {message_of(text): label.reason for label in labels for text in [*labelled_texts(label)][:1]}
@@ -186,7 +186,7 @@ def print_suites(rankers: Mapping[str, Ranker]) -> None:
     """Print what rankers make of the blind suites where no signature speaks for a reason."""
     from assistant.diagnose.case import read_labels
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.ranked import guess
+    from assistant.diagnose.learning.ranked import guess
     from bench.ranker import STRUCTURAL, Judged, bare, facts_of
 
     knowledge = bare(Knowledge.load())
@@ -207,7 +207,7 @@ def calibrated(ranker: Ranker) -> CalibratedFigures:
     """Return how often a ranker is sure on the blind suites, and how often right then, by the confidence that a person is told."""
     from assistant.diagnose.case import read_labels
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.reliability import guesses, held_out
+    from assistant.diagnose.learning.ranked import guesses, held_out
 
     labels = [label for folder in sorted((ROOT / "tests" / "cases").glob("blind*")) for label in read_labels(folder)]
     told = held_out([(one.raw, one.right) for one in guesses(labels, Knowledge.load(), ranker)])

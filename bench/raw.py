@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from assistant.diagnose.knowledge import PRIOR, Curves, Knowledge, curves, fitted
-from assistant.diagnose.ranked import RankerOpinion
-from assistant.diagnose.reliability import as_toml
+from assistant.diagnose.learning.ranked import RankerOpinion, as_toml
 from bench.blind import right_action, right_line, right_reason, would_harm
 from bench.diagnosis import answers, bench_folder
 

@@ -68,7 +68,7 @@ def diagnose(
     10 % on (--json gives the others, too). Exit code 0 when every PATH could be read, whatever the diagnosis.
     """
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.ranked import RankerOpinion
+    from assistant.diagnose.learning.ranked import RankerOpinion
     from assistant.diagnose.verdict import judge
 
     invocation = invocation_of(context)

@@ -29,7 +29,7 @@ ALLOWED = {
     "config/loading.py": SHIPPED,
     "content/": SHIPPED,
     "counting.py": OURS,
-    "diagnose/reliability.py": OPERATOR,
+    "diagnose/learning/ranked.py": OPERATOR,
     "cli/measure/agent_bench.py": SHIPPED,
     "tui/sessions.py": OURS,
     "cli/measure/bench.py": OPERATOR,

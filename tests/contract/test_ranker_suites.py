@@ -9,8 +9,7 @@ import pytest
 
 from assistant.diagnose.case import read_labels
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.ranked import RankerOpinion
-from assistant.diagnose.reliability import unseen_lessons
+from assistant.diagnose.learning.ranked import RankerOpinion, unseen_lessons
 from assistant.llm.ranker import LinearRanker, lessons, train
 from bench.blind import measure, suites
 from bench.ranker import LIKE, STRUCTURAL, bare, judge

@@ -14,7 +14,7 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.ranked import RankerOpinion
+from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.diagnose.verdict import diagnose
 from assistant.diagnose.weighing.first_failure import LastFrame, frame_of
 from assistant.engine.lost_paths import may_list, source_line

@@ -12,7 +12,7 @@ import pytest
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Curves, Knowledge
-from assistant.diagnose.ranked import RankerOpinion
+from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.ranker import FILE
 from assistant.ports import LineScore

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assistant.diagnose.case import read_labels
-from assistant.diagnose.reliability import alike, labelled_texts
+from assistant.diagnose.learning.ranked import alike, labelled_texts
 from assistant.llm.features import places
 from assistant.llm.ranker import NONE, TrainingExample, filled, lessons
 

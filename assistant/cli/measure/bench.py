@@ -32,7 +32,7 @@ from assistant.errors import InputError
 if TYPE_CHECKING:
     from assistant.diagnose.case import Label
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.reliability import Reliability
+    from assistant.diagnose.learning.ranked import Reliability
     from assistant.ports import Ranker
 
 # `nightshift bench calibration`: how far confidence can be believed.
@@ -62,7 +62,7 @@ def calibration(
     """
     from assistant.diagnose.case import read_labels
     from assistant.diagnose.knowledge import Knowledge, curves, fitted
-    from assistant.diagnose.reliability import as_toml, guesses, held_out, reliability, verdicts
+    from assistant.diagnose.learning.ranked import as_toml, guesses, held_out, reliability, verdicts
 
     labels = [label for folder in folders for label in read_labels(folder)]
     knowledge = Knowledge.load(invocation_of(context).site)
@@ -87,7 +87,7 @@ def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float,
 
     It was trained without lines like those of the suites in tests/cases; of other cases it may know the wordings.
     """
-    from assistant.diagnose.reliability import guesses
+    from assistant.diagnose.learning.ranked import guesses
     from assistant.llm import embedded
 
     if not embedded.status().works:
@@ -96,7 +96,7 @@ def _encoder(knowledge: Knowledge, labels: Sequence[Label]) -> list[tuple[float,
 
 
 def _ranker(labels: Sequence[Label], site: Path | None) -> Ranker:
-    from assistant.diagnose.reliability import unseen_lessons
+    from assistant.diagnose.learning.ranked import unseen_lessons
     from assistant.llm.ranker import LinearRanker, lessons, train
 
     return LinearRanker(train(unseen_lessons(lessons(site), labels, LIKE_RANKER)))

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from assistant.content.playbooks import Playbook
-from assistant.diagnose.ranked import RankerOpinion
+from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.engine.backtest.attempts import Attempt
 from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.history import HistoryCluster, HistoryTools
