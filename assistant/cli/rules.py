@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from assistant.content.reading import Filter
     from assistant.content.reasons import Herring, Signature
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.routine import Routine
+    from assistant.diagnose.learning.routine import Routine
     from assistant.ports import RuleWriter
     from assistant.records import LearnedRule
     from assistant.rules.matching import Entry
@@ -200,7 +200,7 @@ def learn_rules(
     from datetime import UTC, datetime
 
     from assistant.diagnose.knowledge import Knowledge
-    from assistant.diagnose.routine import routine_of
+    from assistant.diagnose.learning.routine import routine_of
 
     invocation = invocation_of(context)
     rules = invocation.store.rules()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
-from assistant.diagnose.routine import learn_routine
+from assistant.diagnose.learning.routine import learn_routine
 from assistant.engine.completed import last_error
 from assistant.errors import InputError, StoreError, Unavailable
 from assistant.logs.reading import open_log

@@ -12,7 +12,7 @@ import pytest
 from assistant.content.reading import filters
 from assistant.content.reasons import reasons
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.routine import Routine, routine_of
+from assistant.diagnose.learning.routine import Routine, routine_of
 from assistant.errors import Unavailable
 from assistant.logs.scan import scan_log
 from assistant.ports import RuleWriter
