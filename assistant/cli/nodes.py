@@ -17,7 +17,7 @@ from assistant.nodeset import expand, fold, node_groups
 from assistant.records import Verdict
 
 if TYPE_CHECKING:
-    from assistant.diagnose.ledger import Score
+    from assistant.diagnose.learning.ledger import Score
     from assistant.engine import Engine
     from assistant.engine.leases import Leases
     from assistant.records import Node, NodePattern, Sighting
@@ -406,7 +406,7 @@ def ledger(
 
     A blame counts half after 14 days. Below stand what the nodes to blame share, more than chance explains.
     """
-    from assistant.diagnose.ledger import patterns, scores
+    from assistant.diagnose.learning.ledger import patterns, scores
     from assistant.engine.ledger import fleet, known_traits
 
     engine = invocation_of(context).engine()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
-from assistant.diagnose.ledger import scores
+from assistant.diagnose.learning.ledger import scores
 from assistant.diagnose.verdict import judge
 from assistant.engine.plan import plan
 from assistant.errors import NightshiftError, ToolError, Unavailable

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from assistant.diagnose.ledger import WINDOW, patterns
+from assistant.diagnose.learning.ledger import WINDOW, patterns
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Scheduler, Topology
 from assistant.records import Category, Diagnosis, Incident, Job, Node, Sighting

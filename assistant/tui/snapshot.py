@@ -23,7 +23,7 @@ from assistant.store.breaker import why_open
 from assistant.tooling import find_tool, found
 
 if TYPE_CHECKING:
-    from assistant.diagnose.ledger import Score
+    from assistant.diagnose.learning.ledger import Score
     from assistant.engine import Engine
     from assistant.engine.plan import Plan
 
@@ -310,7 +310,7 @@ class KernelLogSnapshot:
 
 def read_nodes(engine: Engine, names: Sequence[str], nodes_shown: Sequence[Node] | None, now: datetime) -> NodesSnapshot:
     """Return what is known about nodes; `known` are all nodes as the scheduler showed them last, None when it is to be asked."""
-    from assistant.diagnose.ledger import scores
+    from assistant.diagnose.learning.ledger import scores
 
     unknown = ""
     if nodes_shown is None:
