@@ -72,7 +72,7 @@ class Case:
     job: Job | None = None
     event: Event | None = None
     probes: str = ""
-    """What the health probes found wrong, one a line, see `probed`."""
+    """What the health probes found wrong, one a line, see `external_findings`."""
     logs: tuple[LogFile, ...] = ()
     """All logs of the job where they are more than its output alone; they are read in place of `job_log`."""
     neighbours: tuple[Job, ...] = ()

@@ -1,7 +1,7 @@
 """The verdict: from the facts of a case to one diagnosis, always the same for the same case.
 
 Facts are gathered (`facts`), turned into findings (`findings`), weighed by time, place and role (`weighing`), and set against how
-the attempt ended (`endings`). What is left strongest is the cause; nodes are named only with proof (`blame`). Where nothing
+the attempt ended (`termination`). What is left strongest is the cause; nodes are named only with proof (`blame`). Where nothing
 holds, the answer is `unknown`.
 """
 

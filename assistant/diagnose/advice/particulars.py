@@ -1,7 +1,7 @@
 """What exactly has to change: a reason's general remedy gives way to what the lines of this case name.
 
 Templates of knowledge/advice/ quote paths, settings, expressions and peers. What wants arithmetic is in
-`gpu_memory` and `standing`; where the code raised it is in `raising`, what came before in `beforehand`.
+`out_of_memory` and `standing`; where the code raised it is in `origin`, what came before in `other_failures`.
 """
 
 from __future__ import annotations

@@ -351,7 +351,7 @@ SPECIFIC = frozenset({"ecc_error", "nvlink_error", "node_failure"})
 """Hardware reasons that a more general text of the same failure often hides."""
 EXTERNAL = frozenset({"preempted", "time_limit", "cancelled"})
 ENDINGS = EXTERNAL | {"no_failure", "hang", "slow_job", "loss_spike", "unknown"}
-"""Reasons that are told by how the job ended, not by an error; see `endings`."""
+"""Reasons that are told by how the job ended, not by an error; see `termination`."""
 ROLES = {Role.ROOT: 1.0, Role.SYMPTOM: 0.5, Role.CASCADE: 0.22, Role.CONFIRMATION: 0.0}
 _GPU_LIKE = ("CUDA", "NCCL", "nccl", "Cuda", "cuda", "XID", "Xid", "SIGABRT", "SIGBUS", "Aborted", "AcceleratorError", "Bus error")
 
