@@ -30,7 +30,7 @@ from assistant.content.reasons import Reason, reasons
 from assistant.diagnose.case import Case, Label, read_labels
 from assistant.diagnose.facts import gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.learning.learn import Known, Lesson, Teacher, known_lines
+from assistant.diagnose.learning.learn import KnownLine, Lesson, Teacher, known_lines
 from assistant.diagnose.learning.opinions import MemoryOpinion
 from assistant.diagnose.readers.candidate_lines import cited_lines
 from assistant.diagnose.verdict import diagnose
@@ -80,7 +80,7 @@ def without(dropped: frozenset[str]) -> Knowledge:
     return Knowledge(known, patterns, hidden=dropped)
 
 
-def known_without(dropped: frozenset[str], base: Knowledge) -> list[Known]:
+def known_without(dropped: frozenset[str], base: Knowledge) -> list[KnownLine]:
     """Return the lines that are still known: none that only a lost signature could tell the meaning of."""
     full = Knowledge.load()
     lost = {line.text for line in known_lines(full.reasons, full.patterns) if line.reasons & dropped}
@@ -146,7 +146,7 @@ class Teaching:
     """What new signatures are held against."""
 
     healthy: Sequence[str]
-    known: Sequence[Known]
+    known: Sequence[KnownLine]
 
 
 class School:
@@ -162,7 +162,7 @@ class School:
             embedder,
             self.knowledge,
             healthy=taught.healthy,
-            known=taught.known,
+            lines=taught.known,
             remembers=remembers,
             learns=learns,
         )

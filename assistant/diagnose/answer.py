@@ -93,7 +93,7 @@ Place = Callable[[int], tuple[str, int]]
 
 JOB_LOG = "job.log"
 """What diagnosis calls the job's own output, whatever its file is called."""
-_NAMED = re.compile(r"\bjob\.log:(\d{1,18})\b")
+_LINE_NAMED = re.compile(r"\bjob\.log:(\d{1,18})\b")
 
 
 def placed(diagnosis: Diagnosis, place: Place, label_of: Callable[[int], str] = lambda _: "") -> Diagnosis:
@@ -120,7 +120,7 @@ def _placed(value: Value, place: Place, label_of: Callable[[int], str]) -> Value
             text = value.text.removeprefix(label_of(value.line))
             changed = dataclasses.replace(value, file=file or JOB_LOG, line=line, text=text)
     elif isinstance(value, str):
-        changed = type(value)(_NAMED.sub(lambda match: _named(match, place), value)) if type(value) is str else value
+        changed = type(value)(_LINE_NAMED.sub(lambda match: _line_named(match, place), value)) if type(value) is str else value
     elif isinstance(value, tuple):
         changed = tuple(_placed(item, place, label_of) for item in value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -129,7 +129,7 @@ def _placed(value: Value, place: Place, label_of: Callable[[int], str]) -> Value
     return changed  # type: ignore[no-any-return]
 
 
-def _named(match: re.Match[str], place: Place) -> str:
+def _line_named(match: re.Match[str], place: Place) -> str:
     file, line = place(int(match.group(1)))
     return f"{file or JOB_LOG}:{line}"
 
@@ -150,10 +150,10 @@ def summary(
     reason: Reason, why: str, nodes: Sequence[NodeFinding], cited: Sequence[Citation], facts: Facts, step: int | None
 ) -> str:
     """Return one sentence, and a second where the log could be read only in part."""
-    where = f" on {', '.join(node.node for node in nodes)}" if nodes else ""
+    on_nodes = f" on {', '.join(node.node for node in nodes)}" if nodes else ""
     quoted = f": {cited[0].text.strip()[:180]} ({cited[0].file}:{cited[0].line})" if cited and cited[0].text.strip() else ""
     after = f" after step {step}" if step is not None and reason.category != "none" else ""
-    sentence = f"{reason.title}{where}{after}{quoted}"
+    sentence = f"{reason.title}{on_nodes}{after}{quoted}"
     if why and not quoted:
         sentence += f": {why}"
     if facts.truncated:
@@ -197,15 +197,15 @@ def evidence_text(facts: Facts | None, cited: Sequence[Citation]) -> str:
         facts: Of the case; where they are missing only the cited lines are left.
         cited: In order of weight.
     """
-    wanted: dict[str, dict[int, str]] = {}
+    cited_lines: dict[str, dict[int, str]] = {}
     for citation in cited:
-        wanted.setdefault(citation.file, {})[citation.line] = citation.text
+        cited_lines.setdefault(citation.file, {})[citation.line] = citation.text
     parts: list[str] = []
-    for file, lines in wanted.items():
+    for file, lines in cited_lines.items():
         every = _lines(facts, file) if facts is not None else {}
         around = {n: every[n] for line in lines for n in range(line - LINES_AROUND, line + LINES_AROUND + 1) if n in every}
-        kept = {**around, **lines}
-        parts += [f"# {file}", *(_inside(kept[number]) for number in sorted(kept))]
+        excerpt = {**around, **lines}
+        parts += [f"# {file}", *(_inside(excerpt[number]) for number in sorted(excerpt))]
     return "\n".join(parts)[:MOST_OF_EVIDENCE]
 
 
@@ -265,7 +265,7 @@ class _Item:
 
     first: int
     """Line of its first occurrence."""
-    shown: list[str]
+    lines: list[str]
     times: int = 1
     ranks: set[int] = field(default_factory=set)
     hosts: set[str] = field(default_factory=set)
@@ -276,7 +276,7 @@ class _Item:
         spread += [f"ranks {ranges(sorted(self.ranks))}"] if self.ranks else []
         spread += [f"on {', '.join(sorted(self.hosts)[:8])}{' …' if len(self.hosts) > 8 else ''}"] if self.hosts else []
         return "\n".join(
-            [f"- line {self.first}" + (f" ({'; '.join(spread)})" if spread else ""), *self.shown[-1 if brief else 0 :]]
+            [f"- line {self.first}" + (f" ({'; '.join(spread)})" if spread else ""), *self.lines[-1 if brief else 0 :]]
         )
 
 
@@ -336,9 +336,9 @@ def _phase(facts: Facts) -> str:
     progress = facts.progress
     if not progress.lines:
         return "no training step was logged: the job was starting, or it does not train"
-    behind = facts.lines_total - progress.last_line
-    again = f"; it had started again at line {progress.leg}" if progress.leg else ""
-    return f"training; last step {progress.steps[-1]:g} at line {progress.last_line}, {behind:,} lines before the end{again}"
+    lines_after = facts.lines_total - progress.last_line
+    restart = f"; it had started again at line {progress.leg}" if progress.leg else ""
+    return f"training; last step {progress.steps[-1]:g} at line {progress.last_line}, {lines_after:,} lines before the end{restart}"
 
 
 def _trend(points: Sequence[MetricPoint]) -> str:
@@ -357,31 +357,31 @@ def _trend(points: Sequence[MetricPoint]) -> str:
 
 
 def _sections(facts: Facts, baseline: Baseline | None) -> Iterator[_Section]:
-    told = {number for episode in facts.episodes for number in episode.lines}
+    traceback_lines = {number for episode in facts.episodes for number in episode.lines}
     if baseline is not None and baseline.runs:
         runs = "the last good run" if baseline.runs == 1 else f"any of the last {baseline.runs} good runs"
-        yield _Section(f"Lines unlike {runs}", NEW_UP_TO, _new(facts, baseline, told))
+        yield _Section(f"Lines unlike {runs}", NEW_UP_TO, _new(facts, baseline, traceback_lines))
     yield _Section("Episodes in the job's log, each once", EPISODES_UP_TO, _episodes(facts))
     for title, hits in (("Kernel", facts.kernel_hits), ("Scheduler", facts.scheduler_hits), ("Job", facts.hits)):
-        outside = ((hit.line, hit.text) for hit in hits if title != "Job" or hit.line not in told)
+        outside = ((hit.line, hit.text) for hit in hits if title != "Job" or hit.line not in traceback_lines)
         yield _Section(f"{title}: lines that tell of something", HITS_UP_TO, _grouped(outside))
 
 
 def _episodes(facts: Facts) -> list[_Item]:
     """Return tracebacks, each chain once, earliest first."""
-    found: dict[tuple[str, ...], _Item] = {}
+    items: dict[tuple[str, ...], _Item] = {}
     for episode in facts.episodes:
         key = tuple(f"{raised.short}: {masked(raised.message)}" for raised in episode.raised) or (str(episode.kind),)
-        item = found.get(key)
+        item = items.get(key)
         if item is None:
-            item = found[key] = _Item(episode.first, _shown(facts, episode), times=0)
+            item = items[key] = _Item(episode.first, _episode_lines(facts, episode), times=0)
         item.times += 1
         item.ranks |= {episode.rank} if episode.rank is not None else set()
         item.hosts |= {episode.host} if episode.host else set()
-    return list(found.values())
+    return list(items.values())
 
 
-def _shown(facts: Facts, episode: Episode) -> list[str]:
+def _episode_lines(facts: Facts, episode: Episode) -> list[str]:
     """Return the lines of an episode's own stream, a long one without its middle, and what stood before it."""
     before = [line for line in facts.between(episode.first - LINES_BEFORE, episode.first - 1) if line.text.strip()]
     own = [line for line in facts.between(episode.first, episode.last) if _is_of(facts, line, episode.stream)]
@@ -397,20 +397,20 @@ def _is_of(facts: Facts, line: Line, stream: str) -> bool:
 
 def _grouped(lines: Iterable[tuple[int, str]]) -> list[_Item]:
     """Return lines without those that differ in their values only, earliest first."""
-    found: dict[str, _Item] = {}
+    items: dict[str, _Item] = {}
     for number, text in dict(lines).items():
         prefix = parse(text)
         key = masked(prefix.rest)
-        item = found.get(key)
+        item = items.get(key)
         if item is None:
-            item = found[key] = _Item(number, [_shortened(Line(number, text))], times=0)
+            item = items[key] = _Item(number, [_shortened(Line(number, text))], times=0)
         item.times += 1
         item.ranks |= {prefix.rank} if prefix.rank is not None else set()
         item.hosts |= {prefix.host} if prefix.host else set()
-    return list(found.values())
+    return list(items.values())
 
 
-def _new(facts: Facts, baseline: Baseline, told: set[int]) -> list[_Item]:
+def _new(facts: Facts, baseline: Baseline, traceback_lines: set[int]) -> list[_Item]:
     """Return uncovered lines that no good run had, the latest first because a failure stands at the end."""
     if facts.scan is None:
         return []
@@ -420,7 +420,7 @@ def _new(facts: Facts, baseline: Baseline, told: set[int]) -> list[_Item]:
         lines += reversed(facts.scan.lines.window(first, last))
         if len(lines) >= _LOOKED_AT:
             break
-    lines = [line for line in lines if line.number not in told]
+    lines = [line for line in lines if line.number not in traceback_lines]
     new = zip(lines, novelty([line.text for line in lines], baseline), strict=True)
     return _grouped((line.number, line.text) for line, how in new if how == 1.0)[:MOST_NEW]
 
@@ -433,9 +433,9 @@ def _shortened(line: Line) -> str:
 def checked(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     """Return the diagnosis with the citations that hold; a node with no line left against it is not named."""
     source = _Source(facts)
-    kept = [dataclasses.replace(node, citations=source.kept(node.citations)) for node in diagnosis.nodes]
-    nodes = tuple(node for node in kept if node.citations)
-    return dataclasses.replace(diagnosis, root_cause=source.kept(diagnosis.root_cause), nodes=nodes)
+    checked_nodes = [dataclasses.replace(node, citations=source.verified(node.citations)) for node in diagnosis.nodes]
+    nodes = tuple(node for node in checked_nodes if node.citations)
+    return dataclasses.replace(diagnosis, root_cause=source.verified(diagnosis.root_cause), nodes=nodes)
 
 
 class _Source:
@@ -446,11 +446,11 @@ class _Source:
         self._hits: dict[int, str] | None = None
         self._metrics: list[str] | None = None
 
-    def kept(self, citations: Sequence[Citation]) -> tuple[Citation, ...]:
-        found = ((citation, self._text(citation)) for citation in citations)
+    def verified(self, citations: Sequence[Citation]) -> tuple[Citation, ...]:
+        texts = ((citation, self._text(citation)) for citation in citations)
         return tuple(
             citation if citation.text else dataclasses.replace(citation, text=text)
-            for citation, text in found
+            for citation, text in texts
             if text is not None and citation.text in ("", text)
         )
 

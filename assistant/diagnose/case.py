@@ -95,8 +95,8 @@ class Case:
         main = next((file for file in logs.files if file.origin is LogOrigin.OUTPUT), None)
         if main is not None and len(logs.readable) <= main.readable and not main.begin:
             # one that cannot be opened is kept, too: opening it says why
-            there = main.readable or main.state is LogFileState.UNREADABLE
-            return replace(self, job_log=main.path if there else None, logs=(), unread=unread)
+            has_log = main.readable or main.state is LogFileState.UNREADABLE
+            return replace(self, job_log=main.path if has_log else None, logs=(), unread=unread)
         return replace(self, job_log=None, logs=logs.readable, unread=unread)
 
     @classmethod
@@ -114,7 +114,7 @@ class Case:
         scheduler, scheduler_from = _text(path, "slurmctld.log")
         metrics = path / "metrics.jsonl"
         probes, _ = _text(path, "probes.log")
-        logs = _beside(path, job_log)
+        logs = _other_logs(path, job_log)
         if job_log is None and not logs and not kernel and not scheduler and not is_regular(metrics):
             raise InputError(f"{path}: holds nothing to diagnose; wanted job.log, dmesg.log, slurmctld.log or metrics.jsonl")
         return cls(
@@ -144,8 +144,8 @@ class Case:
             event: What a watch noticed: a hang or a spike is strong evidence.
         """
         name = f"job {job.id}" if job is not None else str(job_log or "case")
-        there = job_log if job_log is not None and _holds_text(job_log) else None
-        return cls(name, there, kernel=kernel, scheduler=scheduler, metrics=metrics, job=job, event=event)
+        log_path = job_log if job_log is not None and _holds_text(job_log) else None
+        return cls(name, log_path, kernel=kernel, scheduler=scheduler, metrics=metrics, job=job, event=event)
 
 
 def numbered(text: str, first: int = 1) -> Iterator[Line]:
@@ -174,7 +174,7 @@ def _job_log(folder: Path) -> Path | None:
     return logs[0] if len(logs) == 1 and is_regular(logs[0]) else None
 
 
-def _beside(folder: Path, job_log: Path | None) -> tuple[LogFile, ...]:
+def _other_logs(folder: Path, job_log: Path | None) -> tuple[LogFile, ...]:
     """Return the logs of a folder that holds more than one: output and error of one attempt are read together; else none."""
     names = [path for path in list_folder(folder) if path.name.endswith(_LOG_ENDINGS) and path.name not in _SIDE_FILES]
     paths = [path for path in sorted(names) if is_regular(path) and _holds_text(path)][:MOST_LOGS]
@@ -206,18 +206,18 @@ def _is_error(path: Path) -> bool:
 
 def _text(folder: Path, name: str) -> tuple[str, int]:
     """Return a side file, at most its last bytes, and the number of the first line; empty when it is not there."""
-    path = next((folder / found for found in (name, f"{name}.gz") if _holds_text(folder / found)), None)
+    path = next((folder / file_name for file_name in (name, f"{name}.gz") if _holds_text(folder / file_name)), None)
     if path is None:
         return "", 1
     with open_log(path) as stream:
-        kept, skipped = b"", 0
+        content, skipped = b"", 0
         while block := stream.read(4 << 20):
-            kept += block
-            if len(kept) > 2 * SIDE_BYTES:
-                cut = kept.rfind(b"\n", 0, len(kept) - SIDE_BYTES) + 1
-                skipped += kept.count(b"\n", 0, cut)
-                kept = kept[cut:]
-    return kept.decode("utf-8", "replace"), skipped + 1
+            content += block
+            if len(content) > 2 * SIDE_BYTES:
+                cut = content.rfind(b"\n", 0, len(content) - SIDE_BYTES) + 1
+                skipped += content.count(b"\n", 0, cut)
+                content = content[cut:]
+    return content.decode("utf-8", "replace"), skipped + 1
 
 
 LABEL_FILES = ("label.toml", "case.toml")
@@ -252,11 +252,11 @@ def read_labels(folder: Path) -> list[Label]:
         paths = sorted(file.path for file in walk_files(folder))
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed: {error.strerror}") from error
-    found = [label for path in paths if path.name in LABEL_FILES for label in _of_toml(path)]
-    found += [label for path in paths if path.name == "labels.jsonl" for label in _of_lines(path)]
-    if not found:
+    labels = [label for path in paths if path.name in LABEL_FILES for label in _of_toml(path)]
+    labels += [label for path in paths if path.name == "labels.jsonl" for label in _of_lines(path)]
+    if not labels:
         raise InputError(f"{folder}: holds no label; wanted label.toml in a case's folder, or labels.jsonl beside the cases")
-    return sorted(found, key=lambda label: str(label.folder))
+    return sorted(labels, key=lambda label: str(label.folder))
 
 
 def _of_toml(path: Path) -> Iterator[Label]:

@@ -41,7 +41,7 @@ _ZONE = re.compile(
     r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?: ?(?P<far>[+-]\d\d):?(?P<minutes>\d\d)\b|(?P<zulu>Z)\b"
     r"| (?P<name>[A-Z]{3,4})(?= (?:19|20)\d\d\b|\]|\s|$))"
 )
-_NAMED = {
+_ZONE_NAMES = {
     "UTC": 0, "GMT": 0, "WET": 0, "CET": 60, "CEST": 120, "BST": 60, "EET": 120, "EEST": 180, "MSK": 180, "JST": 540, "KST": 540,
     "EST": -300, "EDT": -240, "CDT": -300, "MST": -420, "MDT": -360, "PST": -480, "PDT": -420, "AEST": 600, "AEDT": 660,
     "HKT": 480, "SGT": 480,
@@ -57,11 +57,11 @@ CLOCK_NOT_SET = timedelta(days=300)
 
 def zone_of(texts: Iterable[str]) -> timedelta | None:
     """Return how far east of UTC the stamps of a text are, as most of its lines say; None where none says it."""
-    told: Counter[timedelta] = Counter()
+    zones: Counter[timedelta] = Counter()
     for text in texts:
         if ":" in text and (match := _ZONE.search(text[:120])) and (zone := _read(match)) is not None:
-            told[zone] += 1
-    return told.most_common(1)[0][0] if told else None
+            zones[zone] += 1
+    return zones.most_common(1)[0][0] if zones else None
 
 
 def _read(match: re.Match[str]) -> timedelta | None:
@@ -70,7 +70,7 @@ def _read(match: re.Match[str]) -> timedelta | None:
     if match["far"]:
         hours = int(match["far"])
         return timedelta(hours=hours, minutes=int(match["minutes"]) * (-1 if match["far"][0] == "-" else 1))
-    minutes = _NAMED.get(match["name"])
+    minutes = _ZONE_NAMES.get(match["name"])
     return timedelta(minutes=minutes) if minutes is not None else None
 
 
@@ -95,8 +95,8 @@ def _placed(line: KernelLine, job: timedelta | None, boots: Mapping[str | None, 
         return dataclasses.replace(line, at=boots[line.host] + timedelta(seconds=line.uptime))
     if at is None:
         return line
-    known = [end for end in span if end is not None]
-    if at.year < 2000 or (known and at - max(known) > CLOCK_NOT_SET):
+    limits = [end for end in span if end is not None]
+    if at.year < 2000 or (limits and at - max(limits) > CLOCK_NOT_SET):
         return dataclasses.replace(line, at=None)
     match = _ZONE.search(line.text[:80]) if job is not None else None
     own = _read(match) if match is not None else None
@@ -130,8 +130,8 @@ def _deaths(lines: Sequence[NumberedLine], year: int | None) -> dict[str, dateti
     died: dict[str, datetime] = {}
     for line in lines[-2 * _EDGE :]:
         text = line.text
-        told = any(word in text for word in _ENDS) and ("pid" in text or "PID" in text)
-        if told and (at := stamp(text, year)) is not None:
+        tells_end = any(word in text for word in _ENDS) and ("pid" in text or "PID" in text)
+        if tells_end and (at := stamp(text, year)) is not None:
             died |= {pid: at for pid in _PID.findall(text) if pid not in died}
     return died
 
@@ -154,8 +154,8 @@ def foreign_lines(kernel: Sequence[KernelLine], job: Job | None, neighbours: Ite
     """
     if job is None or job.started is None or not job.dated_logs:
         return frozenset()
-    beside = list(neighbours)
-    return frozenset(line.number for line in kernel if _is_foreign(line, job, job.started, beside))
+    other_jobs = list(neighbours)
+    return frozenset(line.number for line in kernel if _is_foreign(line, job, job.started, other_jobs))
 
 
 def _is_foreign(line: KernelLine, job: Job, started: datetime, neighbours: Sequence[Job]) -> bool:
@@ -163,10 +163,10 @@ def _is_foreign(line: KernelLine, job: Job, started: datetime, neighbours: Seque
     if not times:
         return False
     by_program = _made_by_program(line)
-    before, behind = (CLOCKS_APART, CLOCKS_APART) if by_program else (FAULT_BEFORE, KERNEL_WORDS_BEHIND)
-    if not any(_within(at, started - before, job.ended + behind if job.ended is not None else None) for at in times):
+    before, after = (CLOCKS_APART, CLOCKS_APART) if by_program else (FAULT_BEFORE, KERNEL_WORDS_BEHIND)
+    if not any(_within(at, started - before, job.ended + after if job.ended is not None else None) for at in times):
         return True
-    return by_program and any(_ran(other, line.host, at) for other in neighbours for at in times)
+    return by_program and any(_ran(neighbour, line.host, at) for neighbour in neighbours for at in times)
 
 
 def _times(text: str, near: datetime) -> list[datetime]:
@@ -193,8 +193,8 @@ def _made_by_program(line: KernelLine) -> bool:
 def _ran(job: Job, host: str | None, at: datetime) -> bool:
     """Tell whether a job ran on a host at a time."""
     nodes = {node.partition(".")[0] for node in job.nodes}
-    there = host is None or host.partition(".")[0] in nodes
-    return there and job.started is not None and _within(at, job.started, job.ended)
+    on_node = host is None or host.partition(".")[0] in nodes
+    return on_node and job.started is not None and _within(at, job.started, job.ended)
 
 
 MOST_LINES = 250_000
@@ -324,7 +324,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
 def _whole_name(node: str, case: Case) -> str:
     """Return a node as the scheduler names it: a file's name has it without its domain."""
     nodes = case.job.nodes if case.job is not None else ()
-    return next((known for known in nodes if known.partition(".")[0] == node.partition(".")[0]), node)
+    return next((host for host in nodes if host.partition(".")[0] == node.partition(".")[0]), node)
 
 
 def _bounded(scan: Scan) -> list[Line]:
@@ -344,8 +344,8 @@ def _points(case: Case, lines: Sequence[Line]) -> tuple[list[MetricPoint], str]:
         return points, "job.log"
     with open_log(case.metrics) as stream:
         text = stream.read(64 << 20).decode("utf-8", "replace")
-    others = list(metric_points(numbered(text)))
-    return (others, "metrics.jsonl") if len(others) > 2 * len(points) else (points, "job.log")
+    log_points = list(metric_points(numbered(text)))
+    return (log_points, "metrics.jsonl") if len(log_points) > 2 * len(points) else (points, "job.log")
 
 
 def _hits(lines: Sequence[Line], patterns: Patterns) -> list[Hit]:
@@ -360,22 +360,22 @@ def _hits(lines: Sequence[Line], patterns: Patterns) -> list[Hit]:
         encoded.append(raw)
         total += len(raw) + 1
         ends.append(total)
-    seen: set[tuple[int, int]] = set()
+    positions: set[tuple[int, int]] = set()
     for number, end in patterns.scan(b"\n".join(encoded) + b"\n"):
-        seen.add((bisect_right(ends, max(end - 1, 0)), number))
-    found: list[Hit] = []
-    for place, number in sorted(seen):
+        positions.add((bisect_right(ends, max(end - 1, 0)), number))
+    hits: list[Hit] = []
+    for place, number in sorted(positions):
         entry = patterns.entry(number)
         if place < len(lines) and isinstance(entry, Signature | Herring) and not isinstance(entry, Filter):
-            found.append(Hit(entry, lines[place].number, lines[place].text))
-    return found
+            hits.append(Hit(entry, lines[place].number, lines[place].text))
+    return hits
 
 
 def _job_id(lines: Iterable[Line]) -> str | None:
     """Return the job id that the log names most."""
-    kept = list(lines)
+    all_lines = list(lines)
     count: Counter[str] = Counter()
-    for line in chain(kept[:300], kept[-300:]):
+    for line in chain(all_lines[:300], all_lines[-300:]):
         if "ob" in line.text or "STEP" in line.text or "Step" in line.text or "JOB" in line.text:
             count.update(_JOB_ID.findall(line.text))
     return count.most_common(1)[0][0] if count else None

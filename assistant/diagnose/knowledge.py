@@ -71,18 +71,18 @@ def curves(site: Path | None = None) -> Curves:
         raise ContentError(f"{path}: {error}") from error
 
 
-def calibrated(found: Diagnosis, table: Curves | None) -> Diagnosis:
+def calibrated(diagnosis: Diagnosis, table: Curves | None) -> Diagnosis:
     """Return a verdict of the rules with honest confidence; those of memory and models are calibrated where they are made."""
-    if table is None or found.by is not DecidedBy.RULE or found.reason == "unknown":
-        return found
-    curve = table.well if found.reason == "no_failure" and table.well else table.rule
-    return replace(found, confidence=round(share_right_at(curve, found.confidence), 2))
+    if table is None or diagnosis.by is not DecidedBy.RULE or diagnosis.reason == "unknown":
+        return diagnosis
+    curve = table.well if diagnosis.reason == "no_failure" and table.well else table.rule
+    return replace(diagnosis, confidence=round(share_right_at(curve, diagnosis.confidence), 2))
 
 
-def in_proportion(found: Diagnosis) -> Diagnosis:
+def in_proportion(diagnosis: Diagnosis) -> Diagnosis:
     """Return the diagnosis with no rival surer than the answer, or than what its calibrated confidence leaves over."""
-    left = round(min(1.0 - found.confidence, found.confidence if found.reason != "unknown" else 1.0), 2)
-    return replace(found, rivals=tuple(replace(rival, confidence=min(rival.confidence, left)) for rival in found.rivals))
+    most = round(min(1.0 - diagnosis.confidence, diagnosis.confidence if diagnosis.reason != "unknown" else 1.0), 2)
+    return replace(diagnosis, rivals=tuple(replace(rival, confidence=min(rival.confidence, most)) for rival in diagnosis.rivals))
 
 
 def share_right_at(points: Sequence[Point], raw: float) -> float:
@@ -108,16 +108,16 @@ class _Step(NamedTuple):
         return (self.right + PRIOR * PRIOR_CASES) / (self.cases + PRIOR_CASES)
 
 
-def fitted(told: Iterable[tuple[float, bool]], least: int = LEAST_IN_STEP) -> tuple[Point, ...]:
+def fitted(verdicts: Iterable[tuple[float, bool]], least: int = LEAST_IN_STEP) -> tuple[Point, ...]:
     """Return the rising curve nearest to what was seen: isotonic regression, steps of few cases joined.
 
     Args:
-        told: What was computed for each case, and whether it was right.
+        verdicts: What was computed for each case, and whether it was right.
         least: Cases that a step rests on at least.
     """
     steps: list[_Step] = []
     # what was computed alike stays together: sorted by outcome it would look like a rise
-    for raw, alike in groupby(sorted(told), key=lambda one: one[0]):
+    for raw, alike in groupby(sorted(verdicts), key=lambda verdict: verdict[0]):
         marks = [right for _, right in alike]
         step = _Step(raw * len(marks), sum(marks), len(marks))
         steps[-1:] = [_joined(steps[-1], step)] if steps and steps[-1].cases < least else [*steps[-1:], step]
@@ -131,8 +131,8 @@ def fitted(told: Iterable[tuple[float, bool]], least: int = LEAST_IN_STEP) -> tu
     return tuple((round(step.total / step.cases, 4), round(step.share, 4)) for step in rising)
 
 
-def _joined(one: _Step, other: _Step) -> _Step:
-    return _Step(one.total + other.total, one.right + other.right, one.cases + other.cases)
+def _joined(lower: _Step, upper: _Step) -> _Step:
+    return _Step(lower.total + upper.total, lower.right + upper.right, lower.cases + upper.cases)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import Kind
-from assistant.diagnose.weighing.blame import behind, blame, straggler, with_places
+from assistant.diagnose.weighing.blame import blame, rank_behind, straggler, with_places
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.weighing.first_failure import last_step, with_last_file, with_lost_exception, with_order
@@ -64,7 +64,7 @@ _REFUSED = re.compile(r"([\w.-]{1,80}): error: ")
 LAST_WORDS = 3
 """Lines at the end of a log that may tell why it ends there in words that say nothing of a failure."""
 OUTLIVED_LINES = 40
-"""Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
+"""Lines rank_behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
     "unknown",
     "Unknown",
@@ -91,30 +91,34 @@ def diagnose(case: Case, knowledge: Knowledge, opinions: Sequence[Opinion] = ())
 
 def judge(facts: Facts, knowledge: Knowledge, opinions: Sequence[Opinion] = ()) -> Diagnosis:
     """Return what `diagnose` returns, for facts that were gathered with the same knowledge."""
-    found = conclude(facts, knowledge)
+    diagnosis = conclude(facts, knowledge)
     outcome = outcome_of(facts)
-    if found.reason == "no_failure" and outcome.how is How.FAILED and (outcome.recorded or outcome.raised or _only_worked(found)):
-        found = _vetoed(found, outcome, facts, knowledge)
+    if (
+        diagnosis.reason == "no_failure"
+        and outcome.how is How.FAILED
+        and (outcome.recorded or outcome.raised or _only_worked(diagnosis))
+    ):
+        diagnosis = _vetoed(diagnosis, outcome, facts, knowledge)
     elif outcome.how is not How.NOTHING_WRONG:
-        found = _by_outcome(found, outcome, facts, knowledge)
+        diagnosis = _by_outcome(diagnosis, outcome, facts, knowledge)
     for opinion in opinions:
-        better = opinion.ask(facts, found) if doubtful(found) else None
+        better = opinion.ask(facts, diagnosis) if doubtful(diagnosis) else None
         refuted = better is not None and contradicted(better, facts, failed=_ended_badly(facts) or outcome.how in _BADLY)
-        if better is not None and not refuted and not _guess_outlived(better, found, outcome, facts):
-            found = better
-    if outcome.how is How.NOTHING_WRONG and _says_enough(found, facts):
-        found = _by_outcome(found, outcome, facts, knowledge)
+        if better is not None and not refuted and not _guess_outlived(better, diagnosis, outcome, facts):
+            diagnosis = better
+    if outcome.how is How.NOTHING_WRONG and _says_enough(diagnosis, facts):
+        diagnosis = _by_outcome(diagnosis, outcome, facts, knowledge)
     for opinion in opinions:
-        found = opinion.note(facts, found)
-    found = in_proportion(calibrated(found, knowledge.curves))
-    found = with_places(with_order(checked(found, facts), facts), facts)
-    found = with_particulars(found, facts, knowledge.reasons.get(found.reason), knowledge.advices)
-    found = with_last_file(found, facts)
-    found = _told_of_logs(with_lost_exception(_never_well(found, facts, knowledge), facts), facts)
-    found = with_training_over(found, facts)
+        diagnosis = opinion.note(facts, diagnosis)
+    diagnosis = in_proportion(calibrated(diagnosis, knowledge.curves))
+    diagnosis = with_places(with_order(checked(diagnosis, facts), facts), facts)
+    diagnosis = with_particulars(diagnosis, facts, knowledge.reasons.get(diagnosis.reason), knowledge.advices)
+    diagnosis = with_last_file(diagnosis, facts)
+    diagnosis = _told_of_logs(with_lost_exception(_never_well(diagnosis, facts, knowledge), facts), facts)
+    diagnosis = with_training_over(diagnosis, facts)
     if facts.combined is not None:
-        return placed(found, facts.combined.place, facts.combined.label_of)
-    return placed(found, facts.scan.place) if facts.scan is not None and facts.scan.parts else found
+        return placed(diagnosis, facts.combined.place, facts.combined.label_of)
+    return placed(diagnosis, facts.scan.place) if facts.scan is not None and facts.scan.parts else diagnosis
 
 
 def _ended_badly(facts: Facts) -> bool:
@@ -130,32 +134,32 @@ _BADLY = (How.KILLED, How.FAILED, How.STOPPED)
 _SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.6, How.STOPPED: 0.7, How.KILLED: 0.45}
 
 
-def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+def _by_outcome(diagnosis: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
     """Return what the end of the log alone says where nothing tells why; never that all is well where the end shows a failure.
 
     A doubtful cause that stands long before an end at which nothing is wrong was outlived.
     """
     if not facts.lines or facts.case.job is not None:
-        return found
+        return diagnosis
     well = outcome.how not in _BADLY
-    if found.reason == "no_failure" and well:
-        return found
-    stopped = outcome.how is How.STOPPED and not facts.progress.lines and doubtful(found)
-    if found.reason not in ("unknown", "no_failure") and not ((well or stopped) and _overruled(found, outcome, facts)):
-        return found
+    if diagnosis.reason == "no_failure" and well:
+        return diagnosis
+    stopped = outcome.how is How.STOPPED and not facts.progress.lines and doubtful(diagnosis)
+    if diagnosis.reason not in ("unknown", "no_failure") and not ((well or stopped) and _overruled(diagnosis, outcome, facts)):
+        return diagnosis
     ends = {*(end.line for end in facts.exits), *(task.line for task in facts.tasks)}
     ended = any(not facts.before_leg(line) for line in ends)
     if outcome.how is How.FAILED or ended or facts.kernel or facts.scheduler:
-        return found
+        return diagnosis
     reason = knowledge.reasons.get(_ENDED[outcome.how])
     if reason is None:
-        return found
+        return diagnosis
     cited = outcome.citations()
-    words = summary(reason, _OUTCOME_WORDS[outcome.how].format(line=facts.lines_total), (), cited, facts, found.step)
+    words = summary(reason, _OUTCOME_WORDS[outcome.how].format(line=facts.lines_total), (), cited, facts, diagnosis.step)
     brief = outcome.how is How.NOTHING_WRONG and len(facts.lines) < FEWEST_LINES
     confidence = _SURE[outcome.how] - (0.25 if brief else 0.0)
     return replace(
-        found,
+        diagnosis,
         reason=reason.name,
         category=reason.category,
         action=reason.action,
@@ -166,9 +170,9 @@ def _by_outcome(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Kno
     )
 
 
-def _says_enough(found: Diagnosis, facts: Facts) -> bool:
+def _says_enough(diagnosis: Diagnosis, facts: Facts) -> bool:
     """Tell whether a log in which nothing is wrong is long enough to say so, and nobody guesses otherwise."""
-    guessed = any(rival.confidence >= WORTH_NAMING and not _outlived(rival, facts) for rival in found.rivals)
+    guessed = any(rival.confidence >= WORTH_NAMING and not _outlived(rival, facts) for rival in diagnosis.rivals)
     enough = bool(facts.progress.lines) or len(facts.lines) >= FEWEST_LINES
     return not guessed and (enough or any(_OF_A_PROGRAM.search(line.text[:400]) for line in facts.lines))
 
@@ -185,44 +189,47 @@ def _outlived(rival: Rival, facts: Facts) -> bool:
     return not tells_failure(line.text) or facts.before_leg(line.number) or _left_behind(cited, facts)
 
 
-def _vetoed(found: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+def _vetoed(diagnosis: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
     """Return what failed in place of `no_failure` for a run whose end shows a failure; `unknown` where nothing explains it."""
     errors = [finding for finding in weigh(external_findings(facts, knowledge), facts) if finding.reason not in ENDINGS]
     cause = best_of(errors)
     if cause is not None:
         return _by_cause(cause, errors, errors, facts, knowledge)
-    cited = outcome.citations() or found.root_cause
+    cited = outcome.citations() or diagnosis.root_cause
     unknown = _unknown((), facts, knowledge)
     return replace(
-        unknown, root_cause=cited, summary=f"Its end shows a failure, and nothing tells why: {unknown.summary}", rivals=found.rivals
+        unknown,
+        root_cause=cited,
+        summary=f"Its end shows a failure, and nothing tells why: {unknown.summary}",
+        rivals=diagnosis.rivals,
     )
 
 
-def _only_worked(found: Diagnosis) -> bool:
-    """Tell whether nothing but a last step speaks for a good end, behind which words of failure stand."""
-    return all(cited.rule == "last progress" for cited in found.root_cause)
+def _only_worked(diagnosis: Diagnosis) -> bool:
+    """Tell whether nothing but a last step speaks for a good end, rank_behind which words of failure stand."""
+    return all(cited.rule == "last progress" for cited in diagnosis.root_cause)
 
 
-def _overruled(found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
+def _overruled(diagnosis: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
     """Tell whether a run that ended well by all that stands at its end lived with the cause that was found, or never had it."""
     finished = outcome.how is How.FINISHED
-    if found.reason == "hang":
+    if diagnosis.reason == "hang":
         return finished and (outcome.recorded or outcome.counted or outcome.concluded)
-    if finished and found.reason not in ENDINGS and found.root_cause and _lived_with(found.root_cause[0], facts):
+    if finished and diagnosis.reason not in ENDINGS and diagnosis.root_cause and _lived_with(diagnosis.root_cause[0], facts):
         return True
     if finished and outcome.recorded:
-        return not any(_in_traceback(cited, facts) for cited in found.root_cause)
-    if found.reason in EXTERNAL or not found.root_cause:
+        return not any(_in_traceback(cited, facts) for cited in diagnosis.root_cause)
+    if diagnosis.reason in EXTERNAL or not diagnosis.root_cause:
         return False
     if finished and facts.combined is not None and facts.combined.apart:
         end = outcome.lines[-1].number
-        elsewhere = [not facts.combined.comparable(cited.line, end) for cited in found.root_cause if cited.file == "job.log"]
-        if elsewhere and all(elsewhere) and not any(_in_traceback(cited, facts) for cited in found.root_cause):
+        elsewhere = [not facts.combined.comparable(cited.line, end) for cited in diagnosis.root_cause if cited.file == "job.log"]
+        if elsewhere and all(elsewhere) and not any(_in_traceback(cited, facts) for cited in diagnosis.root_cause):
             return True
-    if finished and doubtful(found) and all(says_it_goes_on(cited.text) for cited in found.root_cause):
+    if finished and doubtful(diagnosis) and all(says_it_goes_on(cited.text) for cited in diagnosis.root_cause):
         return True
-    symptom = finished and found.confidence <= SYMPTOM and found.reason not in ENDINGS | HARDWARE
-    return (doubtful(found) or symptom) and all(_left_behind(cited, facts) for cited in found.root_cause)
+    symptom = finished and diagnosis.confidence <= SYMPTOM and diagnosis.reason not in ENDINGS | HARDWARE
+    return (doubtful(diagnosis) or symptom) and all(_left_behind(cited, facts) for cited in diagnosis.root_cause)
 
 
 def _left_behind(cited: Citation, facts: Facts) -> bool:
@@ -230,7 +237,7 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
     if cited.file != "job.log":
         return False
     episode = next((e for e in facts.episodes if e.first - 1 <= cited.line <= e.last), None)
-    if episode is not None:  # behind an exception that nobody caught much may stand that only tears down
+    if episode is not None:  # rank_behind an exception that nobody caught much may stand that only tears down
         long_after = not episode.stream and facts.lines_total - episode.last >= LOOK_AHEAD
         return long_after or lived_through(episode, facts)
     warned = PYTHON_WARNING.match(cited.text) is not None and cited.line < facts.lines_total
@@ -239,9 +246,9 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
     return warned or long_after or went_on or excused(cited.line, facts)
 
 
-def _guess_outlived(guess: Diagnosis, found: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
+def _guess_outlived(guess: Diagnosis, diagnosis: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
     """Tell whether a guess about lines that no rule knows cites only what the run went on after."""
-    if guess.by is not DecidedBy.MODEL or guess.reason in (found.reason, *ENDINGS):
+    if guess.by is not DecidedBy.MODEL or guess.reason in (diagnosis.reason, *ENDINGS):
         return False
     well = outcome.how not in _BADLY
     lines = [cited for cited in guess.root_cause if cited.file == "job.log"]
@@ -282,30 +289,30 @@ _OUTCOME_WORDS = {
 }
 
 
-def _never_well(found: Diagnosis, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+def _never_well(diagnosis: Diagnosis, facts: Facts, knowledge: Knowledge) -> Diagnosis:
     """Return `unknown` in place of `no_failure` for a job that the scheduler calls failed, whoever said so."""
     job = facts.case.job
-    if found.reason != "no_failure" or job is None or not job.ended_badly:
-        return found
+    if diagnosis.reason != "no_failure" or job is None or not job.ended_badly:
+        return diagnosis
     unknown = _unknown((), facts, knowledge)
-    words = f"The scheduler says {job.state}{_code(job)}, and nothing in its logs tells why: {found.summary}"
-    return replace(unknown, summary=words, rivals=found.rivals, by=found.by)
+    words = f"The scheduler says {job.state}{_code(job)}, and nothing in its logs tells why: {diagnosis.summary}"
+    return replace(unknown, summary=words, rivals=diagnosis.rivals, by=diagnosis.by)
 
 
 def _code(job: Job) -> str:
-    said = [f"exit code {job.exit_code}" if job.exit_code else "", f"signal {job.signal}" if job.signal else ""]
-    return f" ({', '.join(words for words in said if words)})" if any(said) else ""
+    code_words = [f"exit code {job.exit_code}" if job.exit_code else "", f"signal {job.signal}" if job.signal else ""]
+    return f" ({', '.join(words for words in code_words if words)})" if any(code_words) else ""
 
 
-def _told_of_logs(found: Diagnosis, facts: Facts) -> Diagnosis:
+def _told_of_logs(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     """Say what was not read: all of it where there is no log at all, else what cannot be opened."""
     unread = [*facts.case.unread, *(facts.combined.unread if facts.combined is not None else ())]
     if facts.case.job is None or not unread:
-        return found
+        return diagnosis
     if not facts.case.has_log:
-        return replace(found, summary=f"{found.summary} No log of the job could be read: {'; '.join(unread[:3])}.")
+        return replace(diagnosis, summary=f"{diagnosis.summary} No log of the job could be read: {'; '.join(unread[:3])}.")
     closed = [words for words in unread if f": {LogFileState.UNREADABLE}" in words]
-    return replace(found, summary=f"{found.summary} Not read: {'; '.join(closed[:3])}.") if closed else found
+    return replace(diagnosis, summary=f"{diagnosis.summary} Not read: {'; '.join(closed[:3])}.") if closed else diagnosis
 
 
 def conclude(facts: Facts, knowledge: Knowledge) -> Diagnosis:
@@ -313,12 +320,12 @@ def conclude(facts: Facts, knowledge: Knowledge) -> Diagnosis:
     considered = external_findings(facts, knowledge)
     findings = weigh(considered, facts)
     errors = [finding for finding in findings if finding.reason not in ENDINGS]
-    told = [finding for finding in findings if finding.reason in ENDINGS]
+    of_endings = [finding for finding in findings if finding.reason in ENDINGS]
     spike = spike_of(facts)
-    ending = decide(errors, told, spike, facts)
+    ending = decide(errors, of_endings, spike, facts)
     if ending is not None:
         return _by_ending(ending, findings, considered, spike, facts, knowledge)
-    cause = best_of(errors or [finding for finding in told if not ended_after_failure(finding, facts.tasks)])
+    cause = best_of(errors or [finding for finding in of_endings if not ended_after_failure(finding, facts.tasks)])
     if cause is None:
         return _unknown(considered, facts, knowledge)
     return _by_cause(cause, errors, considered, facts, knowledge)
@@ -364,9 +371,9 @@ def _by_cause(
         nodes = (slow,)
     action, nodes = _agreed(action, nodes, reason)
     cited = _citations(cause, errors, nodes)
-    late = behind(facts) if cause.reason == "nccl_timeout_error" else None
+    late = rank_behind(facts) if cause.reason == "nccl_timeout_error" else None
     if late is not None:
-        cited = _with_second(cited, Citation("job.log", late[1], late[2], "rank behind"))
+        cited = _with_second(cited, Citation("job.log", late[1], late[2], "rank rank_behind"))
     confidence = _confidence(cause, errors)
     step = last_step(facts)
     return Diagnosis(
@@ -378,7 +385,7 @@ def _by_cause(
         root_cause=cited,
         nodes=nodes,
         rivals=rivals(reason.name, cause.strength, errors, considered, facts, knowledge.reasons, confidence),
-        summary=summary(reason, "", nodes, cited, facts, step) + (f" Rank {late[0]} alone is behind in it." if late else ""),
+        summary=summary(reason, "", nodes, cited, facts, step) + (f" Rank {late[0]} alone is rank_behind in it." if late else ""),
         advice=advice(reason, action, nodes),
         step=step,
     )
@@ -394,15 +401,15 @@ def _latest(cause: Finding, errors: Sequence[Finding], facts: Facts) -> Finding:
     if start is None or facts.exits or facts.tasks or facts.progress.steps or facts.combined is not None:
         return cause
     later = [
-        other
-        for other in errors
-        if other.file == cause.file
-        and other.line > cause.line
-        and other.strength >= cause.strength * SAME_KIND
-        and other.text != cause.text
-        and _start_of(other, facts) == start
+        error
+        for error in errors
+        if error.file == cause.file
+        and error.line > cause.line
+        and error.strength >= cause.strength * SAME_KIND
+        and error.text != cause.text
+        and _start_of(error, facts) == start
     ]
-    return max(later, key=lambda other: other.line, default=cause)
+    return max(later, key=lambda error: error.line, default=cause)
 
 
 def _start_of(finding: Finding, facts: Facts) -> tuple[str, str] | None:
@@ -449,8 +456,8 @@ def _citations(cause: Finding, errors: Sequence[Finding], nodes: Sequence[NodeFi
 
 
 def _with_second(cited: tuple[Citation, ...], more: Citation) -> tuple[Citation, ...]:
-    others = [citation for citation in cited if (citation.file, citation.line) != (more.file, more.line)]
-    return (*others[:1], more, *others[1:])[:CITED]
+    remaining = [citation for citation in cited if (citation.file, citation.line) != (more.file, more.line)]
+    return (*remaining[:1], more, *remaining[1:])[:CITED]
 
 
 def _cite(finding: Finding) -> Citation:
@@ -463,7 +470,7 @@ def _confidence(cause: Finding, errors: Sequence[Finding]) -> float:
     agreeing = [f for f in errors if f.reason == cause.reason and f is not cause]
     if agreeing:
         base += 0.04
-    if cause.beside or any(f.file != cause.file for f in agreeing):
+    if cause.external or any(f.file != cause.file for f in agreeing):
         base += 0.05
     against = max((f.strength for f in errors if f.reason != cause.reason and not symptomatic(f)), default=0.0)
     if against > 0.6 * cause.strength:

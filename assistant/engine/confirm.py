@@ -220,7 +220,7 @@ def _lesson(
         why=why,
         cure=cure_of(engine.store, incident),
         nodes=found.faulty_nodes,
-        said=said,
+        verdict=said,
         task=task_of(job),
     )
 

@@ -88,7 +88,7 @@ def _taught(engine: Engine, label: Label, by: str, healthy: Sequence[str]) -> Le
         maker="" if right and before.by == "rule" else f"operator:{by}",
         why=label.why or f"labelled in {label.folder}",
         nodes=label.nodes,
-        said=before.reason,
+        verdict=before.reason,
     )
     return Learned(label, before, incident, teacher_of(engine, healthy=healthy).teach(lesson))
 

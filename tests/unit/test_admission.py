@@ -13,7 +13,7 @@ import pytest
 from assistant.diagnose.answer import evidence_text
 from assistant.diagnose.case import read_labels
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.learning.learn import Known, Lesson, Teacher, as_toml, known_lines, next_state, sections
+from assistant.diagnose.learning.learn import KnownLine, Lesson, Teacher, as_toml, known_lines, next_state, sections
 from assistant.errors import InputError
 from assistant.llm.embedded import HashingEmbedder
 from assistant.ports import JumpingClock
@@ -31,7 +31,7 @@ def shipped() -> Knowledge:
 
 
 @pytest.fixture(scope="module")
-def known(shipped: Knowledge) -> list[Known]:
+def known(shipped: Knowledge) -> list[KnownLine]:
     return known_lines(shipped.reasons, shipped.patterns)
 
 
@@ -44,13 +44,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 class School:
     """A teacher, and incidents to teach with."""
 
-    def __init__(self, store: Store, shipped: Knowledge, known: list[Known], healthy: list[str] | None = None) -> None:
+    def __init__(self, store: Store, shipped: Knowledge, known: list[KnownLine], healthy: list[str] | None = None) -> None:
         self.store = store
         self.teacher = Teacher(
             store,
             HashingEmbedder(),
             lambda: shipped.with_learned(store.rules(counting=True)),
-            known=known,
+            lines=known,
             healthy=healthy or [],
         )
 
@@ -71,7 +71,7 @@ class School:
 
 @pytest.mark.parametrize("candidate", CANDIDATES, ids=[candidate["about"] for candidate in CANDIDATES])
 def test_a_candidate_is_admitted_or_refused_as_its_file_says(
-    candidate: dict[str, Any], store: Store, shipped: Knowledge, known: list[Known]
+    candidate: dict[str, Any], store: Store, shipped: Knowledge, known: list[KnownLine]
 ) -> None:
     school = School(store, shipped, known, candidate.get("healthy"))
     for line in candidate.get("earlier", ()):
@@ -85,7 +85,7 @@ def test_a_candidate_is_admitted_or_refused_as_its_file_says(
 
 
 def test_two_agreeing_incidents_make_a_rule_active_and_too_many_others_retire_it(
-    store: Store, shipped: Knowledge, known: list[Known]
+    store: Store, shipped: Knowledge, known: list[KnownLine]
 ) -> None:
     school = School(store, shipped, known)
     line = "flux capacitor {} lost its uplink to the spine"
@@ -119,7 +119,7 @@ def test_hits_and_misses_move_a_rule(state: RuleState, hits: int, misses: int, b
 
 
 def test_a_second_wording_widens_the_signature_and_the_narrow_one_on_trial_goes(
-    store: Store, shipped: Knowledge, known: list[Known]
+    store: Store, shipped: Knowledge, known: list[KnownLine]
 ) -> None:
     school = School(store, shipped, known)
     school.teach("flux capacitor 1 lost its uplink to spine alpha", "network_error")
@@ -131,7 +131,7 @@ def test_a_second_wording_widens_the_signature_and_the_narrow_one_on_trial_goes(
     assert [e.id for e in patterns.match_line("[rank3]: flux capacitor 77 missed its uplink to spine omega")] == [wide.id]
 
 
-def test_a_lesson_that_is_taken_twice_changes_nothing(store: Store, shipped: Knowledge, known: list[Known]) -> None:
+def test_a_lesson_that_is_taken_twice_changes_nothing(store: Store, shipped: Knowledge, known: list[KnownLine]) -> None:
     school = School(store, shipped, known)
     incident, _ = store.open_incident(Event(EventKind.REQUESTED, "1", None, AT))
     cited = Citation("job.log", 1, "flux capacitor 1 lost its uplink to spine alpha", "named")
@@ -142,7 +142,9 @@ def test_a_lesson_that_is_taken_twice_changes_nothing(store: Store, shipped: Kno
     assert (len(store.audit()), len(store.rules()), len(store.memories())) == (rows, 1, 1)
 
 
-def test_a_refused_candidate_is_kept_once_with_why_and_does_nothing(store: Store, shipped: Knowledge, known: list[Known]) -> None:
+def test_a_refused_candidate_is_kept_once_with_why_and_does_nothing(
+    store: Store, shipped: Knowledge, known: list[KnownLine]
+) -> None:
     school = School(store, shipped, known)
     for _ in range(2):
         school.teach("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", "value_error")
@@ -152,14 +154,16 @@ def test_a_refused_candidate_is_kept_once_with_why_and_does_nothing(store: Store
     assert store.rules(counting=True) == []
 
 
-def test_a_kernel_line_becomes_a_signature_of_kernel_logs_only(store: Store, shipped: Knowledge, known: list[Known]) -> None:
+def test_a_kernel_line_becomes_a_signature_of_kernel_logs_only(store: Store, shipped: Knowledge, known: list[KnownLine]) -> None:
     school = School(store, shipped, known)
     learned, refused = school.teach("[  12.5] warpcore: containment field of bay 3 collapsed", "node_failure", file="dmesg.log")
     assert learned is not None, refused
     assert (learned.source, learned.examples) == ("kernel", ("warpcore: containment field of bay 3 collapsed",))
 
 
-def test_a_learned_signature_is_rendered_as_it_would_stand_in_a_file(store: Store, shipped: Knowledge, known: list[Known]) -> None:
+def test_a_learned_signature_is_rendered_as_it_would_stand_in_a_file(
+    store: Store, shipped: Knowledge, known: list[KnownLine]
+) -> None:
     line = "acme: 'seal' of \"shard\" 17 \\ differs from its manifest"
     learned, refused = School(store, shipped, known).teach(line, "dataset_loading_error")
     assert learned is not None, refused

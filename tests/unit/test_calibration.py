@@ -130,7 +130,7 @@ def test_the_wording_of_a_case_is_hidden_from_the_rules(tmp_path: Path, knowledg
 
 def test_verdicts_on_hidden_wordings_are_no_better(tmp_path: Path, knowledge: Knowledge) -> None:
     label = case(tmp_path / "a", "starting\nslurmctld: error: Nodes node3 not responding, setting DOWN\n", 2, "node_failure")
-    (seen,) = verdicts([label], knowledge, unseen=False)
+    (seen,) = verdicts([label], knowledge, hide_wording=False)
     (hidden,) = verdicts([label], knowledge)
     assert seen.right
     assert hidden.raw <= seen.raw

@@ -47,7 +47,7 @@ def facts_of(log: str, knowledge: Knowledge, folder: Path) -> Facts:
 def test_a_run_is_as_far_as_its_outermost_bar_or_count(case: dict[str, Any], knowledge: Knowledge, tmp_path: Path) -> None:
     facts = facts_of(case["log"], knowledge, tmp_path)
     bar, around = run_bar(facts), run_round(facts)
-    assert (f"{bar.done}/{bar.total}" if bar is not None else "") == case["bar"]
+    assert (f"{bar.position}/{bar.total}" if bar is not None else "") == case["bar"]
     if "round" in case:
         assert around is not None
         assert f"{around.word} {around.at} of {around.of}" == case["round"]

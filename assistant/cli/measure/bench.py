@@ -66,7 +66,7 @@ def calibration(
 
     labels = [label for folder in folders for label in read_labels(folder)]
     knowledge = Knowledge.load(invocation_of(context).site)
-    answers = [answer for answer in verdicts(labels, knowledge, unseen=not on_seen) if answer.reason != "unknown"]
+    answers = [answer for answer in verdicts(labels, knowledge, hide_wording=not on_seen) if answer.reason != "unknown"]
     rule = [(answer.raw, answer.right) for answer in answers]
     ranker = [(answer.raw, answer.right) for answer in guesses(labels, knowledge, _ranker(labels, invocation_of(context).site))]
     if min(len(rule), len(ranker)) < 2:

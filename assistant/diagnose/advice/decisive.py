@@ -197,12 +197,12 @@ def empty_list(origin: Origin) -> str:
 
 def lost_options(cited: Citation, facts: Facts) -> str:
     """Return the other options of one script that the shell took for commands, with their lines in the script."""
-    others = [
+    other_lines = [
         f"{match[2]} (line {match[1]})"
         for line in facts.lines
         if line.number != cited.line and "not found" in line.text and (match := _LOST.search(line.text[:MOST_OF_LINE]))
     ]
-    return ", ".join(dict.fromkeys(others[:MOST_LOST]))
+    return ", ".join(dict.fromkeys(other_lines[:MOST_LOST]))
 
 
 class FilledField(NamedTuple):

@@ -37,7 +37,7 @@ SLIP = 0.85
 ALIKE_PARTS = 0.5
 """Share of the parts of the names of two options that are the same, from which on one may be meant by the other."""
 _WORD = re.compile(r"[\w.-]{3,}")
-_THING = r"[`'\"]?[\w./\[\]()=:-](?:(?!\. )[\w ./\[\]()=:'`\"-]){0,80}?"
+_MATTER = r"[`'\"]?[\w./\[\]()=:-](?:(?!\. )[\w ./\[\]()=:'`\"-]){0,80}?"
 _VALUE = r"[^;\n]{1,120}?"
 _END = r"(?=[.;,](?:\s|$)|\s*$|\s\()"
 _CLOSE = r"(?=[.;](?:\s|$)|\s*$|\s\()"
@@ -58,44 +58,44 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(
-            rf"(?P<what>{_THING}) (?:only (?:supports?|works?(?: with| on)?|accepts?|runs? on)|can only be used (?:with|on|for|in)"
+            rf"(?P<what>{_MATTER}) (?:only (?:supports?|works?(?: with| on)?|accepts?|runs? on)|can only be used (?:with|on|for|in)"
             rf"|(?:is|are) only (?:supported|available|implemented) (?:with|on|for|in|by)) (?P<want>{_VALUE}){_CLOSE}"
         ),
         "{what} goes only with {want}: provide that, or leave {what} out",
     ),
     (
         re.compile(
-            rf"(?P<what>{_THING}) (?:cannot|can't|can not|must not|may not) be (?:used|combined|set|enabled|passed|specified)"
+            rf"(?P<what>{_MATTER}) (?:cannot|can't|can not|must not|may not) be (?:used|combined|set|enabled|passed|specified)"
             rf"(?: together| at the same time)? (?:with|and|when|if) (?P<part>{_VALUE}){_END}"
-            rf"|[Cc](?:annot|an't|an not) (?:use|combine|set|specify|pass|have) (?:both )?(?P<first>{_THING}) (?:with|and|"
+            rf"|[Cc](?:annot|an't|an not) (?:use|combine|set|specify|pass|have) (?:both )?(?P<first>{_MATTER}) (?:with|and|"
             rf"together with|when) (?P<second>{_VALUE}){_END}"
         ),
         "Leave one of the two out, for they do not go together: {pair}",
     ),
     (
         re.compile(
-            rf"(?P<what>{_THING}) (?:does not|doesn't|do not|don't) (?:yet |currently )?(?:support|accept|allow) "
+            rf"(?P<what>{_MATTER}) (?:does not|doesn't|do not|don't) (?:yet |currently )?(?:support|accept|allow) "
             rf"(?P<part>{_VALUE}){_END}"
         ),
         "Leave {part} out, or take another than {what}, which does not take it",
     ),
     (
         re.compile(
-            rf"(?P<part>{_THING}) (?:is|are) not (?:yet )?(?:supported|implemented|available) (?:for|by|on|in|with) "
+            rf"(?P<part>{_MATTER}) (?:is|are) not (?:yet )?(?:supported|implemented|available) (?:for|by|on|in|with) "
             rf"(?P<have>[A-Za-z][\w-]{{1,30}}) (?:below|before|older than) (?:version )?(?P<want>\d[\w.]{{0,12}}?){_END}"
         ),
         "Run it where there is a newer {have}, {want} at least, or without what uses {part}",
     ),
     (
         re.compile(
-            rf"(?P<part>{_THING}) (?:is|are) (?:not|un)(?: yet| currently)? ?(?:supported|implemented|allowed)"
+            rf"(?P<part>{_MATTER}) (?:is|are) (?:not|un)(?: yet| currently)? ?(?:supported|implemented|allowed)"
             rf"(?: (?:for|by|with|on|in|when) (?P<what>{_VALUE}))?{_END}"
         ),
         "Leave {part} out, or choose another: it is not supported",
     ),
     (
         re.compile(
-            rf"(?P<what>{_THING}) (?:must|should|has to|have to|needs to) (?:either )?(?:be|have|contain|match) (?P<want>{_VALUE})"
+            rf"(?P<what>{_MATTER}) (?:must|should|has to|have to|needs to) (?:either )?(?:be|have|contain|match) (?P<want>{_VALUE})"
             rf"(?:(?:,? (?:but )?(?:got|found|received|given)|,? but (?:is|was)|, not)(?: value)?:? (?P<have>{_VALUE}))?{_CLOSE}"
         ),
         "Correct {what}: it has to be {want}",
@@ -124,7 +124,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "Put what is read there into {part}, or correct {what}",
     ),
     (
-        re.compile(rf"(?P<want>{_THING}) (?:(?:is|are) )?(?:required|needed) (?:for|by|to) (?P<what>{_VALUE}){_END}"),
+        re.compile(rf"(?P<want>{_MATTER}) (?:(?:is|are) )?(?:required|needed) (?:for|by|to) (?P<what>{_VALUE}){_END}"),
         "Provide {want}, or leave out {what}",
     ),
     (
@@ -135,29 +135,29 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
         "{what} holds no {part}: run first what makes them, or give the folder that has them",
     ),
     (
-        re.compile(rf"(?P<what>{_THING}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
+        re.compile(rf"(?P<what>{_MATTER}) (?:requires?|needs?) (?P<want>{_VALUE}){_END}"),
         "{what} requires {want}: provide it, or do without {what}",
     ),
     (
-        re.compile(rf"(?P<what>{_THING}) (?:appears path-like, but )?does(?:n't| not) exist[!.]?{_END}"),
+        re.compile(rf"(?P<what>{_MATTER}) (?:appears path-like, but )?does(?:n't| not) exist[!.]?{_END}"),
         "{what} does not exist: correct the name where it is given, or make it",
     ),
     (
-        re.compile(rf"(?P<what>{_THING}) already exists?{_END}"),
+        re.compile(rf"(?P<what>{_MATTER}) already exists?{_END}"),
         "Remove or rename {what}, or tell the program to go on with it; see first what it holds",
     ),
     (
         re.compile(
-            rf"(?P<what>{_THING}) (?:is|are|was|were|has|have) not (?:been )?(?P<state>set|specified|provided|given|"
+            rf"(?P<what>{_MATTER}) (?:is|are|was|were|has|have) not (?:been )?(?P<state>set|specified|provided|given|"
             rf"configured|initialized){_END}"
         ),
         "Provide {what}: it is not {state}",
     ),
     (
         re.compile(
-            rf"(?P<what>{_THING}) (?:is|are|was|were) not (?:found|present|available|contained|listed) (?:in|among|on) "
+            rf"(?P<what>{_MATTER}) (?:is|are|was|were) not (?:found|present|available|contained|listed) (?:in|among|on) "
             rf"(?P<part>{_VALUE}){_END}"
-            rf"|(?P<first>{_THING}) not (?:found|present) in (?P<second>{_VALUE}){_END}"
+            rf"|(?P<first>{_MATTER}) not (?:found|present) in (?P<second>{_VALUE}){_END}"
         ),
         "Correct the name, or add it where it is looked for: {pair}",
     ),
@@ -229,11 +229,11 @@ def demand_of(cited: Citation, facts: Facts) -> str:
             continue
         have = groups.get("have", "")
         groups["want"] = cut(groups.get("want", ""), LONGEST_REMEDY)
-        said = words.format(**groups)
+        sentence = words.format(**groups)
         near = _nearest(have, match["want"]) if "kind" in groups else ""
-        what = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
+        matter = groups.get("what", "") if "{what}" not in words and "{pair}" not in words else ""
         it_is = f"; it is {have}" if have and "{have}" not in words else ""
-        return f"{said}{f' by {what}' if what else ''}{it_is}{f', nearest is {near}' if near else ''}"
+        return f"{sentence}{f' by {matter}' if matter else ''}{it_is}{f', nearest is {near}' if near else ''}"
     if match := _RELATION.search(text[:600]):
         first, second = (
             f"{match[name]} = {match[number]}" if match[name] else match[number] for name, number in (("a", "x"), ("b", "y"))
@@ -241,11 +241,13 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         if match["sign"].startswith(">"):
             return f"Bring {first} to at most {second} (shorten or lower what comes in), or raise that limit where it is set"
         return f"Make the two agree that are compared, {first} and {second}"
-    asked = next((match for match in _REMEDY.finditer(text[:600]) if not _NO_REMEDY.search(match["words"])), None)
-    if asked is not None:
-        return f"Do what the message asks: {asked['words'].strip()}"
-    named = _DATA.search(text[:2000])
-    return f"Look at the file that it names, {named[1]}: repair it, replace it or leave it out" if named is not None else ""
+    request = next((match for match in _REMEDY.finditer(text[:600]) if not _NO_REMEDY.search(match["words"])), None)
+    if request is not None:
+        return f"Do what the message asks: {request['words'].strip()}"
+    data_match = _DATA.search(text[:2000])
+    return (
+        f"Look at the file that it names, {data_match[1]}: repair it, replace it or leave it out" if data_match is not None else ""
+    )
 
 
 def _nearest(name: str, choices: str) -> str:
@@ -261,16 +263,16 @@ def _pair(groups: Mapping[str, str]) -> str:
     return f"{first} and {second}" if first and second else ""
 
 
-def printed_remedy(cited: Citation, said: str, facts: Facts, *, message: bool) -> str:
+def printed_remedy(cited: Citation, advice: str, facts: Facts, *, message: bool) -> str:
     """Return the remedy that the log itself prints near a message, with its line; empty where it prints none that is not said.
 
     Args:
         cited: Where the message begins.
-        said: What is advised so far.
+        advice: What is advised so far.
         facts: Of the case.
         message: Whether the message itself is looked at, too; not where a template knows what it means.
     """
-    known = {word.lower() for word in _WORD.findall(said)}
+    words_of_advice = {word.lower() for word in _WORD.findall(advice)}
     matter = {word.lower() for word in _WORD.findall(cited.text) if len(word) > LONG_WORD}
     for number, text in _around(cited, facts, message=message):
         shared = len(matter & {word.lower() for word in _WORD.findall(text)})
@@ -281,25 +283,25 @@ def printed_remedy(cited: Citation, said: str, facts: Facts, *, message: bool) -
             mine = {word.lower() for word in _WORD.findall(words)}
             if not SHORTEST_REMEDY <= len(words) <= LONGEST_REMEDY or _NO_REMEDY.search(words) or not mine:
                 continue
-            if len(mine & known) < SAME_WORDS * len(mine):
+            if len(mine & words_of_advice) < SAME_WORDS * len(mine):
                 return f"The log itself says ({cited.file}:{number}): {words}."
     return ""
 
 
 def _around(cited: Citation, facts: Facts, *, message: bool) -> Iterator[tuple[int, str]]:
     """Yield the lines in which a remedy may stand: the message, those behind it, those before it."""
-    known = raised_at(cited, facts)
+    raised = raised_at(cited, facts)
     if message:
         yield cited.line, facts.streams.body(cited.text).text
-    if known is not None and message:
-        yield from ((number, facts.streams.body(text).text) for number, text in known[1].more)
+    if raised is not None and message:
+        yield from ((number, facts.streams.body(text).text) for number, text in raised[1].more)
     if cited.file != "job.log":
         return
-    last = known[1].more[-1][0] if known is not None and known[1].more else cited.line
-    first = known[0].first if known is not None else cited.line
+    last = raised[1].more[-1][0] if raised is not None and raised[1].more else cited.line
+    first = raised[0].first if raised is not None else cited.line
     stream = facts.streams.body(cited.text).stream
-    behind = facts.between(last + 1, last + LINES_BEHIND)
-    for line in (*behind, *reversed(facts.between(max(1, first - LINES_BEFORE), first - 1))):
+    lines_after = facts.between(last + 1, last + LINES_BEHIND)
+    for line in (*lines_after, *reversed(facts.between(max(1, first - LINES_BEFORE), first - 1))):
         body = facts.streams.body(line.text)
         if line.number > last and "Traceback (most" in body.text:
             continue
@@ -391,12 +393,12 @@ def keys_account(message: Sequence[str], place: str) -> str:
         return f"{_both(missing, surplus)}{at}"
     if surplus:
         return (
-            f"The checkpoint has {_shown(surplus)}, which the model built here has not, and lacks nothing: the model is built "
+            f"The checkpoint has {_key_list(surplus)}, which the model built here has not, and lacks nothing: the model is built "
             f"smaller than the saved one (fewer layers, or without a part). Give it the settings of the training.{at}"
         )
     return (
-        f"The model built here has {_shown(missing)}, which the checkpoint lacks, and the checkpoint has nothing besides: it was "
-        f"saved without that part (fewer layers, no head). Load the file that has it, or build the model without it.{at}"
+        f"The model built here has {_key_list(missing)}, which the checkpoint lacks, and the checkpoint has nothing besides: it "
+        f"was saved without that part (fewer layers, no head). Load the file that has it, or build the model without it.{at}"
     )
 
 
@@ -414,7 +416,7 @@ def _both(missing: Sequence[str], surplus: Sequence[str]) -> str:
             )
         if _share(_without(prefix, missing), surplus):
             return f'The keys of the model begin with "{prefix}", those of the checkpoint do not: load it into the part inside.'
-    words = f"Expected are {_shown(missing)}; the checkpoint has {_shown(surplus)} instead"
+    words = f"Expected are {_key_list(missing)}; the checkpoint has {_key_list(surplus)} instead"
     ends = {_end(key) for key in missing}
     if 2 * sum(_end(key) in ends for key in surplus) >= len(surplus):
         return f"{words}: like layers under other names, so another version of the model's code saved it. Use that, or rename them."
@@ -437,13 +439,13 @@ def _end(key: str) -> str:
     return ".".join(key.split(".")[-2:])
 
 
-def _share(stripped: Sequence[str], others: Sequence[str]) -> bool:
+def _share(stripped: Sequence[str], keys: Sequence[str]) -> bool:
     """Tell whether at least half of the keys, without their prefix, are those of the other side."""
-    common = len(set(stripped) & set(others))
-    return common > 0 and 2 * common >= min(len(stripped), len(others))
+    common = len(set(stripped) & set(keys))
+    return common > 0 and 2 * common >= min(len(stripped), len(keys))
 
 
-def _shown(keys: Sequence[str]) -> str:
+def _key_list(keys: Sequence[str]) -> str:
     """Return the first parts that keys are of, such as `stage0.1`, and how many more there are."""
     parts = list(dict.fromkeys(_part(key) for key in keys))
     more = f" and {len(parts) - KEYS_SHOWN} more" if len(parts) > KEYS_SHOWN else ""

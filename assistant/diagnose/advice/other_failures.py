@@ -144,15 +144,15 @@ def compiler_account(cited: Citation, facts: Facts) -> str:
                 return ""
             places = [
                 each["cuda"] or each["line"]
-                for other in lines
-                if (each := _UNKNOWN_NAME.search(other.text[:MOST_OF_BUILD_LINE]))
+                for line_before in lines
+                if (each := _UNKNOWN_NAME.search(line_before.text[:MOST_OF_BUILD_LINE]))
                 and each["file"] == match["file"]
                 and name in each[0]
             ]
-            where = ", ".join(dict.fromkeys(places[:MOST_LINES_NAMED]))
+            listed = ", ".join(dict.fromkeys(places[:MOST_LINES_NAMED]))
             return (
                 f"Add #include {HEADERS[name]} at the head of {match['file']}, which uses {name} without declaring it "
-                f"(line {where}; job.log:{line.number}), and build it again; a newer version of that package may have it."
+                f"(line {listed}; job.log:{line.number}), and build it again; a newer version of that package may have it."
             )
         if match := _KILLED.search(text):
             return (
@@ -187,13 +187,13 @@ _STEP = re.compile(
     r"(?:No such file|cannot |[Ff]ailed|error|denied|not found|No space)|^fatal: |CUDA out of memory|torch\.OutOfMemoryError"
     r"|No space left on device|[Dd]isk quota exceeded|: line \d{1,5}:\s+\d+ Killed"
 )
-_THINGS = (
+_SET_UP_NOUNS = (
     r"(?:samples|images|files|records|rows|examples|items|time series|sequences|batches|documents|videos|graphs|pairs|entries|steps"
     r"|training data)"
 )
 _EMPTY = re.compile(
-    rf"(?<![\d.,/:-])0 {_THINGS}\b|\b(?:no|No) {_THINGS} (?:were |was )?(?:found|loaded|left)"
-    rf"|(?:[Ll]ength|[Nn]umber|[Nn]um|[Ss]ize|[Cc]ount)\b[^:=]{{0,20}}(?:{_THINGS}|data ?set)[^:=]{{0,20}}[:=]\s*0\s*$"
+    rf"(?<![\d.,/:-])0 {_SET_UP_NOUNS}\b|\b(?:no|No) {_SET_UP_NOUNS} (?:were |was )?(?:found|loaded|left)"
+    rf"|(?:[Ll]ength|[Nn]umber|[Nn]um|[Ss]ize|[Cc]ount)\b[^:=]{{0,20}}(?:{_SET_UP_NOUNS}|data ?set)[^:=]{{0,20}}[:=]\s*0\s*$"
     r"|[Ss]teps(?:/| per |_per_)epoch\W{0,4}0\b|across ranks is zero"
 )
 _COMPILER = re.compile(r"(?:^|\s)(?:fatal )?error: (?!subprocess|metadata|legacy|command )|CMake Error at|undefined reference to")
@@ -237,42 +237,42 @@ _EXPLAINING = {
 """By reason: what may have led to it when it stands before it in the same attempt."""
 
 
-def handled_before(found: Diagnosis, facts: Facts) -> str:
+def handled_before(diagnosis: Diagnosis, facts: Facts) -> str:
     """Return a sentence about the first exception of the chain that the cited one ends; empty where the cited one is the first."""
-    cited = found.root_cause[0] if found.root_cause else None
-    known = raised_at(cited, facts) if cited is not None else None
-    if cited is None or known is None:
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    raised = raised_at(cited, facts) if cited is not None else None
+    if cited is None or raised is None:
         return ""
-    first = known[0].raised[0]
+    first = raised[0].raised[0]
     words = first.message.strip() or first.short
     if first.short in QUOTING or not first.message.strip() or ANNOUNCES.search(first.text):
         return ""
     same = _DIGITS.sub("0", words[:SAME_CHARACTERS])
-    shown = any(other.line == first.line or same in _DIGITS.sub("0", other.text) for other in found.root_cause[:1])
-    if shown or first.line >= cited.line or first.short in _CONTROL:
+    is_cited = any(citation.line == first.line or same in _DIGITS.sub("0", citation.text) for citation in diagnosis.root_cause[:1])
+    if is_cited or first.line >= cited.line or first.short in _CONTROL:
         return ""
     more = [line.strip() for _, line in first.more[:LINES_OF_FIRST] if line.strip()]
     text = cut(" ".join([facts.streams.body(first.text).text.strip(), *more]), SHOWN_OF_FIRST)
     frame = next((frame for frame in reversed(first.frames) if frame.line and not LIBRARY.search(frame.file)), None)
     place = f", raised from {frame.file}:{frame.line}" if frame is not None else ""
     sentence = f"job.log:{first.line}: {text.rstrip('.')}{place}"
-    if handler_failed(found, facts):
+    if handler_failed(diagnosis, facts):
         return f"Mend the error that came first ({sentence}); the cited one came while that was handled."
     came = f"Another error came first ({sentence}), and the cited one while it was handled"
-    return f"{came}: mend the first, unless it was expected." if found.action is Action.FIX_AND_RESUBMIT else f"{came}."
+    return f"{came}: mend the first, unless it was expected." if diagnosis.action is Action.FIX_AND_RESUBMIT else f"{came}."
 
 
 def handler_failed(diagnosis: Diagnosis, facts: Facts) -> bool:
     """Tell whether the cited exception came while the first of its chain was handled or printed, and not of what the job does."""
-    known = raised_at(diagnosis.root_cause[0], facts) if diagnosis.root_cause else None
-    if known is None:
+    place = raised_at(diagnosis.root_cause[0], facts) if diagnosis.root_cause else None
+    if place is None:
         return False
     own = [
         [frame for frame in raised.frames if frame.line and not LIBRARY.search(frame.file)]
-        for raised in (known[0].raised[0], known[1])
+        for raised in (place[0].raised[0], place[1])
     ]
-    if known[1].frames and known[1].frames[-1].function in ("__repr__", "__str__", "__format__"):
-        return known[0].raised[0] is not known[1]  # it came while the first was put into words
+    if place[1].frames and place[1].frames[-1].function in ("__repr__", "__str__", "__format__"):
+        return place[0].raised[0] is not place[1]  # it came while the first was put into words
     if not own[0] or not own[1]:
         return False
     last = own[1][-1]
@@ -295,26 +295,30 @@ def explained_by(cited: Citation, facts: Facts) -> set[int]:
     return slips | {raised.line for raised in episode.raised if raised.line < cited.line and raised.short in _CONTROL}
 
 
-def look_first(found: Diagnosis, facts: Facts) -> str:
+def look_first(diagnosis: Diagnosis, facts: Facts) -> str:
     """Return a sentence about the earliest line of the same attempt that may be why the cited one came; empty without any."""
-    patterns = _EXPLAINING.get(found.reason, ())
-    if found.root_cause and found.reason not in _OF_MACHINES and (words := _set_up(found.root_cause[0], found.reason, facts)):
+    patterns = _EXPLAINING.get(diagnosis.reason, ())
+    if (
+        diagnosis.root_cause
+        and diagnosis.reason not in _OF_MACHINES
+        and (words := _set_up(diagnosis.root_cause[0], diagnosis.reason, facts))
+    ):
         return words
-    if found.root_cause and found.reason in ("called_process_error", "runtime_error", "import_error"):
-        account = compiler_account(found.root_cause[0], facts) or pip_account(found.root_cause[0], facts)
+    if diagnosis.root_cause and diagnosis.reason in ("called_process_error", "runtime_error", "import_error"):
+        account = compiler_account(diagnosis.root_cause[0], facts) or pip_account(diagnosis.root_cause[0], facts)
         if account:
             return account
-    if not patterns or not found.root_cause or found.root_cause[0].file != "job.log" or facts.combined is not None:
+    if not patterns or not diagnosis.root_cause or diagnosis.root_cause[0].file != "job.log" or facts.combined is not None:
         return ""
-    cited = found.root_cause[0]
+    cited = diagnosis.root_cause[0]
     line = _earliest(patterns, cited, facts)
     if line is None:
         return ""
     text = line[1] if len(line[1]) <= SHOWN_OF_LINE else f"{line[1][:SHOWN_OF_LINE]}…"
     if line[0] == cited.line:
         return ""
-    where = "what came before it" if line[0] < cited.line else "what it printed"
-    return f"Look first at {where} (job.log:{line[0]}: {text}): it may be why."
+    origin = "what came before it" if line[0] < cited.line else "what it printed"
+    return f"Look first at {origin} (job.log:{line[0]}: {text}): it may be why."
 
 
 def _set_up(cited: Citation, reason: str, facts: Facts) -> str:
@@ -323,16 +327,18 @@ def _set_up(cited: Citation, reason: str, facts: Facts) -> str:
     if line is None or (reason != "import_error" and _in_environment(cited, facts)):
         return ""
     text = line.text.strip()
-    said = f"job.log:{line.number}: {text if len(text) <= SHOWN_OF_LINE else f'{text[:SHOWN_OF_LINE]}…'}"
+    quoted = f"job.log:{line.number}: {text if len(text) <= SHOWN_OF_LINE else f'{text[:SHOWN_OF_LINE]}…'}"
     if reason == "cancelled":
-        return f"Its script could not set up its environment ({said})."
+        return f"Its script could not set up its environment ({quoted})."
     conda = "conda" in text or "mamba" in text
     how = (
         ' (source etc/profile.d/conda.sh of the conda installation, or eval "$(conda shell.bash hook)", before conda activate)'
         if conda
         else ""
     )
-    return f"Mend first what failed in the script before that ({said}){how}: the program ran without the environment that is meant."
+    return (
+        f"Mend first what failed in the script before that ({quoted}){how}: the program ran without the environment that is meant."
+    )
 
 
 def _in_environment(cited: Citation, facts: Facts) -> bool:

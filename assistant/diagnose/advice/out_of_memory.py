@@ -22,14 +22,14 @@ from assistant.records import Citation, Diagnosis
 _UNITS = {"b": 1 / 1024**3, "K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
 _BYTES = {"float": 4, "float32": 4, "double": 8, "half": 2, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
 _SIZE = r"(\d[\d.]{0,16}) ([KMGTb])(?:i?B|ytes)"
-_WANTED = re.compile(rf"[Tt]ried to allocate {_SIZE}")
+_REQUEST = re.compile(rf"[Tt]ried to allocate {_SIZE}")
 _TOTAL = re.compile(rf"total capac\w{{1,4}} of {_SIZE} of which {_SIZE} is free|{_SIZE} total capacity;.{{0,80}}?{_SIZE} free")
 _GPU = re.compile(r"\bGPU (\d{1,3})\b")
 _OWN = re.compile(rf"this process has {_SIZE} memory in use")
-_OTHER = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")
+_OTHER_PROCESS = re.compile(rf"Process (\d{{1,10}}) has {_SIZE} memory in use")
 _UNUSED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 _ALLOCATED = re.compile(rf"{_SIZE} (?:is allocated by PyTorch|already allocated)")
-_HELD = re.compile(rf"{_SIZE} reserved in total by PyTorch")
+_RESERVED = re.compile(rf"{_SIZE} reserved in total by PyTorch")
 _AT_START = re.compile(
     r"Free memory on device (\S{1,20} )?\(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization "
     r"\(([\d.]{1,6})"
@@ -81,8 +81,8 @@ def memory_advice(cited: Citation, facts: Facts, program: Program) -> str:
         return _at_start(*start.groups())
     if account := _account(text):
         sentence, remedy, enough = account
-        if not enough and not remedy and (left := _left_before(cited, text, facts)):
-            return f"{sentence} {left}"
+        if not enough and not remedy and (remains := _left_before(cited, text, facts)):
+            return f"{sentence} {remains}"
         pieces = _in_pieces(cited, facts) if "in one piece" in sentence else ""
         relief = "" if enough else pieces or _relief(cited, facts, program)
         return " ".join(words for words in (remedy, relief, sentence) if words)
@@ -128,13 +128,13 @@ def _in_pieces(cited: Citation, facts: Facts) -> str:
 
 def _left_before(cited: Citation, text: str, facts: Facts) -> str:
     """Return a word about a model that is loaded into a process whose earlier work still fills the GPU; empty where none shows."""
-    known, total = raised_at(cited, facts), _TOTAL.search(text)
-    if known is None or total is None or not any(_LOADS.match(frame.function) for frame in known[1].frames[-LOADING:]):
+    raised, total = raised_at(cited, facts), _TOTAL.search(text)
+    if raised is None or total is None or not any(_LOADS.match(frame.function) for frame in raised[1].frames[-LOADING:]):
         return ""
     sizes = [group for group in total.groups() if group is not None]
     own, whole = _first(_OWN, text) or _first(_ALLOCATED, text), _gib(*sizes[:2])
     worked = facts.progress.before(cited.line) > facts.progress.before(facts.progress.leg - 1)
-    earlier = any(e.first < known[0].first and any("OutOfMemory" in r.name for r in e.raised) for e in facts.episodes)
+    earlier = any(e.first < raised[0].first and any("OutOfMemory" in r.name for r in e.raised) for e in facts.episodes)
     if own < whole * NEARLY_ALL or own > 2 * whole or not (worked or earlier):
         return ""
     return (
@@ -153,39 +153,39 @@ class _Account(NamedTuple):
 
 def _account(text: str) -> _Account | None:
     """Return what PyTorch's account says and the remedy that follows from it; None where the message holds none."""
-    wanted, total = _WANTED.search(text), _TOTAL.search(text)
-    if wanted is None or total is None:
+    request, total = _REQUEST.search(text), _TOTAL.search(text)
+    if request is None or total is None:
         return None
     sizes = [group for group in total.groups() if group is not None]
     whole, free = _gib(*sizes[:2]), _gib(*sizes[2:4])
     gpu = _GPU.search(text)
     sentence = (
         f"{f'GPU {gpu[1]}' if gpu else 'The GPU'} has {whole:.1f} GiB, of which {free:.2f} GiB were free when "
-        f"{wanted[1]} {wanted[2]}iB more were wanted."
+        f"{request[1]} {request[2]}iB more were wanted."
     )
-    if _gib(*wanted.groups()) > whole:
+    if _gib(*request.groups()) > whole:
         return _Account(f"{sentence} That is more than the whole GPU, in one piece: nothing that is freed helps.", "", enough=False)
     foreign = _foreign(text, whole, free)
     if foreign:
         return _Account(sentence, foreign, enough=True)
-    held = _first(_HELD, text)
-    if held and whole - free - held > whole / 2:
+    reserved = _first(_RESERVED, text)
+    if reserved and whole - free - reserved > whole / 2:
         return _Account(sentence, _outside(text, whole, free), enough=True)
-    unused = _unused(text, whole, free, _gib(*wanted.groups()))
+    unused = _unused(text, whole, free, _gib(*request.groups()))
     return _Account(sentence, unused or _outside(text, whole, free), enough=False)
 
 
 def _foreign(text: str, whole: float, free: float) -> str:
     """Return the remedy where others than this process's PyTorch hold much of the GPU."""
-    own, others = _first(_OWN, text), _OTHER.findall(text)
+    own, processes = _first(_OWN, text), _OTHER_PROCESS.findall(text)
     own = 0.0 if own > 2 * whole else own  # below zero, printed without its sign (WSL)
     least = max(LEAST_GIB, whole / 10)
-    elsewhere = sum(_gib(*other[1:]) for other in others) or (whole - free - own if own else 0.0)
-    if not own and len(others) == 1:  # where no process is called "this", the only one is
+    elsewhere = sum(_gib(*process[1:]) for process in processes) or (whole - free - own if own else 0.0)
+    if not own and len(processes) == 1:  # where no process is called "this", the only one is
         elsewhere -= _first(_ALLOCATED, text) + _first(_UNUSED, text)
     if elsewhere > least:
-        who = f"processes {', '.join(other[0] for other in others[:4])}" if others else "other processes"
-        return f"About {elsewhere:.1f} GiB are held by {who}: end them, or see that each process takes a GPU of its own."
+        owner = f"processes {', '.join(process[0] for process in processes[:4])}" if processes else "other processes"
+        return f"About {elsewhere:.1f} GiB are held by {owner}: end them, or see that each process takes a GPU of its own."
     torch = (_first(_ALLOCATED, text) + _first(_UNUSED, text)) if own else 0.0
     if own and own - torch > max(2 * LEAST_GIB, whole / 10):
         return (
@@ -199,17 +199,17 @@ def _foreign(text: str, whole: float, free: float) -> str:
 
 def _outside(text: str, whole: float, free: float) -> str:
     """Return a word about memory that an older message does not account for."""
-    held = _first(_HELD, text)
-    if not held or whole - free - held <= max(2 * LEAST_GIB, whole / 10):
+    reserved = _first(_RESERVED, text)
+    if not reserved or whole - free - reserved <= max(2 * LEAST_GIB, whole / 10):
         return ""
-    outside = f"About {whole - free - held:.1f} GiB are not this process's PyTorch's"
+    outside = f"About {whole - free - reserved:.1f} GiB are not this process's PyTorch's"
     return f"{outside}: nvidia-smi shows who holds them; end that, or take another GPU."
 
 
-def _unused(text: str, whole: float, free: float, wanted: float) -> str:
+def _unused(text: str, whole: float, free: float, request: float) -> str:
     """Return the remedy where reserved memory that is not in use would have sufficed."""
-    unused = _first(_UNUSED, text) or max(_first(_HELD, text) - _first(_ALLOCATED, text), 0.0) * bool(_first(_HELD, text))
-    if unused < max(LEAST_GIB, whole * LEAST_SHARE) or unused + free < wanted:
+    unused = _first(_UNUSED, text) or max(_first(_RESERVED, text) - _first(_ALLOCATED, text), 0.0) * bool(_first(_RESERVED, text))
+    if unused < max(LEAST_GIB, whole * LEAST_SHARE) or unused + free < request:
         return ""
     pieces = f"{unused:.2f} GiB are reserved but in pieces too small"
     if (
@@ -223,7 +223,7 @@ def _unused(text: str, whole: float, free: float, wanted: float) -> str:
 
 def _little(text: str) -> bool:
     """Tell whether what was wanted is so little that what was held before is to blame."""
-    request, total = _WANTED.search(text), _TOTAL.search(text)
+    request, total = _REQUEST.search(text), _TOTAL.search(text)
     if request is None or total is None:
         return False
     sizes = [group for group in total.groups() if group is not None]
@@ -232,8 +232,8 @@ def _little(text: str) -> bool:
 
 def _relief(cited: Citation, facts: Facts, program: Program) -> str:
     """Return what to lower, by what the program did when the memory ran out and by the settings that the log prints."""
-    known = raised_at(cited, facts)
-    frames = known[1].frames if known is not None else []
+    raised = raised_at(cited, facts)
+    frames = raised[1].frames if raised is not None else []
     functions = [frame.function for frame in frames]
     if any(_LOADS.match(name) for name in functions[-LOADING:]):
         return (
@@ -319,9 +319,9 @@ def _of_transformers(batch: Setting | None, length: Setting | None) -> str:
     """Return what to lower in the arguments of the Trainer of transformers."""
     tiny = batch is not None and batch.value == "1"
     first = f"{batch} is as low as it goes" if tiny else f"Lower {batch or 'per_device_train_batch_size'}"
-    rest = "" if tiny else ", raise gradient_accumulation_steps by as much"
+    more = "" if tiny else ", raise gradient_accumulation_steps by as much"
     shorter = f", or shorten {length}" if length is not None else ""
-    return f"{first}{rest}; then set gradient_checkpointing=True{shorter}."
+    return f"{first}{more}; then set gradient_checkpointing=True{shorter}."
 
 
 def _batch(batch: Setting | None) -> str:
@@ -374,11 +374,11 @@ def kill_account(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
     if diagnosis.reason == "killed" and (first := _ended_first(diagnosis, facts)):
         return first
     match = next((match for text in texts for pattern in (_WORKER, _SHELL, _LAUNCHED) if (match := pattern.search(text))), None)
-    who = f" of process {match[1]}" if match else ""
+    process = f" of process {match[1]}" if match else ""
     batch_job = f", or {record}" if (record := record_command(facts)) else ""
     words = (
         "SIGKILL without a word is most often the kernel's, when the host has no memory left: dmesg -T of the node "
-        f"(an oom-kill record{who}){batch_job} says it."
+        f"(an oom-kill record{process}){batch_job} says it."
     )
     early = (
         "It came before any step was made, so it comes again unless that changes. " if program.trains and not program.steps else ""

@@ -137,28 +137,28 @@ class _Words(NamedTuple):
     """Whether nothing has to be changed, only another moment chosen."""
 
 
-def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entries: Sequence[Advice]) -> Diagnosis:
+def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, entries: Sequence[Advice]) -> Diagnosis:
     """Return a diagnosis whose advice says what this case shows; where it shows nothing more, the diagnosis as it is."""
-    if reason is None or not found.advice.endswith(reason.remedy):
-        return found
-    deed = found.advice.removesuffix(reason.remedy).strip()
-    program = program_of(found, facts)
-    if found.reason == "no_failure":
-        return replace(found, advice=f"{end_account(found, facts)} {found.advice}".strip())
-    if found.reason == "unknown" and facts.lines and facts.case.job is None:
-        remedy = _of_last_failure(found, facts, entries, program)
-        return replace(found, advice=remedy or f"{deed} {last_words(found, facts)}".strip())
-    if found.reason == "loss_spike" and (early := _diverged_early(found, facts)) is not None:
+    if reason is None or not diagnosis.advice.endswith(reason.remedy):
+        return diagnosis
+    deed = diagnosis.advice.removesuffix(reason.remedy).strip()
+    program = program_of(diagnosis, facts)
+    if diagnosis.reason == "no_failure":
+        return replace(diagnosis, advice=f"{end_account(diagnosis, facts)} {diagnosis.advice}".strip())
+    if diagnosis.reason == "unknown" and facts.lines and facts.case.job is None:
+        remedy = _of_last_failure(diagnosis, facts, entries, program)
+        return replace(diagnosis, advice=remedy or f"{deed} {last_words(diagnosis, facts)}".strip())
+    if diagnosis.reason == "loss_spike" and (early := _diverged_early(diagnosis, facts)) is not None:
         return early
-    quoted = next(_quoted(found, facts, entries, program), None) if found.reason == "hang" else None
-    words = quoted or _by_reason(found, facts, program) or next(_quoted(found, facts, entries, program), None)
-    action = _action(found.action, words, nodes=bool(found.nodes))
-    if action is not found.action:
-        found = replace(found, action=action)
+    quoted = next(_quoted(diagnosis, facts, entries, program), None) if diagnosis.reason == "hang" else None
+    words = quoted or _by_reason(diagnosis, facts, program) or next(_quoted(diagnosis, facts, entries, program), None)
+    action = _action(diagnosis.action, words, nodes=bool(diagnosis.nodes))
+    if action is not diagnosis.action:
+        diagnosis = replace(diagnosis, action=action)
         deed = DEEDS[action]
-    if found.reason == "preempted" and facts.case.job is None:
+    if diagnosis.reason == "preempted" and facts.case.job is None:
         deed = PREEMPTED if program.trains else PREEMPTED_ANEW
-    over = found.reason == "time_limit" and facts.case.job is None and last_save(facts) is None and not words
+    over = diagnosis.reason == "time_limit" and facts.case.job is None and last_save(facts) is None and not words
     unsaved = saved(facts) if over else ""
     deed = (
         unsaved
@@ -167,21 +167,23 @@ def with_particulars(found: Diagnosis, facts: Facts, reason: Reason | None, entr
         if over or (words is not None and words.whole)
         else with_checkpoint(deed, facts, program)
     )
-    parts = [deed, words.text if words else "", _place(found, facts, words), standing(found, facts, program)]
-    first, earlier = handled_before(found, facts), look_first(found, facts)
-    if first and found.reason in _OF_MESSAGES and handler_failed(found, facts):  # what the handler of an error met is no cause
-        parts[1], parts[2] = first, _place(found, facts, None)
+    parts = [deed, words.text if words else "", _place(diagnosis, facts, words), standing(diagnosis, facts, program)]
+    first, earlier = handled_before(diagnosis, facts), look_first(diagnosis, facts)
+    if (
+        first and diagnosis.reason in _OF_MESSAGES and handler_failed(diagnosis, facts)
+    ):  # what the handler of an error met is no cause
+        parts[1], parts[2] = first, _place(diagnosis, facts, None)
     else:
         earlier = f"{first} {earlier}".strip()
     if words is not None and any(place in words.text for place in re.findall(r"\(job\.log:\d+", earlier)):
         earlier = ""  # what came before is what the advice is about
-    if not any(parts[1:3]) and not _said_already(found, earlier, parts[3]):
-        parts[1] = _remedy(found, facts, reason)
-    if (found.reason == "hang" or (found.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
+    if not any(parts[1:3]) and not _said_already(diagnosis, earlier, parts[3]):
+        parts[1] = _remedy(diagnosis, facts, reason)
+    if (diagnosis.reason == "hang" or (diagnosis.reason in KILLS and words is not None)) and action is not Action.FIX_AND_RESUBMIT:
         parts = [*parts[1:], parts[0]]
-    parts += [earlier, _printed(found, [*parts, earlier], facts, understood=words is not None)]
-    parts.append(_beside(found, " ".join(parts), facts, understood=words is not None))
-    return replace(found, advice=" ".join(_once(_change_first(parts))))
+    parts += [earlier, _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)]
+    parts.append(_later_failures(diagnosis, " ".join(parts), facts, understood=words is not None))
+    return replace(diagnosis, advice=" ".join(_once(_change_first(parts))))
 
 
 def _change_first(parts: Sequence[str]) -> list[str]:
@@ -191,7 +193,7 @@ def _change_first(parts: Sequence[str]) -> list[str]:
     return [*changes, NO_HELP] if refusal in parts and changes else [*parts]
 
 
-def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool) -> str:
+def _later_failures(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool) -> str:
     """Return what stands elsewhere in the log and bears upon what has to change: settings, a first NaN, a run without a GPU."""
     cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
     if cited is None or cited.file != "job.log" or diagnosis.action is not Action.FIX_AND_RESUBMIT or facts.combined is not None:
@@ -213,8 +215,8 @@ def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool
             sentences.append(f"The log prints {', '.join(map(str, new))}.")
     if (ended := ended_later(cited.line, facts)) and ended not in advice:
         sentences.append(ended)
-    if others := failed_later(cited, facts):
-        sentences.append(others)
+    if later_failures := failed_later(cited, facts):
+        sentences.append(later_failures)
     if (fault := script_fault(cited.line, facts)) and diagnosis.reason in _OF_MESSAGES:
         sentences.append(fault)
     asserted = "device-side assert" in cited.text
@@ -228,27 +230,29 @@ def _beside(diagnosis: Diagnosis, advice: str, facts: Facts, *, understood: bool
     return " ".join(sentences)
 
 
-def _said_already(found: Diagnosis, earlier: str, reached: str) -> bool:
+def _said_already(diagnosis: Diagnosis, earlier: str, reached: str) -> bool:
     """Tell whether the general remedy, or the bare message, adds nothing to what else is said."""
-    told = found.reason == "time_limit" and reached
-    return bool(told or found.reason == "preempted" or (earlier and found.reason in _OF_MESSAGES | {"called_process_error"}))
+    says_limit = diagnosis.reason == "time_limit" and reached
+    return bool(
+        says_limit or diagnosis.reason == "preempted" or (earlier and diagnosis.reason in _OF_MESSAGES | {"called_process_error"})
+    )
 
 
-def _diverged_early(found: Diagnosis, facts: Facts) -> Diagnosis | None:
+def _diverged_early(diagnosis: Diagnosis, facts: Facts) -> Diagnosis | None:
     """Return the diagnosis of a loss that never was a number, never fell, or was thrown off by its rate; None for any other."""
     if _never_finite(facts):
-        return replace(found, advice=_never_finite_account(facts))
+        return replace(diagnosis, advice=_never_finite_account(facts))
     spike = spike_of(facts)
     warming = warm_up(facts, spike.rise) if spike is not None and spike.rise is not None else None
     if warming is not None and warming.highest >= UNUSUAL_RATE:
-        summary = f"{found.summary} Its loss rose while the learning rate was still raised, to {warming.highest:g}."
-        return replace(found, action=Action.FIX_AND_RESUBMIT, summary=summary, advice=spike_account(found, facts))
+        summary = f"{diagnosis.summary} Its loss rose while the learning rate was still raised, to {warming.highest:g}."
+        return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, summary=summary, advice=spike_account(diagnosis, facts))
     levels = never_learned(facts, spike) if spike is not None else None
     if levels is None:
         return None
-    known = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
-    account = spike_account(found, facts) or f"{known} {OWN_SETTING.format(rate=rate_lowered(facts))}"
-    return replace(found, action=Action.FIX_AND_RESUBMIT, summary=f"{found.summary} {known}", advice=account)
+    text = NEVER_LEARNED.format(first=levels[0], lowest=levels[1])
+    account = spike_account(diagnosis, facts) or f"{text} {OWN_SETTING.format(rate=rate_lowered(facts))}"
+    return replace(diagnosis, action=Action.FIX_AND_RESUBMIT, summary=f"{diagnosis.summary} {text}", advice=account)
 
 
 def _action(action: Action, words: _Words | None, *, nodes: bool) -> Action:
@@ -271,71 +275,71 @@ def _once(parts: Sequence[str]) -> Iterator[str]:
             before += part
 
 
-def _by_reason(found: Diagnosis, facts: Facts, program: Program) -> _Words | None:
+def _by_reason(diagnosis: Diagnosis, facts: Facts, program: Program) -> _Words | None:
     """Return what wants arithmetic over the whole case; None where it has nothing to count."""
-    text = kill_account(found, facts, program)
-    if found.reason == "loss_spike":
-        text = spike_account(found, facts)
-    elif found.reason == "nccl_timeout_error":
+    text = kill_account(diagnosis, facts, program)
+    if diagnosis.reason == "loss_spike":
+        text = spike_account(diagnosis, facts)
+    elif diagnosis.reason == "nccl_timeout_error":
         text = waiting_account(facts)
-    elif found.reason == "hang":
-        text = stack_account(found, facts)
-    for cited in found.root_cause[:2]:
+    elif diagnosis.reason == "hang":
+        text = stack_account(diagnosis, facts)
+    for cited in diagnosis.root_cause[:2]:
         text = text or memory_advice(cited, facts, program)
-    for cited in found.root_cause[:2] if found.reason in ("runtime_error", "killed", "dataset_loading_error") else ():
+    for cited in diagnosis.root_cause[:2] if diagnosis.reason in ("runtime_error", "killed", "dataset_loading_error") else ():
         text = text or native_abort(cited, facts)
-    for cited in found.root_cause[:2] if found.reason in _OF_KEYS else ():
+    for cited in diagnosis.root_cause[:2] if diagnosis.reason in _OF_KEYS else ():
         origin = origin_of(cited, facts)
         text = text or keys_account(message_of(cited, facts), origin.place if origin is not None else "")
-    for cited in found.root_cause[:1] if found.reason == "import_error" else ():
+    for cited in diagnosis.root_cause[:1] if diagnosis.reason == "import_error" else ():
         text = text or requirement_account(cited, facts)
-    early = found.reason == "dataloader_killed" and program.trains and not program.steps
+    early = diagnosis.reason == "dataloader_killed" and program.trains and not program.steps
     return _Words(text, wall=early) if text else None
 
 
-def _remedy(found: Diagnosis, facts: Facts, reason: Reason) -> str:
+def _remedy(diagnosis: Diagnosis, facts: Facts, reason: Reason) -> str:
     """Return what is left to say where no template fits: of code and settings the message itself, else the general remedy."""
-    if found.reason == "cuda_error" and found.action is Action.CORDON_AND_RESTART:
+    if diagnosis.reason == "cuda_error" and diagnosis.action is Action.CORDON_AND_RESTART:
         return "Test its GPUs (dcgmi diag -r 3) and reset them, or the host, before it comes back; what fails again is replaced."
-    raised = any(raised_at(cited, facts) is not None for cited in found.root_cause[:2])
-    if found.reason == "cuda_error" and found.action is Action.FIX_AND_RESUBMIT and raised:
+    raised = any(raised_at(cited, facts) is not None for cited in diagnosis.root_cause[:2])
+    if diagnosis.reason == "cuda_error" and diagnosis.action is Action.FIX_AND_RESUBMIT and raised:
         return "Run it once with CUDA_LAUNCH_BLOCKING=1: then the traceback ends at the call that the device refused."
-    cited = found.root_cause[0] if found.root_cause else None
-    asks = cited is not None and found.reason in _ASKS and found.action is Action.FIX_AND_RESUBMIT
-    if cited is not None and asks and (named := demand_of(cited, facts)):
-        return f"{named.rstrip('.?! ')} ({cited.file}:{cited.line})."
-    if found.reason not in _OF_MESSAGES or not found.root_cause:
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    asks = cited is not None and diagnosis.reason in _ASKS and diagnosis.action is Action.FIX_AND_RESUBMIT
+    if cited is not None and asks and (demanded := demand_of(cited, facts)):
+        return f"{demanded.rstrip('.?! ')} ({cited.file}:{cited.line})."
+    if diagnosis.reason not in _OF_MESSAGES or not diagnosis.root_cause:
         return reason.remedy
-    cited = _by_origin(found, facts)[0][0]
+    cited = _by_origin(diagnosis, facts)[0][0]
     message = cut(" ".join(message_of(cited, facts)[:MESSAGE_LINES]), SHOWN_OF_MESSAGE)
     demand = demand_of(cited, facts)
-    where = f"{cited.file}:{cited.line}: {message}"
-    return f"{demand} ({where.rstrip('.')})." if demand else f"All that the log says is {where}"
+    place = f"{cited.file}:{cited.line}: {message}"
+    return f"{demand} ({place.rstrip('.')})." if demand else f"All that the log says is {place}"
 
 
-def _printed(found: Diagnosis, parts: Sequence[str], facts: Facts, *, understood: bool) -> str:
+def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, understood: bool) -> str:
     """Return what the log itself says about the remedy, as far as it is not said; empty where nothing is to be mended."""
-    if found.action is not Action.FIX_AND_RESUBMIT or not found.root_cause:
+    if diagnosis.action is not Action.FIX_AND_RESUBMIT or not diagnosis.root_cause:
         return ""
-    cited = _by_origin(found, facts)[0][0]
+    cited = _by_origin(diagnosis, facts)[0][0]
     refused = _REFUSED.search(cited.text)
-    if found.reason == "argument_error" and refused is not None:
+    if diagnosis.reason == "argument_error" and refused is not None:
         return nearest_option(cited, [name for name in refused[1].split() if name.startswith("-")], facts)
     return printed_remedy(cited, " ".join(parts), facts, message=not understood)
 
 
-def _quoted(found: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> Iterator[_Words]:
+def _quoted(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> Iterator[_Words]:
     """Yield what the first cited line that says enough asks for; those with a traceback come first, for they say where."""
-    fitting = [entry for entry in entries if found.reason in entry.reasons or not entry.reasons]
+    fitting = [entry for entry in entries if diagnosis.reason in entry.reasons or not entry.reasons]
     own: dict[str, str] = {}
-    by_kernel = found.action is Action.CORDON_AND_RESTART and any(
-        cited.file == KERNEL and cited.role == "root" for cited in found.root_cause
+    by_kernel = diagnosis.action is Action.CORDON_AND_RESTART and any(
+        cited.file == KERNEL and cited.role == "root" for cited in diagnosis.root_cause
     )
-    for cited, origin in _by_origin(found, facts):
+    for cited, origin in _by_origin(diagnosis, facts):
         if by_kernel and cited.file != KERNEL:
             continue  # what the program met behind a machine's fault: advice on code or input would lead astray
         near = _near(cited, facts)
-        slots = own | slots_of(found, cited, origin, facts, raised_at(cited, facts), program)
+        slots = own | slots_of(diagnosis, cited, origin, facts, raised_at(cited, facts), program)
         own = own or {"own": slots["own"]} if "own" in slots else own
         for line in message_of(cited, facts)[:MESSAGE_LINES]:
             for entry in fitting:
@@ -355,13 +359,13 @@ def _of_last_failure(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advic
     return f"{words.text} The log does not show whether that ended it (job.log:{line.number})." if words is not None else ""
 
 
-def _by_origin(found: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | None]]:
+def _by_origin(diagnosis: Diagnosis, facts: Facts) -> list[tuple[Citation, Origin | None]]:
     """Return cited lines with where they were raised: those that only announce another exception, or show no frame, last."""
-    announced = any(ANNOUNCES.search(cited.text) for cited in found.root_cause[:3])
-    explained = explained_by(found.root_cause[0], facts) if found.root_cause else set()
-    lines = [cited for cited in found.root_cause[: 6 if announced else 3] if cited.line not in explained]
+    announced = any(ANNOUNCES.search(cited.text) for cited in diagnosis.root_cause[:3])
+    explained = explained_by(diagnosis.root_cause[0], facts) if diagnosis.root_cause else set()
+    lines = [cited for cited in diagnosis.root_cause[: 6 if announced else 3] if cited.line not in explained]
     origins = [(cited, origin_of(cited, facts)) for cited in lines]
-    built = found.reason == "called_process_error"  # the traceback is of the program that called the tool
+    built = diagnosis.reason == "called_process_error"  # the traceback is of the program that called the tool
     return sorted(origins, key=lambda pair: (ANNOUNCES.search(pair[0].text) is not None, pair[1] is None and not built))
 
 
@@ -401,16 +405,16 @@ def _never_finite_account(facts: Facts) -> str:
     return f"{NEVER_FINITE} The first value that is none is {nan[0]} (job.log:{nan[1]})." if nan is not None else NEVER_FINITE
 
 
-def _place(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
+def _place(diagnosis: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return where it was raised and what stands there, as far as it is not said; with the message where no remedy is known."""
-    if found.reason == "cuda_error" and not found.nodes and found.root_cause:
-        return _noticed_at(found.root_cause[0], words, facts)
-    if found.reason in _OF_SERVICES and found.root_cause:
-        return _asked_at(found, facts, words)
-    if found.category is Category.INFRASTRUCTURE or found.reason in _NO_PLACE or not found.root_cause:
+    if diagnosis.reason == "cuda_error" and not diagnosis.nodes and diagnosis.root_cause:
+        return _noticed_at(diagnosis.root_cause[0], words, facts)
+    if diagnosis.reason in _OF_SERVICES and diagnosis.root_cause:
+        return _asked_at(diagnosis, facts, words)
+    if diagnosis.category is Category.INFRASTRUCTURE or diagnosis.reason in _NO_PLACE or not diagnosis.root_cause:
         return ""
-    cited, origin = _by_origin(found, facts)[0]
-    later = found.reason != "out_of_memory_error" and any(word in cited.text for word in _LATER)
+    cited, origin = _by_origin(diagnosis, facts)[0]
+    later = diagnosis.reason != "out_of_memory_error" and any(word in cited.text for word in _LATER)
     if origin is None or later:
         return ""
     if words is not None:
@@ -433,8 +437,8 @@ def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> s
     if _STOP_LEFT.search(origin.code):
         return f"It is a stop that somebody put there to look at something: take out `{origin.code}` at {_place_of(origin)}."
     values = ", ".join(f"{name} is {value}" for name, value in filled_fields(origin.code, message))
-    known = raised_at(cited, facts)
-    own = [frame for frame in known[1].frames if frame.line and not LIBRARY.search(frame.file)] if known is not None else []
+    raised = raised_at(cited, facts)
+    own = [frame for frame in raised[1].frames if frame.line and not LIBRARY.search(frame.file)] if raised is not None else []
     caller = own[-2] if len(own) > 1 else None
     called = f"; it was called at {caller.file}:{caller.line}" if caller is not None else ""
     source = source_of(caller, facts) if caller is not None else ""
@@ -443,9 +447,9 @@ def _own_check(origin: Origin, message: str, cited: Citation, facts: Facts) -> s
     return f"{sentence}{called}{f', `{source}`' if source else ''}."
 
 
-def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
+def _asked_at(diagnosis: Diagnosis, facts: Facts, words: _Words | None) -> str:
     """Return the job's own line that asked a service over HTTP; empty where no such library speaks, or the line is named."""
-    origin = _by_origin(found, facts)[0][1]
+    origin = _by_origin(diagnosis, facts)[0][1]
     if origin is None or not origin.own or origin.library not in _HTTP or (words is not None and origin.place in words.text):
         return ""
     code = f", `{origin.code}`" if origin.code else ""
@@ -454,13 +458,13 @@ def _asked_at(found: Diagnosis, facts: Facts, words: _Words | None) -> str:
 
 def _without(demand: str, message: str) -> str:
     """Return a message without the words that were quoted of it as its demand; empty where the demand has nearly all of them."""
-    told = {word.lower() for word in _LONG_WORDS.findall(demand)}
+    words_before = {word.lower() for word in _LONG_WORDS.findall(demand)}
     words = [word for word in (word.lower() for word in _LONG_WORDS.findall(message)) if word not in _OF_FORM]
     words = words[1:] if words and words[0].endswith(("error", "exception")) else words
-    if told and sum(word in told for word in words) >= REPEATED * len(words):
+    if words_before and sum(word in words_before for word in words) >= REPEATED * len(words):
         return ""
-    asked = demand.partition("Do what the message asks: ")[2]
-    return message.replace(asked, "").rstrip(" ,;.") if asked else message
+    request = demand.partition("Do what the message asks: ")[2]
+    return message.replace(request, "").rstrip(" ,;.") if request else message
 
 
 def _place_of(origin: Origin) -> str:
@@ -472,12 +476,12 @@ def _noticed_at(cited: Citation, words: _Words | None, facts: Facts) -> str:
     origin = origin_of(cited, facts)
     if origin is None or not origin.own or (words is not None and origin.place in words.text):
         return ""
-    where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
+    place = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
     code = f", `{origin.code}`" if origin.code else ""
-    return f"It showed at {where}{code}; the call that made it is this one or one before."
+    return f"It showed at {place}{code}; the call that made it is this one or one before."
 
 
 def _raised_from(origin: Origin) -> str:
-    where = _place_of(origin)
-    at = f"{where}, `{origin.code}`" if origin.code and origin.own else where
+    place = _place_of(origin)
+    at = f"{place}, `{origin.code}`" if origin.code and origin.own else place
     return f"Raised from {at}" if origin.own else f"Raised inside {origin.library or 'a library'}, at {at}"

@@ -41,34 +41,28 @@ from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import PORT, WORKERS, option_with, setting, settings_named, version_of
 from assistant.diagnose.readers.expressions import (
+    ATTRIBUTE,
+    KEY,
+    UNPACKED,
     absolute_part,
     assigned,
     called,
     needs_python_3,
     operands_of,
-    receiver,
-    subscripted,
+    subject_named_in,
+    subject_of,
 )
 from assistant.diagnose.readers.origin import Origin, Program, ProgramKind, caller_of, frames_of, message_of, raised_at, source_of
 from assistant.diagnose.readers.tracebacks import Episode, Raised
 from assistant.records import Citation, Diagnosis
 from assistant.recover.saved_into import saved_into
 
-_ATTRIBUTE = re.compile(r"has no attribute '(\w{1,120})'")
-_KEY = re.compile(r"^(?:builtins\.)?KeyError: ['\"]?([^'\"]{1,120})")
 _FUNCTION = re.compile(
     r"(?:([\w.<>]{1,120})\(\)|([\w.]{1,120})) (?:got (?:an unexpected|multiple|some)|missing \d|takes (?:\d|from|no|exactly|at))"
 )
 _ARGUMENT = re.compile(r"(?:unexpected keyword argument|multiple values for (?:keyword )?argument) '(\w{1,80})'")
 _IMPORTED = re.compile(r"cannot import name '?(\w{1,100})|No module named '?([\w.]{1,100})")
 _UNDEFINED = re.compile(r"name '(\w{1,120})' is not defined")
-_SUBSCRIPT = re.compile(
-    r"subscriptable|indices must be|out of range|out of bounds|converted to an index|does not support item"
-    r"|invalid index|too many indices"
-)
-_UNPACKED = re.compile(r"values to unpack")
-_CALLS = re.compile(r"([A-Za-z_][\w.]{0,80})\(")
-_USED = re.compile(r"is not (?:iterable|callable|an iterator)")
 _WRITES = re.compile(
     r"open\(.*,\s*(?:mode\s*=\s*)?['\"][wax]\+?b?\+?['\"]|\.save\(|\bsave\w*\(|to_(?:csv|json|parquet|pickle|excel)\(|savefig\(|\.dump\(|makedirs\(|mkdir\("
     r"|imwrite\(|File\(.*['\"][wa]-?['\"]|SummaryWriter\(|FileHandler\(|\.write\w*\(|savetxt\(|torch\.save"
@@ -154,7 +148,12 @@ _REQUIRED = re.compile(r"[Rr]equires?:? [`'\"]?([A-Za-z][\w-]{1,40})[`'\"]?(?![\
 
 
 def slots_of(
-    found: Diagnosis, cited: Citation, origin: Origin | None, facts: Facts, raised: tuple[Episode, Raised] | None, program: Program
+    verdict: Diagnosis,
+    cited: Citation,
+    origin: Origin | None,
+    facts: Facts,
+    raised: tuple[Episode, Raised] | None,
+    program: Program,
 ) -> dict[str, str]:
     """Return what the case fills for the templates of a cited line."""
     text = " ".join(message_of(cited, facts)[:4])
@@ -202,11 +201,11 @@ def slots_of(
         slots["has_it"] = environment_with(match[2], cited, facts) if match[2] and "." not in match[2] else ""
     if "exceeded" in text:
         slots["largest"] = largest_process(facts)
-    if found.reason == "cancelled":
-        slots |= {"cancelled_with": cancelled_with(cited, facts), "sent_by": sender(facts, found), "who_knows": who_knows(facts)}
-    if found.step is not None and not facts.progress.learnt:
-        slots["step"] = str(found.step)
-    if found.reason == "dataloader_killed":
+    if verdict.reason == "cancelled":
+        slots |= {"cancelled_with": cancelled_with(cited, facts), "sent_by": sender(facts, verdict), "who_knows": who_knows(facts)}
+    if verdict.step is not None and not facts.progress.learnt:
+        slots["step"] = str(verdict.step)
+    if verdict.reason == "dataloader_killed":
         slots["who_knows"] = who_knows(facts)
     return {name: value if name in _SENTENCES else cut(value, MOST_OF_VALUE) for name, value in slots.items() if value}
 
@@ -257,7 +256,7 @@ def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
     slots: dict[str, str] = {}
     if (match := _ROWS.search(text)) and match[2] == match[4] and int(match[1]) < int(match[3]):
         slots |= {"rows": match[1], "room": match[3]}
-    if _UNPACKED.search(text):
+    if UNPACKED.search(text):
         pairs = next((words for start, words in _PAIRS if re.search(start, subject)), "")
         slots["pairs"] = pairs if _names_taken(origin.code) == _expected(text) != 2 else ""
     moved = any(word in origin.code for word in (".to(", ".cuda(", "device"))
@@ -269,21 +268,21 @@ def _of_shapes(text: str, origin: Origin, subject: str) -> dict[str, str]:
 
 
 def _of_origin(text: str, origin: Origin) -> dict[str, str]:
-    where = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
-    slots = {"place": where, "code": origin.code if origin.own else ""}
+    place = origin.place + (f" in {origin.function}()" if origin.function.isidentifier() else "")
+    slots = {"place": place, "code": origin.code if origin.own else ""}
     # where a library raised it, the line of the job's own code does not hold what the message complains of
-    named = subject_named_in(text, origin.code)
-    source = origin.code if named or not (origin.library and origin.own) else ""
-    slots |= {"subject": named or subject_of(text, source, origin.part), "call": _call(text, origin)}
+    subject = subject_named_in(text, origin.code)
+    source = origin.code if subject or not (origin.library and origin.own) else ""
+    slots |= {"subject": subject or subject_of(text, source, origin.part), "call": _call(text, origin)}
     slots |= _of_shapes(text, origin, slots["subject"])
     if origin.own:
-        slots["own"] = where
+        slots["own"] = place
     if origin.library and origin.deepest_line:
         inner = f"{origin.deepest_file}:{origin.deepest_line}"
         slots["inner"] = f"{inner}, `{origin.deepest}`" if origin.deepest else inner
     if "next(" in source and "StopIteration" in text:
         slots["exhausted"] = source
-    if (match := _ATTRIBUTE.search(text)) and f".{match[1]}(" in origin.code:
+    if (match := ATTRIBUTE.search(text)) and f".{match[1]}(" in origin.code:
         slots["method"] = match[1]
     if _ARGUMENT.search(text) and (match := _UNPACKING.search(origin.code)):
         slots["unpacked"] = match[1]
@@ -294,7 +293,7 @@ def _of_origin(text: str, origin: Origin) -> dict[str, str]:
     slots |= _of_questions(text, origin)
     if "environ" in slots["subject"]:
         slots["environment"] = slots["subject"]
-        if (match := _KEY.search(text)) and match[1] in _LAUNCHER_SETS:
+        if (match := KEY.search(text)) and match[1] in _LAUNCHER_SETS:
             slots["launched"] = match[1]
     if "by zero" in text and (match := _DIVISOR.search(source)):
         slots["divisor"] = match[1]
@@ -330,45 +329,6 @@ def _of_settings(text: str, origin: Origin | None, cited: Citation, facts: Facts
     return slots
 
 
-def subject_named_in(text: str, source: str) -> str:
-    """Return the expression on which a line of source itself looks for the attribute or key that the message names."""
-    if match := _ATTRIBUTE.search(text):
-        return receiver(source, match[1])
-    match = _KEY.search(text)
-    if match and match[1].isidentifier() and (settings := receiver(source, match[1])):
-        return settings
-    return subscripted(source, match[1]) if match and re.search(rf"\[['\"]{re.escape(match[1])}['\"]\]", source) else ""
-
-
-def subject_of(text: str, source: str, part: str = "") -> str:
-    """Return the expression of a line of source that a message complains of; empty where it is not certain.
-
-    Args:
-        text: The message.
-        source: The line of source that raised it.
-        part: What marks below the line mark of it.
-    """
-    if match := _ATTRIBUTE.search(text):
-        return receiver(part, match[1]) or receiver(source, match[1])
-    if match := _KEY.search(text):
-        return subscripted(source, match[1], part)
-    if _SUBSCRIPT.search(text):
-        return subscripted(source, "", part, texts="subscriptable" in text)
-    if "is not callable" in text and len(calls := _CALLS.findall(source)) == 1:
-        return str(calls[0])
-    if "has no len()" in text:
-        return _measured(source)
-    if _UNPACKED.search(text):
-        return assigned(source)
-    return part if _USED.search(text) and part.isidentifier() else ""
-
-
-def _measured(source: str) -> str:
-    """Return what a line of source takes the length of; empty where it takes none, or several."""
-    lengths = re.findall(r"\blen\(((?:[^()]|\([^()]{0,60}\)){1,80})\)", source)
-    return lengths[0].strip() if len(lengths) == 1 else ""
-
-
 def _call(text: str, origin: Origin) -> str:
     match = _FUNCTION.search(text)
     if match is None:
@@ -398,7 +358,7 @@ def _of_library(text: str, origin: Origin, cited: Citation, facts: Facts) -> dic
 
 def _of_names(text: str, source: str) -> dict[str, str]:
     slots: dict[str, str] = {}
-    names = [match[1] for pattern in (_ATTRIBUTE, _ARGUMENT) if (match := pattern.search(text))]
+    names = [match[1] for pattern in (ATTRIBUTE, _ARGUMENT) if (match := pattern.search(text))]
     if match := _IMPORTED.search(text):
         names.append(match[1] or match[2])
         if match[2] and (package := package_for(match[2])):
@@ -432,8 +392,8 @@ def _of_files(text: str, origin: Origin | None, cited: Citation, facts: Facts) -
     source = f"{origin.code} {origin.deepest}" if origin is not None else ""
     if folder and (_CREATES.search(text) or (_WRITES.search(source) and "load" not in source)):
         before = [line.text for line in facts.lines if cited.file != "job.log" or line.number < cited.line]
-        said = saved_into(before, folder, path)
-        slots |= {"gone": folder, "saved": said} if said else {"folder": folder}
+        sentence = saved_into(before, folder, path)
+        slots |= {"gone": folder, "saved": sentence} if sentence else {"folder": folder}
     if not path.startswith(("/", "~")) and path[1:2] != ":":
         slots["relative"] = path
         raised = raised_at(cited, facts)

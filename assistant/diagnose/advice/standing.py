@@ -57,11 +57,11 @@ class _Wait(NamedTuple):
     line: int
 
 
-def end_account(found: Diagnosis, facts: Facts) -> str:
+def end_account(diagnosis: Diagnosis, facts: Facts) -> str:
     """Return how a run in which nothing failed stands at the end of its log; empty where the scheduler knows it better."""
-    if not facts.lines or facts.case.job is not None or not found.root_cause:
+    if not facts.lines or facts.case.job is not None or not diagnosis.root_cause:
         return ""
-    outcome, cited = outcome_of(facts), found.root_cause[0]
+    outcome, cited = outcome_of(facts), diagnosis.root_cause[0]
     ended = outcome.how is How.FINISHED and (outcome.recorded or outcome.concluded)
     if ended or cited.rule.startswith("no_failure.") or cited.rule == How.FINISHED:
         return f"It is over and came to its end ({cited.file}:{cited.line}{_words_of_end(cited.text, facts)})."
@@ -70,12 +70,12 @@ def end_account(found: Diagnosis, facts: Facts) -> str:
         counted = f"Its last count came to its end (job.log:{outcome.lines[0].number})"
         return f"{counted}, and nothing is wrong up to the last line, job.log:{last}."
     if bar is not None:
-        rest = f"the rest takes about {clock(bar.left_s)} at that rate (job.log:{bar.line})"
-        reached = f": it stood at {bar.done} of {bar.total}, and {rest}"
+        remaining = f"the rest takes about {clock(bar.left_s)} at that rate (job.log:{bar.line})"
+        reached = f": it stood at {bar.position} of {bar.total}, and {remaining}"
     elif (count := run_round(facts)) is not None:
         reached = f": it was at {count}"
-    elif found.step:
-        reached = f"; its last step is {found.step}"
+    elif diagnosis.step:
+        reached = f"; its last step is {diagnosis.step}"
     else:
         reached = f" ({words})" if (words := _plain_words(facts.lines[-1].text, facts)) else ""
     return f"Nothing is wrong up to the last line, job.log:{last}{reached}."
@@ -96,7 +96,7 @@ def _words_of_end(line: str, facts: Facts) -> str:
     )
 
 
-def last_words(found: Diagnosis, facts: Facts) -> str:
+def last_words(diagnosis: Diagnosis, facts: Facts) -> str:
     """Return what a log in which nothing tells why it ended says last: a torn traceback, an exit status, its last line."""
     last = next((line for line in reversed(facts.lines) if line.text.strip()), None)
     if last is None:
@@ -130,10 +130,12 @@ def last_words(found: Diagnosis, facts: Facts) -> str:
             words = cut(f"{words} {more.text.strip()}" if more is not None else words, SHOWN_OF_SAVE).rstrip(".")
             return f"{node}What it tells most often ({often[0]} times, last in job.log:{often[1].number}) is: {words}."
         return f"{node}The last line that tells of a failure is job.log:{failing.number}: {text}."
-    step = f", the last step {found.step}" if found.step and not facts.progress.learnt else ""
-    who = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
+    step = f", the last step {diagnosis.step}" if diagnosis.step and not facts.progress.learnt else ""
+    record = record_command(facts) or "The exit status (of the shell, or in the records of the batch system)"
     text = facts.streams.body(last.text).text.strip()
-    return f"{node}Its last line is job.log:{last.number} ({cut(text, SHOWN_OF_SAVE)}){step}. {who} says whether it failed at all."
+    return (
+        f"{node}Its last line is job.log:{last.number} ({cut(text, SHOWN_OF_SAVE)}){step}. {record} says whether it failed at all."
+    )
 
 
 def _torn_traceback(last: int, facts: Facts) -> tuple[int, str] | None:
@@ -186,7 +188,7 @@ def _exit_status(facts: Facts) -> Line | None:
     return None
 
 
-def spike_account(found: Diagnosis, facts: Facts) -> str:
+def spike_account(diagnosis: Diagnosis, facts: Facts) -> str:
     """Return the last loss that was a number and the first that was none, with their lines; empty where there are not both."""
     points = [point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg]
     spike = spike_of(facts)
@@ -196,7 +198,7 @@ def spike_account(found: Diagnosis, facts: Facts) -> str:
     bad = next((place for place, point in enumerate(points) if _lost(point)), None)
     good = next((point for point in reversed(points[:bad]) if _level(point) is not None), None) if bad else None
     if bad is None and points and facts.metric_file == "job.log":
-        return _last_logged(found, points, facts)
+        return _last_logged(diagnosis, points, facts)
     if bad is None or good is None:
         return _of_gradients(facts)
     first = points[bad]
@@ -226,12 +228,12 @@ def _of_gradients(facts: Facts) -> str:
     if first is None or last is None or count < LEAST_LOST:
         return ""
     before = f", after the last that was one (job.log:{good.number})" if good is not None else ", and the log shows none before"
-    rest = f" {saved(facts, before=first.number)}" if last_save(facts, first.number) is not None else ""
+    last_saved = f" {saved(facts, before=first.number)}" if last_save(facts, first.number) is not None else ""
     return (
         f"The gradient norm is no number in all of the last {count} steps that were logged, from job.log:{first.number} to "
         f"job.log:{last.number}{before}; so what was saved behind that holds NaN, too: go back to a save before it, "
         f"{rate_lowered(facts)}, "
-        f"and check precision and loss scale.{rest}"
+        f"and check precision and loss scale.{last_saved}"
     )
 
 
@@ -254,9 +256,9 @@ def _blown_up(points: Sequence[MetricPoint]) -> MetricPoint | None:
     return None
 
 
-def _last_logged(found: Diagnosis, points: Sequence[MetricPoint], facts: Facts) -> str:
+def _last_logged(diagnosis: Diagnosis, points: Sequence[MetricPoint], facts: Facts) -> str:
     """Return the last logged step before the line that says the loss was lost."""
-    cited = found.root_cause[0] if found.root_cause else None
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
     if cited is None or cited.file != "job.log" or not re.search(r"[Nn]on-?[Ff]inite|\bnan\b|\binf\b", cited.text, re.IGNORECASE):
         return ""
     last = next((point for point in reversed(points) if point.line < cited.line and point.loss is not None), None)
@@ -287,10 +289,10 @@ def waiting_account(facts: Facts) -> str:
     limit = next((match for line in _near(facts, first.line) if (match := _TIMEOUT.search(line))), None)
     time = f" after {int(limit[1]) // 1000} s" if limit else ""
     if lowest < highest:
-        behind = sorted({wait.rank for wait in waits if wait.sequence == lowest})
+        late_ranks = sorted({wait.rank for wait in waits if wait.sequence == lowest})
         return (
-            f"{_ranks(behind)} gave up{time} in {first.operation}, SeqNum {lowest} (job.log:{first.line}), while others were at "
-            f"{highest}: look there for what held it up (its log lines before, py-spy dump, its node)."
+            f"{_ranks(late_ranks)} gave up{time} in {first.operation}, SeqNum {lowest} (job.log:{first.line}), while others were "
+            f"at {highest}: look there for what held it up (its log lines before, py-spy dump, its node)."
         )
     ranks = sorted({wait.rank for wait in waits})
     operations = sorted({wait.operation for wait in waits})
@@ -310,9 +312,9 @@ def waiting_account(facts: Facts) -> str:
     )
 
 
-def stack_account(found: Diagnosis, facts: Facts) -> str:
+def stack_account(diagnosis: Diagnosis, facts: Facts) -> str:
     """Return where the stack that the log holds says that it waits, and from which line of its own code; empty without a stack."""
-    for cited in found.root_cause[:2]:
+    for cited in diagnosis.root_cause[:2]:
         if cited.file != "job.log":
             continue
         frames: list[tuple[str, str]] = []
@@ -372,10 +374,10 @@ def _waits(facts: Facts) -> Sequence[_Wait]:
     for line in facts.lines:
         if "SeqNum=" not in line.text or "timeout" not in line.text or line.number < facts.progress.leg:
             continue
-        what, who = _WAITED.search(line.text), _RANK.search(line.text)
-        if what and who:
-            rank = int(who[1] or who[2])
-            waits.setdefault(rank, _Wait(rank, int(what[1]), what[2], line.number))
+        operation, rank_match = _WAITED.search(line.text), _RANK.search(line.text)
+        if operation and rank_match:
+            rank = int(rank_match[1] or rank_match[2])
+            waits.setdefault(rank, _Wait(rank, int(operation[1]), operation[2], line.number))
     return list(waits.values())
 
 
@@ -384,5 +386,5 @@ def _near(facts: Facts, number: int) -> list[str]:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:MOST_RANKS])
-    return f"Rank {shown}" if len(ranks) == 1 else f"Ranks {shown}{' and more' if len(ranks) > MOST_RANKS else ''}"
+    listed = ", ".join(str(rank) for rank in ranks[:MOST_RANKS])
+    return f"Rank {listed}" if len(ranks) == 1 else f"Ranks {listed}{' and more' if len(ranks) > MOST_RANKS else ''}"

@@ -84,8 +84,8 @@ def batch_system(facts: Facts) -> BatchSystem:
         line.text[:MOST_OF_EDGE_LINE] for line in (*facts.lines[:LINES_OF_EDGE], *facts.lines[LINES_OF_EDGE:][-LINES_OF_EDGE:])
     ]
     count = Counter(name for text in lines for name, pattern in _WORDS if pattern.search(text))
-    named = count.most_common(1)
-    return next((system for system in _SYSTEMS if named and system.name == named[0][0]), _NONE)
+    most_common = count.most_common(1)
+    return next((system for system in _SYSTEMS if most_common and system.name == most_common[0][0]), _NONE)
 
 
 def record_command(facts: Facts) -> str:
@@ -151,7 +151,7 @@ def standing(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
     if diagnosis.reason == "cancelled" and not diagnosis.rivals and _untroubled(diagnosis, facts):
         words = "Nothing before it tells of a failure."
     if bar is not None:
-        words += f" It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
+        words += f" It stood at {bar.position} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})."
     elif (count := run_round(facts)) is not None:
         words += f" It was at {count}."
     elif (epoch := _epoch(facts)) is not None:
@@ -214,7 +214,7 @@ def _time_left(bar: Bar | None, diagnosis: Diagnosis, facts: Facts, program: Pro
     save = last_save(facts)
     if bar is None:
         return _without_bar(diagnosis, facts, option)
-    stood = f"It stood at {bar.done} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
+    stood = f"It stood at {bar.position} of {bar.total} after {clock(bar.spent_s)} (job.log:{bar.line})"
     if save is not None:
         time_left = f"the rest takes about {clock(bar.left_s)} at that rate"
         return f"{stood}, and {time_left}: ask for that much ({option}), and start from that save."

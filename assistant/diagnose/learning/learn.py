@@ -41,38 +41,40 @@ MOST_RECHECKED = 40
 """Earlier cases that are diagnosed again for one rule."""
 
 
-class Known(NamedTuple):
+class KnownLine(NamedTuple):
     """A line whose meaning is known."""
 
     text: str
     reasons: frozenset[str]
     """Those that it speaks for; none for a line that is no failure."""
-    where: str
+    place: str
     """Where it is known from, for people."""
 
 
-def known_lines(reasons: Mapping[str, Reason], patterns: Patterns, site: Path | None = None) -> list[Known]:
+def known_lines(reasons: Mapping[str, Reason], patterns: Patterns, site: Path | None = None) -> list[KnownLine]:
     """Return every line of the content whose meaning is known: examples, herrings, the protected corpus, routine lines."""
-    found: list[Known] = []
+    lines: list[KnownLine] = []
     for reason in reasons.values():
         for signature in reason.signature:
             speaks = frozenset() if signature.role is Role.BENIGN else frozenset({reason.name})
-            found += [Known(line, speaks, f"an example of {signature.id}") for line in signature.examples]
-        found += [Known(line, frozenset(), f"the herring {entry.id}") for entry in reason.herring for line in entry.examples]
-    found += [Known(line, frozenset(), f"routine of {entry.id}") for entry in filters(site) for line in entry.examples]
+            lines += [KnownLine(line, speaks, f"an example of {signature.id}") for line in signature.examples]
+        lines += [KnownLine(line, frozenset(), f"the herring {entry.id}") for entry in reason.herring for line in entry.examples]
+    lines += [KnownLine(line, frozenset(), f"routine of {entry.id}") for entry in filters(site) for line in entry.examples]
     for line in protected_lines(site):
-        known = [e for e in patterns.match_line(line) if isinstance(e, Signature) and not bare(e)]
-        speaks = frozenset(entry.id.partition(".")[0] for entry in known)
+        entries = [e for e in patterns.match_line(line) if isinstance(e, Signature) and not bare(e)]
+        speaks = frozenset(entry.id.partition(".")[0] for entry in entries)
         if speaks:
-            found.append(Known(line, speaks, "the protected corpus"))
-    return found
+            lines.append(KnownLine(line, speaks, "the protected corpus"))
+    return lines
 
 
 class Proof:
     """All that a new signature is held against."""
 
-    def __init__(self, knowledge: Knowledge, known: Sequence[Known], healthy: Iterable[str], memories: Sequence[Memory]) -> None:
-        self._knowledge, self._known, self._memories = knowledge, known, memories
+    def __init__(
+        self, knowledge: Knowledge, lines: Sequence[KnownLine], healthy: Iterable[str], memories: Sequence[Memory]
+    ) -> None:
+        self._knowledge, self._lines, self._memories = knowledge, lines, memories
         self._healthy = list(healthy)
 
     def flaw(self, rule: LearnedRule, words: Words, facts: Facts | None) -> str:
@@ -102,23 +104,23 @@ class Proof:
         return self._elsewhere(rule, compiled) or _in_health(rule, compiled, facts) or self._changes(rule, compiled)
 
     def _elsewhere(self, rule: LearnedRule, compiled: LinearPattern) -> str:
-        for line in self._known:
+        for line in self._lines:
             if rule.of not in line.reasons and holds(compiled, line.text):
-                return f"it matches {line.where}: {line.text[:120]}"
+                return f"it matches {line.place}: {line.text[:120]}"
         healthy = next((line for line in self._healthy if holds(compiled, line)), None)
         return f"it matches a line of a healthy log: {healthy[:120]}" if healthy is not None else ""
 
     def _changes(self, rule: LearnedRule, compiled: LinearPattern) -> str:
         """Return which earlier case would be diagnosed in another way with this rule."""
-        left = MOST_RECHECKED
+        budget = MOST_RECHECKED
         for memory in self._memories:
             if memory.reason == rule.of or not any(
                 holds(compiled, line) for line in sections(memory.text).get(FILES_BY_SOURCE[rule.source], ())
             ):
                 continue
-            if not left or self._verdict(memory, rule) != self._verdict(memory, None):
+            if not budget or self._verdict(memory, rule) != self._verdict(memory, None):
                 return f"it would change the verdict of incident {memory.incident} ({memory.reason})"
-            left -= 1
+            budget -= 1
         return ""
 
     def _verdict(self, memory: Memory, rule: LearnedRule | None) -> str:
@@ -134,14 +136,14 @@ class Proof:
 
 def sections(text: str) -> dict[str, list[str]]:
     """Return the lines of a memory's text by the file in which they stood."""
-    found: dict[str, list[str]] = {}
+    by_file: dict[str, list[str]] = {}
     current = FILES_BY_SOURCE["job"]
     for line in text.split("\n"):
         if line.startswith("# ") and line[2:] in FILES_BY_SOURCE.values():
             current = line[2:]
         else:
-            found.setdefault(current, []).append(line)
-    return found
+            by_file.setdefault(current, []).append(line)
+    return by_file
 
 
 def _in_health(rule: LearnedRule, compiled: LinearPattern, facts: Facts | None) -> str:
@@ -189,7 +191,7 @@ class Lesson:
     """Of the case, where its files are still there."""
     maker: str = ""
     """Who made the diagnosis that is learned from: `operator:alice`, `memory`, `model`; empty: nothing is to be learned."""
-    said: str = ""
+    verdict: str = ""
     """What had been diagnosed; empty where nobody knows."""
     why: str = ""
     cure: str = ""
@@ -221,7 +223,7 @@ class Teacher:
         *,
         site: Path | None = None,
         healthy: Sequence[str] = (),
-        known: Sequence[Known] | None = None,
+        lines: Sequence[KnownLine] | None = None,
         remembers: bool = True,
         learns: bool = True,
     ) -> None:
@@ -233,14 +235,14 @@ class Teacher:
             knowledge: Gives what is known now, learned rules included.
             site: The site's own content.
             healthy: Lines of healthy logs, beyond the routine lines that the content knows.
-            known: Lines whose meaning is known; None: those of the content.
+            lines: Lines whose meaning is known; None: those of the content.
             remembers: Whether incidents are remembered.
             learns: Whether signatures are made.
         """
         self.store, self._embedder, self._knowledge, self._site = store, embedder, knowledge, site
         self.healthy = list(healthy)
         self._remembers, self._learns = remembers, learns
-        self._known = known
+        self._lines = lines
 
     def teach(self, lesson: Lesson) -> Taught:
         """Take a lesson in; the same one again changes nothing."""
@@ -277,9 +279,9 @@ class Teacher:
             lesson.why,
             self.store.clock.now(),
         )
-        known = self.store.memory(lesson.incident)
-        if known is not None and replace(memory, at=known.at, job=known.job, attempt=known.attempt) == known:
-            return known
+        earlier = self.store.memory(lesson.incident)
+        if earlier is not None and replace(memory, at=earlier.at, job=earlier.job, attempt=earlier.attempt) == earlier:
+            return earlier
         return self.store.keep_memory(memory, embedder=self._embedder.name, vectors=self._embedder.embed(lines))
 
     def _spoke(self, lesson: Lesson, text: str) -> list[LearnedRule]:
@@ -287,14 +289,16 @@ class Teacher:
 
         One of another reason that matched beside a right verdict did no harm: several errors often stand in one log.
         """
-        others = [rule for rule in self.store.rules(kind=RuleKind.SIGNATURE, counting=True) if rule.incident != lesson.incident]
-        ids = {cited.rule for cited in lesson.lines} | {rule.id for rule in matched(others, text)}
+        other_rules = [
+            rule for rule in self.store.rules(kind=RuleKind.SIGNATURE, counting=True) if rule.incident != lesson.incident
+        ]
+        ids = {cited.rule for cited in lesson.lines} | {rule.id for rule in matched(other_rules, text)}
         if lesson.facts is not None:
             ids |= {
                 hit.entry.id for hits in (lesson.facts.hits, lesson.facts.kernel_hits, lesson.facts.scheduler_hits) for hit in hits
             }
-        spoke = (rule for rule in others if rule.id in ids)
-        return [rule for rule in spoke if rule.of == lesson.reason or lesson.said in ("", rule.of)]
+        spoke = (rule for rule in other_rules if rule.id in ids)
+        return [rule for rule in spoke if rule.of == lesson.reason or lesson.verdict in ("", rule.of)]
 
     def _judge(self, rule: LearnedRule, lesson: Lesson) -> LearnedRule:
         rule = self.store.use_rule(rule.id, lesson.incident, agreed=rule.of == lesson.reason)
@@ -320,9 +324,9 @@ class Teacher:
         proof = Proof(knowledge, self._known_lines(knowledge), self.healthy, self.store.memories())
         refusals: list[str] = []
         for cited in lesson.lines[:MOST_LINES_LEARNT]:
-            known = _knows(knowledge, lesson.reason, cited)
-            if known:
-                return None, f"{known} knows this line already"
+            is_known = _knows(knowledge, lesson.reason, cited)
+            if is_known:
+                return None, f"{is_known} knows this line already"
             for together in self._wordings(lesson, redact(message_of(cited.text))):
                 rule, words = self._candidate(lesson, cited, together)
                 flaw = proof.flaw(rule, words, lesson.facts)
@@ -376,25 +380,25 @@ class Teacher:
 
     def _admit(self, rule: LearnedRule) -> LearnedRule:
         """Write a new signature down; those on trial that it includes are no longer needed."""
-        kept = self.store.add_rule(rule)
-        for other in self.store.rules(kind=RuleKind.SIGNATURE, counting=True):
+        stored = self.store.add_rule(rule)
+        for rule_before in self.store.rules(kind=RuleKind.SIGNATURE, counting=True):
             if (
-                other.id != kept.id
-                and other.state is RuleState.TRIAL
-                and other.of == kept.of
-                and set(other.examples) < set(kept.examples)
+                rule_before.id != stored.id
+                and rule_before.state is RuleState.TRIAL
+                and rule_before.of == stored.of
+                and set(rule_before.examples) < set(stored.examples)
             ):
-                self.store.move_rule(other.id, RuleState.RETIRED, by=kept.by, why=f"{kept.id} is wider")
-        return kept
+                self.store.move_rule(rule_before.id, RuleState.RETIRED, by=stored.by, why=f"{stored.id} is wider")
+        return stored
 
     def _keep_refused(self, rule: LearnedRule, why: str) -> None:
-        if all((rule.pattern, rule.of) != (other.pattern, other.of) for other in self.store.rules(kind=RuleKind.SIGNATURE)):
+        if all((rule.pattern, rule.of) != (earlier.pattern, earlier.of) for earlier in self.store.rules(kind=RuleKind.SIGNATURE)):
             self.store.add_rule(replace(rule, state=RuleState.PROPOSED, why=f"refused: {why}"))
 
-    def _known_lines(self, knowledge: Knowledge) -> Sequence[Known]:
-        if self._known is None:
-            self._known = known_lines(knowledge.reasons, knowledge.patterns, self._site)
-        return self._known
+    def _known_lines(self, knowledge: Knowledge) -> Sequence[KnownLine]:
+        if self._lines is None:
+            self._lines = known_lines(knowledge.reasons, knowledge.patterns, self._site)
+        return self._lines
 
 
 def next_state(rule: LearnedRule) -> tuple[RuleState, str]:

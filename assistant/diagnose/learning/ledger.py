@@ -43,16 +43,16 @@ class Score(NamedTuple):
 def scores(sightings: Iterable[Sighting], now: datetime) -> list[Score]:
     """Return how every node of the ledger stands, worst first."""
     of: dict[str, list[Sighting]] = defaultdict(list)
-    for one in sightings:
-        of[one.node].append(one)
+    for sighting in sightings:
+        of[sighting.node].append(sighting)
     ranked = [
         Score(
             node,
-            round(sum(_weight(one, now) for one in seen if one.blamed), 3),
-            tuple(one for one in seen if one.blamed),
-            len(seen),
+            round(sum(_weight(sighting, now) for sighting in of_node if sighting.blamed), 3),
+            tuple(sighting for sighting in of_node if sighting.blamed),
+            len(of_node),
         )
-        for node, seen in of.items()
+        for node, of_node in of.items()
     ]
     return sorted(ranked, key=lambda score: (-score.score, -score.present, score.node))
 
@@ -73,13 +73,13 @@ def patterns(
         now: When it is asked.
         incident: The one that is diagnosed.
     """
-    before = [one for one in sightings if one.incident != incident]
-    found = [*_repeats(before, nodes, now), *_suspects(before, nodes, len(fleet)), *_shared(sightings, fleet)]
-    return (*found, *_heat(sightings))
+    before = [sighting for sighting in sightings if sighting.incident != incident]
+    leads = [*_repeats(before, nodes, now), *_suspects(before, nodes, len(fleet)), *_shared(sightings, fleet)]
+    return (*leads, *_heat(sightings))
 
 
-def _weight(one: Sighting, now: datetime) -> float:
-    return float(0.5 ** (max(now - one.at, timedelta()) / HALF_LIFE))
+def _weight(sighting: Sighting, now: datetime) -> float:
+    return float(0.5 ** (max(now - sighting.at, timedelta()) / HALF_LIFE))
 
 
 def _repeats(sightings: Iterable[Sighting], nodes: Collection[str], now: datetime) -> Iterable[NodePattern]:
@@ -87,25 +87,25 @@ def _repeats(sightings: Iterable[Sighting], nodes: Collection[str], now: datetim
     for score in every:
         if score.node not in nodes or score.score < LEAST_SCORE:
             continue
-        reasons = Counter(one.reason for one in score.blamed)
-        what = ", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in reasons.most_common())
-        incidents = tuple(one.incident for one in score.blamed)
+        reasons = Counter(sighting.reason for sighting in score.blamed)
+        reason_list = ", ".join(f"{reason} x {count}" if count > 1 else reason for reason, count in reasons.most_common())
+        incidents = tuple(sighting.incident for sighting in score.blamed)
         times = f"{len(incidents)} incidents" if len(incidents) > 1 else "an incident"
-        worse = sum(1 for other in every if other.score > score.score)
+        worse = sum(1 for each in every if each.score > score.score)
         record = f"{worse} nodes have a worse record" if worse else "no node has a worse record"
         last = _ago(now - score.blamed[-1].at)
-        text = f"{score.node} was to blame in {times} of the last {WINDOW.days} days ({what}), last {last} ago; {record}"
+        text = f"{score.node} was to blame in {times} of the last {WINDOW.days} days ({reason_list}), last {last} ago; {record}"
         yield NodePattern(PatternKind.REPEAT, (score.node,), text, None, incidents)
 
 
 def _suspects(sightings: Sequence[Sighting], nodes: Collection[str], fleet: int) -> Iterable[NodePattern]:
     """Yield nodes that were in failed jobs of which no node was named, more often than their share of nodes explains."""
-    named = {one.incident for one in sightings if one.blamed}
-    size = {one.incident: one.of for one in sightings if one.incident not in named}
+    blamed_incidents = {sighting.incident for sighting in sightings if sighting.blamed}
+    size = {sighting.incident: sighting.of for sighting in sightings if sighting.incident not in blamed_incidents}
     present: dict[str, list[int]] = defaultdict(list)
-    for one in sightings:
-        if one.incident in size:
-            present[one.node].append(one.incident)
+    for sighting in sightings:
+        if sighting.incident in size:
+            present[sighting.node].append(sighting.incident)
     if fleet < 2 or len(size) < 3:
         return
     shares = [min(of / fleet, 1.0) for of in size.values()]
@@ -123,16 +123,16 @@ def _suspects(sightings: Sequence[Sighting], nodes: Collection[str], fleet: int)
 def _shared(sightings: Iterable[Sighting], fleet: Mapping[str, Mapping[str, str]]) -> Iterable[NodePattern]:
     """Yield traits that the nodes to blame share more often than chance allows."""
     guilty: dict[str, list[Sighting]] = defaultdict(list)
-    for one in sightings:
-        if one.blamed and one.node in fleet:
-            guilty[one.node].append(one)
+    for sighting in sightings:
+        if sighting.blamed and sighting.node in fleet:
+            guilty[sighting.node].append(sighting)
     if len(guilty) < LEAST_SHARED:
         return
     kinds = sorted({kind for traits in fleet.values() for kind in traits})
     for kind in kinds:
         usual = Counter(traits[kind] for traits in fleet.values() if kind in traits)
-        seen = Counter(_trait(of[-1], fleet, kind) for of in guilty.values())
-        for value, count in seen.most_common():
+        traits_of_guilty = Counter(_trait(of[-1], fleet, kind) for of in guilty.values())
+        for value, count in traits_of_guilty.most_common():
             among = usual.get(value, 0)
             chance = min(_drawn(count, len(guilty), among, len(fleet)) * len(usual) * len(kinds), 1.0) if value and among else 1.0
             if count < LEAST_SHARED or chance >= RARE:
@@ -142,32 +142,32 @@ def _shared(sightings: Iterable[Sighting], fleet: Mapping[str, Mapping[str, str]
                 f"{count} of the {len(guilty)} nodes to blame in the last {WINDOW.days} days have {kind} {value} ({fold(nodes)}),"
                 f" which {among} of {len(fleet)} nodes have"
             )
-            incidents = tuple(sorted({one.incident for node in nodes for one in guilty[node]}))
+            incidents = tuple(sorted({sighting.incident for node in nodes for sighting in guilty[node]}))
             yield NodePattern(PatternKind.SHARED, nodes, text, chance, incidents)
 
 
-def _trait(one: Sighting, fleet: Mapping[str, Mapping[str, str]], kind: str) -> str:
-    return one.traits.get(kind) or fleet[one.node].get(kind, "")
+def _trait(sighting: Sighting, fleet: Mapping[str, Mapping[str, str]], kind: str) -> str:
+    return sighting.traits.get(kind) or fleet[sighting.node].get(kind, "")
 
 
 def _heat(sightings: Iterable[Sighting]) -> Iterable[NodePattern]:
     """Yield a pattern where the nodes to blame were hotter than the others of their jobs, over several incidents."""
     jobs: dict[int, list[Sighting]] = defaultdict(list)
-    for one in sightings:
-        jobs[one.incident].append(one)
+    for sighting in sightings:
+        jobs[sighting.incident].append(sighting)
     for kind in ("gpu", "inlet"):
         places: list[float] = []
         over: list[float] = []
         guilty: dict[str, int] = {}
-        for incident, seen in jobs.items():
-            read = [one for one in seen if kind in one.heat]
-            others = sorted(one.heat[kind] for one in read if not one.blamed)
-            for one in read if len(others) >= 3 else ():
-                if one.blamed:
-                    below = sum(other < one.heat[kind] for other in others) + 0.5 * others.count(one.heat[kind])
-                    places.append(below / len(others))
-                    over.append(one.heat[kind] - others[len(others) // 2])
-                    guilty[one.node] = incident
+        for incident, of_job in jobs.items():
+            read = [sighting for sighting in of_job if kind in sighting.heat]
+            healthy = sorted(sighting.heat[kind] for sighting in read if not sighting.blamed)
+            for sighting in read if len(healthy) >= 3 else ():
+                if sighting.blamed:
+                    below = sum(degrees < sighting.heat[kind] for degrees in healthy) + 0.5 * healthy.count(sighting.heat[kind])
+                    places.append(below / len(healthy))
+                    over.append(sighting.heat[kind] - healthy[len(healthy) // 2])
+                    guilty[sighting.node] = incident
         if len(places) < LEAST_READINGS:
             continue
         # the mean of n even draws from 0..1 is nearly normal around a half

@@ -46,44 +46,49 @@ class ModelOpinion:
         """
         self._describer, self._reasons = describer, reasons
 
-    def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
+    def ask(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis | None:
         """Return what the model makes of a case in which nothing else was found."""
-        if found.reason != "unknown":
+        if diagnosis.reason != "unknown":
             return None
-        told = candidate_lines(facts)[-MOST_LINES:]
-        describer = self._describer() if told else None
+        lines_read = candidate_lines(facts)[-MOST_LINES:]
+        describer = self._describer() if lines_read else None
         if describer is None:
             return None
-        known = self._reasons()
-        names = [name for name, reason in known.items() if reason.action is not Action.NONE]
-        said = describer.describe([line.text[:MOST_CHARACTERS] for line in told], names)
-        if said is None or said.reason not in names:
+        reasons = self._reasons()
+        names = [name for name, reason in reasons.items() if reason.action is not Action.NONE]
+        description = describer.describe([line.text[:MOST_CHARACTERS] for line in lines_read], names)
+        if description is None or description.reason not in names:
             return None
-        lines = [told[number - 1] for number in dict.fromkeys(said.lines) if 1 <= number <= len(told)]
+        lines = [lines_read[number - 1] for number in dict.fromkeys(description.lines) if 1 <= number <= len(lines_read)]
         lines = [line for line in lines if line.text.strip()][:MOST_CITED]
-        return _answer(known, said.reason, said.rivals, lines, found, describer.name) if lines else None
+        return _answer(reasons, description.reason, description.rivals, lines, diagnosis, describer.name) if lines else None
 
-    def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
+    def note(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis as it is: the model adds nothing to what others found."""
-        return found
+        return diagnosis
 
 
 def _answer(
-    known: Mapping[str, Reason], name: str, others: tuple[str, ...], lines: list[CandidateLine], found: Diagnosis, model: str
+    reasons: Mapping[str, Reason],
+    name: str,
+    rival_names: tuple[str, ...],
+    lines: list[CandidateLine],
+    diagnosis: Diagnosis,
+    model: str,
 ) -> Diagnosis:
-    reason, first = known[name], lines[0]
+    reason, first = reasons[name], lines[0]
     # what a model says alone restarts nothing and sets nothing aside
     action = reason.action if reason.action is Action.FIX_AND_RESUBMIT else Action.NONE
     thought = [
-        Rival(other, 0.1, f"{model} thought of it", "it named another reason", "Look at the lines cited.")
-        for other in dict.fromkeys(others)
-        if other in known and other != name
+        Rival(rival, 0.1, f"{model} thought of it", "it named another reason", "Look at the lines cited.")
+        for rival in dict.fromkeys(rival_names)
+        if rival in reasons and rival != name
     ]
     before = Rival(
-        found.reason, found.confidence, "nothing that rules, memory and ranker know holds", "", "Look at the lines cited."
+        diagnosis.reason, diagnosis.confidence, "nothing that rules, memory and ranker know holds", "", "Look at the lines cited."
     )
     return replace(
-        found,
+        diagnosis,
         reason=reason.name,
         category=reason.category,
         action=action,
@@ -119,11 +124,11 @@ _CURVE = ((0.6, 0.6), (0.7, 0.75), (0.8, 0.88), (1.0, 0.93))
 """Confidence by similarity: how often the nearest of 603 labelled root lines, itself left out, had the same reason."""
 
 
-class Found(NamedTuple):
+class Neighbour(NamedTuple):
     """A memory that is like this case, and by which line."""
 
     memory: Memory
-    told: CandidateLine
+    candidate: CandidateLine
     similarity: float
     line: str
     """The memory's line."""
@@ -137,64 +142,73 @@ class MemoryOpinion:
     def __init__(self, store: Store, embedder: Embedder, reasons: Callable[[], Mapping[str, Reason]]) -> None:
         self._store, self._embedder, self._reasons = store, embedder, reasons
 
-    def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
+    def ask(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis | None:
         """Return what the incidents like this one were, where they agree; None where none is near, or where they differ."""
-        meant = spoken_for(facts)
+        explained = spoken_for(facts)
         like = [
-            one for one in self._like(candidate_lines(facts, found.root_cause), facts, LEAST_SIMILARITY) if not _taken(one, meant)
+            neighbour
+            for neighbour in self._like(candidate_lines(facts, diagnosis.root_cause), facts, LEAST_SIMILARITY)
+            if not _is_explained(neighbour, explained)
         ]
         voters = [
-            one for one in like if one.memory.reason in self._reasons() and one.similarity >= like[0].similarity - 3 * LEAST_MARGIN
+            neighbour
+            for neighbour in like
+            if neighbour.memory.reason in self._reasons() and neighbour.similarity >= like[0].similarity - 3 * LEAST_MARGIN
         ]
         if not voters:
             return None
         best = voters[0]
-        agreeing = [one for one in voters if one.memory.reason == best.memory.reason]
-        others = [one for one in voters if one.memory.reason != best.memory.reason]
-        if others and others[0].similarity > best.similarity - LEAST_MARGIN:
+        agreeing = [neighbour for neighbour in voters if neighbour.memory.reason == best.memory.reason]
+        dissenting = [neighbour for neighbour in voters if neighbour.memory.reason != best.memory.reason]
+        if dissenting and dissenting[0].similarity > best.similarity - LEAST_MARGIN:
             return None
         confidence = round(confidence_of(best.similarity) * (0.6 + 0.4 * len(agreeing) / len(voters)), 2)
-        if found.reason != "unknown" and confidence <= found.confidence + OVER_RULES:
+        if diagnosis.reason != "unknown" and confidence <= diagnosis.confidence + OVER_RULES:
             return None
-        return self._diagnosis(agreeing, others, confidence, facts, found)
+        return self._diagnosis(agreeing, dissenting, confidence, facts, diagnosis)
 
-    def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
+    def note(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis with the incidents like it; one that was of another reason, by a person's word, becomes a rival."""
-        if found.seen_before or not found.root_cause:
-            return found
-        told = [CandidateLine(c.file, c.line, c.text, message_of(c.text)) for c in found.root_cause]
-        like = self._like(told, facts, WORTH_NOTING)
+        if diagnosis.seen_before or not diagnosis.root_cause:
+            return diagnosis
+        lines = [CandidateLine(c.file, c.line, c.text, message_of(c.text)) for c in diagnosis.root_cause]
+        like = self._like(lines, facts, WORTH_NOTING)
         if not like:
-            return found
+            return diagnosis
         best = like[0]
-        rivals = found.rivals
-        if best.memory.reason != found.reason and best.memory.by.startswith("operator:"):
-            rivals = (self._rival(best, found.confidence), *rivals)[:2]
-        return replace(found, seen_before=tuple(map(recall_of, like[:MEMORIES_NAMED])), rivals=rivals)
+        rivals = diagnosis.rivals
+        if best.memory.reason != diagnosis.reason and best.memory.by.startswith("operator:"):
+            rivals = (self._rival(best, diagnosis.confidence), *rivals)[:2]
+        return replace(diagnosis, seen_before=tuple(map(recall_of, like[:MEMORIES_NAMED])), rivals=rivals)
 
-    def _like(self, told: Sequence[CandidateLine], facts: Facts, least: float) -> list[Found]:
+    def _like(self, lines: Sequence[CandidateLine], facts: Facts, least: float) -> list[Neighbour]:
         """Return the memories that are like any of some lines, most alike first; never this very attempt."""
-        if not told or not self._store.remembers():
+        if not lines or not self._store.remembers():
             return []
         catch_up(self._store, self._embedder)
-        vectors = self._embedder.embed([one.message for one in told])
+        vectors = self._embedder.embed([line.message for line in lines])
         near = self._store.nearest(vectors, embedder=self._embedder.name, limit=MOST_NEIGHBOURS + 1)
-        found = [self._found(one, told) for one in near if one.similarity >= least]
+        neighbours = [self._neighbour(line, lines) for line in near if line.similarity >= least]
         job = facts.case.job
         own = (job.id, job.attempt) if job is not None else None
-        return [one for one in found if one is not None and (one.memory.job, one.memory.attempt) != own][:MOST_NEIGHBOURS]
+        return [line for line in neighbours if line is not None and (line.memory.job, line.memory.attempt) != own][:MOST_NEIGHBOURS]
 
-    def _found(self, near: Near, told: Sequence[CandidateLine]) -> Found | None:
+    def _neighbour(self, near: Near, lines: Sequence[CandidateLine]) -> Neighbour | None:
         memory = self._store.memory(near.incident)
-        return None if memory is None else Found(memory, told[near.query], min(near.similarity, 1.0), memory.lines[near.line])
+        return None if memory is None else Neighbour(memory, lines[near.query], min(near.similarity, 1.0), memory.lines[near.line])
 
     def _diagnosis(
-        self, agreeing: Sequence[Found], others: Sequence[Found], confidence: float, facts: Facts, found: Diagnosis
+        self, agreeing: Sequence[Neighbour], dissenting: Sequence[Neighbour], confidence: float, facts: Facts, diagnosis: Diagnosis
     ) -> Diagnosis:
         best = agreeing[0]
         reason = self._reasons()[best.memory.reason]
         action = Action(best.memory.action)
-        cited = {(one.told.file, one.told.line): one.told.cite(f"memory of incident {one.memory.incident}") for one in agreeing}
+        cited = {
+            (neighbour.candidate.file, neighbour.candidate.line): neighbour.candidate.cite(
+                f"memory of incident {neighbour.memory.incident}"
+            )
+            for neighbour in agreeing
+        }
         nodes = _nodes(best, action, facts)
         recalls = tuple(map(recall_of, agreeing[:MEMORIES_NAMED]))
         return Diagnosis(
@@ -205,44 +219,48 @@ class MemoryOpinion:
             by=DecidedBy.MEMORY,
             root_cause=tuple(cited.values())[:3],
             nodes=nodes,
-            rivals=(_of_the_rules(found), *(self._rival(one, confidence) for one in others[:1]), *found.rivals)[:2],
+            rivals=(
+                _of_the_rules(diagnosis),
+                *(self._rival(neighbour, confidence) for neighbour in dissenting[:1]),
+                *diagnosis.rivals,
+            )[:2],
             summary=_summary(reason, best, recalls[0]),
             advice=advice(reason, action, nodes),
-            step=found.step,
-            spike_step=found.spike_step,
+            step=diagnosis.step,
+            spike_step=diagnosis.spike_step,
             seen_before=recalls,
         )
 
-    def _rival(self, one: Found, confidence: float) -> Rival:
-        reason = self._reasons().get(one.memory.reason)
+    def _rival(self, neighbour: Neighbour, confidence: float) -> Rival:
+        reason = self._reasons().get(neighbour.memory.reason)
         test = next(iter(reason.tests), "") if reason is not None else ""
         return Rival(
-            one.memory.reason,
-            round(min((1 - confidence) * one.similarity + 0.05, 0.6), 2),
-            f"incident {one.memory.incident} was that, by {one.memory.by}; {one.told.file}:{one.told.line} is like its line, "
-            f"similarity {one.similarity:.2f}",
+            neighbour.memory.reason,
+            round(min((1 - confidence) * neighbour.similarity + 0.05, 0.6), 2),
+            f"incident {neighbour.memory.incident} was that, by {neighbour.memory.by}; "
+            f"{neighbour.candidate.file}:{neighbour.candidate.line} is like its line, similarity {neighbour.similarity:.2f}",
             "a case that looks alike need not be alike",
-            test or f"Compare with incident {one.memory.incident}.",
+            test or f"Compare with incident {neighbour.memory.incident}.",
         )
 
 
-def recall_of(one: Found) -> Recall:
+def recall_of(neighbour: Neighbour) -> Recall:
     """Return what is told about a memory that is like a case."""
-    memory = one.memory
+    memory = neighbour.memory
     return Recall(
         memory.incident,
         memory.reason,
-        round(one.similarity, 2),
-        shared_words(one.told.message, one.line),
+        round(neighbour.similarity, 2),
+        shared_words(neighbour.candidate.message, neighbour.line),
         memory.cure,
         memory.at,
     )
 
 
-def shared_words(one: str, other: str) -> tuple[str, ...]:
+def shared_words(first: str, second: str) -> tuple[str, ...]:
     """Return the words that two lines share, the telling ones first, at most six."""
-    theirs = set(words_of(other))
-    shared = list(dict.fromkeys(word for word in words_of(one) if word in theirs and len(word) > 2))
+    theirs = set(words_of(second))
+    shared = list(dict.fromkeys(word for word in words_of(first) if word in theirs and len(word) > 2))
     return tuple(sorted(shared, key=lambda word: word in PLAIN)[:6])
 
 
@@ -260,35 +278,41 @@ def catch_up(store: Store, embedder: Embedder) -> None:
         store.set_vectors(memory.incident, embedder=embedder.name, vectors=embedder.embed(memory.lines))
 
 
-def _taken(one: Found, meant: Mapping[tuple[str, int], frozenset[str]]) -> bool:
+def _is_explained(neighbour: Neighbour, explained: Mapping[tuple[str, int], frozenset[str]]) -> bool:
     """Tell whether signatures know the line and what it means, which is not what memory would make of it."""
-    known = meant.get((one.told.file, one.told.line), frozenset())
-    return bool(known) and one.memory.reason not in known and one.similarity < SURE_SIMILARITY
+    reasons = explained.get((neighbour.candidate.file, neighbour.candidate.line), frozenset())
+    return bool(reasons) and neighbour.memory.reason not in reasons and neighbour.similarity < SURE_SIMILARITY
 
 
-def _of_the_rules(found: Diagnosis) -> Rival:
-    cited = next(iter(found.root_cause), None)
+def _of_the_rules(diagnosis: Diagnosis) -> Rival:
+    cited = next(iter(diagnosis.root_cause), None)
     speaks = f"{cited.file}:{cited.line}: {cited.text.strip()[:140]}" if cited is not None else "what the rules fall back to"
-    against = "nothing that the rules know holds as a cause" if found.reason == "unknown" else "the rules were in doubt"
-    return Rival(found.reason, found.confidence, f"the {found.by} verdict; {speaks}", against, "Look at the lines cited for both.")
+    against = "nothing that the rules know holds as a cause" if diagnosis.reason == "unknown" else "the rules were in doubt"
+    return Rival(
+        diagnosis.reason,
+        diagnosis.confidence,
+        f"the {diagnosis.by} verdict; {speaks}",
+        against,
+        "Look at the lines cited for both.",
+    )
 
 
-def _nodes(best: Found, action: Action, facts: Facts) -> tuple[NodeFinding, ...]:
+def _nodes(best: Neighbour, action: Action, facts: Facts) -> tuple[NodeFinding, ...]:
     """Return the node whose own kernel printed the line that is alike, where the like incident was a node's fault."""
-    if action is not Action.CORDON_AND_RESTART or best.told.file != "dmesg.log" or not best.memory.nodes:
+    if action is not Action.CORDON_AND_RESTART or best.candidate.file != "dmesg.log" or not best.memory.nodes:
         return ()
-    host = next((line.host for line in facts.kernel if line.number == best.told.line), None)
+    host = next((line.host for line in facts.kernel if line.number == best.candidate.line), None)
     if not host:
         return ()
     why = f"its kernel printed what {best.memory.nodes[0]}'s printed in incident {best.memory.incident}"
-    return (NodeFinding(host, why, (best.told.cite(f"memory of incident {best.memory.incident}"),)),)
+    return (NodeFinding(host, why, (best.candidate.cite(f"memory of incident {best.memory.incident}"),)),)
 
 
-def _summary(reason: Reason, best: Found, recall: Recall) -> str:
+def _summary(reason: Reason, best: Neighbour, recall: Recall) -> str:
     cured = f", cured by {recall.cure}" if recall.cure else ""
     shared = f", shares {', '.join(recall.shared)}" if recall.shared else ""
-    text = best.told.text.strip()[:180]
+    text = best.candidate.text.strip()[:180]
     return (
         f"{reason.title}, seen before in incident {recall.incident}{cured}, similarity {recall.similarity:.2f}{shared}: "
-        f"{text} ({best.told.file}:{best.told.line})."
+        f"{text} ({best.candidate.file}:{best.candidate.line})."
     )

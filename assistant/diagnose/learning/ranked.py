@@ -70,23 +70,23 @@ class Guess:
     second_score: float = 0.0
 
 
-def guess(facts: Facts, ranker: Ranker, known: Mapping[str, Reason]) -> Guess | None:
+def guess(facts: Facts, ranker: Ranker, reasons: Mapping[str, Reason]) -> Guess | None:
     """Return which reason the unexplained lines of a case speak for, and by which lines; None where none speaks for any."""
-    told = _candidates(facts)
-    scored = [(line, score) for line, score in zip(told, ranker.rank([line.message for line in told]), strict=True) if score.root]
+    lines = _candidates(facts)
+    scored = [(line, score) for line, score in zip(lines, ranker.rank([line.message for line in lines]), strict=True) if score.root]
     by_reason: dict[str, list[tuple[float, CandidateLine]]] = {}
     for line, score in scored:
         for reason, worth in _worth(score).items():
-            if reason in known and worth > 0:
+            if reason in reasons and worth > 0:
                 by_reason.setdefault(reason, []).append((worth, line))
-    totals = {reason: _total([worth for worth, _ in found]) for reason, found in by_reason.items()}
+    totals = {reason: _total([worth for worth, _ in worths]) for reason, worths in by_reason.items()}
     order = sorted(totals, key=lambda reason: (-totals[reason], reason))
     if not order:
         return None
     best, second = order[0], order[1] if len(order) > 1 else ""
     against = totals.get(second, 0.0)
     worth = totals[best] * (1.0 - 0.5 * against / totals[best])
-    return Guess(best, _shown(by_reason[best]), round(worth, 4), second, round(against, 4))
+    return Guess(best, _lines_of(by_reason[best]), round(worth, 4), second, round(against, 4))
 
 
 def _candidates(facts: Facts) -> list[CandidateLine]:
@@ -97,17 +97,17 @@ def _candidates(facts: Facts) -> list[CandidateLine]:
         start = job.started.astimezone(UTC).replace(tzinfo=None)  # no line of the job tells a time
     old = {line.number for line in facts.kernel if start is not None and line.at is not None and line.at < start - KERNEL_EARLY}
     mine = {facts.job_id, *facts.places.hosts} - {None, ""}
-    others = {line.number for line in facts.scheduler if not any(name and name in line.text for name in mine)}
-    left_out = {"job.log": explained, "dmesg.log": old, "slurmctld.log": others if mine else set()}
+    foreign = {line.number for line in facts.scheduler if not any(name and name in line.text for name in mine)}
+    left_out = {"job.log": explained, "dmesg.log": old, "slurmctld.log": foreign if mine else set()}
     lines = [line for line in candidate_lines(facts) if line.line not in left_out.get(line.file, ())]
     return [line for line in lines if not ended_after_failure(line, facts.tasks)]
 
 
 def _worth(score: LineScore) -> dict[str, float]:
     """Return what one line is worth for each reason that it may speak for."""
-    told = sum(score.reasons.values()) or 1.0
+    total = sum(score.reasons.values()) or 1.0
     return {
-        reason: score.root * share / told * (_FOLLOWS if reason in SYMPTOMS else 1.0)
+        reason: score.root * share / total * (_FOLLOWS if reason in SYMPTOMS else 1.0)
         for reason, share in list(score.reasons.items())[:5]
         if reason != NONE
     }
@@ -115,17 +115,17 @@ def _worth(score: LineScore) -> dict[str, float]:
 
 def _total(worths: Sequence[float]) -> float:
     """Return what several lines are worth together: the best one, and a little for each that agrees."""
-    first, *others = sorted(worths, reverse=True)
-    return min(first + 0.1 * sum(others[:3]), 1.0)
+    first, *weaker = sorted(worths, reverse=True)
+    return min(first + 0.1 * sum(weaker[:3]), 1.0)
 
 
-def _shown(found: Sequence[tuple[float, CandidateLine]]) -> tuple[CandidateLine, ...]:
+def _lines_of(scored: Sequence[tuple[float, CandidateLine]]) -> tuple[CandidateLine, ...]:
     """Return the lines to cite: of those nearly as telling as the best one the earliest, then the others by worth."""
-    best = max(worth for worth, _ in found)
-    near = [line for worth, line in found if worth >= _NEAR * best]
+    best = max(worth for worth, _ in scored)
+    near = [line for worth, line in scored if worth >= _NEAR * best]
     first = min(near, key=lambda line: (line.file != near[0].file, line.line))
-    others = [line for worth, line in sorted(found, key=lambda pair: -pair[0]) if line is not first and worth >= 0.3 * best]
-    return (first, *others)[:MOST_CITED]
+    further = [line for worth, line in sorted(scored, key=lambda pair: -pair[0]) if line is not first and worth >= 0.3 * best]
+    return (first, *further)[:MOST_CITED]
 
 
 class RankerOpinion:
@@ -141,95 +141,104 @@ class RankerOpinion:
             ranker: Another ranker than the one of the file.
             table: Other curves of confidence than those of the content.
         """
-        self._site, self._given, self._table = site, ranker, table
+        self._site, self._ranker, self._table = site, ranker, table
 
     @cached_property
     def ranker(self) -> Ranker | None:
         """The ranker; None where its file cannot be read, which is said once."""
-        if self._given is not None:
-            return self._given
+        if self._ranker is not None:
+            return self._ranker
         try:
             return embedded.ranker(self._site)
         except ContentError as error:
             logger.warning("the line ranker is left out: %s", error)
             return None
 
-    def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
+    def ask(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis | None:
         """Return what the unexplained lines speak for: an answer where it is sure, else what was found with a guess as rival."""
         ranker = self.ranker
         if ranker is None or not (facts.lines or facts.kernel or facts.scheduler):
             return None
-        known = reasons(self._site)
+        reason_table = reasons(self._site)
         table = self._table or curves(self._site)
-        made = guess(facts, ranker, known)
-        if made is None or made.reason == found.reason:
+        best_guess = guess(facts, ranker, reason_table)
+        if best_guess is None or best_guess.reason == diagnosis.reason:
             return None
         curve = table.encoder if ranker.name.startswith("encoder") else table.ranker
-        sure = round(share_right_at(curve, made.score), 2)
-        if _outweighs(made, sure, known, calibrated(found, table)):
-            return _answer(made, sure, known, found, ranker.name)
-        if sure < WORTH_NAMING or not _rests_on_more(made, found):
+        sure = round(share_right_at(curve, best_guess.score), 2)
+        if _outweighs(best_guess, sure, reason_table, calibrated(diagnosis, table)):
+            return _answer(best_guess, sure, reason_table, diagnosis, ranker.name)
+        if sure < WORTH_NAMING or not _rests_on_more(best_guess, diagnosis):
             return None
-        return replace(found, rivals=(_rival(made, sure, known), *(r for r in found.rivals if r.reason != made.reason))[:2])
+        return replace(
+            diagnosis,
+            rivals=(_rival(best_guess, sure, reason_table), *(r for r in diagnosis.rivals if r.reason != best_guess.reason))[:2],
+        )
 
-    def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
+    def note(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis:
         """Return the diagnosis as it is: the ranker adds nothing to what others found."""
-        return found
+        return diagnosis
 
 
-def _rests_on_more(made: Guess, found: Diagnosis) -> bool:
+def _rests_on_more(best_guess: Guess, diagnosis: Diagnosis) -> bool:
     """Tell whether a guess rests on a line that speaks of trouble and that a rule has not taken for its answer already."""
-    if found.reason == "unknown":
+    if diagnosis.reason == "unknown":
         return True
-    taken = {(cited.file, cited.line) for cited in found.root_cause}
-    own = [line for line in made.lines if (line.file, line.line) not in taken]
+    cited_lines = {(cited.file, cited.line) for cited in diagnosis.root_cause}
+    own = [line for line in best_guess.lines if (line.file, line.line) not in cited_lines]
     return any(line.file != "job.log" or tells_failure(line.text) for line in own)
 
 
-def _outweighs(made: Guess, sure: float, known: Mapping[str, Reason], found: Diagnosis) -> bool:
+def _outweighs(best_guess: Guess, sure: float, reasons_known: Mapping[str, Reason], diagnosis: Diagnosis) -> bool:
     """Tell whether a guess stands instead of what was found: always surer, and never against nodes or a log that is well."""
-    if found.reason == "unknown":
-        harmless = known[made.reason].action is Action.FIX_AND_RESUBMIT
+    if diagnosis.reason == "unknown":
+        harmless = reasons_known[best_guess.reason].action is Action.FIX_AND_RESUBMIT
         return sure >= (SURE_IF_HARMLESS if harmless else SURE_ENOUGH)
-    return sure >= SURE_ENOUGH and sure > found.confidence and not found.nodes and found.reason not in _STAND
+    return sure >= SURE_ENOUGH and sure > diagnosis.confidence and not diagnosis.nodes and diagnosis.reason not in _STAND
 
 
-def _answer(made: Guess, sure: float, known: Mapping[str, Reason], found: Diagnosis, name: str) -> Diagnosis:
-    reason = known[made.reason]
-    first = made.lines[0]
+def _answer(best_guess: Guess, sure: float, reason_table: Mapping[str, Reason], diagnosis: Diagnosis, name: str) -> Diagnosis:
+    reason = reason_table[best_guess.reason]
+    first = best_guess.lines[0]
     return Diagnosis(
         reason=reason.name,
         category=reason.category,
         action=reason.action,
         confidence=sure,
         by=DecidedBy.MODEL,
-        root_cause=tuple(line.cite(f"line ranker {name}") for line in made.lines),
+        root_cause=tuple(line.cite(f"line ranker {name}") for line in best_guess.lines),
         nodes=(),
-        rivals=(_of_the_rules(found), *(rival for rival in found.rivals if rival.reason != made.reason))[:2],
+        rivals=(_of_the_rules(diagnosis), *(rival for rival in diagnosis.rivals if rival.reason != best_guess.reason))[:2],
         summary=(
             f"{reason.title}, says the line ranker, which is right in {sure:.0%} of such cases; no rule knows the line: "
             f"{first.text.strip()[:180]} ({first.file}:{first.line})."
         ),
         advice=advice(reason, reason.action, ()),
-        step=found.step,
+        step=diagnosis.step,
     )
 
 
-def _of_the_rules(found: Diagnosis) -> Rival:
-    cited = next(iter(found.root_cause), None)
+def _of_the_rules(diagnosis: Diagnosis) -> Rival:
+    cited = next(iter(diagnosis.root_cause), None)
     speaks = f"{cited.file}:{cited.line}: {cited.text.strip()[:140]}" if cited is not None else "nothing in the case"
-    against = "nothing that the rules know holds as a cause" if found.reason == "unknown" else "the rules were in doubt"
-    return Rival(found.reason, found.confidence, f"the {found.by} verdict; {speaks}", against, "Look at the lines cited for both.")
-
-
-def _rival(made: Guess, sure: float, known: Mapping[str, Reason]) -> Rival:
-    first = made.lines[0]
+    against = "nothing that the rules know holds as a cause" if diagnosis.reason == "unknown" else "the rules were in doubt"
     return Rival(
-        made.reason,
+        diagnosis.reason,
+        diagnosis.confidence,
+        f"the {diagnosis.by} verdict; {speaks}",
+        against,
+        "Look at the lines cited for both.",
+    )
+
+
+def _rival(best_guess: Guess, sure: float, reason_table: Mapping[str, Reason]) -> Rival:
+    first = best_guess.lines[0]
+    return Rival(
+        best_guess.reason,
         min(sure, 0.6),
         f"the line ranker's guess; {first.file}:{first.line}: {first.text.strip()[:140]}",
         f"no rule knows the line, and such guesses are right in {sure:.0%} of cases",
-        next(iter(known[made.reason].tests), "Look at the line cited."),
+        next(iter(reason_table[best_guess.reason].tests), "Look at the line cited."),
     )
 
 
@@ -282,14 +291,14 @@ class ReliabilityUnseen:
 
     def of(self, label: Label) -> Knowledge:
         """Return what the rules would know had nobody written down the wordings of this case."""
-        marks = [found for line in labelled_texts(label) if (found := set(places(line)))]
+        marks = [features for line in labelled_texts(label) if (features := set(places(line)))]
         silent = frozenset(number for number, own in self._examples if any(alike(own, mark) for mark in marks))
         return replace(self._knowledge, patterns=Without(self._knowledge.patterns, silent))
 
 
-def alike(one: set[int], other: set[int], least: float = LIKE) -> bool:
+def alike(first: set[int], second: set[int], least: float = LIKE) -> bool:
     """Tell whether two lines, as the places of their features, are one wording."""
-    return bool(one) and bool(other) and len(one & other) >= least * len(one | other)
+    return bool(first) and bool(second) and len(first & second) >= least * len(first | second)
 
 
 def labelled_texts(label: Label) -> Iterator[str]:
@@ -311,23 +320,23 @@ class LabelledVerdict(NamedTuple):
     reason: str
 
 
-def verdicts(labels: Iterable[Label], knowledge: Knowledge, *, unseen: bool = True) -> list[LabelledVerdict]:
+def verdicts(labels: Iterable[Label], knowledge: Knowledge, *, hide_wording: bool = True) -> list[LabelledVerdict]:
     """Return what the rules say of each case, those left out of which they say `unknown`.
 
     Args:
         labels: The cases.
         knowledge: The rules; their confidence is taken as computed, not calibrated.
-        unseen: Whether the wordings of each case are hidden from them.
+        hide_wording: Whether the wordings of each case are hidden from them.
 
     Raises:
         InputError: A log cannot be read.
     """
     without, whole = ReliabilityUnseen(knowledge), replace(knowledge, curves=None)
-    found = []
+    pairs = []
     for label in labels:
-        given = diagnose(Case.from_path(label.folder), without.of(label) if unseen else whole)
-        found.append(LabelledVerdict(given.confidence, given.reason in (label.reason, *label.also), given.reason))
-    return found
+        diagnosis = diagnose(Case.from_path(label.folder), without.of(label) if hide_wording else whole)
+        pairs.append(LabelledVerdict(diagnosis.confidence, diagnosis.reason in (label.reason, *label.also), diagnosis.reason))
+    return pairs
 
 
 def unseen_lessons(examples: Iterable[TrainingExample], labels: Iterable[Label], least: float = LIKE) -> list[TrainingExample]:
@@ -335,31 +344,31 @@ def unseen_lessons(examples: Iterable[TrainingExample], labels: Iterable[Label],
 
     Lines that speak for no reason all stay: they stand in every log.
     """
-    marks = [found for label in labels for line in labelled_texts(label) if (found := set(places(line)))]
-    return [one for one in examples if not one.root or not _known(set(places(one.text)), marks, least)]
+    marks = [features for label in labels for line in labelled_texts(label) if (features := set(places(line)))]
+    return [example for example in examples if not example.root or not _is_known_wording(set(places(example.text)), marks, least)]
 
 
-def _known(own: set[int], marks: Sequence[set[int]], least: float) -> bool:
+def _is_known_wording(own: set[int], marks: Sequence[set[int]], least: float) -> bool:
     return bool(own) and any(alike(own, mark, least) for mark in marks if least <= len(own) / len(mark) <= 1 / least)
 
 
 def guesses(labels: Iterable[Label], knowledge: Knowledge, ranker: Ranker) -> list[LabelledVerdict]:
     """Return what the line ranker alone makes of each case whose wordings are hidden from the rules."""
     without = ReliabilityUnseen(knowledge)
-    found = []
+    pairs = []
     for label in labels:
-        made = guess(gather(Case.from_path(label.folder), without.of(label)), ranker, knowledge.reasons)
-        if made is not None:
-            found.append(LabelledVerdict(made.score, made.reason in (label.reason, *label.also), made.reason))
-    return found
+        best_guess = guess(gather(Case.from_path(label.folder), without.of(label)), ranker, knowledge.reasons)
+        if best_guess is not None:
+            pairs.append(LabelledVerdict(best_guess.score, best_guess.reason in (label.reason, *label.also), best_guess.reason))
+    return pairs
 
 
-def held_out(told: Sequence[tuple[float, bool]]) -> list[tuple[float, bool]]:
+def held_out(pairs: Sequence[tuple[float, bool]]) -> list[tuple[float, bool]]:
     """Return for each case the confidence by a curve that was fitted without it, and whether the verdict was right."""
     result: list[tuple[float, bool]] = []
     for fold in range(FOLDS):
-        curve = fitted(one for place, one in enumerate(told) if place % FOLDS != fold)
-        result += [(share_right_at(curve, raw), right) for place, (raw, right) in enumerate(told) if place % FOLDS == fold]
+        curve = fitted(pair for place, pair in enumerate(pairs) if place % FOLDS != fold)
+        result += [(share_right_at(curve, raw), right) for place, (raw, right) in enumerate(pairs) if place % FOLDS == fold]
     return result
 
 
@@ -385,22 +394,22 @@ class Reliability(NamedTuple):
     """Mean square of confidence minus right (1) or wrong (0)."""
 
 
-def reliability(told: Sequence[tuple[float, bool]]) -> Reliability:
+def reliability(pairs: Sequence[tuple[float, bool]]) -> Reliability:
     """Return the table of confidence against share right."""
     bins = []
     for number in range(BINS):
         low, high = number / BINS, (number + 1) / BINS
-        inside = [(sure, right) for sure, right in told if low <= sure < high or (sure >= 1 and number == BINS - 1)]
+        inside = [(sure, right) for sure, right in pairs if low <= sure < high or (sure >= 1 and number == BINS - 1)]
         if inside:
             mean = sum(sure for sure, _ in inside) / len(inside)
             bins.append(Bin(low, high, len(inside), mean, sum(right for _, right in inside) / len(inside)))
-    cases = max(len(told), 1)
+    cases = max(len(pairs), 1)
     return Reliability(
         tuple(bins),
-        len(told),
-        sum(right for _, right in told) / cases,
-        sum(one.cases * abs(one.confidence - one.right) for one in bins) / cases,
-        sum((sure - right) ** 2 for sure, right in told) / cases,
+        len(pairs),
+        sum(right for _, right in pairs) / cases,
+        sum(each_bin.cases * abs(each_bin.confidence - each_bin.right) for each_bin in bins) / cases,
+        sum((sure - right) ** 2 for sure, right in pairs) / cases,
     )
 
 

@@ -33,7 +33,7 @@ MOST_ASKED = 10
 SHOWN_TO_WRITER = 12
 END = 50
 """Lines before the end of a failing log that people must see."""
-_SHOWN = 60
+_SHOWN_LINES = 60
 
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def learn_routine(
     at: datetime,
     task: str = "",
     rules: Iterable[LearnedRule] = (),
-    taken: Collection[str] = (),
+    names: Collection[str] = (),
     least: int = LEAST,
     site: Path | None = None,
     writer: RuleWriter | None = None,
@@ -76,31 +76,31 @@ def learn_routine(
         at: Now.
         task: Key of the task; taken from the log when empty.
         rules: Learned ones; the examples of signatures are protected.
-        taken: Ids that were used already.
+        names: Ids that were used already.
         least: Lines of a template that are wanted.
         site: The site's folder.
         writer: Is asked for forms of lines for which there is no pattern without it; its proposals vote, the proof is the same.
     """
     task = task or task_key(facts.case.job, (line.text for line in facts.lines))
-    lines, shown = _stretch(facts, healthy)
-    ground = ground_of(knowledge.patterns, rules, site=site, shown=shown)
+    lines, shown_lines = _stretch(facts, healthy)
+    ground = ground_of(knowledge.patterns, rules, site=site, shown=shown_lines)
     miner = Miner()
     keys = miner.add([line.text for line in lines])
     written: list[LearnedRule] = []
     covers: dict[str, int] = {}
     templates = miner.templates()
     own = _own_lines(keys, lines, templates)
-    asked = 0
+    requests = 0
     for template in templates:
         if template.count < least or len(written) == MOST_RULES:
             break
         mine = own.get(template.text, ())
-        rule = _rule(template, task, at, {*taken, *covers})
+        rule = _rule(template, task, at, {*names, *covers})
         rule = admitted(rule, mine, ground) if rule is not None else None
-        if (rule is None or not rule.state.counts) and writer is not None and asked < MOST_ASKED:
-            asked += 1
-            others = [other.examples[0] for other in templates if other is not template and other.examples]
-            better = _asked(writer, template, task, at, {*taken, *covers}, mine, others)
+        if (rule is None or not rule.state.counts) and writer is not None and requests < MOST_ASKED:
+            requests += 1
+            other_lines = [each.examples[0] for each in templates if each is not template and each.examples]
+            better = _written_rule(writer, template, task, at, {*names, *covers}, mine, other_lines)
             better = admitted(better, mine, ground) if better is not None else None
             rule = better if better is not None and better.state.counts else rule
         if rule is not None:
@@ -118,41 +118,41 @@ def _own_lines(keys: Sequence[str], lines: Sequence[Line], templates: Iterable[T
     return {text: own[:: len(own) // PROVEN + 1] for text, own in every.items()}
 
 
-def _rule(template: Template, task: str, at: datetime, taken: Collection[str]) -> LearnedRule | None:
+def _rule(template: Template, task: str, at: datetime, names: Collection[str]) -> LearnedRule | None:
     """Return the rule of a template; None where no pattern can be written of it."""
     if any(len(line) >= LONGEST - 1 for line in template.examples):
         return None
     pattern = pattern_of(template.pieces(), template.examples)
     if pattern is None:
         return None
-    return _proposed(template, pattern, "templates", f"{template.count:,} lines of routine", task, at, taken)
+    return _proposed(template, pattern, "templates", f"{template.count:,} lines of routine", task, at, names)
 
 
-def _asked(
+def _written_rule(
     writer: RuleWriter,
     template: Template,
     task: str,
     at: datetime,
-    taken: Collection[str],
+    names: Collection[str],
     own: Sequence[str],
-    others: Sequence[str],
+    other_lines: Sequence[str],
 ) -> LearnedRule | None:
     """Return the rule that most proposals of a model mean; None without a majority, or when it does not answer."""
     try:
-        vote = voted(writer.propose, list(own[:SHOWN_TO_WRITER]) or list(template.examples), others[:PROVEN])
+        vote = voted(writer.propose, list(own[:SHOWN_TO_WRITER]) or list(template.examples), other_lines[:PROVEN])
     except NightshiftError as error:
         logger.warning("%s wrote no rule: %s", writer.name, error)
         return None
     if not vote.pattern:
         return None
     why = f"{template.count:,} lines of routine; {vote.votes} of {vote.asked} proposals mean this"
-    return _proposed(template, vote.pattern, f"model:{writer.name}", why, task, at, taken)
+    return _proposed(template, vote.pattern, f"model:{writer.name}", why, task, at, names)
 
 
-def _proposed(template: Template, pattern: str, by: str, why: str, task: str, at: datetime, taken: Collection[str]) -> LearnedRule:
+def _proposed(template: Template, pattern: str, by: str, why: str, task: str, at: datetime, names: Collection[str]) -> LearnedRule:
     word = name_of(template.pieces())
-    number = next(n for n in range(1, len(taken) + 2) if f"learned.{word}-{n}" not in taken)
-    name, folds = f"learned.{word}-{number}", str(template)[:_SHOWN].strip()
+    number = next(n for n in range(1, len(names) + 2) if f"learned.{word}-{n}" not in names)
+    name, folds = f"learned.{word}-{number}", str(template)[:_SHOWN_LINES].strip()
     return LearnedRule(name, RuleKind.FILTER, pattern, template.examples, folds, RuleState.PROPOSED, by, why, at, task=task)
 
 
@@ -163,14 +163,16 @@ def _stretch(facts: Facts, healthy: bool) -> tuple[list[Line], list[str]]:
     """
     if facts.scan is None:
         return [], []
-    told = {number for episode in facts.episodes for number in episode.lines}
+    in_tracebacks = {number for episode in facts.episodes for number in episode.lines}
     signs = [hit.line for hit in facts.hits if isinstance(hit.entry, Signature) and hit.entry.role is not Role.BENIGN]
     end = facts.lines_total + 1
     if not healthy:
-        end = min([facts.lines_total - END + 1, *signs, *told])
+        end = min([facts.lines_total - END + 1, *signs, *in_tracebacks])
     lines = [line for first, last in facts.scan.uncovered.runs for line in facts.scan.lines.window(first, min(last, end - 1))]
-    seen = {*told, *(range(facts.lines_total - END + 1, facts.lines_total + 1) if not healthy else ())}
-    return [line for line in lines if line.number not in told], [line.text for line in facts.lines if line.number in seen]
+    shown_lines = {*in_tracebacks, *(range(facts.lines_total - END + 1, facts.lines_total + 1) if not healthy else ())}
+    return [line for line in lines if line.number not in in_tracebacks], [
+        line.text for line in facts.lines if line.number in shown_lines
+    ]
 
 
 def routine_of(path: Path, knowledge: Knowledge, **more: Any) -> Routine:

@@ -105,12 +105,12 @@ def message_of(text: str) -> str:
     for _ in range(4):
         body = _PEEL.body(text).text
         marks = parse(body)
-        rest = marks.rest if marks.host is None or host_like(marks.host) else body
-        match = _MARKS.match(rest)
-        rest = (rest[match.end() :] if match is not None else rest).strip()
-        if rest == text or not rest:
+        message = marks.rest if marks.host is None or host_like(marks.host) else body
+        match = _MARKS.match(message)
+        message = (message[match.end() :] if match is not None else message).strip()
+        if message == text or not message:
             break
-        text = rest
+        text = message
     return text
 
 
@@ -132,11 +132,11 @@ def pattern_of(lines: Sequence[str], *, hosts: Iterable[str] = ()) -> str:
 
 
 class Words(NamedTuple):
-    """The words that a pattern keeps."""
+    """What words of a line a pattern keeps."""
 
     telling: tuple[str, ...]
     """Those that are not plain, each once, in order."""
-    kept: int
+    words: int
     """How many there are in all."""
 
     @property
@@ -144,7 +144,7 @@ class Words(NamedTuple):
         """Whether they are enough to know a failure by: three telling ones, two long ones, or a long one in a whole phrase."""
         letters = sum(map(len, self.telling))
         return (
-            len(self.telling) >= 3 or (len(self.telling) == 2 and letters >= 16) or (self.kept >= WORDS_OF_PHRASE and letters >= 6)
+            len(self.telling) >= 3 or (len(self.telling) == 2 and letters >= 16) or (self.words >= WORDS_OF_PHRASE and letters >= 6)
         )
 
 
@@ -154,10 +154,10 @@ def words_kept(lines: Sequence[str], *, hosts: Iterable[str] = ()) -> Words:
     parts = parts_of(lines[0], names)
     for line in lines[1:]:
         parts = _merged(parts, parts_of(line, names))
-    found = [
+    words = [
         word.lower() for part in _trimmed(parts) if part.kind == "word" for word in _LETTERS.findall(_CAMEL.sub(" ", part.text))
     ]
-    return Words(tuple(dict.fromkeys(word for word in found if word not in PLAIN)), len(found))
+    return Words(tuple(dict.fromkeys(word for word in words if word not in PLAIN)), len(words))
 
 
 def parts_of(line: str, hosts: frozenset[str] = frozenset()) -> list[Part]:
@@ -189,14 +189,14 @@ def _word(text: str, hosts: frozenset[str]) -> Part:
     return Part("word", re.escape(text), text)
 
 
-def _merged(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
+def _merged(first: Sequence[Part], second: Sequence[Part]) -> list[Part]:
     """Return what two lines have in common, with a class or a gap where they differ."""
     merged: list[Part] = []
-    matcher = SequenceMatcher(None, [p.pattern for p in one], [p.pattern for p in other], autojunk=False)
+    matcher = SequenceMatcher(None, [p.pattern for p in first], [p.pattern for p in second], autojunk=False)
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":
-            merged += one[a:b]
-        elif b - a == d - c == 1 and one[a].kind != "gap" and "" not in (one[a].text, other[c].text):
+            merged += first[a:b]
+        elif b - a == d - c == 1 and first[a].kind != "gap" and "" not in (first[a].text, second[c].text):
             merged.append(Part("host", r"\S{1,120}", ""))
         elif not merged or merged[-1].kind != "gap":
             merged.append(Part("gap", _GAP, ""))
@@ -242,14 +242,14 @@ def candidate_lines(facts: Facts, cited: tuple[Citation, ...] = ()) -> list[Cand
     Left out are routine lines, lines known to be harmless, source code and frames of tracebacks.
     """
     first = (CandidateLine(c.file, c.line, c.text, message_of(c.text)) for c in cited)
-    found: dict[tuple[str, ...], CandidateLine] = {}
-    for told in chain(first, _of_job(facts), _of_kernel(facts), _of_scheduler(facts)):
-        words = tuple(words_of(told.message))
-        if len(words) > 1 and words not in found:
-            found[words] = told
-            if len(found) == MOST_LINES:
+    lines: dict[tuple[str, ...], CandidateLine] = {}
+    for line in chain(first, _of_job(facts), _of_kernel(facts), _of_scheduler(facts)):
+        words = tuple(words_of(line.message))
+        if len(words) > 1 and words not in lines:
+            lines[words] = line
+            if len(lines) == MOST_LINES:
                 break
-    return list(found.values())
+    return list(lines.values())
 
 
 def harmless(facts: Facts) -> set[int]:
@@ -274,12 +274,12 @@ def of_table(text: str) -> bool:
 
 def spoken_for(facts: Facts) -> dict[tuple[str, int], frozenset[str]]:
     """Return the reasons that signatures with more than a class's name take a line for, by its file and number."""
-    found: dict[tuple[str, int], frozenset[str]] = {}
+    reasons: dict[tuple[str, int], frozenset[str]] = {}
     for file, hits in (("job.log", facts.hits), ("dmesg.log", facts.kernel_hits), ("slurmctld.log", facts.scheduler_hits)):
         for hit in hits:
             if isinstance(hit.entry, Signature) and not bare(hit.entry):
-                found[file, hit.line] = found.get((file, hit.line), frozenset()) | {hit.entry.id.partition(".")[0]}
-    return found
+                reasons[file, hit.line] = reasons.get((file, hit.line), frozenset()) | {hit.entry.id.partition(".")[0]}
+    return reasons
 
 
 def end_of_health(facts: Facts) -> int:
@@ -332,18 +332,18 @@ _ALARMS = tuple(_WORDS_OF_TROUBLE.split())
 """Pieces of words that stand in lines of trouble."""
 
 
-def cited_lines(facts: Facts, wanted: Iterable[str], rule: str) -> tuple[Citation, ...]:
+def cited_lines(facts: Facts, places: Iterable[str], rule: str) -> tuple[Citation, ...]:
     """Return the lines that a person names.
 
     Args:
         facts: Of the case.
-        wanted: Each `file:line`, a line number of job.log, or a piece of the line itself.
+        places: Each `file:line`, a line number of job.log, or a piece of the line itself.
         rule: What makes them count.
 
     Raises:
         InputError: One of them does not stand in the case.
     """
-    return tuple(_cited(facts, one, rule) for one in wanted)
+    return tuple(_cited(facts, place, rule) for place in places)
 
 
 def guessed_line(facts: Facts, reason: str, knowledge: Knowledge) -> tuple[Citation, ...]:
@@ -352,39 +352,39 @@ def guessed_line(facts: Facts, reason: str, knowledge: Knowledge) -> tuple[Citat
     None where every line that alarms is known to speak for another reason.
     """
     for alarmed in (True, False):
-        for told in candidate_lines(facts):
-            if alarmed and not any(word in told.message for word in _ALARMS):
+        for line in candidate_lines(facts):
+            if alarmed and not any(word in line.message for word in _ALARMS):
                 continue
-            if words_kept([told.message]).specific and not _explained(told, reason, knowledge):
-                return (told.cite("guessed: the first line that nothing explains"),)
+            if words_kept([line.message]).specific and not _explained(line, reason, knowledge):
+                return (line.cite("guessed: the first line that nothing explains"),)
     return ()
 
 
-def _explained(told: CandidateLine, reason: str, knowledge: Knowledge) -> bool:
+def _explained(line: CandidateLine, reason: str, knowledge: Knowledge) -> bool:
     """Tell whether a line is known to mean something else."""
-    entries = knowledge.patterns.match_line(told.text)
+    entries = knowledge.patterns.match_line(line.text)
     return any(not isinstance(e, Signature) or e.role is not Role.ROOT or e.id.partition(".")[0] != reason for e in entries)
 
 
-def _cited(facts: Facts, wanted: str, rule: str) -> Citation:
-    file, _, number = wanted.rpartition(":")
+def _cited(facts: Facts, place: str, rule: str) -> Citation:
+    file, _, number = place.rpartition(":")
     if number.strip().isdigit() and facts.combined is not None and (at := facts.combined.line_of(file or "job.log", int(number))):
         file, number = "job.log", str(at)
     if number.strip().isdigit() and file in ("", "job.log", "dmesg.log", "slurmctld.log"):
         file, line = file or "job.log", int(number)
-        text = next((text for found, text in _lines(facts, file) if found == line), None)
+        text = next((text for line_number, text in _lines(facts, file) if line_number == line), None)
         if text is None:
             raise InputError(
                 f"{file} of {facts.case.name} has no line {line} that is kept; wanted file:line, or a piece of the line"
             )
         return Citation(file, line, text, rule)
-    if len(wanted.strip()) < 4:
-        raise InputError(f"wanted file:line or a piece of a line, found {wanted!r}")
+    if len(place.strip()) < 4:
+        raise InputError(f"wanted file:line or a piece of a line, found {place!r}")
     for file in ("job.log", "dmesg.log", "slurmctld.log"):
         for line, text in _lines(facts, file):
-            if wanted.strip() in text:
+            if place.strip() in text:
                 return Citation(file, line, text, rule)
-    raise InputError(f"no line of {facts.case.name} holds {wanted!r}")
+    raise InputError(f"no line of {facts.case.name} holds {place!r}")
 
 
 def _lines(facts: Facts, file: str) -> Sequence[tuple[int, str]]:

@@ -194,8 +194,8 @@ def last_save(facts: Facts, before: int | None = None) -> Line | None:
         if (
             "sav" in line.text or "Sav" in line.text or "rit" in line.text or "tored" in line.text or "SAV" in line.text
         ) and _SAVED.search(line.text[:1000]):
-            other = _NO_MODEL.search(line.text) and not re.search(r"check-?point|ckpt", line.text, re.IGNORECASE)
-            if not other and not _NOT_SAVED.search(line.text[:1000]):
+            is_other = _NO_MODEL.search(line.text) and not re.search(r"check-?point|ckpt", line.text, re.IGNORECASE)
+            if not is_other and not _NOT_SAVED.search(line.text[:1000]):
                 return line
     return None
 
@@ -257,7 +257,7 @@ _ROUND_WORDS = re.compile(r"poch|POCH|old|rial|eed|ound|tage|[Rr]un|xperiment|as
 class Bar(NamedTuple):
     """How far a progress bar came."""
 
-    done: int
+    position: int
     total: int
     spent_s: int
     left_s: int
@@ -279,7 +279,7 @@ class BarRound(NamedTuple):
 
 class _Draw(NamedTuple):
     label: str
-    done: int
+    position: int
     total: int
     spent_s: int
     left_s: int
@@ -292,7 +292,7 @@ class _Draw(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        return self.done >= self.total
+        return self.position >= self.total
 
 
 class _Instance(NamedTuple):
@@ -312,25 +312,25 @@ def run_bar(facts: Facts) -> Bar | None:
     instances = list(_instances(draws))
     open_bars = [bar_drawn for bar_drawn in instances if not bar_drawn.state.finished and _alive(bar_drawn, instances, len(draws))]
     outermost = min(open_bars, key=lambda bar_drawn: bar_drawn.first, default=None)
-    if outermost is None or not outermost.state.done or not _spans(outermost, instances, facts):
+    if outermost is None or not outermost.state.position or not _spans(outermost, instances, facts):
         return None
     state, first_draw = outermost.state, outermost.first_draw
     # a run that goes on from a save begins in its middle
-    resumed = first_draw.done > 1 and first_draw.spent_s * 20 < first_draw.done
-    start, spent = (first_draw.done, first_draw.spent_s) if resumed else (0, 0)
-    rate = (state.spent_s - spent) / (state.done - start) if state.done > start else 0.0
-    left_s = round(rate * (state.total - state.done)) if rate > 0 else state.left_s
-    return Bar(state.done, state.total, state.spent_s, left_s, state.line)
+    resumed = first_draw.position > 1 and first_draw.spent_s * 20 < first_draw.position
+    start, spent = (first_draw.position, first_draw.spent_s) if resumed else (0, 0)
+    rate = (state.spent_s - spent) / (state.position - start) if state.position > start else 0.0
+    left_s = round(rate * (state.total - state.position)) if rate > 0 else state.left_s
+    return Bar(state.position, state.total, state.spent_s, left_s, state.line)
 
 
 def last_drawn(facts: Facts) -> str:
     """Return the last state of the bar that was drawn last, of a part of the work or of all, with its line; empty without one."""
     last = next(reversed(list(_draws(facts))), None)
-    if last is None or not 0 < last.done < last.total or _PREPARES.search(last.label):
+    if last is None or not 0 < last.position < last.total or _PREPARES.search(last.label):
         return ""
     name = last.label.rpartition("]")[2].strip()
     label = f"{name}, " if name else ""
-    return f"{label}{last.done} of {last.total} after {timedelta(seconds=last.spent_s)} (job.log:{last.line})"
+    return f"{label}{last.position} of {last.total} after {timedelta(seconds=last.spent_s)} (job.log:{last.line})"
 
 
 def run_round(facts: Facts) -> BarRound | None:
@@ -417,11 +417,11 @@ def _instances(draws: Sequence[_Draw]) -> Iterator[_Instance]:
 
 def _begins_anew(before: _Draw, draw: _Draw) -> bool:
     """Tell whether a bar that stands lower than before is another one; what several ranks draw in turn is not."""
-    if draw.done >= before.done and not (before.finished and draw.spent_s < before.spent_s):
+    if draw.position >= before.position and not (before.finished and draw.spent_s < before.spent_s):
         return False
     if before.finished:
-        return draw.done <= FINISHING * draw.total or 2 * draw.spent_s < before.spent_s
-    return draw.done <= BEGINNING * draw.total and 2 * draw.spent_s < before.spent_s
+        return draw.position <= FINISHING * draw.total or 2 * draw.spent_s < before.spent_s
+    return draw.position <= BEGINNING * draw.total and 2 * draw.spent_s < before.spent_s
 
 
 def _alive(bar: _Instance, instances: Sequence[_Instance], total: int) -> bool:

@@ -224,15 +224,15 @@ _OBJECT_STORE = re.compile(
 _STORE_TROUBLE = {"runtime_error", "connection_error"}
 
 
-def meaning(raised: Raised, known: Mapping[str, Reason]) -> Meaning:
+def meaning(raised: Raised, reasons: Mapping[str, Reason]) -> Meaning:
     """Return what an exception speaks for; `runtime_error` with little weight where nothing is known about its class."""
     short, text = raised.short, f"{raised.message} {' '.join(more for _, more in raised.more[:3])}"
-    found = _by_errno(short, text, raised.frames) or _by_status(short, text) or _by_name(raised, text, known)
-    if found.reason in _STORE_TROUBLE and _OBJECT_STORE.search(text):
-        return Meaning("s3_storage_error", max(found.weight, 0.65), f"{found.rule} of an object store")
-    if found.role is Role.ROOT and found.reason in _OPEN_TO_PLACE:
-        return _by_place(found, raised.frames)
-    return found
+    class_meaning = _by_errno(short, text, raised.frames) or _by_status(short, text) or _by_name(raised, text, reasons)
+    if class_meaning.reason in _STORE_TROUBLE and _OBJECT_STORE.search(text):
+        return Meaning("s3_storage_error", max(class_meaning.weight, 0.65), f"{class_meaning.rule} of an object store")
+    if class_meaning.role is Role.ROOT and class_meaning.reason in _OPEN_TO_PLACE:
+        return _by_place(class_meaning, raised.frames)
+    return class_meaning
 
 
 def network_disk(text: str) -> bool:
@@ -261,14 +261,14 @@ def _by_status(short: str, text: str) -> Meaning | None:
     return Meaning(reason, weight, f"status {match.group(1)}", role)
 
 
-def _by_name(raised: Raised, text: str, known: Mapping[str, Reason]) -> Meaning:
+def _by_name(raised: Raised, text: str, reasons: Mapping[str, Reason]) -> Meaning:
     short = raised.short
     rule = f"exception {short}"
-    if (told := by_http_status(short, text)) is not None:
-        return Meaning(told[0], 0.65, f"{rule} with {told[1]}")
+    if (by_status := by_http_status(short, text)) is not None:
+        return Meaning(by_status[0], 0.65, f"{rule} with {by_status[1]}")
     if short in _SYMPTOMS:
         return Meaning("connection_error", 0.45, rule, Role.SYMPTOM)
-    for reason in known.values():
+    for reason in reasons.values():
         if short in reason.exceptions:
             return Meaning(reason.name, 0.45 if short in ("RuntimeError", "Exception") else 0.6, rule)
     if short in _PARENTS:
@@ -281,19 +281,19 @@ def _by_name(raised: Raised, text: str, known: Mapping[str, Reason]) -> Meaning:
     return Meaning("runtime_error", 0.35, rule)
 
 
-def _by_place(found: Meaning, frames: Sequence[Frame]) -> Meaning:
+def _by_place(class_meaning: Meaning, frames: Sequence[Frame]) -> Meaning:
     last = frames[-4:]
-    if found.reason == "runtime_error" and last and _TALKS.search(last[-1].file):
-        return Meaning("connection_error", 0.5, f"{found.rule} in torch.distributed", Role.SYMPTOM)
+    if class_meaning.reason == "runtime_error" and last and _TALKS.search(last[-1].file):
+        return Meaning("connection_error", 0.5, f"{class_meaning.rule} in torch.distributed", Role.SYMPTOM)
     if any(
         _LOADS_WEIGHTS.search(frame.function)
         or (_WEIGHT_FILES.search(frame.file) and ("load" in frame.function or "restore" in frame.function))
         for frame in last
     ):
-        return Meaning("model_loading_error", max(found.weight, 0.6), f"{found.rule} while loading weights")
+        return Meaning("model_loading_error", max(class_meaning.weight, 0.6), f"{class_meaning.rule} while loading weights")
     if any(_BUILDS_DATA.search(frame.file) for frame in last):
-        return Meaning("dataset_loading_error", max(found.weight, 0.6), f"{found.rule} while building the data set")
-    return found
+        return Meaning("dataset_loading_error", max(class_meaning.weight, 0.6), f"{class_meaning.rule} while building the data set")
+    return class_meaning
 
 
 _CONTROL_FLOW = {
@@ -341,15 +341,15 @@ def bare(signature: Signature) -> bool:
     return signature.id.endswith(".class")
 
 
-def judge(episode: Episode, signatures: Mapping[int, Sequence[Signature]], known: Mapping[str, Reason]) -> Judged:
+def judge(episode: Episode, signatures: Mapping[int, Sequence[Signature]], reasons: Mapping[str, Reason]) -> Judged:
     """Return what a traceback speaks for.
 
     Args:
         episode: With at least one exception.
         signatures: Signatures by number of the line that they match.
-        known: The reasons, for their lists of exception classes.
+        reasons: The reasons, for their lists of exception classes.
     """
-    judged = [_one(raised, signatures, known) for raised in episode.raised]
+    judged = [_judged(raised, signatures, reasons) for raised in episode.raised]
     best = max(range(len(judged)), key=lambda at: (_score(episode.raised, judged, at), at))
     cause = judged[best]
     reported = best + 1 < len(judged) and is_slip(episode.raised, best + 1)
@@ -393,9 +393,9 @@ def _wrapped(raised: Raised, reasons: Mapping[str, Reason]) -> Meaning | None:
     return inner if inner.reason in _FROM_OUTSIDE else None
 
 
-def _one(raised: Raised, signatures: Mapping[int, Sequence[Signature]], known: Mapping[str, Reason]) -> Judged:
-    wrapped = _wrapped(raised, known)
-    fallback = wrapped or meaning(raised, known)
+def _judged(raised: Raised, signatures: Mapping[int, Sequence[Signature]], reasons: Mapping[str, Reason]) -> Judged:
+    wrapped = _wrapped(raised, reasons)
+    fallback = wrapped or meaning(raised, reasons)
     best: tuple[float, int, str, Signature] | None = None
     for number, text in ((raised.line, raised.text), *raised.more):
         for signature in signatures.get(number, ()):

@@ -58,8 +58,8 @@ def needs_python_3(source: str) -> bool:
 
 def receiver(source: str, attribute: str) -> str:
     """Return the expression in front of `.attribute`; empty where the line has none, or several that differ."""
-    found = {_ending_at(source, match.start()) for match in re.finditer(rf"\.{re.escape(attribute)}\b", source)}
-    return found.pop() if len(found) == 1 else ""
+    expressions = {_ending_at(source, match.start()) for match in re.finditer(rf"\.{re.escape(attribute)}\b", source)}
+    return expressions.pop() if len(expressions) == 1 else ""
 
 
 def subscripted(source: str, key: str = "", part: str = "", *, texts: bool = False) -> str:
@@ -77,8 +77,8 @@ def subscripted(source: str, key: str = "", part: str = "", *, texts: bool = Fal
     places = [source.index(text) for text in written if text in source]
     if not places:
         places = [match.start() for match in (_NO_LITERAL if key else _ANY if texts else _NO_NAME).finditer(source)]
-    found = {_ending_at(source, place) for place in places} - {""}
-    return found.pop() if len(found) == 1 else ""
+    expressions = {_ending_at(source, place) for place in places} - {""}
+    return expressions.pop() if len(expressions) == 1 else ""
 
 
 def called(source: str, function: str) -> str:
@@ -178,6 +178,56 @@ def _opening(source: str, closing: int) -> int:
         if not depth:
             return place
     return -1
+
+
+ATTRIBUTE = re.compile(r"has no attribute '(\w{1,120})'")
+KEY = re.compile(r"^(?:builtins\.)?KeyError: ['\"]?([^'\"]{1,120})")
+_SUBSCRIPT = re.compile(
+    r"subscriptable|indices must be|out of range|out of bounds|converted to an index|does not support item"
+    r"|invalid index|too many indices"
+)
+UNPACKED = re.compile(r"values to unpack")
+_CALLS = re.compile(r"([A-Za-z_][\w.]{0,80})\(")
+_USED = re.compile(r"is not (?:iterable|callable|an iterator)")
+
+
+def subject_named_in(text: str, source: str) -> str:
+    """Return the expression on which a line of source itself looks for the attribute or key that the message names."""
+    if match := ATTRIBUTE.search(text):
+        return receiver(source, match[1])
+    match = KEY.search(text)
+    if match and match[1].isidentifier() and (settings := receiver(source, match[1])):
+        return settings
+    return subscripted(source, match[1]) if match and re.search(rf"\[['\"]{re.escape(match[1])}['\"]\]", source) else ""
+
+
+def subject_of(text: str, source: str, part: str = "") -> str:
+    """Return the expression of a line of source that a message complains of; empty where it is not certain.
+
+    Args:
+        text: The message.
+        source: The line of source that raised it.
+        part: What marks below the line mark of it.
+    """
+    if match := ATTRIBUTE.search(text):
+        return receiver(part, match[1]) or receiver(source, match[1])
+    if match := KEY.search(text):
+        return subscripted(source, match[1], part)
+    if _SUBSCRIPT.search(text):
+        return subscripted(source, "", part, texts="subscriptable" in text)
+    if "is not callable" in text and len(calls := _CALLS.findall(source)) == 1:
+        return str(calls[0])
+    if "has no len()" in text:
+        return _measured(source)
+    if UNPACKED.search(text):
+        return assigned(source)
+    return part if _USED.search(text) and part.isidentifier() else ""
+
+
+def _measured(source: str) -> str:
+    """Return what a line of source takes the length of; empty where it takes none, or several."""
+    lengths = re.findall(r"\blen\(((?:[^()]|\([^()]{0,60}\)){1,80})\)", source)
+    return lengths[0].strip() if len(lengths) == 1 else ""
 
 
 _PLACES = re.compile(

@@ -87,7 +87,7 @@ class TimeStamp(Protocol):
     def event(self) -> DeviceEvent | None:
         """The code that it reports."""
 
-    def apart(self, other: TimeStamp) -> timedelta | None:
+    def apart(self, later: TimeStamp) -> timedelta | None:
         """Return how far two lines lie apart in time, None where that is not known."""
 
 
@@ -151,9 +151,9 @@ def _among(
     """Return what an event means beside a fault of its device, or where the driver wants its device reset."""
     if own.event is None or meaning is None or meaning.role is not Role.ROOT or meaning.blames or own.event.family != "xid":
         return meaning
-    if any(_together(own, other) for other in proofs):
+    if any(_together(own, moment) for moment in proofs):
         return replace(meaning, role=Role.SYMPTOM, rule=f"{meaning.rule}, beside a fault of the device")
-    wish = next((other.event.recovery for other in wishes if other.event is not None and _together(own, other)), "")
+    wish = next((moment.event.recovery for moment in wishes if moment.event is not None and _together(own, moment)), "")
     if not wish:
         return meaning
     rule = f"{meaning.rule}; the driver wants: {wish}"
@@ -190,8 +190,8 @@ def _device(moment: TimeStamp) -> tuple[str | None, str | None]:
     return moment.host, moment.event.device if moment.event is not None else None
 
 
-def _together(own: TimeStamp, other: TimeStamp) -> bool:
-    apart = own.apart(other)
+def _together(own: TimeStamp, second: TimeStamp) -> bool:
+    apart = own.apart(second)
     return apart is None or apart <= ONE_EVENT
 
 
@@ -233,14 +233,14 @@ class KernelLine:
     uptime: float | None = None
     """Seconds since the boot, where the line tells no other time."""
 
-    def apart(self, other: TimeStamp) -> timedelta | None:
+    def apart(self, later: TimeStamp) -> timedelta | None:
         """Return how far two lines lie apart in time, None where that is not known."""
-        if not isinstance(other, KernelLine):
+        if not isinstance(later, KernelLine):
             return None
-        if self.at is not None and other.at is not None:
-            return abs(self.at - other.at)
-        if self.uptime is not None and other.uptime is not None:
-            return timedelta(seconds=abs(self.uptime - other.uptime))
+        if self.at is not None and later.at is not None:
+            return abs(self.at - later.at)
+        if self.uptime is not None and later.uptime is not None:
+            return timedelta(seconds=abs(self.uptime - later.uptime))
         return None
 
 
@@ -252,12 +252,12 @@ def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year
         hosts: Hosts that are known from elsewhere; they count as names even where they hold no digit.
         year: Year for syslog stamps.
     """
-    known = {host.split(".")[0] for host in hosts}
+    host_names = {host.split(".")[0] for host in hosts}
     section: str | None = None
     read: list[KernelLine] = []
     for line in lines:
         number, text = line.number, line.text
-        header = _header(text, known)
+        header = _header(text, host_names)
         if header is not None:
             section = header
         up = _UPTIME.match(text)
@@ -265,7 +265,7 @@ def read_kernel(lines: Iterable[NumberedLine], hosts: Collection[str] = (), year
             KernelLine(
                 number,
                 text,
-                _host(text, known, section) or section,
+                _host(text, host_names, section) or section,
                 stamp(text, year),
                 kernel_event(text),
                 float(up[1]) if up else None,
@@ -287,7 +287,7 @@ def _host(text: str, hosts: Collection[str], section: str | None) -> str | None:
     return None
 
 
-def _header(text: str, known: Collection[str]) -> str | None:
+def _header(text: str, hosts: Collection[str]) -> str | None:
     """Return the host that a section header names, None for any other line."""
     if len(text) > 140 or _LINE.match(text) or _SYSLOG.match(text) or _PDSH.match(text) or not text.strip():
         return None
@@ -295,8 +295,8 @@ def _header(text: str, known: Collection[str]) -> str | None:
     marked = not text[0].isalnum() or text.rstrip().endswith(":") or len(words) <= 2 or "dmesg" in text or "journalctl" in text
     if not marked or len(words) > 12:
         return None
-    named = [word for word in words if word.split(".")[0] in known]
-    return next(iter(named or [word for word in words if host_like(word)]), None)
+    matching = [word for word in words if word.split(".")[0] in hosts]
+    return next(iter(matching or [word for word in words if host_like(word)]), None)
 
 
 FAR_MORE = 4

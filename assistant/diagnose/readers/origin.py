@@ -98,7 +98,7 @@ def origin_of(cited: Citation, facts: Facts) -> Origin | None:
     own = _own(numbered) or _own(_chained_frames(cited, facts))
     frame = own or numbered[-1]
     code, part = _source(frame, facts)
-    packages = [package_of(other.file) for other in frames]
+    packages = [package_of(each.file) for each in frames]
     library = packages[-1] if frames[-1] is not own else ""
     caller = next((package for package in reversed(packages) if package != library), "") if library else ""
     deepest = code if frame is frames[-1] else _source(frames[-1], facts)[0]
@@ -122,9 +122,9 @@ def caller_of(cited: Citation, facts: Facts) -> tuple[str, str]:
 
     A function that another process ran is called where the outer traceback of the chain ends.
     """
-    known = raised_at(cited, facts)
+    place = raised_at(cited, facts)
     chains = (
-        [frames_of(cited, facts)] if known is None else [known[1].frames, *(raised.frames for raised in reversed(known[0].raised))]
+        [frames_of(cited, facts)] if place is None else [place[1].frames, *(raised.frames for raised in reversed(place[0].raised))]
     )
     own = [[frame for frame in frames if frame.line and not LIBRARY.search(frame.file)] for frames in chains]
     if not own[0] or own[0][-1].function == "<module>":
@@ -159,8 +159,8 @@ def _own(frames: Sequence[Frame]) -> Frame | None:
 
 def _chained_frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
     """Return the frames of the exceptions that are chained to a cited one: an inner one may show those of a library only."""
-    known = raised_at(cited, facts)
-    return [frame for raised in known[0].raised for frame in raised.frames] if known is not None else ()
+    place = raised_at(cited, facts)
+    return [frame for raised in place[0].raised for frame in raised.frames] if place is not None else ()
 
 
 def package_of(file: str) -> str:
@@ -193,8 +193,8 @@ def _page_text(page: str) -> str:
 
 
 def _message_lines(cited: Citation, facts: Facts) -> list[str]:
-    known = raised_at(cited, facts)
-    more = [text for _, text in known[1].more] if known is not None else []
+    raised = raised_at(cited, facts)
+    more = [text for _, text in raised[1].more] if raised is not None else []
     if (inner := _quoted_message(more)) is not None:
         return [facts.streams.body(text).text.strip() for text in inner]
     lines = [facts.streams.body(text).text.strip() for text in (cited.text, *more)]
@@ -203,8 +203,8 @@ def _message_lines(cited: Citation, facts: Facts) -> list[str]:
     if len(lines) > 1 or cited.file != "job.log":
         return lines
     stream = facts.streams.body(cited.text).stream
-    behind = [facts.streams.body(line.text) for line in facts.between(cited.line + 1, cited.line + MESSAGE_LINES)]
-    own = [body.text.strip() for body in behind if body.stream == stream]
+    bodies = [facts.streams.body(line.text) for line in facts.between(cited.line + 1, cited.line + MESSAGE_LINES)]
+    own = [body.text.strip() for body in bodies if body.stream == stream]
     if lines[0].endswith(":") or (own and _GOES_ON.match(own[0])):
         end = next((place for place, text in enumerate(own) if not text or text == "Stacktrace:"), len(own))
         return [*lines, *own[:end]]
@@ -218,9 +218,11 @@ def _wrapped(cited: Citation, facts: Facts) -> str:
     full = [width for width in widths if width >= widths[-1] - 1]
     if len(around) < WRAPPED_AROUND or widths[-1] > MOST_WRAPPED or len(full) < WRAPPED_FULL:
         return ""
-    behind = facts.between(cited.line + 1, cited.line + WRAPPED_AROUND)
-    end = next((place for place, line in enumerate(behind) if not line.text.strip() or _RULE.match(line.text)), len(behind))
-    return " ".join([cited.text.strip(), *(line.text.strip() for line in behind[:end])]) if end else ""
+    lines_after = facts.between(cited.line + 1, cited.line + WRAPPED_AROUND)
+    end = next(
+        (place for place, line in enumerate(lines_after) if not line.text.strip() or _RULE.match(line.text)), len(lines_after)
+    )
+    return " ".join([cited.text.strip(), *(line.text.strip() for line in lines_after[:end])]) if end else ""
 
 
 def _quoted_message(lines: Sequence[str]) -> Sequence[str] | None:
@@ -235,9 +237,9 @@ def _quoted_message(lines: Sequence[str]) -> Sequence[str] | None:
 
 def frames_of(cited: Citation, facts: Facts) -> Sequence[Frame]:
     """Return the frames of a cited exception, the innermost last, with those of a traceback that its message quotes."""
-    known = raised_at(cited, facts)
-    if known is not None and known[1].frames:
-        return [*known[1].frames, *_quoted_frames(known[1], facts)]
+    raised = raised_at(cited, facts)
+    if raised is not None and raised[1].frames:
+        return [*raised[1].frames, *_quoted_frames(raised[1], facts)]
     if cited.file != "job.log":
         return ()
     return _logged_frames(cited, facts) or _cell_frames(cited, facts) or _julia_frames(cited, facts)
@@ -336,14 +338,14 @@ def source_of(frame: Frame, facts: Facts) -> str:
 
 def _source(frame: Frame, facts: Facts) -> tuple[str, str]:
     """Return the line of source that a traceback shows behind a frame, and what is marked of it; empty where it shows none."""
-    named, behind = facts.line(frame.at), facts.line(frame.at + 1)
-    if named is None or behind is None:
+    line, code_line = facts.line(frame.at), facts.line(frame.at + 1)
+    if line is None or code_line is None:
         return "", ""
-    if arrow := _ARROW.match(behind.text):
+    if arrow := _ARROW.match(code_line.text):
         return _shortened(arrow[1].strip()), ""
-    prefix = named.text[: max(named.text.find('File "'), 0)].rstrip()
-    text = behind.text[len(prefix) :]
-    alike = _DIGITS.sub("0", behind.text[: len(prefix)]) == _DIGITS.sub("0", prefix)
+    prefix = line.text[: max(line.text.find('File "'), 0)].rstrip()
+    text = code_line.text[len(prefix) :]
+    alike = _DIGITS.sub("0", code_line.text[: len(prefix)]) == _DIGITS.sub("0", prefix)
     if not text[:1].isspace() or text.strip().startswith(("File ", "^", "~")) or not alike:
         return "", ""
     below = facts.line(frame.at + 2)
@@ -369,7 +371,7 @@ class ProgramKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-_NAMED = (
+_PROGRAM_NAMES = (
     (
         ProgramKind.PREPROCESSING,
         re.compile(r"pre_?process|prepare|convert|tokeni[sz]e(?!r)|download|extract|dedup|(?:^|_)merge", re.IGNORECASE),
@@ -419,9 +421,9 @@ class Program(NamedTuple):
 
 def program_of(diagnosis: Diagnosis, facts: Facts) -> Program:
     """Return what kind of program a case is of."""
-    frames = [frame for cited in diagnosis.root_cause[:2] if (known := raised_at(cited, facts)) for frame in known[1].frames]
+    frames = [frame for cited in diagnosis.root_cause[:2] if (raised := raised_at(cited, facts)) for frame in raised[1].frames]
     own = [frame for frame in frames if not LIBRARY.search(frame.file)]
-    head = [line.text[:MOST_OF_LINE] for line in _shown(facts)]
+    head = [line.text[:MOST_OF_LINE] for line in _first_and_last(facts)]
     cited_text = [cited.text[:MOST_OF_LINE] for cited in diagnosis.root_cause[:3]]
     text = any(_TEXT.search(line) for line in (*head, *cited_text)) or any(_TEXT.search(frame.file) for frame in own)
     progress = facts.progress
@@ -433,9 +435,9 @@ def program_of(diagnosis: Diagnosis, facts: Facts) -> Program:
 def _kind(own: list[Frame], functions: set[str], lines: list[str], facts: Facts) -> ProgramKind:
     if any(_BUILDS.search(line) for line in lines[-LAST_LINES:]) and not facts.points:
         return ProgramKind.BUILD
-    named = next((kind for name in _names(own) if (kind := _kind_named(name))), None)
-    if named is not None:
-        return named
+    by_name = next((kind for name in _names(own) if (kind := _kind_named(name))), None)
+    if by_name is not None:
+        return by_name
     if functions & _TRAINS or any(point.loss is not None for point in facts.points):
         return ProgramKind.TRAINING
     if any(_SERVES.search(line) for line in lines):
@@ -453,10 +455,10 @@ def _names(own: list[Frame]) -> Iterator[str]:
 
 
 def _kind_named(name: str) -> ProgramKind | None:
-    return next((kind for kind, pattern in _NAMED if pattern.search(name)), None)
+    return next((kind for kind, pattern in _PROGRAM_NAMES if pattern.search(name)), None)
 
 
-def _shown(facts: Facts) -> list[Line]:
+def _first_and_last(facts: Facts) -> list[Line]:
     first = facts.progress.leg
     start = next((place for place, line in enumerate(facts.lines) if line.number >= first), 0)
     head = list(facts.lines[start : start + FIRST_LINES])

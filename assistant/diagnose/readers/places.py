@@ -113,8 +113,8 @@ class Places:
         if len(_alike(nodes)) == 1:
             return next(iter(nodes))
         if not nodes and ADDRESS.match(name):
-            known = [host for host in self.hosts if (aws := _AWS_HOST.match(host)) and ".".join(aws.groups()) == name]
-            return known[0] if len(known) == 1 else name
+            hosts = [host for host in self.hosts if (aws := _AWS_HOST.match(host)) and ".".join(aws.groups()) == name]
+            return hosts[0] if len(hosts) == 1 else name
         return name
 
     def settle(self, since: int = 0) -> None:
@@ -150,7 +150,7 @@ class Places:
 
     def knows(self, host: str) -> bool:
         """Tell whether the host belongs to the job, whichever way its domain is written."""
-        return any(_short(known) == _short(host) for known in (*self.hosts, *self._listed))
+        return any(_short(host_name) == _short(host) for host_name in (*self.hosts, *self._listed))
 
     def foreign(self, host: str) -> bool:
         """Tell whether a host is proven to be no node of the job."""
@@ -177,7 +177,7 @@ class Places:
         """Return the node of a rank that no line places, where blocks of ranks are proven."""
         spans = [(host, base) for host, bases in self._bases.items() for base in bases]
         for host, base in spans:
-            own = [other for other in self._ranks if host in self._current(self._ranks[other])]
+            own = [its_rank for its_rank in self._ranks if host in self._current(self._ranks[its_rank])]
             if base <= rank <= max(own, default=-1):
                 return self._agreed([host])
         size = self._block()
@@ -187,7 +187,7 @@ class Places:
         based = [host for host, base in spans if base == first]
         if based:
             return self._agreed(based)
-        neighbours = [host for other in range(first, first + size) for host in self._current(self._ranks.get(other, {}))]
+        neighbours = [host for its_rank in range(first, first + size) for host in self._current(self._ranks.get(its_rank, {}))]
         return self._agreed(neighbours) if neighbours else None
 
     def _of_task(self, rank: int) -> str | None:
@@ -211,7 +211,7 @@ class Places:
         size = self.per_node
         if size is None and len(bases) > 1:
             common = gcd(*bases)
-            fitting = [one for one in COMMON_SIZES if one >= most and common % one == 0]
+            fitting = [per_node for per_node in COMMON_SIZES if per_node >= most and common % per_node == 0]
             size = fitting[0] if len(fitting) == 1 else None
         if size is None or size < 1 or any(base % size for base in bases):
             return None
@@ -372,12 +372,12 @@ def read_places(lines: Iterable[NumberedLine], streams: Streams, exits: Sequence
     for line in lines:
         rosters.read(line.text, line.number)
         _read_line(line.text, line.number, streams, places)
-    for told in exits:
-        if told.host is None or told.rank is None:
+    for exit in exits:
+        if exit.host is None or exit.rank is None:
             continue
-        places.place(told.rank, told.host, told.line, told.local_rank)
-        if told.local_rank is not None:
-            places.add_base(told.rank, told.local_rank, told.host)
+        places.place(exit.rank, exit.host, exit.line, exit.local_rank)
+        if exit.local_rank is not None:
+            places.add_base(exit.rank, exit.local_rank, exit.host)
     for report in tasks:
         for task in report.tasks:
             places.add_task(task, report.host, report.line)
@@ -427,10 +427,10 @@ def _read_mark(text: str, number: int, streams: Streams, places: Places) -> None
 def _read_nccl(match: re.Match[str], text: str, number: int, streams: Streams, places: Places) -> None:
     host = match[1]
     body = streams.body(text)
-    if told := _NCCL_RANK.search(text):
-        bus = int(told[4], 16) if told[4] else None
-        gpu = int(told[3] or match[2])
-        places.add_communicator(Communicator(int(told[2]), int(told[1]), host, gpu, number), bus)
+    if rank_match := _NCCL_RANK.search(text):
+        bus = int(rank_match[4], 16) if rank_match[4] else None
+        gpu = int(rank_match[3] or match[2])
+        places.add_communicator(Communicator(int(rank_match[2]), int(rank_match[1]), host, gpu, number), bus)
     else:
         places.name(host)
     if body.rank is not None:
@@ -447,18 +447,18 @@ def _read_rank(text: str, number: int, streams: Streams, places: Places) -> None
         for rank in range(first, min(last, first + MOST_RANKS) + 1 if last - first < MOST_RANKS else first):
             places.place(rank, host, number)
         return
-    ranks = {int(found) for found in _RANK.findall(text)}
+    ranks = {int(rank_text) for rank_text in _RANK.findall(text)}
     if len(ranks) != 1:
         return
-    named = _SUBJECT.search(text) or _HOST_KEY.search(text)
-    if named is not None and host_like(named[1]) and not ADDRESS.match(named[1]):
+    host_match = _SUBJECT.search(text) or _HOST_KEY.search(text)
+    if host_match is not None and host_like(host_match[1]) and not ADDRESS.match(host_match[1]):
         local = _LOCAL.search(text)
-        places.place(ranks.pop(), named[1], number, int(local[1]) if local else None)
+        places.place(ranks.pop(), host_match[1], number, int(local[1]) if local else None)
 
 
 def _host_in(text: str, streams: Streams) -> str | None:
     """Return the host that a line names by a key, or that stands before it."""
-    if (named := _HOST_KEY.search(text)) and host_like(named[1]):
-        return named[1]
+    if (match := _HOST_KEY.search(text)) and host_like(match[1]):
+        return match[1]
     before, colon, _ = text.partition(":")
     return streams.body(text).host or (before if colon and host_like(before) else None)

@@ -34,7 +34,7 @@ _REDRAWN = re.compile(
 _TRAINS = re.compile(r"epoch|poch|train|step|iter|fitting", re.IGNORECASE)
 _KERAS = re.compile(r"(?:^|[\s\])])(\d{1,18})/(\d{1,18}) (?:\[[=>.]{3,}|━{3,})")
 _STEP = re.compile(r"(?:^|[\s\])])(?:global_?)?step[:= ] ?(\d{1,18}) - [\w/]+[:=]")
-_AGAIN = re.compile(
+_RESTART = re.compile(
     r"\b(?:attempt|restart)(?: no\.?| number)?[ #:=]{1,2}(?:[2-9]|\d\d)\b|SLURM_RESTART_COUNT[=: ]+[1-9]"
     r"|\brestarting (?:the )?(?:job|training|run|trainer|worker group|all (?:workers|processes))"
     r"|\bresum(?:e|es|ing|ed) (?:the )?(?:job|training|run)\b",
@@ -143,14 +143,14 @@ def read_progress(lines: Sequence[Line], points: Sequence[MetricPoint], tracebac
     forms, routine = _forms(keyed)
     messages = _lines_of_messages(lines, tracebacks)
     counters = find_counters([line for line in keyed if line.number not in messages])
-    known = tuple(number for number, _ in best)
-    runs = split_runs(keyed, tracebacks, known or (counters[0].lines if counters else ()))
-    learnt = not known and bool(counters)
-    numbers, steps = (counters[0].lines, counters[0].values) if learnt else (known, tuple(step for _, step in best))
+    step_lines = tuple(number for number, _ in best)
+    runs = split_runs(keyed, tracebacks, step_lines or (counters[0].lines if counters else ()))
+    learnt = not step_lines and bool(counters)
+    numbers, steps = (counters[0].lines, counters[0].values) if learnt else (step_lines, tuple(step for _, step in best))
     return Progress(
         numbers,
         steps,
-        bool(known) and best is bars,
+        bool(step_lines) and best is bars,
         restarts,
         drawn,
         counters,
@@ -211,7 +211,7 @@ def _forms(keyed: Sequence[Keyed]) -> tuple[Counter[str], dict[str, tuple[int, i
 
 def _restarts(text: str) -> bool:
     worded = len(text) < 400 and any(word in text for word in _AGAIN_WORDS)
-    return worded and _AGAIN.search(text) is not None and _SMALL_MATTER.search(text) is None
+    return worded and _RESTART.search(text) is not None and _SMALL_MATTER.search(text) is None
 
 
 def _keras(text: str) -> float | None:
@@ -222,8 +222,8 @@ def _keras(text: str) -> float | None:
 
 def _drawn(text: str) -> float | None:
     """Return how far the last training bar of a line came; bars of downloads and preparations are named otherwise."""
-    shown = [match for match in _REDRAWN.finditer(text) if int(match["of"]) >= 10]
-    training = [match for match in shown if match["name"] is None or _TRAINS.search(match["name"])]
+    matches = [match for match in _REDRAWN.finditer(text) if int(match["of"]) >= 10]
+    training = [match for match in matches if match["name"] is None or _TRAINS.search(match["name"])]
     return float(training[-1]["at"]) if training else None
 
 

@@ -195,39 +195,39 @@ def _repeated(keyed: Sequence[Keyed], ended: Sequence[int]) -> Iterator[_Begin]:
     order = {key: place for place, key in enumerate(head)}
     if len(order) < MATCHED:
         return
-    again = [place for place, line in enumerate(keyed) if line.key in order and line is not head[line.key]]
-    begun = max(line.number for line in head.values())
-    taken = -1
-    for at, place in enumerate(again):
-        if place <= taken or keyed[place].number <= begun:
+    repeats = [place for place, line in enumerate(keyed) if line.key in order and line is not head[line.key]]
+    head_end = max(line.number for line in head.values())
+    last_taken = -1
+    for at, place in enumerate(repeats):
+        if place <= last_taken or keyed[place].number <= head_end:
             continue
-        matched = _in_order(keyed, again[at : at + 4 * HEAD_LINES], order, ended)
+        matched = _in_order(keyed, repeats[at : at + 4 * HEAD_LINES], order, ended)
         share = len(matched) / len(order)
         if len(matched) < MATCHED or share < LEAST_SHARE or order[keyed[matched[0]].key] > len(order) // 3:
             continue
         if _goes_on(keyed, matched, head):
-            taken = matched[-1]
+            last_taken = matched[-1]
             continue
         yield _Begin(keyed[place].number, keyed[place].text, share)
-        taken = matched[-1]
+        last_taken = matched[-1]
 
 
-def _in_order(keyed: Sequence[Keyed], again: Sequence[int], order: dict[str, int], ended: Sequence[int]) -> list[int]:
+def _in_order(keyed: Sequence[Keyed], repeats: Sequence[int], order: dict[str, int], ended: Sequence[int]) -> list[int]:
     """Return the places whose lines come in the order of the head, each line of it once, as far as they stand close together.
 
     A line behind the next end is that of another beginning.
     """
     matched: list[int] = []
     reached = -1
-    next_end = bisect_left(ended, keyed[again[0]].number)
+    next_end = bisect_left(ended, keyed[repeats[0]].number)
     limit = ended[next_end] if next_end < len(ended) else keyed[-1].number
-    for place in again:
-        if place - again[0] > WINDOW or keyed[place].number > limit:
+    for place in repeats:
+        if place - repeats[0] > WINDOW or keyed[place].number > limit:
             break
-        here = order[keyed[place].key]
-        if here > reached:
+        position = order[keyed[place].key]
+        if position > reached:
             matched.append(place)
-            reached = here
+            reached = position
     return matched
 
 
@@ -333,7 +333,7 @@ def same_counter(before: Sequence[Line], after: Sequence[Line]) -> tuple[Rising,
         after: Of the next one.
     """
     later = {counter.form: counter for counter in find_counters(keyed_lines(after)) if _WORK.search(counter.form)}
-    return next(((one, later[one.form]) for one in find_counters(keyed_lines(before)) if one.form in later), None)
+    return next(((earlier, later[earlier.form]) for earlier in find_counters(keyed_lines(before)) if earlier.form in later), None)
 
 
 def _rising(form: str, lines: Sequence[tuple[int, str]]) -> Rising | None:

@@ -49,35 +49,35 @@ def stamp(text: str, year: int | None = None) -> datetime | None:
         year: Year for stamps of syslog, glog and `[MM/DD hh:mm:ss]`, which have none; they count as no time when it is None.
     """
     forms = _FORMS if year is not None else _FULL_FORMS
-    found = [(match.start(), made, match) for pattern, made in forms if (match := pattern.search(text))]
-    if not found:
+    candidates = [(match.start(), build, match) for pattern, build in forms if (match := pattern.search(text))]
+    if not candidates:
         return None
-    _, made, match = min(found, key=lambda item: item[0])
-    return made(match, year or 0)
+    _, build, match = min(candidates, key=lambda item: item[0])
+    return build(match, year or 0)
 
 
 def _iso(match: re.Match[str], _: int) -> datetime | None:
-    return _made(*(int(group) for group in match.groups()))
+    return _datetime_of(*(int(group) for group in match.groups()))
 
 
 def _ctime(match: re.Match[str], _: int) -> datetime | None:
     month, day, hour, minute, second, year = match.groups()
-    return _made(int(year), _MONTHS.get(month, 0), int(day), int(hour), int(minute), int(second))
+    return _datetime_of(int(year), _MONTHS.get(month, 0), int(day), int(hour), int(minute), int(second))
 
 
 def _american(match: re.Match[str], _: int) -> datetime | None:
     month, day, year, hour, minute, second = (int(group) for group in match.groups())
-    return _made(year, month, day, hour, minute, second)
+    return _datetime_of(year, month, day, hour, minute, second)
 
 
 def _glog(match: re.Match[str], year: int) -> datetime | None:
     month, day, hour, minute, second = (int(group) for group in match.groups())
-    return _made(year, month, day, hour, minute, second)
+    return _datetime_of(year, month, day, hour, minute, second)
 
 
 def _syslog(match: re.Match[str], year: int) -> datetime | None:
     month, day, hour, minute, second = match.groups()
-    return _made(year, _MONTHS.get(month, 0), int(day), int(hour), int(minute), int(second))
+    return _datetime_of(year, _MONTHS.get(month, 0), int(day), int(hour), int(minute), int(second))
 
 
 _FULL_FORMS = ((_ISO, _iso), (_CTIME, _ctime), (_AMERICAN, _american))
@@ -87,14 +87,14 @@ _FORMS = (*_FULL_FORMS, (_GLOG, _glog), (_SHORT, _glog), (_SYSLOG, _syslog))
 def span(texts: Sequence[str], edge: int = 400) -> Span:
     """Return the first and the last time of a log, looking at this many lines at either end."""
     head, tail = texts[:edge], texts[-edge:]
-    full = next((found for text in (*reversed(tail), *head) if (found := stamp(text))), None)
+    full = next((time for text in (*reversed(tail), *head) if (time := stamp(text))), None)
     year = full.year if full is not None else None
-    start = next((found for text in head if (found := stamp(text, year))), None)
-    end = next((found for text in reversed(tail) if (found := stamp(text, year))), None)
+    start = next((time for text in head if (time := stamp(text, year))), None)
+    end = next((time for text in reversed(tail) if (time := stamp(text, year))), None)
     return Span(start, end)
 
 
-def _made(year: int, month: int, day: int, hour: int, minute: int, second: int) -> datetime | None:
+def _datetime_of(year: int, month: int, day: int, hour: int, minute: int, second: int) -> datetime | None:
     try:
         return datetime(year, month, day, hour, minute, second)  # naive on purpose: logs hardly ever name the zone
     except ValueError:
@@ -209,13 +209,13 @@ MOST_NUMBERS = 100_000
 
 def numbers(text: str) -> Iterable[int]:
     """Yield the numbers of a list such as `0-3,7`."""
-    left = MOST_NUMBERS
+    budget = MOST_NUMBERS
     for part in text.split(","):
         match = _NUMBERS.fullmatch(part)
-        if match is not None and left > 0:
+        if match is not None and budget > 0:
             low, high = int(match[1]), int(match[2] or match[1])
-            high = min(high, low + left - 1)
-            left -= max(high - low + 1, 0)
+            high = min(high, low + budget - 1)
+            budget -= max(high - low + 1, 0)
             yield from range(low, high + 1)
 
 
@@ -357,11 +357,11 @@ def read_exits(lines: Iterable[NumberedLine], streams: Streams) -> list[Exit]:
 
 def read_tasks(lines: Iterable[NumberedLine]) -> list[TaskExit]:
     """Return srun's reports in the order printed."""
-    found = []
+    tasks = []
     for line in lines:
         if "srun: error: " in line.text and (match := _SRUN.search(line.text)):
-            found.append(TaskExit(line.number, match.group(1), tuple(numbers(match.group(2))), match.group(3)))
-    return found
+            tasks.append(TaskExit(line.number, match.group(1), tuple(numbers(match.group(2))), match.group(3)))
+    return tasks
 
 
 def _exit(line: int, fields: dict[str, str], first: bool) -> Exit:

@@ -385,5 +385,5 @@ def orphans(lines: Iterable[Line], streams: Streams, spoken_for: Callable[[int],
             yield orphan
         else:
             last[short].append(orphan)
-    for kept in last.values():
-        yield from kept
+    for last_orphan in last.values():
+        yield from last_orphan

@@ -45,7 +45,7 @@ _LOST_BELOW = re.compile(r"\blost (?:communication|contact|connection)\b.{0,60}\
 _HOST_FIELD = re.compile(r"\s{0,12}(?:host ?name|node ?name|host|node)\s{0,12}[:=]\s{0,12}([\w.-]{1,255})\s*$", re.IGNORECASE)
 BELOW, LONGEST = 4, 400
 """Lines below a notice of Open MPI in which its fields stand, and characters of a line that are read for them."""
-_BEHIND = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d{1,18})")
+_LAST_WORK = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (\d{1,18})")
 _WORK = re.compile(r"SeqNum=(\d{1,18})")
 _RANK_OF_NCCL = re.compile(r"\[(?:PG [^\]]{0,100}?)?Rank (\d{1,18})\]|\[rank(\d{1,18})\]")
 _SLOW = re.compile(
@@ -54,39 +54,39 @@ _SLOW = re.compile(
 )
 
 
-def blame(chosen: Finding, findings: Sequence[Finding], facts: Facts) -> tuple[NodeFinding, ...]:
+def blame(cause: Finding, findings: Sequence[Finding], facts: Facts) -> tuple[NodeFinding, ...]:
     """Return the nodes to blame for the chosen finding's reason, best evidence first; empty when that is not certain.
 
     Args:
-        chosen: The cause.
+        cause: The cause.
         findings: All weighed findings.
         facts: For ranks, hosts and launchers.
     """
     evidence: dict[str, list[Finding]] = defaultdict(list)
-    for finding in (chosen, *findings):
-        if finding.reason != chosen.reason or not finding.blames or finding.factor < 0.15:
+    for finding in (cause, *findings):
+        if finding.reason != cause.reason or not finding.blames or finding.factor < 0.15:
             continue
         if not borne_out(finding, findings, facts):
             continue
         host = host_of(finding, facts)
         if host is not None and not facts.places.foreign(host) and finding not in evidence[host]:
             evidence[host].append(finding)
-    evidence = {host: found for host, found in evidence.items() if found}
-    if not evidence and chosen.reason == "node_failure":
+    evidence = {host: against for host, against in evidence.items() if against}
+    if not evidence and cause.reason == "node_failure":
         return _called_down(facts)
-    if not evidence and chosen.reason == "network_error":
+    if not evidence and cause.reason == "network_error":
         return _named_by_all(findings, facts)
     if len(evidence) > 1:
-        evidence = _surest(evidence, chosen, facts)
+        evidence = _surest(evidence, cause, facts)
     if not evidence or len(evidence) > MOST_HOSTS:
         return ()
     ordered = sorted(evidence.items(), key=lambda item: (-max(f.strength for f in item[1]), min(f.line for f in item[1])))
-    return tuple(NodeFinding(host, _why(found), tuple(_cite(f) for f in found[:3])) for host, found in ordered)
+    return tuple(NodeFinding(host, _why(against), tuple(_cite(f) for f in against[:3])) for host, against in ordered)
 
 
 def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
     """Return the one node that a line after the last step calls down, in whatever words; empty when there are several."""
-    named: dict[str, Citation] = {}
+    nodes: dict[str, Citation] = {}
     for file, lines in (("job.log", facts.lines), ("slurmctld.log", facts.scheduler)):
         for line in lines:
             if file == "job.log" and line.number <= facts.progress.last_line:
@@ -99,10 +99,10 @@ def _called_down(facts: Facts) -> tuple[NodeFinding, ...]:
                 and not facts.places.foreign(host)
                 and (file == "job.log" or facts.places.knows(host) or _ended_us(line.text, facts))
             ):
-                named.setdefault(host, Citation(file, line.number, line.text, "called down"))
-    if len(named) != 1:
+                nodes.setdefault(host, Citation(file, line.number, line.text, "called down"))
+    if len(nodes) != 1:
         return ()
-    host, citation = next(iter(named.items()))
+    host, citation = next(iter(nodes.items()))
     return (NodeFinding(host, f"{citation.file} calls it down: {citation.text.strip()[:160]}", (citation,)),)
 
 
@@ -117,19 +117,19 @@ def _named_below(line: Line, lines: Sequence[Line]) -> str:
 
 def _ended_us(text: str, facts: Facts) -> bool:
     """Tell whether the scheduler set a node down in the minutes in which it ended this job over a failed node."""
-    told = next((line.text for line in reversed(facts.lines[-200:]) if "DUE TO NODE FAILURE" in line.text), None)
-    ended, down = (stamp(told), stamp(text)) if told is not None else (None, None)
+    notice = next((line.text for line in reversed(facts.lines[-200:]) if "DUE TO NODE FAILURE" in line.text), None)
+    ended, down = (stamp(notice), stamp(text)) if notice is not None else (None, None)
     return ended is not None and down is not None and timedelta() <= ended - down <= JUST_BEFORE
 
 
-def _surest(evidence: dict[str, list[Finding]], chosen: Finding, facts: Facts) -> dict[str, list[Finding]]:
+def _surest(evidence: dict[str, list[Finding]], cause: Finding, facts: Facts) -> dict[str, list[Finding]]:
     """Of several hosts keep those that their kernel or the scheduler accuses, else the chosen one's if it came first alone."""
-    own = host_of(chosen, facts)
-    accused = {host: found for host, found in evidence.items() if any(f.beside or f.file != "job.log" for f in found)}
+    own = host_of(cause, facts)
+    accused = {host: against for host, against in evidence.items() if any(f.external or f.file != "job.log" for f in against)}
     if accused:
         return accused
-    if own in evidence and all(min(f.line for f in found) > chosen.line for host, found in evidence.items() if host != own):
-        most = max(len(found) for found in evidence.values())
+    if own in evidence and all(min(f.line for f in against) > cause.line for host, against in evidence.items() if host != own):
+        most = max(len(against) for against in evidence.values())
         return {own: evidence[own]} if len(evidence) <= MOST_HOSTS and len(evidence[own]) >= most else {}
     return {}
 
@@ -139,8 +139,8 @@ def host_of(finding: Finding, facts: Facts) -> str | None:
     host = facts.places.node_of(finding.host) if finding.host is not None else None
     if host is not None and host in facts.streams.pods:
         return None  # a pod is no node, and nothing tells on which node it ran
-    named = host is not None and _is_name(host, facts)
-    if named and not (finding.file == "job.log" and _collector(str(host), facts)):
+    is_named = host is not None and _is_name(host, facts)
+    if is_named and not (finding.file == "job.log" and _collector(str(host), facts)):
         return host
     if (spoken := _spoken_of(finding, facts)) is not None:
         return spoken
@@ -167,9 +167,9 @@ def enclosing_host(number: int, facts: Facts) -> str | None:
         depth += line.text.count("{") - line.text.count("}")
         if depth <= 0 or line.text[:1].isspace() or not line.text.rstrip().endswith("{"):
             continue
-        named = {word for match in _WORD.finditer(line.text) if host_like(word := match.group(0).rstrip(".:-"))}
+        hosts = {word for match in _WORD.finditer(line.text) if host_like(word := match.group(0).rstrip(".:-"))}
         closed = _closed_by(line.number, facts)
-        return facts.places.node_of(named.pop()) if len(named) == 1 and closed is not None and closed >= number else None
+        return facts.places.node_of(hosts.pop()) if len(hosts) == 1 and closed is not None and closed >= number else None
     return None
 
 
@@ -194,8 +194,8 @@ def _named_by_all(findings: Sequence[Finding], facts: Facts) -> tuple[NodeFindin
             if reporter is not None and reporter != peer:
                 reports[peer].setdefault(reporter, finding)
     for peer, reporters in reports.items():
-        others = {reporter for named in reports.values() for reporter in named if reporter != peer}
-        if len(reporters) >= FEWEST_REPORTERS and others == set(reporters) and not _names_another(peer, reports):
+        accusers = {reporter for by_reporter in reports.values() for reporter in by_reporter if reporter != peer}
+        if len(reporters) >= FEWEST_REPORTERS and accusers == set(reporters) and not _names_another(peer, reports):
             why = f"the job log says: {', '.join(sorted(reporters))} cannot reach it, and reach all others"
             return (NodeFinding(peer, why, tuple(_cite(finding) for finding in list(reporters.values())[:3])),)
     return ()
@@ -203,7 +203,7 @@ def _named_by_all(findings: Sequence[Finding], facts: Facts) -> tuple[NodeFindin
 
 def _names_another(peer: str, reports: Mapping[str, Mapping[str, Finding]]) -> bool:
     """Tell whether a host that cannot reach a peer cannot reach another one either: then its own end may be broken."""
-    return any(set(reports[peer]) & set(named) for other, named in reports.items() if other != peer)
+    return any(set(reports[peer]) & set(by_reporter) for peer_named, by_reporter in reports.items() if peer_named != peer)
 
 
 def peer_of(text: str, facts: Facts) -> str | None:
@@ -224,13 +224,13 @@ def _spoken_of(finding: Finding, facts: Facts) -> str | None:
     """Return the one host of the job that the text of a line names, wherever it stands; `ON host` is who runs the batch script."""
     text = facts.streams.body(finding.text).text
     words = {match.group(0).rstrip(".:-") for match in _WORD.finditer(text) if not text[: match.start()].endswith(" ON ")}
-    named = {word for word in words if word in facts.places.hosts and not _ADDRESS.match(word)}
-    return named.pop() if len(named) == 1 else None
+    hosts = {word for word in words if word in facts.places.hosts and not _ADDRESS.match(word)}
+    return hosts.pop() if len(hosts) == 1 else None
 
 
 def _collector(host: str, facts: Facts) -> bool:
     """Tell whether a host stands before the lines of all ranks: whoever collected the log, not whoever wrote the line."""
-    launched = {told.host for told in facts.exits} | {task.host for task in facts.tasks}
+    launched = {exit.host for exit in facts.exits} | {task.host for task in facts.tasks}
     return facts.streams.hosts == {host} and host not in launched and len(facts.places.hosts) > 1
 
 
@@ -238,7 +238,7 @@ def _first_to_fail(finding: Finding, facts: Facts) -> str | None:
     """Return the one host whose processes failed by themselves, where launchers agree on one."""
     if finding.rank is not None or finding.task is not None:
         return None
-    first = _earliest([told for told in facts.exits if told.first and told.host and not told.victim])
+    first = _earliest([exit for exit in facts.exits if exit.first and exit.host and not exit.victim])
     if len(first) == 1:
         return first.pop()
     failed = {task.host for task in facts.tasks if not task.victim}
@@ -247,13 +247,13 @@ def _first_to_fail(finding: Finding, facts: Facts) -> str | None:
 
 def _earliest(exits: Sequence[Exit]) -> set[str]:
     """Return the hosts of the processes that failed first: by the times of all blocks, of all blocks where one has no time."""
-    times = [told.at for told in exits if told.at is not None]
+    times = [exit.at for exit in exits if exit.at is not None]
     lead = min(times) if times and len(times) == len(exits) else None
-    return {told.host for told in exits if told.host and (lead is None or told.at == lead)}
+    return {exit.host for exit in exits if exit.host and (lead is None or exit.at == lead)}
 
 
-def _why(found: Sequence[Finding]) -> str:
-    best = max(found, key=lambda finding: finding.strength)
+def _why(findings: Sequence[Finding]) -> str:
+    best = max(findings, key=lambda finding: finding.strength)
     sources = {"dmesg.log": "its kernel says", "slurmctld.log": "the scheduler says", "job.log": "the job log says"}
     return f"{sources.get(best.file, best.file)}: {best.text.strip()[:160]} ({best.rule})"
 
@@ -267,31 +267,36 @@ def straggler(facts: Facts) -> NodeFinding | None:
 
     Two signals are asked for: a rank stuck in its data loader is behind as well, on a healthy node.
     """
-    place = behind(facts)
+    place = rank_behind(facts)
     if place is None:
         return None
     rank, line, text = place
     host = facts.places.host_of(rank=rank, task=None)
     if host is None:
         return None
-    named = re.compile(rf"\brank[ =:]*{rank}\b|{re.escape(host.split('.')[0])}\b", re.IGNORECASE)
-    for other in (*facts.lines, *facts.scheduler):
+    name_pattern = re.compile(rf"\brank[ =:]*{rank}\b|{re.escape(host.split('.')[0])}\b", re.IGNORECASE)
+    for line_about in (*facts.lines, *facts.scheduler):
         if (
-            other.number != line
-            and _SLOW.search(other.text)
-            and named.search(other.text)
-            and not _BEHIND.search(other.text)
-            and "Watchdog" not in other.text
+            line_about.number != line
+            and _SLOW.search(line_about.text)
+            and name_pattern.search(line_about.text)
+            and not _LAST_WORK.search(line_about.text)
+            and "Watchdog" not in line_about.text
         ):
-            citations = (Citation("job.log", line, text, "rank behind"), Citation("job.log", other.number, other.text, "slow"))
-            return NodeFinding(host, f"rank {rank} alone is behind in the collective, and: {other.text.strip()[:120]}", citations)
+            citations = (
+                Citation("job.log", line, text, "rank behind"),
+                Citation("job.log", line_about.number, line_about.text, "slow"),
+            )
+            return NodeFinding(
+                host, f"rank {rank} alone is behind in the collective, and: {line_about.text.strip()[:120]}", citations
+            )
     return None
 
 
-def behind(facts: Facts) -> tuple[int, int, str] | None:
+def rank_behind(facts: Facts) -> tuple[int, int, str] | None:
     """Return the only rank that enqueued less work than all others, which agree: the rank, and the number and text of its line."""
     reached: dict[int, tuple[int, int, str]] = {}
-    for pattern in (_BEHIND, _WORK):
+    for pattern in (_LAST_WORK, _WORK):
         reached = {}
         for line in facts.lines:
             if (match := pattern.search(line.text)) and (rank := _RANK_OF_NCCL.search(line.text)):
@@ -322,26 +327,26 @@ _REASONS = frozenset(
 """Reasons for which it matters who was absent or lost."""
 
 
-def with_places(found: Diagnosis, facts: Facts) -> Diagnosis:
+def with_places(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     """Return a diagnosis with where it happened; as it is where nothing failed."""
-    if found.category is Category.NONE and found.reason not in ("unknown", "hang"):
-        return found
+    if diagnosis.category is Category.NONE and diagnosis.reason not in ("unknown", "hang"):
+        return diagnosis
     places: list[Whereabouts] = []
-    for place in (*_absent(found, facts), *_raised(found, facts), *_first_failed(facts), *_lost(found, facts)):
-        known = {(other.rank, other.task, other.node) for other in places}
-        told = place.rank is not None or place.task is not None or place.node is not None
-        if told and (place.rank, place.task, place.node) not in known:
+    for place in (*_absent(diagnosis, facts), *_raised(diagnosis, facts), *_first_failed(facts), *_lost(diagnosis, facts)):
+        listed = {(entry.rank, entry.task, entry.node) for entry in places}
+        says_place = place.rank is not None or place.task is not None or place.node is not None
+        if says_place and (place.rank, place.task, place.node) not in listed:
             places.append(place)
-    return replace(found, where=tuple(places[:MOST_PLACES]))
+    return replace(diagnosis, where=tuple(places[:MOST_PLACES]))
 
 
-def _raised(found: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
+def _raised(diagnosis: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
     """Yield where the first cited line of the job and of a kernel was printed."""
-    seen: set[str] = set()
-    for cited in found.root_cause:
-        if cited.file in seen or cited.file not in ("job.log", "dmesg.log"):
+    files: set[str] = set()
+    for cited in diagnosis.root_cause:
+        if cited.file in files or cited.file not in ("job.log", "dmesg.log"):
             continue
-        seen.add(cited.file)
+        files.add(cited.file)
         yield _of_kernel(cited, facts) if cited.file == "dmesg.log" else _of_job(cited, facts)
 
 
@@ -370,18 +375,18 @@ def _title(cited: Citation) -> str:
 
 
 def _first_failed(facts: Facts) -> Iterator[Whereabouts]:
-    for told in facts.exits:
-        if told.first and not told.victim:
-            line = facts.line(told.line)
-            cited = Citation("job.log", told.line, line.text if line else "", "first observed failure")
-            yield _placed("the launcher saw it fail first", told.rank, None, told.host, told.local_rank, cited, facts)
+    for exit in facts.exits:
+        if exit.first and not exit.victim:
+            line = facts.line(exit.line)
+            cited = Citation("job.log", exit.line, line.text if line else "", "first observed failure")
+            yield _placed("the launcher saw it fail first", exit.rank, None, exit.host, exit.local_rank, cited, facts)
 
 
-def _absent(found: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
+def _absent(diagnosis: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
     """Yield the ranks that a line calls absent, and the one that is behind in a collective."""
-    if found.reason not in _REASONS:
+    if diagnosis.reason not in _REASONS:
         return
-    if (late := behind(facts)) is not None:
+    if (late := rank_behind(facts)) is not None:
         yield _placed(
             "it alone is behind in the collective",
             late[0],
@@ -393,24 +398,24 @@ def _absent(found: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
         )
     for hit in facts.lines:
         if ("ank" in hit.text or "task" in hit.text) and (match := _ABSENT.search(hit.text)):
-            named = next(group for group in match.groups() if group)
+            members = next(group for group in match.groups() if group)
             cited = Citation("job.log", hit.number, hit.text, "absent")
-            for number in _NUMBER.findall(named)[:MOST_PLACES]:
+            for number in _NUMBER.findall(members)[:MOST_PLACES]:
                 yield _placed("it did not join or answer", int(number), None, None, None, cited, facts)
 
 
-def _lost(found: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
+def _lost(diagnosis: Diagnosis, facts: Facts) -> Iterator[Whereabouts]:
     """Yield the one peer that all reports of a broken connection name."""
-    if found.reason not in _REASONS:
+    if diagnosis.reason not in _REASONS:
         return
-    named: Counter[str] = Counter()
+    hosts: Counter[str] = Counter()
     cited: dict[str, Citation] = {}
     for line in facts.lines:
         if "peer " in line.text and (peer := peer_of(line.text, facts)) is not None:
-            named[peer] += 1
+            hosts[peer] += 1
             cited.setdefault(peer, Citation("job.log", line.number, line.text, "peer"))
-    if len(named) == 1:
-        peer = next(iter(named))
+    if len(hosts) == 1:
+        peer = next(iter(hosts))
         yield Whereabouts("its peers lost the connection to it", peer, citations=(cited[peer],))
 
 

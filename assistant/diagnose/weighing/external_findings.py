@@ -48,7 +48,7 @@ _DOWN = re.compile(
     r"\b(?:[Nn]odes?[ =/]|NodeName=)?(?P<node>[A-Za-z](?<![\w.-]{2})[\w.-]{0,252}+)(?<![.-]).{0,40}?"
     r"(?:not responding|setting DOWN|set to DOWN|\bDOWN\b|has failed|unexpectedly rebooted)"
 )
-_NAMED = re.compile(r"[Nn]ode_?(?:[Dd]own|[Ff]ail(?:ed|ure)?)\W+(?P<node>[A-Za-z][\w.-]*)")
+_NODE_FAILED = re.compile(r"[Nn]ode_?(?:[Dd]own|[Ff]ail(?:ed|ure)?)\W+(?P<node>[A-Za-z][\w.-]*)")
 
 
 def failed_nodes(facts: Facts) -> tuple[NodeFinding, ...]:
@@ -56,18 +56,18 @@ def failed_nodes(facts: Facts) -> tuple[NodeFinding, ...]:
     job = facts.case.job
     if job is None:
         return ()
-    named = _NAMED.search(job.reason)
-    if named is not None and named["node"] in job.nodes:
-        said = Citation(OF_THE_JOB, 1, job.reason, "failed node")
-        return (NodeFinding(named["node"], f"the scheduler ended the job over it: {job.reason}", (said,)),)
-    found: dict[str, Citation] = {}
+    node_match = _NODE_FAILED.search(job.reason)
+    if node_match is not None and node_match["node"] in job.nodes:
+        cited = Citation(OF_THE_JOB, 1, job.reason, "failed node")
+        return (NodeFinding(node_match["node"], f"the scheduler ended the job over it: {job.reason}", (cited,)),)
+    nodes: dict[str, Citation] = {}
     for line in facts.scheduler:
         match = _DOWN.search(line.text)
         if match is not None and match["node"] in job.nodes and during(line.text, job):
-            found.setdefault(match["node"], Citation("slurmctld.log", line.number, line.text, "called down"))
-    if len(found) != 1:
+            nodes.setdefault(match["node"], Citation("slurmctld.log", line.number, line.text, "called down"))
+    if len(nodes) != 1:
         return ()
-    node, citation = next(iter(found.items()))
+    node, citation = next(iter(nodes.items()))
     return (NodeFinding(node, f"the scheduler says: {citation.text.strip()[:160]}", (citation,)),)
 
 
@@ -120,8 +120,8 @@ def as_text(checked: Mapping[str, Any]) -> str:
     """
     nodes, faulty = checked.get("nodes"), set(checked.get("faulty", ()))
     lines = []
-    for node, told in sorted(nodes.items()) if isinstance(nodes, Mapping) else ():
-        for row in told.get("probes", ()):
+    for node, results in sorted(nodes.items()) if isinstance(nodes, Mapping) else ():
+        for row in results.get("probes", ()):
             if row.get("status") not in ("critical", "warning"):
                 continue
             strong = row.get("status") == "critical" and node in faulty and row.get("weight") in ("strong", "counts")
@@ -149,7 +149,7 @@ def of_probes(facts: Facts) -> Iterator[Finding]:
             f"probe {match['probe']}",
             host=match["node"],
             blames=suffices,
-            beside=True,
+            external=True,
         )
 
 
@@ -177,15 +177,15 @@ def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
             if meaning.reason not in knowledge.hidden:
                 yield _of_code(line, meaning)
             continue
-        kept = [
+        weighed = [
             s
             for s in episodes_to_weigh(signatures.get(line.number, ()), herrings.get(line.number, ()))
             if SignatureSource.KERNEL in s.where
         ]
-        for signature in strongest(kept):
+        for signature in strongest(weighed):
             finding = of_line(signature, line.number, line.text, facts, "dmesg.log")
-            named = groups(signature, line.text).get("node")
-            finding.host, finding.beside, finding.rank, finding.task = named or line.host, True, None, None
+            node = groups(signature, line.text).get("node")
+            finding.host, finding.external, finding.rank, finding.task = node or line.host, True, None, None
             yield finding
 
 
@@ -201,7 +201,7 @@ def _of_code(line: KernelLine, meaning: CodeMeaning) -> Finding:
         host=line.host,
         blames=meaning.blames,
         action=meaning.action,
-        beside=True,
+        external=True,
     )
 
 
@@ -209,16 +209,16 @@ def of_scheduler(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what the scheduler says about this job and its nodes."""
     signatures, herrings, _ = split(facts.scheduler_hits)
     for line in facts.scheduler:
-        kept = [
+        weighed = [
             s
             for s in episodes_to_weigh(signatures.get(line.number, ()), herrings.get(line.number, ()))
             if SignatureSource.SCHEDULER in s.where
         ]
-        if not kept or not _ours(line.text, facts):
+        if not weighed or not _ours(line.text, facts):
             continue
-        for signature in strongest(kept):
+        for signature in strongest(weighed):
             finding = of_line(signature, line.number, line.text, facts, "slurmctld.log")
-            finding.beside = True
+            finding.external = True
             finding.host = finding.host or _named_node(line.text, facts)
             yield finding
 
@@ -230,9 +230,9 @@ def _ours(text: str, facts: Facts) -> bool:
         return facts.job_id is not None and number == facts.job_id
     if facts.case.job is not None and not during(text, facts.case.job):
         return False
-    named = _NODE_OF_LINE.search(text)
-    if named is None or not facts.places.hosts:
-        return named is None or not facts.case.has_log
+    node_match = _NODE_OF_LINE.search(text)
+    if node_match is None or not facts.places.hosts:
+        return node_match is None or not facts.case.has_log
     return _named_node(text, facts) is not None
 
 
@@ -240,9 +240,9 @@ def _named_node(text: str, facts: Facts) -> str | None:
     match = _NODE_OF_LINE.search(text)
     if match is None:
         return None
-    named = expand(match.group(1).rstrip(",.:"))
+    hosts = expand(match.group(1).rstrip(",.:"))
     about_us = (job := _JOB_OF_LINE.search(text)) is not None and facts.job_id in job.groups()
-    return next((node for node in named if about_us or facts.places.knows(node)), None)
+    return next((node for node in hosts if about_us or facts.places.knows(node)), None)
 
 
 _KERNEL_WORDS = re.compile(
@@ -279,8 +279,8 @@ def weigh_quoted_lines(findings: Sequence[Finding], facts: Facts) -> None:
 
 def _refuted(finding: Finding, findings: Sequence[Finding], facts: Facts) -> bool:
     """Tell whether the kernel that is spoken of has a log in the case, and says nothing of the kind."""
-    heard = {line.host.split(".")[0] for line in facts.kernel if line.host}
-    about_heard = finding.host is None or finding.host.split(".")[0] in heard
+    hosts = {line.host.split(".")[0] for line in facts.kernel if line.host}
+    about_heard = finding.host is None or finding.host.split(".")[0] in hosts
     return bool(facts.kernel) and about_heard and not any(f.reason == finding.reason and f.file == "dmesg.log" for f in findings)
 
 
@@ -298,5 +298,5 @@ def borne_out(finding: Finding, findings: Sequence[Finding], facts: Facts) -> bo
         and (f.reason in HARDWARE or f.reason in SYMPTOMS or f.reason == "connection_error")
         for f in findings
     )
-    died = any(told.code is not None and told.code not in (0, 1, 2, -15, -2) for told in facts.exits)
+    died = any(exit.code is not None and exit.code not in (0, 1, 2, -15, -2) for exit in facts.exits)
     return fits or died or any(any(word in task.how for word in _DIED) for task in facts.tasks)

@@ -48,7 +48,7 @@ class Finding:
     action: Action | None = None
     episode: Episode | None = None
     stream: str = ""
-    beside: bool = False
+    external: bool = False
     """Out-of-band: from the kernel or the scheduler, wherever it was printed."""
     more: tuple[tuple[int, str], ...] = ()
     """Further lines of the same episode that say it too: (number, text)."""
@@ -114,20 +114,20 @@ def episodes_to_weigh(signatures: Sequence[Signature], herrings: Sequence[Herrin
 def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what the job log says: tracebacks first, then plain lines, then exception lines without a traceback."""
     signatures, herrings, texts = split(facts.hits)
-    signatures = {n: kept for n, found in signatures.items() if (kept := episodes_to_weigh(found, herrings.get(n, ())))}
-    coded = {n: code for n, found in signatures.items() if (code := _code_of(found, texts[n], knowledge))}
-    signatures = {n: [s for s in found if reason_of(s) != "unknown" or n in coded] for n, found in signatures.items()}
-    signatures = {n: found for n, found in signatures.items() if found}
+    signatures = {n: telling for n, entries in signatures.items() if (telling := episodes_to_weigh(entries, herrings.get(n, ())))}
+    coded = {n: code for n, entries in signatures.items() if (code := _code_of(entries, texts[n], knowledge))}
+    signatures = {n: [s for s in entries if reason_of(s) != "unknown" or n in coded] for n, entries in signatures.items()}
+    signatures = {n: entries for n, entries in signatures.items() if entries}
     inside: dict[int, Episode] = {}
     for episode in facts.episodes:
         inside |= dict.fromkeys((number for number in episode.lines if _belongs(number, episode, facts)), episode)
-    told: dict[str, Finding] = {}
+    by_text: dict[str, Finding] = {}
     for episode in facts.episodes:
         finding = _of_episode(episode, signatures, knowledge, facts)
         if finding is not None and finding.line in coded:
             finding = by_code(finding, coded[finding.line])
         if finding is not None:
-            told.setdefault(facts.streams.body(finding.text).text, finding)
+            by_text.setdefault(facts.streams.body(finding.text).text, finding)
             yield finding
     spoken = {number for e in facts.episodes for raised in e.raised for number in (raised.line, *(n for n, _ in raised.more))}
     for number in sorted(signatures):
@@ -144,7 +144,7 @@ def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
         for signature in strongest(signatures[number]):
             yield of_line(signature, number, text, facts)
     for orphan in _orphans(facts, signatures, herrings, inside, spoken, knowledge):
-        same = told.get(facts.streams.body(orphan.text).text)
+        same = by_text.get(facts.streams.body(orphan.text).text)
         if same is not None:  # the same exception with its traceback tells more
             orphan.reason, orphan.role, orphan.weight, orphan.rule, orphan.action = (
                 same.reason,
@@ -156,9 +156,9 @@ def of_job(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:
         yield orphan
 
 
-def _code_of(found: Sequence[Signature], text: str, knowledge: Knowledge) -> CodeMeaning | None:
+def _code_of(signatures: Sequence[Signature], text: str, knowledge: Knowledge) -> CodeMeaning | None:
     """Return what the device code means that a signature found in a line, None where it found none that a table knows."""
-    if not any(group in signature.pattern for signature in found for group in _CODE_GROUPS):
+    if not any(group in signature.pattern for signature in signatures for group in _CODE_GROUPS):
         return None
     event = event_of(text)
     meaning = meaning_of(event, knowledge.site) if event is not None else None
@@ -196,10 +196,10 @@ def _ignored(number: int, facts: Facts) -> bool:
     return before is not None and "Exception ignored in" in before.text
 
 
-def strongest(found: Sequence[Signature]) -> list[Signature]:
+def strongest(signatures: Sequence[Signature]) -> list[Signature]:
     """Return one signature for each reason: the heaviest."""
     best: dict[str, Signature] = {}
-    for signature in found:
+    for signature in signatures:
         reason = reason_of(signature)
         if reason not in best or signature.weight > best[reason].weight:
             best[reason] = signature
@@ -209,8 +209,8 @@ def strongest(found: Sequence[Signature]) -> list[Signature]:
 def of_line(signature: Signature, number: int, text: str, facts: Facts, file: str = "job.log") -> Finding:
     """Return what one signature says on one line."""
     body = facts.streams.body(text)
-    named = groups(signature, text)
-    beside = SignatureSource.JOB not in signature.where
+    fields = groups(signature, text)
+    is_external = SignatureSource.JOB not in signature.where
     return Finding(
         reason_of(signature),
         signature.role,
@@ -219,20 +219,20 @@ def of_line(signature: Signature, number: int, text: str, facts: Facts, file: st
         number,
         text,
         signature.id,
-        rank=_number(named.get("rank")) if named.get("rank") else _rank(body),
+        rank=_number(fields.get("rank")) if fields.get("rank") else _rank(body),
         task=body.task,
-        host=_host(named, body, lost=reason_of(signature) == "node_failure"),
+        host=_host(fields, body, lost=reason_of(signature) == "node_failure"),
         blames=signature.blames_node,
         action=signature.action,
         stream=body.stream,
-        beside=beside,
+        external=is_external,
         orphan=bool(ORPHAN.match(body.text)),
     )
 
 
-def _host(named: Mapping[str, str], body: Body, *, lost: bool) -> str | None:
-    if named.get("node"):
-        return named["node"].strip("[](),:;'\"")
+def _host(fields: Mapping[str, str], body: Body, *, lost: bool) -> str | None:
+    if fields.get("node"):
+        return fields["node"].strip("[](),:;'\"")
     if match := _NCCL_HOST.match(body.text):
         return match.group(1)
     if match := _SPEAKER.match(body.text):
@@ -259,7 +259,7 @@ def _of_episode(
     judged = judge(episode, signatures, knowledge.reasons)
     judged = _placed(judged, episode, facts)
     signature = judged.signature
-    named = groups(signature, judged.text) if signature is not None else {}
+    fields = groups(signature, judged.text) if signature is not None else {}
     finding = Finding(
         judged.reason,
         judged.role,
@@ -270,7 +270,7 @@ def _of_episode(
         judged.rule,
         rank=episode.rank,
         task=episode.task,
-        host=named.get("node") or episode.host,
+        host=fields.get("node") or episode.host,
         blames=signature.blames_node if signature is not None else False,
         action=signature.action if signature is not None else None,
         episode=episode,
@@ -321,22 +321,22 @@ def _orphans(
     spoken: set[int],
     knowledge: Knowledge,
 ) -> Iterator[Finding]:
-    def told(number: int) -> bool:
+    def is_spoken_for(number: int) -> bool:
         if number in spoken or number in inside or any(reason_of(herring) != NO_FAILURE for herring in herrings.get(number, ())):
             return True
         return not all(bare(s) for s in signatures.get(number, ())) or _ignored(number, facts)
 
-    for orphan in orphans(facts.lines, facts.streams, told):
+    for orphan in orphans(facts.lines, facts.streams, is_spoken_for):
         (number, text), body = orphan.line, orphan.body
-        found = meaning(Raised(orphan.name, orphan.message, number, text, []), knowledge.reasons)
+        class_meaning = meaning(Raised(orphan.name, orphan.message, number, text, []), knowledge.reasons)
         yield Finding(
-            found.reason,
-            found.role,
-            found.weight * 0.9,
+            class_meaning.reason,
+            class_meaning.role,
+            class_meaning.weight * 0.9,
             "job.log",
             number,
             text,
-            found.rule,
+            class_meaning.rule,
             body.rank,
             body.task,
             body.host,
@@ -370,14 +370,14 @@ def symptomatic(finding: Finding) -> bool:
     return role_factor(finding) < 1.0
 
 
-def explains(reason: str, other: Finding) -> bool:
+def explains(reason: str, finding: Finding) -> bool:
     """Tell whether a fault of this kind can make a job print that finding."""
-    if other.reason == reason or other.reason in SYMPTOMS or other.reason in ("connection_error", "hang", "killed"):
+    if finding.reason == reason or finding.reason in SYMPTOMS or finding.reason in ("connection_error", "hang", "killed"):
         return True
     if reason in ("ecc_error", "nvlink_error", "cuda_error"):
-        return other.reason in HARDWARE or any(word in other.text for word in _GPU_LIKE)
+        return finding.reason in HARDWARE or any(word in finding.text for word in _GPU_LIKE)
     if reason == "s3_storage_error":
-        return other.reason in (
+        return finding.reason in (
             "os_error",
             "file_not_found_error",
             "dataset_loading_error",
@@ -386,11 +386,11 @@ def explains(reason: str, other: Finding) -> bool:
             "permission_error",
         )
     if reason == "out_of_memory_error":
-        return other.reason in ("dataloader_killed", "runtime_error", "cuda_error", "os_error")
+        return finding.reason in ("dataloader_killed", "runtime_error", "cuda_error", "os_error")
     if reason == "node_failure":
-        return other.reason in HARDWARE or other.reason in ("os_error", "s3_storage_error")
+        return finding.reason in HARDWARE or finding.reason in ("os_error", "s3_storage_error")
     if reason == "network_error":
-        return other.reason in ("s3_storage_error", "network_error")
+        return finding.reason in ("s3_storage_error", "network_error")
     return False
 
 
@@ -428,7 +428,9 @@ def confirm_workers(findings: Sequence[Finding]) -> None:
     """Let the OOM killer's records speak for a killed data worker where a data worker is all that it took."""
     killed = [finding for finding in findings if finding.reason == "dataloader_killed" and finding.factor > 0.1]
     records = [f for f in findings if f.reason == "out_of_memory_error" and f.file == "dmesg.log"]
-    pids = {pid for finding in killed for found in _WORKER_PIDS.findall(finding.text) for pid in re.findall(r"\d+", found)}
+    pids = {
+        pid for finding in killed for process_list in _WORKER_PIDS.findall(finding.text) for pid in re.findall(r"\d+", process_list)
+    }
     victims = {victim for record in records for victim in _victims(record.text)}
     if not killed or not victims or not all(pid in pids or name.startswith(_WORKER_NAMES) for pid, name in victims):
         return

@@ -66,7 +66,7 @@ _WORK = re.compile(r"step|iter|batch|epoch|sample|token|update|train", re.IGNORE
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _FirstError:
     line: int
     at: datetime | None
     rank: int | None
@@ -91,7 +91,7 @@ def last_step(facts: Facts) -> int | None:
 def _beyond(step: int, line: int, facts: Facts) -> bool:
     """Tell whether the bar of the run stands further on in the same line, which was redrawn and of which only a part was read."""
     bar = run_bar(facts)
-    return bar is not None and bar.line == line and bar.done > step
+    return bar is not None and bar.line == line and bar.position > step
 
 
 def _sure_step(facts: Facts) -> bool:
@@ -100,8 +100,8 @@ def _sure_step(facts: Facts) -> bool:
     if progress.learnt:
         line = facts.line(progress.last_line)
         value = progress.steps[-1]
-        named = _STEP_NAMED.finditer(line.text[:2000]) if line is not None else ()
-        if not any(float(match[1].replace(",", "")) == value for match in named):
+        matches = _STEP_NAMED.finditer(line.text[:2000]) if line is not None else ()
+        if not any(float(match[1].replace(",", "")) == value for match in matches):
             return False
     elif not progress.bars:
         return True
@@ -119,9 +119,9 @@ def phase_of(facts: Facts, line: int) -> str:
     if not facts.lines:
         return ""
     at = line or facts.lines[-1].number
-    done = facts.progress.before(at)
+    steps = facts.progress.before(at)
     for before in reversed(facts.between(max(1, at - LOOK_BACK), at - 1)):
-        if done and facts.progress.lines[done - 1] >= before.number:
+        if steps and facts.progress.lines[steps - 1] >= before.number:
             break  # a step was made since: nothing earlier is still going on
         text = _last_drawn(before.text)
         if ENDS.search(text):
@@ -130,12 +130,12 @@ def phase_of(facts: Facts, line: int) -> str:
             if OVER[phase].search(text):
                 # of a save that one rank has told of another one may still be at it
                 several = facts.places.highest_rank > 0 or len(facts.places.hosts) > 1
-                return "" if phase is LogPhase.CHECKPOINT and done and several else _training(done, facts, at)
+                return "" if phase is LogPhase.CHECKPOINT and steps and several else _training(steps, facts, at)
             if begins.search(text):
                 over = phase is LogPhase.LOADING and _DONE_LOADING.search(text)
                 elsewhere = phase in _CALLS and _raised_elsewhere(facts, at, _CALLS[phase])
-                return _training(done, facts, at) if over or elsewhere else str(phase)
-    return _training(done, facts, at)
+                return _training(steps, facts, at) if over or elsewhere else str(phase)
+    return _training(steps, facts, at)
 
 
 def _last_drawn(text: str) -> str:
@@ -150,19 +150,19 @@ def _raised_elsewhere(facts: Facts, line: int, calls: re.Pattern[str]) -> bool:
     return bool(frames) and not any(calls.search(text) for text in (*(frame.function for frame in frames), *sources))
 
 
-def _training(done: int, facts: Facts, at: int) -> str:
+def _training(steps: int, facts: Facts, at: int) -> str:
     """Return the phase of a run with so many proofs of progress; empty where bars were drawn or something else was counted."""
     progress = facts.progress
-    if not done:
+    if not steps:
         drawn = any(number <= at and position > 0 for number, position in progress.drawn)
         return "" if drawn or _worked(facts, at) or not _just_begun(facts, at) else "start"
-    counted = facts.line(progress.lines[done - 1]) if progress.learnt else None
+    counted = facts.line(progress.lines[steps - 1]) if progress.learnt else None
     if counted is not None and not _WORK.search(counted.text[:2000]):
         return ""
-    if done == 1 and any(number <= at and position > 1 for number, position in progress.drawn):
+    if steps == 1 and any(number <= at and position > 1 for number, position in progress.drawn):
         return ""  # a bar that is redrawn is one line, however far it came
-    first = done == 1 and progress.steps[0] <= 1 and not _worked(facts, progress.lines[0] - 1)
-    return "first_step" if first else "training" if done > 1 or _worked(facts, at) else ""
+    first = steps == 1 and progress.steps[0] <= 1 and not _worked(facts, progress.lines[0] - 1)
+    return "first_step" if first else "training" if steps > 1 or _worked(facts, at) else ""
 
 
 def _worked(facts: Facts, at: int) -> bool:
@@ -180,25 +180,25 @@ def _just_begun(facts: Facts, at: int) -> bool:
     return at - first <= START_LINES and (start is None or failed is None or failed - start <= START_TIME)
 
 
-def with_order(found: Diagnosis, facts: Facts) -> Diagnosis:
+def with_order(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     """Return a diagnosis with the phase in which it failed and what the order of errors adds; as it is for what is no failure."""
-    if found.category is Category.NONE and found.reason not in ("unknown", "hang", "slow_job", "loss_spike"):
-        return found
-    line = next((cited.line for cited in found.root_cause if cited.file == "job.log"), 0)
+    if diagnosis.category is Category.NONE and diagnosis.reason not in ("unknown", "hang", "slow_job", "loss_spike"):
+        return diagnosis
+    line = next((cited.line for cited in diagnosis.root_cause if cited.file == "job.log"), 0)
     phase = phase_of(facts, line)
-    if phase in _OF_TRAINING and program_of(found, facts).kind not in (ProgramKind.TRAINING, ProgramKind.UNKNOWN):
+    if phase in _OF_TRAINING and program_of(diagnosis, facts).kind not in (ProgramKind.TRAINING, ProgramKind.UNKNOWN):
         phase = ""
-    return replace(found, phase=phase, patterns=(*found.patterns, *order(facts)))
+    return replace(diagnosis, phase=phase, patterns=(*diagnosis.patterns, *order(facts)))
 
 
 def order(facts: Facts) -> Iterator[NodePattern]:
     """Yield the node that failed first and the ranks that differ from all others, where the log is clear about it."""
-    seen = _first_errors(facts)
-    yield from _first(seen, facts)
+    first_errors = _first_errors(facts)
+    yield from _first(first_errors, facts)
     yield from _missing(facts)
 
 
-def _first_errors(facts: Facts) -> dict[str, _Seen]:
+def _first_errors(facts: Facts) -> dict[str, _FirstError]:
     """Return each host's first error of the last leg, by a signature or a traceback; teardown and harmless lines left out."""
     leg, year = facts.progress.leg, facts.span.end.year if facts.span.end else None
     numbers = [episode.first for episode in facts.episodes]
@@ -208,73 +208,73 @@ def _first_errors(facts: Facts) -> dict[str, _Seen]:
             numbers.append(hit.line)
         elif isinstance(entry, Herring) and hit.line in numbers:
             numbers.remove(hit.line)
-    found: dict[str, _Seen] = {}
+    first_errors: dict[str, _FirstError] = {}
     for number in sorted(set(numbers)):
         line = facts.line(number)
         if line is None or number < leg or facts.progress.after(number) > 2:
             continue
         body = facts.streams.body(line.text)
         host = body.host or facts.places.host_of(rank=body.rank, task=body.task)
-        if host is not None and host not in found:
-            found[host] = _Seen(number, stamp(line.text, year), body.rank)
-    return found
+        if host is not None and host not in first_errors:
+            first_errors[host] = _FirstError(number, stamp(line.text, year), body.rank)
+    return first_errors
 
 
-def _first(seen: dict[str, _Seen], facts: Facts) -> Iterator[NodePattern]:
-    if len(seen) < 3:
+def _first(first_errors: dict[str, _FirstError], facts: Facts) -> Iterator[NodePattern]:
+    if len(first_errors) < 3:
         return
-    ranked = sorted(seen.items(), key=lambda item: item[1].line)
-    times = {host: one.at for host, one in ranked if one.at is not None}
-    if len(times) == len(seen):
+    ranked = sorted(first_errors.items(), key=lambda item: item[1].line)
+    times = {host: error.at for host, error in ranked if error.at is not None}
+    if len(times) == len(first_errors):
         ranked.sort(key=lambda item: times[item[0]])
         lead = (times[ranked[1][0]] - times[ranked[0][0]]).total_seconds()
         if lead < LEAD_S:
             return
-        ahead = f"{lead:.0f} s before the next of {len(seen)} nodes"
+        ahead = f"{lead:.0f} s before the next of {len(first_errors)} nodes"
     elif not times:
         gap = facts.between(ranked[0][1].line, ranked[1][1].line)
         if len(gap) < 20:
             return
-        ahead = f"{len(gap) - 1} lines before the next of {len(seen)} nodes (no times are printed)"
+        ahead = f"{len(gap) - 1} lines before the next of {len(first_errors)} nodes (no times are printed)"
     else:
         return
-    host, one = ranked[0]
-    who = f"{host} (rank {one.rank})" if one.rank is not None else host
-    yield NodePattern(PatternKind.FIRST, (host,), f"{who} printed the first error, {ahead}: job.log:{one.line}")
+    host, error = ranked[0]
+    origin = f"{host} (rank {error.rank})" if error.rank is not None else host
+    yield NodePattern(PatternKind.FIRST, (host,), f"{origin} printed the first error, {ahead}: job.log:{error.line}")
 
 
 def _missing(facts: Facts) -> Iterator[NodePattern]:
     """Yield the ranks that do not say what all others say when a collective times out: they never got there, or are dead."""
-    told: dict[str, set[int]] = {}
+    by_event: dict[str, set[int]] = {}
     counts = facts.scan.hit_counts if facts.scan is not None else {}
     for hit in facts.hits:
         if isinstance(hit.entry, Signature) and hit.entry.id.startswith("nccl_timeout_error."):
             if counts.get(hit.entry.id, 0) > MOST_HITS:
                 return  # of very many only some are kept, so nobody can tell who is missing
             rank = facts.streams.body(hit.text).rank
-            found = re.search(r"\[Rank (\d{1,18})\]", hit.text) if rank is None else None
-            rank = int(found[1]) if found else rank
+            match = re.search(r"\[Rank (\d{1,18})\]", hit.text) if rank is None else None
+            rank = int(match[1]) if match else rank
             if rank is not None and hit.line >= facts.progress.leg:
-                told.setdefault("collective timed out", set()).add(rank)
-    for what, ranks in told.items():
+                by_event.setdefault("collective timed out", set()).add(rank)
+    for event, ranks in by_event.items():
         world = _world(facts, ranks)
         missing = sorted(set(range(world)) - ranks)
         if world < FEWEST_RANKS or not missing or len(missing) > max(1, MOST_MISSING * world):
             continue
         hosts = {facts.places.host_of(rank=rank, task=None) for rank in missing}
         nodes = tuple(sorted(host for host in hosts if host))
-        shown = ", ".join(map(str, missing[:8]))
-        where = f" on {', '.join(nodes)}" if nodes else ""
-        text = f"{len(ranks)} of {world} ranks print that a {what}, rank {shown}{where} does not"
+        rank_list = ", ".join(map(str, missing[:8]))
+        on_nodes = f" on {', '.join(nodes)}" if nodes else ""
+        text = f"{len(ranks)} of {world} ranks print that a {event}, rank {rank_list}{on_nodes} does not"
         yield NodePattern(PatternKind.DIFFERS, nodes, text)
 
 
 def _world(facts: Facts, ranks: set[int]) -> int:
     """Return the number of ranks: as the log says it, else what was seen."""
-    said = re.compile(r"\b(?:world[ _]size|nranks|WORLD_SIZE|num_processes|total ranks)[ =:]+(\d{1,6})\b", re.IGNORECASE)
+    world_pattern = re.compile(r"\b(?:world[ _]size|nranks|WORLD_SIZE|num_processes|total ranks)[ =:]+(\d{1,6})\b", re.IGNORECASE)
     for line in facts.lines[:2000]:
         if ("ank" in line.text or "orld" in line.text or "WORLD" in line.text or "process" in line.text) and (
-            match := said.search(line.text)
+            match := world_pattern.search(line.text)
         ):
             size = int(match[1])
             if size > max(ranks, default=0):
@@ -447,23 +447,27 @@ _OF_A_RUN = re.compile(r"check-?point|ckpt|step|iter|epoch|shard|part-", re.IGNO
 _HAS_PATH = re.compile(r"['\"\s=(](?:[\w.@+~-]+)?/[\w.@+=~-]+|\w\.(?:bin|jsonl?|parquet|arrow|tar|safetensors|pt|ckpt|npy)\b")
 
 
-def with_last_file(found: Diagnosis, facts: Facts) -> Diagnosis:
+def with_last_file(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     """Return a diagnosis of a loader's error that names the last file that the log says it read; as it is where the error does."""
-    pattern = _BY_REASON.get(found.reason)
-    cited = next((one for one in found.root_cause if one.file == "job.log"), None)
-    if pattern is None or cited is None or any(_HAS_PATH.search(one.text) or _REMOTE.search(one.text) for one in found.root_cause):
-        return found
-    named = _last_named(cited, found.reason, pattern, facts)
-    if named is None:
-        return found
-    path, line = named
+    pattern = _BY_REASON.get(diagnosis.reason)
+    cited = next((citation for citation in diagnosis.root_cause if citation.file == "job.log"), None)
+    if (
+        pattern is None
+        or cited is None
+        or any(_HAS_PATH.search(citation.text) or _REMOTE.search(citation.text) for citation in diagnosis.root_cause)
+    ):
+        return diagnosis
+    last_file = _last_named(cited, diagnosis.reason, pattern, facts)
+    if last_file is None:
+        return diagnosis
+    path, line = last_file
     name, number = facts.combined.place(line) if facts.combined is not None else ("", line)
-    said = f"The last file that the log says it read is {path} ({name or 'job.log'}:{number})."
-    return replace(found, summary=f"{found.summary} {said}", advice=f"{found.advice} {said}")
+    sentence = f"The last file that the log says it read is {path} ({name or 'job.log'}:{number})."
+    return replace(diagnosis, summary=f"{diagnosis.summary} {sentence}", advice=f"{diagnosis.advice} {sentence}")
 
 
 def _last_named(cited: Citation, reason: str, pattern: re.Pattern[str], facts: Facts) -> tuple[str, int] | None:
-    episode = next((one for one in facts.episodes if one.first <= cited.line <= one.last), None)
+    episode = next((each for each in facts.episodes if each.first <= cited.line <= each.last), None)
     before = episode.first if episode is not None else cited.line
     stream = facts.streams.body(cited.text).stream
     for line in reversed(facts.between(max(1, before - LOOK_BACK_FOR_FILE), before - 1)):

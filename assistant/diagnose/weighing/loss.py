@@ -247,18 +247,20 @@ def spike_of(facts: Facts) -> Spike | None:
     checkpoint from inside a spike must not be taken for healthy.
     """
     points = [point for point in facts.points if facts.metric_file != "job.log" or point.line >= facts.progress.leg]
-    measured, seen = find_spike(points), _seen_by_watch(facts, points)
-    if measured is None or seen is None:
-        return measured or seen or _never_a_number(facts) or _of_unknown_form(facts, points)
+    measured, watched = find_spike(points), _seen_by_watch(facts, points)
+    if measured is None or watched is None:
+        return measured or watched or _never_a_number(facts) or _of_unknown_form(facts, points)
     return (
-        measured if measured.step <= seen.step else dataclasses.replace(measured, step=seen.step, line=seen.line, lines=seen.lines)
+        measured
+        if measured.step <= watched.step
+        else dataclasses.replace(measured, step=watched.step, line=watched.line, lines=watched.lines)
     )
 
 
 def _of_unknown_form(facts: Facts, points: Sequence[MetricPoint]) -> Spike | None:
     """Return the spike of a loss that no known format reads; None where one that is known shows how training went."""
-    known = sum(point.loss is not None for point in points)
-    return spike_in_series(facts, max(facts.progress.leg, 1)) if known < MIN_POINTS else None
+    count = sum(point.loss is not None for point in points)
+    return spike_in_series(facts, max(facts.progress.leg, 1)) if count < MIN_POINTS else None
 
 
 def _never_a_number(facts: Facts) -> Spike | None:
@@ -389,21 +391,21 @@ HEALTHY_STEPS = 5
 _ENDS = re.compile(r"stopp|abort|exit|terminat|quit|halt|raise", re.IGNORECASE)
 
 
-def died_of_numbers(told: Sequence[Finding], causes: Sequence[Finding], facts: Facts) -> Finding | None:
+def died_of_numbers(findings: Sequence[Finding], causes: Sequence[Finding], facts: Facts) -> Finding | None:
     """Return the finding that says so, None where there is none or another cause is stronger.
 
     Args:
-        told: Weighed findings of endings.
+        findings: Weighed findings of endings.
         causes: Weighed findings of errors that could be the cause.
         facts: For the steps before.
     """
-    said = [f for f in told if f.reason == "loss_spike" and f.role is Role.ROOT and f.strength >= 0.5 and _final(f)]
-    if not said:
+    divergences = [f for f in findings if f.reason == "loss_spike" and f.role is Role.ROOT and f.strength >= 0.5 and _final(f)]
+    if not divergences:
         return None
-    first = min(said, key=lambda f: (f.line, -f.strength))
-    lines = {f.line for f in said} | {number for f in said for number, _ in f.more}
-    others = [c for c in causes if c.line not in lines or c.file != first.file]
-    if any(c.strength > first.strength or (c.strength >= 0.5 and c.line < first.line) for c in others):
+    first = min(divergences, key=lambda f: (f.line, -f.strength))
+    lines = {f.line for f in divergences} | {number for f in divergences for number, _ in f.more}
+    other_causes = [c for c in causes if c.line not in lines or c.file != first.file]
+    if any(c.strength > first.strength or (c.strength >= 0.5 and c.line < first.line) for c in other_causes):
         return None
     contested = any(c.line in lines for c in causes)
     return None if contested and facts.progress.before(first.line) < HEALTHY_STEPS else first

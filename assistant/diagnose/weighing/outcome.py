@@ -174,7 +174,7 @@ _BUILT = re.compile(
 """The last line of a build, whatever its parts complained of."""
 _PREFIX = re.compile(r"^\W{0,3}\d[\d/:., T-]{6,30}\W*(?:\b(?:INFO|DEBUG|NOTICE)\b\W*)?")
 """Time and level that a logger sets before the words."""
-_DONE = re.compile(r"\W{0,6}(?:all )?(?:done|finished|completed?|success)\W{0,6}$", re.IGNORECASE)
+_DONE_WORD = re.compile(r"\W{0,6}(?:all )?(?:done|finished|completed?|success)\W{0,6}$", re.IGNORECASE)
 EXIT_STATUS = re.compile(
     r"^\s*Exit[ _]Status\s*[:=]\s*(?P<pbs>-?\d+)|^Exited with exit code (?P<lsf>\d+)|^(?P<well>Successfully completed\.)"
     r"|\bNormal termination \(return value (?P<condor>\d+)\)|^exit_status\s+(?P<sge>\d+)|\bexit(?:_| )code[ =:]+(?P<other>\d+)\s*$",
@@ -197,15 +197,15 @@ def outcome_of(facts: Facts) -> Outcome:
     last = [line for line in last if not _FRAME.match(line.text)] or lines[-1:]
     last = last[-12:]
     for how, pattern in ((How.KILLED, _KILLED), (How.STOPPED, _STOPPED)):
-        shown = [
+        proofs = [
             line for line in last if pattern.search(f"{line.text[:80]} {line.text[-400:]}" if len(line.text) > 480 else line.text)
         ]
-        if shown and not (how is How.STOPPED and _concluded(shown[-1], last)):
-            return Outcome(how, _from_the_signal(how, shown, lines))
+        if proofs and not (how is How.STOPPED and _concluded(proofs[-1], last)):
+            return Outcome(how, _from_the_signal(how, proofs, lines))
     closed = [line for line in lines[-TEARDOWN:] if line in last and _SHUT_DOWN.search(line.text[-400:])]
     if closed and not _raised(facts, lines[0].number):
-        begun = next(line for line in lines[-TEARDOWN:] if _SHUT_DOWN.search(line.text[-400:]))
-        return _closed(closed[-1], lines[-TEARDOWN:], begun)
+        start = next(line for line in lines[-TEARDOWN:] if _SHUT_DOWN.search(line.text[-400:]))
+        return _closed(closed[-1], lines[-TEARDOWN:], start)
     apart = facts.combined if facts.combined is not None and facts.combined.apart else None
     handled = [episode for episode in facts.episodes if episode.last >= lines[0].number and _outlived(episode, facts, lines)]
     past = {number for episode in handled for number in range(episode.first - 1, _explained(episode, facts) + 1)}
@@ -231,8 +231,8 @@ def outcome_of(facts: Facts) -> Outcome:
     if failed and apart is not None and not _raised(facts, lines[0].number):
         # an error file without times stands last in the text, whenever it was written: the file that shows the work decides
         main = [line for line in lines if apart.comparable(line.number, facts.progress.last_line or 1)]
-        if not [line for line in failed if line in main] and (shown := [line for line in main[-25:] if _ends_well(line)]):
-            return Outcome(How.FINISHED, tuple(shown[-2:]))
+        if not [line for line in failed if line in main] and (proofs := [line for line in main[-25:] if _ends_well(line)]):
+            return Outcome(How.FINISHED, tuple(proofs[-2:]))
     raised = _raised(facts, lines[0].number)
     if failed or raised:
         return Outcome(How.FAILED, tuple(failed[:1] + failed[-1:]), raised=raised)
@@ -254,23 +254,23 @@ def _last_word(lines: Sequence[Line], last_step: int) -> Line | None:
     return next((line for line in reversed(last) if _GOES_DOWN.search(line.text[:LONG])), None)
 
 
-def _closed(end: Line, lines: Sequence[Line], begun: Line) -> Outcome:
+def _closed(end: Line, lines: Sequence[Line], start: Line) -> Outcome:
     """Return how a server ended that closed in order: by a signal that stands before, over an error that does, or well."""
-    before = [line for line in lines if line.number < begun.number][-TEARDOWN:]
+    before = [line for line in lines if line.number < start.number][-TEARDOWN:]
     if (signal := next((line for line in reversed(before) if _STOPPED.search(line.text[:LONG])), None)) is not None:
         return Outcome(How.STOPPED, (signal, end))
     errors = [line for line in before[-CLOSING:] if level_of(line.text) == "error" and tells_failure(line.text)]
     if errors:
         return Outcome(How.FAILED, tuple(errors[:1]), raised=True)
-    return Outcome(How.FINISHED, (begun, end) if begun is not end else (end,), concluded=True)
+    return Outcome(How.FINISHED, (start, end) if start is not end else (end,), concluded=True)
 
 
-def _from_the_signal(how: How, shown: list[Line], lines: list[Line]) -> tuple[Line, ...]:
+def _from_the_signal(how: How, proofs: list[Line], lines: list[Line]) -> tuple[Line, ...]:
     """Return the words of a signal, the first before the tear-down that it began and the last one."""
     if how is not How.STOPPED:
-        return tuple(shown[-2:])
-    earlier = [line for line in lines[-TEARDOWN:] if line.number < shown[0].number and _STOPPED.search(line.text[:480])]
-    return (*earlier[:1], *shown[:1], *shown[-1:])[:2] if earlier or len(shown) > 1 else (shown[0],)
+        return tuple(proofs[-2:])
+    earlier = [line for line in lines[-TEARDOWN:] if line.number < proofs[0].number and _STOPPED.search(line.text[:480])]
+    return (*earlier[:1], *proofs[:1], *proofs[-1:])[:2] if earlier or len(proofs) > 1 else (proofs[0],)
 
 
 def _concluded(stop: Line, last: list[Line]) -> bool:
@@ -287,9 +287,9 @@ def _tail(facts: Facts) -> Iterator[Line]:
 def _went_on_for_long(failed: Line, lines: Sequence[Line]) -> bool:
     """Tell whether enough ordinary lines stand behind the last word of failure, or a program that began there worked for long."""
     after = [line for line in lines if line.number > failed.number]
-    begun = any(stamp(line.text) is not None for line in lines if line.number <= failed.number)
+    has_times = any(stamp(line.text) is not None for line in lines if line.number <= failed.number)
     times = [at for line in after if not NO_WORK.search(line.text) and (at := stamp(line.text)) is not None]
-    return len(after) >= OUTLIVED or (not begun and len(times) > 1 and times[-1] - times[0] >= WORKED)
+    return len(after) >= OUTLIVED or (not has_times and len(times) > 1 and times[-1] - times[0] >= WORKED)
 
 
 def _ends_well(line: Line) -> bool:
@@ -309,8 +309,8 @@ def _dead_threads(lines: Sequence[Line], facts: Facts) -> set[int]:
 
 def tells_failure(text: str) -> bool:
     """Tell whether a line has words of a failure, and none that say that it is none."""
-    told = text if len(text) < LONG else f"{text[:LONG_HEAD]} {text[-LONG_END:]}"
-    return len(text) < 2000 and _FAILED.search(told) is not None and _HARMLESS.search(told) is None and not of_table(text)
+    read_text = text if len(text) < LONG else f"{text[:LONG_HEAD]} {text[-LONG_END:]}"
+    return len(text) < 2000 and _FAILED.search(read_text) is not None and _HARMLESS.search(read_text) is None and not of_table(text)
 
 
 def _seldom(line: Line, forms: Mapping[str, int]) -> bool:
@@ -375,8 +375,8 @@ def _items(lines: Sequence[Line]) -> set[int]:
 
 def _explained(episode: Episode, facts: Facts) -> int:
     """Return the last line of what is said of an exception that a program wrote down itself."""
-    behind = facts.between(episode.last + 1, episode.last + AFTERMATH)
-    words = [line.number for line in behind if tells_failure(line.text)]
+    lines_after = facts.between(episode.last + 1, episode.last + AFTERMATH)
+    words = [line.number for line in lines_after if tells_failure(line.text)]
     return words[-1] if words and logged_by_itself(episode, facts) and words[-1] < facts.lines_total else episode.last
 
 
@@ -394,7 +394,7 @@ def _warned(lines: Sequence[Line]) -> set[int]:
 def _concludes(text: str) -> bool:
     """Tell whether a line says that the whole work is done."""
     own = _PREFIX.sub("", text[-LONG:])
-    return _CONCLUDED.search(own) is not None or _DONE.match(own) is not None
+    return _CONCLUDED.search(own) is not None or _DONE_WORD.match(own) is not None
 
 
 def _at_last(text: str) -> bool:

@@ -58,7 +58,7 @@ def left_to_shell(finding: Finding, facts: Facts) -> bool:
     A traceback there is of such a command where a tool of the shell speaks behind it; that the script went on to a program of its
     own shows where the job was cancelled while a step ran, or where another program says itself why it failed.
     """
-    if finding.blames or finding.beside or finding.stream:
+    if finding.blames or finding.external or finding.stream:
         return False
     episode = finding.episode
     first, last = (episode.first, episode.last) if episode is not None else (finding.line, finding.line)
@@ -70,7 +70,7 @@ def left_to_shell(finding: Finding, facts: Facts) -> bool:
     if episode is not None and not (after and (_TOOL.match(after[0].text) or _TRACED.match(after[0].text))):
         return False
     opening = facts.between(max(1, facts.progress.leg), min(first - 1, facts.progress.leg + LOOK_AHEAD))
-    inside = {number for other in facts.episodes if other.last < first for number in other.lines}
+    inside = {number for earlier in facts.episodes if earlier.last < first for number in earlier.lines}
     before = [entry for entry in opening if entry.text.strip() and entry.number not in inside]
     if len(before) > FIRST_LINES:
         return False
@@ -87,7 +87,7 @@ def _before_all_else(finding: Finding, facts: Facts) -> bool:
         return False
     if any(entry.text.strip() for entry in facts.between(1, finding.line - 1)):
         return False
-    later = [one for one in facts.episodes if one.kind is Kind.MAIN and one.first > finding.line]
+    later = [episode for episode in facts.episodes if episode.kind is Kind.MAIN and episode.first > finding.line]
     words = [entry for entry in facts.between(finding.line + 1, later[-1].first) if entry.text.strip()] if later else []
     missing = bool(later) and any(raised.short in ("ModuleNotFoundError", "ImportError") for raised in later[-1].raised)
     return len(words) >= LINES_OF_OPENING and not missing

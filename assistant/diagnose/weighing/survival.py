@@ -194,8 +194,8 @@ def _no_last_word(line: Line, facts: Facts) -> bool:
     if level_of(line.text) or stamp(line.text) is not None:
         return True
     stream = facts.streams.body(line.text).stream
-    behind = facts.between(line.number + 1, line.number + LOOK_AHEAD)
-    return any(_ordinary(entry.text) and facts.streams.body(entry.text).stream == stream for entry in behind)
+    lines_after = facts.between(line.number + 1, line.number + LOOK_AHEAD)
+    return any(_ordinary(entry.text) and facts.streams.body(entry.text).stream == stream for entry in lines_after)
 
 
 def _ordinary(text: str) -> bool:
@@ -354,9 +354,9 @@ def logged_by_itself(episode: Episode, facts: Facts) -> bool:
     """Tell whether the line before a traceback quotes its exception, as a logger does, and ordinary lines follow to the end."""
     if episode.first < 2 or not _quoted_before(episode, facts):
         return False
-    behind = facts.episodes[bisect_right(facts.episodes, episode.last, key=lambda other: other.first) :][:LOOK_AHEAD]
-    caught = [other for other in behind if other.first <= episode.last + LOOK_AHEAD and _quoted_before(other, facts)]
-    inside = {number for other in caught for number in range(other.first - 1, other.last + 1)}
+    later = facts.episodes[bisect_right(facts.episodes, episode.last, key=lambda each: each.first) :][:LOOK_AHEAD]
+    caught = [each for each in later if each.first <= episode.last + LOOK_AHEAD and _quoted_before(each, facts)]
+    inside = {number for each in caught for number in range(each.first - 1, each.last + 1)}
     after = [entry for entry in facts.between(episode.last + 1, episode.last + LOOK_AHEAD) if entry.number not in inside]
     last = next((entry for entry in reversed(after) if entry.text.strip()), None)
     if last is not None and ADVISES.match(last.text[:80]) and last.number + 1 >= facts.lines_total:

@@ -70,12 +70,12 @@ class Ending:
     """Nodes that the scheduler's own records name as failed."""
 
 
-def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | None, facts: Facts) -> Ending | None:
+def decide(errors: Sequence[Finding], of_endings: Sequence[Finding], spike: Spike | None, facts: Facts) -> Ending | None:
     """Return the ending that explains the attempt better than its errors do, None when an error does.
 
     Args:
         errors: Weighed findings of errors.
-        told: Weighed findings of endings.
+        of_endings: Weighed findings of endings.
         spike: A loss spike that did not recover.
         facts: All else.
     """
@@ -84,16 +84,16 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
     if event is EventKind.SLOW_JOB and not causes:
         return Ending("slow_job", 0.75, _last_progress(facts), "a watch saw it slow down")
     if event is EventKind.LOSS_SPIKE or (spike is not None and _diverged(causes, spike)):
-        return _spiked(spike, told, facts)
-    if (died := died_of_numbers(told, causes, facts)) is not None:
+        return _spiked(spike, of_endings, facts)
+    if (died := died_of_numbers(of_endings, causes, facts)) is not None:
         return Ending("loss_spike", died.weight, (_cite(died),), "its own numbers ended it", died.line)
-    outside = _outside(told, causes, errors, facts)
+    outside = _outside(of_endings, causes, errors, facts)
     if outside is not None:
-        return outside if outside.reason not in ("cancelled", "time_limit") else _reacted(outside, errors, told, facts)
+        return outside if outside.reason not in ("cancelled", "time_limit") else _reacted(outside, errors, of_endings, facts)
     recorded = _recorded(causes, errors, facts)
     if recorded is not None:
         return recorded
-    completed = _completed(told, causes, facts)
+    completed = _completed(of_endings, causes, facts)
     if completed is not None:
         return completed
     still = event is EventKind.HANG and not program_failed(errors, facts)
@@ -107,7 +107,7 @@ def decide(errors: Sequence[Finding], told: Sequence[Finding], spike: Spike | No
         return Ending(
             "unknown", 0.5, _last_progress(facts), "its program has ended without a word of why, and its script still runs"
         )
-    return _silent(errors, causes, told, facts, asked=still)
+    return _silent(errors, causes, of_endings, facts, watched_hang=still)
 
 
 def _trained_to_its_end(facts: Facts) -> Ending | None:
@@ -139,7 +139,9 @@ def program_failed(errors: Sequence[Finding], facts: Facts) -> bool:
     if event is None or event.kind is not EventKind.HANG:
         return False
     over = program_gone(facts) or (_died(facts) and not (_programs_seen(facts) and _may_work(facts))) or _exited(facts)
-    return over and any(one.strength >= 0.15 and one.file == "job.log" and one.line > facts.progress.last_line for one in errors)
+    return over and any(
+        error.strength >= 0.15 and error.file == "job.log" and error.line > facts.progress.last_line for error in errors
+    )
 
 
 def _may_work(facts: Facts) -> bool:
@@ -154,12 +156,12 @@ def _exited(facts: Facts) -> bool:
 
     What is left then keeps a cluster of its own up, such as the daemons of Ray, and waits for a program that does not come back.
     """
-    told = [task.line for task in facts.tasks if task.how.startswith("Exited with exit code") and not task.victim]
+    lines = [task.line for task in facts.tasks if task.how.startswith("Exited with exit code") and not task.victim]
     # the last step of the file that srun's words stand in: of two files without times the order of lines tells nothing
     stepped: dict[str, int] = {_file_of(line, facts): line for line in facts.progress.lines}
-    told = [line for line in told if line > stepped.get(_file_of(line, facts), 0)]
-    files = _raising_files(facts, behind=facts.progress.last_line)
-    return bool(told and files) and not any(_python_file(name) in files for name in _programs(facts))
+    lines = [line for line in lines if line > stepped.get(_file_of(line, facts), 0)]
+    files = _raising_files(facts, after=facts.progress.last_line)
+    return bool(lines and files) and not any(_python_file(name) in files for name in _programs(facts))
 
 
 def _file_of(line: int, facts: Facts) -> str:
@@ -172,11 +174,11 @@ def _programs(facts: Facts) -> set[str]:
     return {str(name) for names in (event.detail.get("programs") or {}).values() for name in names} if event is not None else set()
 
 
-def _raising_files(facts: Facts, *, behind: int = 0) -> set[str]:
+def _raising_files(facts: Facts, *, after: int = 0) -> set[str]:
     """Return the names of the files that the last traceback of a program goes through; none where it stands before a line."""
-    last = max((one for one in facts.episodes if one.kind is Kind.MAIN), key=lambda one: one.last, default=None)
-    raised = last.raised if last is not None and last.first > behind else ()
-    return {frame.file.rpartition("/")[2] for one in raised for frame in one.frames}
+    last = max((episode for episode in facts.episodes if episode.kind is Kind.MAIN), key=lambda episode: episode.last, default=None)
+    raised = last.raised if last is not None and last.first > after else ()
+    return {frame.file.rpartition("/")[2] for episode in raised for frame in episode.frames}
 
 
 def _python_file(name: str) -> str:
@@ -193,9 +195,11 @@ def _programs_seen(facts: Facts) -> bool:
 def _outlived_before(cause: Finding, errors: Sequence[Finding], facts: Facts) -> bool:
     """Tell whether the program has trained on after the very same error before: it catches it."""
     return cause.file == "job.log" and any(
-        one.reason == cause.reason and one.line < cause.line and facts.progress.after(one.line) > facts.progress.after(cause.line)
-        for one in errors
-        if one.file == "job.log"
+        error.reason == cause.reason
+        and error.line < cause.line
+        and facts.progress.after(error.line) > facts.progress.after(cause.line)
+        for error in errors
+        if error.file == "job.log"
     )
 
 
@@ -205,38 +209,40 @@ def _diverged(causes: Sequence[Finding], spike: Spike) -> bool:
     return not grave or all(finding.strength < 0.5 for finding in grave)
 
 
-def _spiked(spike: Spike | None, told: Sequence[Finding], facts: Facts) -> Ending:
-    said = [finding for finding in told if finding.reason == "loss_spike"]
-    citations = [_cite(finding) for finding in said[:1]]
+def _spiked(spike: Spike | None, of_endings: Sequence[Finding], facts: Facts) -> Ending:
+    divergences = [finding for finding in of_endings if finding.reason == "loss_spike"]
+    citations = [_cite(finding) for finding in divergences[:1]]
     if spike is not None:
-        shown = [facts.line(line) for line in spike.lines] if facts.metric_file == "job.log" else []
-        measured = [Citation("job.log", line.number, line.text, "spike") for line in shown if line is not None]
+        logged = [facts.line(line) for line in spike.lines] if facts.metric_file == "job.log" else []
+        measured = [Citation("job.log", line.number, line.text, "spike") for line in logged if line is not None]
         if facts.metric_file != "job.log":
             measured = [Citation(facts.metric_file, line, "", "spike") for line in spike.lines]
         citations = [*measured, *citations]
-        where = f"step {spike.step}" if not spike.counted else f"line {spike.line}"
+        at = f"step {spike.step}" if not spike.counted else f"line {spike.line}"
         if spike.no_gradients:
-            why = f"each gradient norm is NaN from {where} on, so nothing is learned any more (loss {spike.height:.3g})"
+            why = f"each gradient norm is NaN from {at} on, so nothing is learned any more (loss {spike.height:.3g})"
             return Ending("loss_spike", spike.weight, tuple(citations), why, spike.line)
         why = (
-            f"the loss left {spike.level:.3g} at {where} and did not come back (last {spike.height:.3g})"
+            f"the loss left {spike.level:.3g} at {at} and did not come back (last {spike.height:.3g})"
             if not math.isnan(spike.level)
-            else f"the loss is no number from {where} on, the first that is logged"
+            else f"the loss is no number from {at} on, the first that is logged"
         )
         return Ending("loss_spike", spike.weight, tuple(citations), why, spike.line)
     return Ending("loss_spike", 0.7, tuple(citations), "a watch saw the loss leave its level")
 
 
-def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Ending | None:
+def _outside(of_endings: Sequence[Finding], causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Ending | None:
     """Return what somebody outside did, unless a cause stands before it."""
-    said = [f for f in told if f.reason in EXTERNAL and not symptomatic(f) and not is_end_of_step(f.text) and f.strength > 0.25]
-    said.sort(key=lambda f: -f.strength)
+    stops = [
+        f for f in of_endings if f.reason in EXTERNAL and not symptomatic(f) and not is_end_of_step(f.text) and f.strength > 0.25
+    ]
+    stops.sort(key=lambda f: -f.strength)
     state = _STATES.get(facts.case.job.state) if facts.case.job is not None else None
-    for finding in said:
+    for finding in stops:
         timed_out = finding.reason == "time_limit"
-        before = [c for c in causes if c.beside or (c.line < finding.line and facts.progress.after(c.line) < SURVIVED_STEPS)]
+        before = [c for c in causes if c.external or (c.line < finding.line and facts.progress.after(c.line) < SURVIVED_STEPS)]
         # a job that came to its time limit was alive until then: what stood at its start did not end it
-        before = [c for c in before if not timed_out or c.episode is not None or c.orphan or c.blames or c.beside]
+        before = [c for c in before if not timed_out or c.episode is not None or c.orphan or c.blames or c.external]
         enough = 0.6 if timed_out else 0.45
         if before and finding.file == "job.log" and max(c.strength for c in before) >= enough:
             continue
@@ -245,18 +251,19 @@ def _outside(told: Sequence[Finding], causes: Sequence[Finding], errors: Sequenc
         if causes and finding.file != "job.log" and max(c.strength for c in causes) >= 0.45:
             continue
         same = sorted(
-            (f for f in told if f.reason == finding.reason and f.strength > 0.1), key=lambda f: (f.file != finding.file, f.line)
+            (f for f in of_endings if f.reason == finding.reason and f.strength > 0.1),
+            key=lambda f: (f.file != finding.file, f.line),
         )
         return Ending(
             finding.reason,
             finding.weight,
-            tuple(_cite(other) for other in same[:4]),
+            tuple(_cite(stop) for stop in same[:4]),
             "the log says so",
             finding.line if finding.file == "job.log" else 0,
         )
     if state in EXTERNAL and not causes:
         return Ending(str(state), 0.8, (), f"the scheduler says {state}")
-    weak = [f for f in told if f.reason in EXTERNAL and f.role in ROLES and f.strength > 0.1 and not facts.before_leg(f.line)]
+    weak = [f for f in of_endings if f.reason in EXTERNAL and f.role in ROLES and f.strength > 0.1 and not facts.before_leg(f.line)]
     if weak and not causes and not [e for e in errors if e.line < weak[0].line and e.strength > 0.2] and not _failed(facts):
         return Ending(
             weak[0].reason, 0.6 * weak[0].weight + 0.2, tuple(_cite(f) for f in weak[:3]), "nothing failed before it", weak[0].line
@@ -288,8 +295,8 @@ def _unopened(facts: Facts) -> Ending | None:
     job = facts.case.job
     if job is None or job.signal != OUTPUT_FAILED or (job.reason and job.reason != LAUNCH_FAILURE):
         return None
-    said = (Citation(OF_THE_JOB, 1, job.reason, "launch failure"),) if job.reason else ()
-    return Ending("output_file_error", 0.9, said, "; ".join(facts.case.unread[:2]) or f"its output is {job.log}")
+    citations = (Citation(OF_THE_JOB, 1, job.reason, "launch failure"),) if job.reason else ()
+    return Ending("output_file_error", 0.9, citations, "; ".join(facts.case.unread[:2]) or f"its output is {job.log}")
 
 
 def _failed(facts: Facts) -> bool:
@@ -299,7 +306,7 @@ def _failed(facts: Facts) -> bool:
     return any(not facts.before_leg(line) for line in own)
 
 
-def _reacted(outside: Ending, errors: Sequence[Finding], told: Sequence[Finding], facts: Facts) -> Ending | None:
+def _reacted(outside: Ending, errors: Sequence[Finding], of_endings: Sequence[Finding], facts: Facts) -> Ending | None:
     """Return what a person, or the clock, ended the job over, if that shows; None when an error before it does."""
     earlier = [
         e
@@ -310,7 +317,7 @@ def _reacted(outside: Ending, errors: Sequence[Finding], told: Sequence[Finding]
         return None
     hung = [
         f
-        for f in told
+        for f in of_endings
         if f.reason == "hang" and f.file == "job.log" and (f.line < outside.line or not outside.line) and f.strength > 0.2
     ]
     if hung:
@@ -342,26 +349,28 @@ def _silence(line: int, facts: Facts) -> timedelta | None:
     year = facts.span.end.year if facts.span.end else None
     at_end = stamp(ended.text, year)
     at_last = next(
-        (found for back in reversed(facts.between(max(1, line - 40), line - 1)) if (found := stamp(back.text, year))), None
+        (time for back in reversed(facts.between(max(1, line - 40), line - 1)) if (time := stamp(back.text, year))), None
     )
     return at_end - at_last if at_end is not None and at_last is not None else None
 
 
-def _completed(told: Sequence[Finding], causes: Sequence[Finding], facts: Facts) -> Ending | None:
+def _completed(of_endings: Sequence[Finding], causes: Sequence[Finding], facts: Facts) -> Ending | None:
     state = facts.case.job.state if facts.case.job is not None else None
-    said = [f for f in told if f.reason == "no_failure" and f.file == "job.log" and not symptomatic(f)]
-    said = [f for f in said if f.line >= facts.progress.last_line - 30 or f.weight >= 0.9]
-    if not said and state is not JobState.COMPLETED:
+    good_ends = [f for f in of_endings if f.reason == "no_failure" and f.file == "job.log" and not symptomatic(f)]
+    good_ends = [f for f in good_ends if f.line >= facts.progress.last_line - 30 or f.weight >= 0.9]
+    if not good_ends and state is not JobState.COMPLETED:
         return None
     if facts.case.job is not None and facts.case.job.ended_badly:
         return None  # what a log says of a good end is no match for a scheduler that saw a bad one
-    first = min((f.line for f in said), default=0)
+    first = min((f.line for f in good_ends), default=0)
     failed = [c for c in causes if c.strength >= 0.5 and c.file == "job.log" and (c.line < first or c.episode is not None)]
-    clean = state is JobState.COMPLETED or any(_clean_exit(f.text) for f in said)
+    clean = state is JobState.COMPLETED or any(_clean_exit(f.text) for f in good_ends)
     if failed and not clean:
         return None
-    weight = max((f.weight for f in said), default=0.8)
-    return Ending("no_failure", weight, tuple(_cite(f) for f in sorted(said, key=lambda f: -f.weight)[:3]), "it finished", first)
+    weight = max((f.weight for f in good_ends), default=0.8)
+    return Ending(
+        "no_failure", weight, tuple(_cite(f) for f in sorted(good_ends, key=lambda f: -f.weight)[:3]), "it finished", first
+    )
 
 
 def _clean_exit(text: str) -> bool:
@@ -369,27 +378,27 @@ def _clean_exit(text: str) -> bool:
 
 
 def _silent(
-    errors: Sequence[Finding], causes: Sequence[Finding], told: Sequence[Finding], facts: Facts, *, asked: bool
+    errors: Sequence[Finding], causes: Sequence[Finding], of_endings: Sequence[Finding], facts: Facts, *, watched_hang: bool
 ) -> Ending | None:
     """Return a hang, or that all is well, where no error explains anything."""
-    hung = [f for f in told if f.reason in ("hang", "slow_job") and f.strength > 0.2]
+    hung = [f for f in of_endings if f.reason in ("hang", "slow_job") and f.strength > 0.2]
     hung = [
         f
         for f in hung
         if f.file != "job.log" or facts.progress.after(f.line) < 3 or (f.reason == "slow_job" and not symptomatic(f))
     ]
     symptoms = [e for e in errors if e.strength >= 0.15 and (not _plain(e) or e.strength >= 0.3)]
-    hardware = [c for c in causes if c.reason in HARDWARE or c.beside]
-    if asked and not hardware and not [s for s in symptoms if s.reason == "nccl_timeout_error"] and not causes:
+    hardware = [c for c in causes if c.reason in HARDWARE or c.external]
+    if watched_hang and not hardware and not [s for s in symptoms if s.reason == "nccl_timeout_error"] and not causes:
         return Ending("hang", 0.85, (*(_cite(f) for f in hung[:2]), *_last_progress(facts)), "a watch saw no progress")
     if causes or (symptoms and not _dump_only(hung, symptoms)):
         return None
     if hung:
         first = min(hung, key=lambda f: (-f.strength, f.line))
         ordered = [first, *(f for f in hung if f is not first and f.reason == first.reason)]
-        shown = [*ordered[:2], ordered[-1]] if len(ordered) > 2 else ordered
+        cited = [*ordered[:2], ordered[-1]] if len(ordered) > 2 else ordered
         return Ending(
-            first.reason, first.weight, (*(_cite(f) for f in shown), *_last_progress(facts)), "no progress and no error", first.line
+            first.reason, first.weight, (*(_cite(f) for f in cited), *_last_progress(facts)), "no progress and no error", first.line
         )
     quiet = _quiet_tail(facts)
     if quiet is not None:
@@ -414,7 +423,10 @@ def _silent(
 
 def _died(facts: Facts) -> bool:
     """Tell whether a traceback that nothing follows stands behind the last step, whatever its exception means."""
-    last = max((one.last for one in facts.episodes if one.kind is Kind.MAIN and one.first > facts.progress.last_line), default=0)
+    last = max(
+        (episode.last for episode in facts.episodes if episode.kind is Kind.MAIN and episode.first > facts.progress.last_line),
+        default=0,
+    )
     return last > 0 and not any(line.text.strip() for line in facts.between(last + 1, facts.lines_total))
 
 
@@ -438,11 +450,11 @@ def _quiet_tail(facts: Facts) -> tuple[int, list[Citation]] | None:
     if facts.progress.learnt:
         return None
     last, year = facts.progress.last_line, facts.span.end.year if facts.span.end else None
-    begun = next((found for line in reversed(facts.between(max(1, last - 40), last)) if (found := stamp(line.text, year))), None)
+    start = next((time for line in reversed(facts.between(max(1, last - 40), last)) if (time := stamp(line.text, year))), None)
     tail = facts.between(last + 1, last + 2000)
     after = [(line, at) for line in tail if (at := stamp(line.text, year))]
-    if begun is not None and len(after) >= 2 and after[-1][1] - begun >= QUIET:
-        minutes = int((after[-1][1] - begun).total_seconds() // 60)
+    if start is not None and len(after) >= 2 and after[-1][1] - start >= QUIET:
+        minutes = int((after[-1][1] - start).total_seconds() // 60)
         return minutes, [Citation("job.log", line.number, line.text, "no step since") for line, _ in (after[0], after[-1])]
     polls = [(line, int(match.group(1)) * 60 + int(match.group(2))) for line in tail if (match := _CLOCK.search(line.text[:40]))]
     minutes = sum((later - earlier) % 1440 for (_, earlier), (_, later) in pairwise(polls))

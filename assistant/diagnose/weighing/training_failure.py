@@ -78,48 +78,48 @@ class TrainingTail(NamedTuple):
     """Lines behind it in its file."""
 
 
-def with_training_over(found: Diagnosis, facts: Facts) -> Diagnosis:
+def with_training_over(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     """Return a diagnosis that says that the training is over, where and what failed behind it; as it is for any other failure."""
-    if found.reason in ("cancelled", "time_limit") and found.root_cause and facts.case.job is None:
-        return _stopped_after(found, facts)
-    if not found.root_cause or (found.category is Category.NONE and found.reason != "unknown"):
-        return found
-    saves, tail = _kind(found.root_cause, facts)
-    end = _end_before(found.root_cause[0], facts) if tail else None
-    if end is None or (not end.sure and (saves or found.reason in HARDWARE | SYMPTOMS)):
-        return found
+    if diagnosis.reason in ("cancelled", "time_limit") and diagnosis.root_cause and facts.case.job is None:
+        return _stopped_after(diagnosis, facts)
+    if not diagnosis.root_cause or (diagnosis.category is Category.NONE and diagnosis.reason != "unknown"):
+        return diagnosis
+    saves, tail = _kind(diagnosis.root_cause, facts)
+    end = _end_before(diagnosis.root_cause[0], facts) if tail else None
+    if end is None or (not end.sure and (saves or diagnosis.reason in HARDWARE | SYMPTOMS)):
+        return diagnosis
     result = _result(facts)
     lies = f"; {RESULT_LIES} {result}" if result else ""
     over = f"The training is over ({end.line.text.strip()[:120]}, {_place(end.line, facts)}){lies}; only the {tail} failed"
     mend = f"{NO_RESTART} Mend what is named here and run the {tail} by itself." if tail != TEARDOWN else NO_RESTART
-    deed = with_checkpoint(DEEDS[found.action], facts, program_of(found, facts))
-    specific = found.advice.replace(deed, "", 1).removesuffix(NO_HELP).strip() if deed else found.advice
+    deed = with_checkpoint(DEEDS[diagnosis.action], facts, program_of(diagnosis, facts))
+    specific = diagnosis.advice.replace(deed, "", 1).removesuffix(NO_HELP).strip() if deed else diagnosis.advice
     return replace(
-        found,
+        diagnosis,
         action=Action.FIX_AND_RESUBMIT,
         nodes=(),
-        summary=f"{over}: {found.summary}",
+        summary=f"{over}: {diagnosis.summary}",
         advice=f"{mend} {specific}",
         phase="end",
         tail=tail if tail != TEARDOWN else "",
     )
 
 
-def _stopped_after(found: Diagnosis, facts: Facts) -> Diagnosis:
+def _stopped_after(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
     """Return a stop with the line before it that says that the training was over; as it is where none does."""
-    end = _end_before(found.root_cause[0], facts)
+    end = _end_before(diagnosis.root_cause[0], facts)
     if end is None:
-        return found
-    said = f"The training was over before ({end.line.text.strip()[:120]}, {_place(end.line, facts)}): nothing of it is lost."
-    return replace(found, advice=f"{said} {found.advice}")
+        return diagnosis
+    text = f"The training was over before ({end.line.text.strip()[:120]}, {_place(end.line, facts)}): nothing of it is lost."
+    return replace(diagnosis, advice=f"{text} {diagnosis.advice}")
 
 
 def _end_before(cited: Citation, facts: Facts) -> TrainingTail | None:
     """Return the line that says that the training is over, where a failure does not stand before it."""
     for end in ends_of_training(facts):
-        behind = cited.file != "job.log" or cited.line > end.line.number
+        is_after = cited.file != "job.log" or cited.line > end.line.number
         apart = facts.combined is not None and not facts.combined.comparable(cited.line, end.line.number)
-        if behind or apart:
+        if is_after or apart:
             return end
     return None
 
@@ -149,10 +149,10 @@ def _said_before(end: Line, lines: Sequence[Line], facts: Facts) -> bool:
 def _kind(proofs: Sequence[Citation], facts: Facts) -> tuple[bool, str]:
     """Return whether a save failed, and the kind of what failed behind a training; empty for what may belong to another one."""
     cited = proofs[0]
-    episode = next((one for one in facts.episodes if cited.file == "job.log" and one.first - 1 <= cited.line <= one.last), None)
+    episode = next((each for each in facts.episodes if cited.file == "job.log" and each.first - 1 <= cited.line <= each.last), None)
     words = [*_own_words(episode, facts), *_words_around(episode, facts)] if episode is not None else []
-    said = " ".join([*(proof.text for proof in proofs), *words])
-    return _SAVES.search(said) is not None, _kind_named(said)
+    text = " ".join([*(proof.text for proof in proofs), *words])
+    return _SAVES.search(text) is not None, _kind_named(text)
 
 
 def kind_of_tail(episode: Episode, facts: Facts) -> str:

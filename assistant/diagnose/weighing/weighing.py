@@ -47,7 +47,7 @@ KERNEL_HISTORY = timedelta(hours=6)
 OTHER_CLOCK = timedelta(hours=30)
 NEAR_END = timedelta(minutes=6)
 BACK_SOON = timedelta(minutes=2)
-_GONE = re.compile(
+_NODE_GONE = re.compile(
     r"\b(?:link|carrier)\b.{0,12}\b(?:down|lost)|not responding|timed out|lost connection|connection .{0,40} (?:was )?lost",
     re.IGNORECASE,
 )
@@ -74,8 +74,8 @@ TRAINED_ON = timedelta(minutes=20)
 
 def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     """Return the findings that may count, with their factors set, strongest first within the order of lines."""
-    kept = [finding for finding in findings if finding.role in ROLES]
-    for finding in kept:
+    weighed = [finding for finding in findings if finding.role in ROLES]
+    for finding in weighed:
         finding.factor *= role_factor(finding)
         if finding.file == "dmesg.log" and finding.host is not None and facts.places.foreign(finding.host):
             finding.factor, finding.note = 0.0, "the kernel of a node that is not of this job"
@@ -85,26 +85,26 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
             weigh_place(finding, facts)
         else:
             _weigh_time(finding, facts)
-    _weigh_notices(kept)
-    confirm_workers(kept)
-    _confirm(kept)
-    weigh_quoted_lines(kept, facts)
-    _explain(kept, facts)
-    _prefer_specific(kept)
-    _leave_to_the_shell(kept, facts)
-    _prefer_tracebacks(kept, facts)
-    _prefer_first_program(kept, facts)
-    _believe_last_exception(kept, facts)
-    prefer_own_ends(kept, facts)
-    return [finding for finding in kept if finding.factor > 0.01]
+    _weigh_notices(weighed)
+    confirm_workers(weighed)
+    _confirm(weighed)
+    weigh_quoted_lines(weighed, facts)
+    _explain(weighed, facts)
+    _prefer_specific(weighed)
+    _leave_to_the_shell(weighed, facts)
+    _prefer_tracebacks(weighed, facts)
+    _prefer_first_program(weighed, facts)
+    _believe_last_exception(weighed, facts)
+    prefer_own_ends(weighed, facts)
+    return [finding for finding in weighed if finding.factor > 0.01]
 
 
 def _weigh_notices(findings: Sequence[Finding]) -> None:
     """Lower the last line of a rule that matched over and over while the work went on: a notice that each start prints."""
     survived = Counter(f.rule for f in findings if f.survived and f.episode is None and not f.orphan)
     for finding in findings:
-        again = finding.episode is None and not finding.orphan and not finding.survived and not finding.blames
-        if again and survived[finding.rule] >= OFTEN and finding.reason not in ENDINGS:
+        is_notice = finding.episode is None and not finding.orphan and not finding.survived and not finding.blames
+        if is_notice and survived[finding.rule] >= OFTEN and finding.reason not in ENDINGS:
             finding.factor, finding.survived = finding.factor * 0.3, True
             finding.note = "printed before, and the work went on each time"
 
@@ -172,7 +172,7 @@ def _came_back(finding: Finding, at: datetime, facts: Facts) -> bool:
 
 
 def _well_again(finding: Finding, soon: Iterable[KernelLine]) -> bool:
-    if not _GONE.search(finding.text):
+    if not _NODE_GONE.search(finding.text):
         return False
     words = set(_DEVICE.findall(finding.text))
     return any(line.number > finding.line and _BACK.search(line.text) and words & set(_DEVICE.findall(line.text)) for line in soon)
@@ -199,7 +199,7 @@ def _last_trained(facts: Facts) -> datetime | None:
     """Return when the last step was printed, as far as stamps tell."""
     last = facts.progress.last_line
     year = facts.span.end.year if facts.span.end else None
-    return next((found for line in reversed(facts.between(max(1, last - 60), last)) if (found := stamp(line.text, year))), None)
+    return next((time for line in reversed(facts.between(max(1, last - 60), last)) if (time := stamp(line.text, year))), None)
 
 
 def _confirm(findings: Sequence[Finding]) -> None:
@@ -208,7 +208,7 @@ def _confirm(findings: Sequence[Finding]) -> None:
     for finding in findings:
         if finding.role is Role.CONFIRMATION:
             same = any(
-                other.reason == finding.reason and other.role is not Role.CONFIRMATION and other.factor > 0.1 for other in findings
+                proof.reason == finding.reason and proof.role is not Role.CONFIRMATION and proof.factor > 0.1 for proof in findings
             )
             if same or (finding.reason == "out_of_memory_error" and killed):
                 finding.factor = 0.9
@@ -230,7 +230,7 @@ def _explain(findings: Sequence[Finding], facts: Facts) -> None:
     own = [
         f
         for f in findings
-        if f.file == "job.log" and not f.beside and not symptomatic(f) and f.strength >= 0.5 and f.reason not in ENDINGS
+        if f.file == "job.log" and not f.external and not symptomatic(f) and f.strength >= 0.5 and f.reason not in ENDINGS
     ]
     unhurt = not _hurt(findings, facts)
     for finding in findings:
@@ -238,9 +238,9 @@ def _explain(findings: Sequence[Finding], facts: Facts) -> None:
         if unhurt and finding.file == "dmesg.log" and (programs_own or symptomatic(finding)):
             finding.factor *= 0.1
             finding.note = "nothing in the job shows it"
-        if not finding.beside or symptomatic(finding) or finding.factor < 0.6:
+        if not finding.external or symptomatic(finding) or finding.factor < 0.6:
             continue
-        unexplained = [other for other in own if not explains(finding.reason, other)]
+        unexplained = [own_finding for own_finding in own if not explains(finding.reason, own_finding)]
         if unexplained and finding.reason not in ("node_failure", "out_of_memory_error"):
             finding.factor *= 0.55
             finding.note = f"does not explain the {unexplained[0].reason}"
@@ -250,23 +250,23 @@ def _explain(findings: Sequence[Finding], facts: Facts) -> None:
 
 def _hurt(findings: Sequence[Finding], facts: Facts) -> bool:
     """Tell whether the job itself shows that it failed, or shows nothing by which to tell."""
-    said = any(f.file == "job.log" and f.strength >= 0.2 and f.reason not in ENDINGS for f in findings)
-    return said or not facts.progress.lines or bool(facts.exits or facts.tasks)
+    has_error = any(f.file == "job.log" and f.strength >= 0.2 and f.reason not in ENDINGS for f in findings)
+    return has_error or not facts.progress.lines or bool(facts.exits or facts.tasks)
 
 
 def _prefer_specific(findings: Sequence[Finding]) -> None:
     """A named hardware fault is behind the general CUDA and network texts that its neighbours print."""
-    named = [f for f in findings if f.reason in SPECIFIC and not symptomatic(f) and f.strength >= 0.5]
-    if named:
-        for finding in named:
+    specific = [f for f in findings if f.reason in SPECIFIC and not symptomatic(f) and f.strength >= 0.5]
+    if specific:
+        for finding in specific:
             finding.factor += 0.15
-        memory = any(f.reason == "ecc_error" for f in named)
+        memory = any(f.reason == "ecc_error" for f in specific)
         for finding in findings:
             if memory and finding.reason == "node_failure" and finding.file == "dmesg.log":
                 finding.factor *= 0.7
-            if finding.reason in ("cuda_error", "network_error") and not finding.beside:
+            if finding.reason in ("cuda_error", "network_error") and not finding.external:
                 finding.factor *= 0.7
-                finding.note = finding.note or f"printed beside {named[0].reason}"
+                finding.note = finding.note or f"printed beside {specific[0].reason}"
 
 
 def _leave_to_the_shell(findings: Sequence[Finding], facts: Facts) -> None:
@@ -296,7 +296,7 @@ def _prefer_tracebacks(findings: Sequence[Finding], facts: Facts) -> None:
     if died == {"called_process_error"}:
         died |= TOLD_BY_TOOLS
     for finding in findings:
-        plain = finding.episode is None and not finding.orphan and not finding.beside and not finding.blames
+        plain = finding.episode is None and not finding.orphan and not finding.external and not finding.blames
         if plain and finding.reason not in died and finding.reason not in HARDWARE and finding.reason not in ENDINGS:
             # of a warning the program says itself that it goes on, and long after another line it did
             mild = finding.file == "job.log" and not says_error(finding.text) and _lines_between(finding.line, first, facts)
@@ -314,12 +314,12 @@ def _lines_between(line: int, later: int, facts: Facts) -> int:
 
 def _prefer_first_program(findings: Sequence[Finding], facts: Facts) -> None:
     """A program that misses a file behind another one that trained and died misses what that one did not leave."""
-    died = [one for one in facts.episodes if one.kind is Kind.MAIN and facts.progress.after(one.last) == 0]
+    died = [episode for episode in facts.episodes if episode.kind is Kind.MAIN and facts.progress.after(episode.last) == 0]
     for finding in findings:
         own = _main_file(finding.episode)
         if finding.reason not in MISSES or not own or finding.episode not in died:
             continue
-        first = next((one for one in died if one.last < finding.line and _main_file(one) not in ("", own)), None)
+        first = next((episode for episode in died if episode.last < finding.line and _main_file(episode) not in ("", own)), None)
         if first is not None and 0 < facts.progress.last_line < first.first:
             finding.factor *= 0.1
             finding.note = f"{own.rpartition('/')[2]} runs behind {_main_file(first).rpartition('/')[2]}, which has failed"
@@ -339,8 +339,8 @@ def best_of(findings: Sequence[Finding]) -> Finding | None:
     top = max(finding.strength for finding in counted)
     near = [finding for finding in counted if finding.strength >= top * 0.8 and finding.strength >= top - 0.2]
     near = [finding for finding in near if not finding.survived] or near
-    beside = [finding for finding in near if finding.beside]
-    pool = beside if beside and top > 1.0 else near
+    external = [finding for finding in near if finding.external]
+    pool = external if external and top > 1.0 else near
     return min(pool, key=lambda finding: (finding.file != pool[0].file, finding.line))
 
 
@@ -352,7 +352,7 @@ def by_reason(findings: Sequence[Finding]) -> dict[str, Finding]:
     return best
 
 
-SHOWN_OF_LINE = 2
+MOST_RIVALS = 2
 _DATA = re.compile(r"(?<![A-Za-z])data(?:set|loader|pipes?)?\b|collat|__getitem__|sampler|tokeniz", re.IGNORECASE)
 _GPU = {"nccl_timeout_error", "nccl_remote_error", "cuda_error", "hang", "nvlink_error"}
 _KILLS = (-9, 137)
@@ -364,45 +364,48 @@ _SAYS_ITSELF = frozenset(
 
 
 def rivals(
-    chosen: str,
+    reason: str,
     strength: float,
     findings: Sequence[Finding],
     considered: Sequence[Finding],
     facts: Facts,
-    known: Mapping[str, Reason],
+    reasons: Mapping[str, Reason],
     confidence: float,
 ) -> tuple[Rival, ...]:
     """Return at most two other explanations, the likelier first.
 
     Args:
-        chosen: The reason of the answer.
+        reason: The reason of the answer.
         strength: Of its best finding.
         findings: That count.
         considered: All that were looked at, also those which weighing set aside.
         facts: For what the case suggests without a line that a rule knows.
-        known: The reasons, for their tests.
+        reasons: The reasons, for their tests.
         confidence: In the answer.
     """
-    found: dict[str, Rival] = {}
-    listed = (*_told(chosen, strength, findings, known, confidence), *_set_aside(chosen, considered, facts, known, confidence))
-    for rival in (*listed, *_suggested(chosen, facts, known, confidence)):
-        if rival.reason != chosen:
-            decides = chosen in known and known[chosen].undecided
-            found.setdefault(rival.reason, replace(rival, test=known[chosen].tests[0]) if decides else rival)
-        if len(found) == SHOWN_OF_LINE:
+    by_name: dict[str, Rival] = {}
+    listed = (
+        *_weaker_reasons(reason, strength, findings, reasons, confidence),
+        *_set_aside(reason, considered, facts, reasons, confidence),
+    )
+    for rival in (*listed, *_suggested(reason, facts, reasons, confidence)):
+        if rival.reason != reason:
+            decides = reason in reasons and reasons[reason].undecided
+            by_name.setdefault(rival.reason, replace(rival, test=reasons[reason].tests[0]) if decides else rival)
+        if len(by_name) == MOST_RIVALS:
             break
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
-def _told(
-    chosen: str, strength: float, findings: Sequence[Finding], known: Mapping[str, Reason], confidence: float
+def _weaker_reasons(
+    verdict_reason: str, strength: float, findings: Sequence[Finding], reasons: Mapping[str, Reason], confidence: float
 ) -> Iterator[Rival]:
     for reason, finding in by_reason(findings).items():
-        if reason == chosen or reason not in known:
+        if reason == verdict_reason or reason not in reasons:
             continue
         share = min(finding.strength / max(strength, 0.01), 0.95)
         weaker = "it only follows from something else" if symptomatic(finding) else "it stands later, or weighs less"
-        yield _rival(reason, min((1 - confidence) * share + 0.02, 0.6), _line(finding), finding.note or weaker, known)
+        yield _rival(reason, min((1 - confidence) * share + 0.02, 0.6), _line(finding), finding.note or weaker, reasons)
 
 
 def _set_aside(
@@ -417,34 +420,34 @@ def _set_aside(
         yield _rival(finding.reason, (1 - confidence) * 0.3, _line(finding), finding.note, reasons)
 
 
-def _suggested(chosen: str, facts: Facts, known: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
+def _suggested(reason: str, facts: Facts, reasons: Mapping[str, Reason], confidence: float) -> Iterator[Rival]:
     """Yield what the case suggests though no rule names it."""
     share = (1 - confidence) * 0.35
     killed = next((exit.line for exit in facts.exits if exit.code in _KILLS), None)
     if killed is None:
-        killed = next((task.line for task in facts.tasks if task.how.startswith("Killed")), None) if chosen == "killed" else None
+        killed = next((task.line for task in facts.tasks if task.how.startswith("Killed")), None) if reason == "killed" else None
     if killed is not None:
         line = facts.line(killed)
-        told = f"job.log:{killed}: {line.text.strip()[:140]}" if line is not None else f"job.log:{killed}"
+        evidence = f"job.log:{killed}: {line.text.strip()[:140]}" if line is not None else f"job.log:{killed}"
         why = "no kernel in the case tells of an OOM kill" if facts.kernel else "no kernel log in the case to tell of an OOM kill"
-        yield _rival("out_of_memory_error", share, told, why, known)
-    for episode in facts.episodes if chosen not in _SAYS_ITSELF else ():
+        yield _rival("out_of_memory_error", share, evidence, why, reasons)
+    for episode in facts.episodes if reason not in _SAYS_ITSELF else ():
         frames = (f for raised in episode.raised for f in raised.frames)
         frame = next((f for f in frames if _DATA.search(f"{_FOLDERS.sub('', f.file)} {f.function}")), None)
         if frame is not None:
-            told = f"job.log:{episode.first}: the traceback passes through {frame.file} ({frame.function})"
-            yield _rival("dataset_loading_error", share, told, f"what was raised there is a {chosen}", known)
+            evidence = f"job.log:{episode.first}: the traceback passes through {frame.file} ({frame.function})"
+            yield _rival("dataset_loading_error", share, evidence, f"what was raised there is a {reason}", reasons)
             break
-    if chosen in _GPU and not facts.kernel:
-        told = "a broken GPU or link shows like this, and the case holds no kernel log that could tell"
-        yield _rival("cuda_error", share, told, "the job itself prints no device error", known)
-        yield _rival("network_error", share, told, "the job itself prints no link error", known)
+    if reason in _GPU and not facts.kernel:
+        evidence = "a broken GPU or link shows like this, and the case holds no kernel log that could tell"
+        yield _rival("cuda_error", share, evidence, "the job itself prints no device error", reasons)
+        yield _rival("network_error", share, evidence, "the job itself prints no link error", reasons)
 
 
-def _rival(reason: str, confidence: float, told: str, against: str, known: Mapping[str, Reason]) -> Rival:
-    tests = known[reason].tests if reason in known else ("Ask the owner of the job.",)
+def _rival(reason: str, confidence: float, evidence: str, against: str, reasons: Mapping[str, Reason]) -> Rival:
+    tests = reasons[reason].tests if reason in reasons else ("Ask the owner of the job.",)
     test = next(iter(tests), "Look at the lines cited for both.")
-    return Rival(reason, round(confidence, 2), told, against, test)
+    return Rival(reason, round(confidence, 2), evidence, against, test)
 
 
 def _line(finding: Finding) -> str:
@@ -460,7 +463,7 @@ class Opinion(Protocol):
 
     name: str
 
-    def ask(self, facts: Facts, found: Diagnosis) -> Diagnosis | None:
+    def ask(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis | None:
         """Return a better diagnosis than the one found, or None.
 
         An implementation cites lines that stand in the case, names itself in `by`, keeps what the rules found among the rivals,
@@ -468,18 +471,18 @@ class Opinion(Protocol):
 
         Args:
             facts: Of the case.
-            found: What is known so far; its reason may be `unknown`.
+            diagnosis: What is known so far; its reason may be `unknown`.
         """
         ...
 
-    def note(self, facts: Facts, found: Diagnosis) -> Diagnosis:
+    def note(self, facts: Facts, diagnosis: Diagnosis) -> Diagnosis:
         """Return the final diagnosis with what it has to add: past incidents like this one. Never another reason or action."""
         ...
 
 
-def doubtful(found: Diagnosis) -> bool:
+def doubtful(diagnosis: Diagnosis) -> bool:
     """Tell whether others should be asked."""
-    return found.reason == "unknown" or found.confidence < DOUBTFUL
+    return diagnosis.reason == "unknown" or diagnosis.confidence < DOUBTFUL
 
 
 def contradicted(opinion: Diagnosis, facts: Facts, *, failed: bool) -> bool:
