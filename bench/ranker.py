@@ -22,7 +22,7 @@ from assistant.content.reasons import Reason
 from assistant.diagnose.case import Case, Label, read_labels
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.learning.ranked import Guess, RankerOpinion, ReliabilityUnseen, guess, unseen_lessons
+from assistant.diagnose.learning.ranked import Guess, KnowledgeWithoutCase, RankerOpinion, guess, unseen_lessons
 from assistant.diagnose.verdict import diagnose
 from assistant.llm.ranker import LinearRanker, file_of, lessons, load_ranker, train
 from assistant.records import Action, Diagnosis
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _beside(parts: Mapping[str, Sequence[Label]], ranker: LinearRanker, *, wrong: bool) -> None:
     """Print what the ranker changes where it is asked after the rules."""
     knowledge = Knowledge.load()
-    unseen, none = ReliabilityUnseen(knowledge), bare(knowledge)
+    unseen, none = KnowledgeWithoutCase(knowledge), bare(knowledge)
     ways: dict[str, tuple[Callable[[Label], Knowledge], RankerOpinion]] = {
         "as shipped": (lambda _: knowledge, RankerOpinion()),
         "wordings hidden": (unseen.of, RankerOpinion(ranker=ranker)),

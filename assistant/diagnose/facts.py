@@ -27,7 +27,17 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.readers.kernel import KernelLine, meaning_of, read_kernel
 from assistant.diagnose.readers.places import Places, read_places
 from assistant.diagnose.readers.progress import Progress, read_progress
-from assistant.diagnose.readers.streams import Exit, NumberedLine, Span, Streams, TaskExit, read_exits, read_tasks, span, stamp
+from assistant.diagnose.readers.streams import (
+    NumberedLine,
+    ProcessExit,
+    Span,
+    Streams,
+    TaskExit,
+    read_exits,
+    read_tasks,
+    span,
+    stamp,
+)
 from assistant.diagnose.readers.tracebacks import Episode, read_tracebacks
 from assistant.logs.combined import Combined, combine
 from assistant.logs.lines import Line
@@ -224,7 +234,7 @@ class Facts:
     """Tracebacks with an exception."""
     cut_off: Sequence[Episode]
     """Tracebacks of which no exception stands in the log."""
-    exits: Sequence[Exit]
+    exits: Sequence[ProcessExit]
     tasks: Sequence[TaskExit]
     places: Places
     progress: Progress

@@ -18,13 +18,13 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
 from assistant.diagnose.readers.streams import ended_after_failure
-from assistant.diagnose.readers.tracebacks import Kind
+from assistant.diagnose.readers.tracebacks import EpisodeKind
 from assistant.diagnose.weighing.blame import blame, rank_behind, straggler, with_places
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, EXTERNAL, HARDWARE, Finding, symptomatic
 from assistant.diagnose.weighing.first_failure import last_step, with_last_file, with_lost_exception, with_order
 from assistant.diagnose.weighing.loss import spike_of
-from assistant.diagnose.weighing.outcome import How, Outcome, outcome_of, tells_failure
+from assistant.diagnose.weighing.outcome import How, RunOutcome, outcome_of, tells_failure
 from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.weighing.survival import (
     LOOK_AHEAD,
@@ -38,7 +38,7 @@ from assistant.diagnose.weighing.survival import (
     says_it_goes_on,
     work_went_on,
 )
-from assistant.diagnose.weighing.termination import Ending, decide
+from assistant.diagnose.weighing.termination import Termination, decide
 from assistant.diagnose.weighing.training_failure import with_training_over
 from assistant.diagnose.weighing.weighing import Opinion, best_of, contradicted, doubtful, rivals, weigh
 from assistant.logs.attempt import LogFileState
@@ -134,7 +134,7 @@ _BADLY = (How.KILLED, How.FAILED, How.STOPPED)
 _SURE = {How.FINISHED: 0.8, How.GOES_ON: 0.7, How.NOTHING_WRONG: 0.6, How.STOPPED: 0.7, How.KILLED: 0.45}
 
 
-def _by_outcome(diagnosis: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+def _by_outcome(diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
     """Return what the end of the log alone says where nothing tells why; never that all is well where the end shows a failure.
 
     A doubtful cause that stands long before an end at which nothing is wrong was outlived.
@@ -189,7 +189,7 @@ def _outlived(rival: Rival, facts: Facts) -> bool:
     return not tells_failure(line.text) or facts.before_leg(line.number) or _left_behind(cited, facts)
 
 
-def _vetoed(diagnosis: Diagnosis, outcome: Outcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
+def _vetoed(diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts, knowledge: Knowledge) -> Diagnosis:
     """Return what failed in place of `no_failure` for a run whose end shows a failure; `unknown` where nothing explains it."""
     errors = [finding for finding in weigh(external_findings(facts, knowledge), facts) if finding.reason not in ENDINGS]
     cause = best_of(errors)
@@ -210,7 +210,7 @@ def _only_worked(diagnosis: Diagnosis) -> bool:
     return all(cited.rule == "last progress" for cited in diagnosis.root_cause)
 
 
-def _overruled(diagnosis: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
+def _overruled(diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts) -> bool:
     """Tell whether a run that ended well by all that stands at its end lived with the cause that was found, or never had it."""
     finished = outcome.how is How.FINISHED
     if diagnosis.reason == "hang":
@@ -246,7 +246,7 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
     return warned or long_after or went_on or excused(cited.line, facts)
 
 
-def _guess_outlived(guess: Diagnosis, diagnosis: Diagnosis, outcome: Outcome, facts: Facts) -> bool:
+def _guess_outlived(guess: Diagnosis, diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts) -> bool:
     """Tell whether a guess about lines that no rule knows cites only what the run went on after."""
     if guess.by is not DecidedBy.MODEL or guess.reason in (diagnosis.reason, *ENDINGS):
         return False
@@ -332,7 +332,7 @@ def conclude(facts: Facts, knowledge: Knowledge) -> Diagnosis:
 
 
 def _by_ending(
-    ending: Ending,
+    ending: Termination,
     findings: Sequence[Finding],
     considered: Sequence[Finding],
     spike: Spike | None,
@@ -419,7 +419,7 @@ def _start_of(finding: Finding, facts: Facts) -> tuple[str, str] | None:
     if match := _REFUSED.match(finding.text):
         return "", match[1]
     episode = next((e for e in facts.episodes if any(raised.line == finding.line for raised in e.raised)), None)
-    if episode is None or episode.kind is not Kind.MAIN or episode.stream or episode.raised[-1].line != finding.line:
+    if episode is None or episode.kind is not EpisodeKind.MAIN or episode.stream or episode.raised[-1].line != finding.line:
         return None
     outermost = episode.raised[-1].frames[0] if episode.raised[-1].frames else None
     return ("", outermost.file) if outermost is not None and outermost.function == "<module>" else None

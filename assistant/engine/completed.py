@@ -15,7 +15,7 @@ from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.facts import gather as facts_of
 from assistant.diagnose.knowledge import Knowledge
-from assistant.diagnose.readers.tracebacks import Kind
+from assistant.diagnose.readers.tracebacks import EpisodeKind
 from assistant.diagnose.weighing.external_findings import external_findings
 from assistant.diagnose.weighing.findings import ENDINGS, Finding, symptomatic
 from assistant.diagnose.weighing.training_failure import HiddenFailure, hidden_failure, how_hidden
@@ -222,7 +222,7 @@ def loss_behind(job: Job) -> str:
 
 def _last_raised(facts: Facts) -> tuple[int, str] | None:
     """Return line and text of the exception of a traceback behind the last step that nothing follows, whatever it means."""
-    last = [one for one in facts.episodes if one.kind is Kind.MAIN and one.first > facts.progress.last_line and one.raised]
+    last = [one for one in facts.episodes if one.kind is EpisodeKind.MAIN and one.first > facts.progress.last_line and one.raised]
     if not last or any(line.text.strip() for line in facts.between(last[-1].last + 1, facts.lines_total)):
         return None
     raised = last[-1].raised[-1]

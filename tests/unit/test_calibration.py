@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from assistant.content.reading import build
 from assistant.diagnose.case import Case, Label, read_labels
 from assistant.diagnose.knowledge import Curves, Knowledge, calibrated, curves, fitted, share_right_at
-from assistant.diagnose.learning.ranked import ReliabilityUnseen, as_toml, held_out, reliability, unseen_lessons, verdicts
+from assistant.diagnose.learning.ranked import KnowledgeWithoutCase, as_toml, held_out, reliability, unseen_lessons, verdicts
 from assistant.diagnose.verdict import diagnose
 from assistant.errors import ContentError
 from assistant.llm.ranker import TrainingExample
@@ -123,7 +123,7 @@ def test_the_wording_of_a_case_is_hidden_from_the_rules(tmp_path: Path, knowledg
     text = "starting\nslurmctld: error: Nodes node3 not responding, setting DOWN\n"
     label = case(tmp_path / "a", text, 2, "node_failure")
     told = case(tmp_path / "b", "starting\nnothing of that kind at all here\n", 2, "node_failure")
-    unseen = ReliabilityUnseen(knowledge)
+    unseen = KnowledgeWithoutCase(knowledge)
     of_a, of_b = (unseen.of(one).patterns.match_line(text.splitlines()[1]) for one in (label, told))
     assert len(of_a) < len(of_b)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assistant.diagnose.readers.streams import Streams
-from assistant.diagnose.readers.tracebacks import Episode, Kind, read_tracebacks
+from assistant.diagnose.readers.tracebacks import Episode, EpisodeKind, read_tracebacks
 from assistant.logs.lines import Line
 
 
@@ -83,7 +83,7 @@ Traceback (most recent call last):
   File "/opt/bin/torchrun", line 8, in <module>
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """)
-    assert [e.kind for e in found] == [Kind.IGNORED, Kind.ATEXIT, Kind.THREAD, Kind.LAUNCHER]
+    assert [e.kind for e in found] == [EpisodeKind.IGNORED, EpisodeKind.ATEXIT, EpisodeKind.THREAD, EpisodeKind.LAUNCHER]
 
 
 def test_the_next_log_line_is_no_part_of_the_message() -> None:

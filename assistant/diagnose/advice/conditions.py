@@ -23,7 +23,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import named_setting
 from assistant.diagnose.readers.expressions import nodes_of
 from assistant.diagnose.readers.origin import LIBRARY, Origin, package_of, source_of
-from assistant.diagnose.readers.tracebacks import Episode, Frame, Raised
+from assistant.diagnose.readers.tracebacks import Episode, Raised, SourceFrame
 
 DEEPEST_CHECK = 3
 """Frames from the innermost on in which the condition of a check may stand: helpers that only raise come behind it."""
@@ -50,7 +50,7 @@ class LibraryCheck(NamedTuple):
     """`file:line`."""
 
 
-def check_of(text: str, frames: Sequence[Frame], facts: Facts) -> LibraryCheck | None:
+def check_of(text: str, frames: Sequence[SourceFrame], facts: Facts) -> LibraryCheck | None:
     """Return the check of a library by which an exception without a message was raised; None where no line shows one.
 
     Args:
@@ -210,7 +210,7 @@ def conditions_of(
     raised: tuple[Episode, Raised] | None,
     subject: str,
     line: int,
-    frames: Sequence[Frame],
+    frames: Sequence[SourceFrame],
 ) -> dict[str, str]:
     """Return the conditions that a case meets, each with the words that are said of it; none that no line shows.
 

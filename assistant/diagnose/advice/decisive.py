@@ -17,7 +17,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import Setting, named_setting
 from assistant.diagnose.readers.expressions import argument_named, arguments_placed, left_of_sum, subscripted
 from assistant.diagnose.readers.origin import LIBRARY, Origin, raised_at
-from assistant.diagnose.readers.tracebacks import Frame
+from assistant.diagnose.readers.tracebacks import SourceFrame
 from assistant.linear_patterns import linear_pattern
 from assistant.logs.lines import Line
 from assistant.records import Citation
@@ -383,7 +383,7 @@ def environment_with(module: str, cited: Citation, facts: Facts) -> str:
     return ""
 
 
-def module_holder(top: str, frames: Sequence[Frame]) -> tuple[str, str]:
+def module_holder(top: str, frames: Sequence[SourceFrame]) -> tuple[str, str]:
     """Return how to start a program of a package of its own code as a module, or the folder that holds that; two empty texts else.
 
     Args:

@@ -16,7 +16,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.exceptions import is_slip
 from assistant.diagnose.readers.origin import LIBRARY, raised_at
 from assistant.diagnose.readers.streams import ended_after_failure
-from assistant.diagnose.readers.tracebacks import QUOTING, Episode, Kind
+from assistant.diagnose.readers.tracebacks import QUOTING, Episode, EpisodeKind
 from assistant.records import Action, Citation, Diagnosis
 
 BUILD_LINES_BEFORE, BUILD_LINES_BEHIND, MOST_OF_BUILD_LINE, MOST_LINES_NAMED = 5000, 200, 400, 6
@@ -422,7 +422,7 @@ def failed_later(cited: Citation, facts: Facts) -> str:
 
 def _program(episode: Episode | None) -> str:
     """Return the file of the program whose main module a traceback begins in; empty for any other."""
-    if episode is None or episode.kind is not Kind.MAIN or episode.stream or not episode.raised[-1].frames:
+    if episode is None or episode.kind is not EpisodeKind.MAIN or episode.stream or not episode.raised[-1].frames:
         return ""
     outermost = episode.raised[-1].frames[0]
     return outermost.file if outermost.function == "<module>" else ""

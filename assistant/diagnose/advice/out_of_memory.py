@@ -15,8 +15,8 @@ from typing import NamedTuple
 from assistant.diagnose.advice.stopped import record_command
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
-from assistant.diagnose.readers.origin import Program, ProgramKind, message_of, origin_of, raised_at
-from assistant.diagnose.readers.tracebacks import Frame
+from assistant.diagnose.readers.origin import ProgramKind, ProgramOfLog, message_of, origin_of, raised_at
+from assistant.diagnose.readers.tracebacks import SourceFrame
 from assistant.records import Citation, Diagnosis
 
 _UNITS = {"b": 1 / 1024**3, "K": 1 / 1024**2, "M": 1 / 1024, "G": 1.0, "T": 1024.0}
@@ -74,7 +74,7 @@ LEAST_GIB, LEAST_SHARE = 1.0, 0.03
 """Memory of a GPU that is worth a word: in GiB, and as a share of the whole."""
 
 
-def memory_advice(cited: Citation, facts: Facts, program: Program) -> str:
+def memory_advice(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
     """Return what to change where the memory of a device did not suffice; empty where the cited line does not tell of that."""
     text = " ".join(message_of(cited, facts))
     if start := _AT_START.search(text):
@@ -230,7 +230,7 @@ def _little(text: str) -> bool:
     return _gib(*request.groups()) < LITTLE_SHARE * _gib(*sizes[:2])
 
 
-def _relief(cited: Citation, facts: Facts, program: Program) -> str:
+def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
     """Return what to lower, by what the program did when the memory ran out and by the settings that the log prints."""
     raised = raised_at(cited, facts)
     frames = raised[1].frames if raised is not None else []
@@ -292,12 +292,12 @@ def _relief(cited: Citation, facts: Facts, program: Program) -> str:
     return f"{_grown(cited, facts)}{words[:1].upper()}{words[1:]}."
 
 
-def _of_torch(cited: Citation, frames: Sequence[Frame]) -> bool:
+def _of_torch(cited: Citation, frames: Sequence[SourceFrame]) -> bool:
     """Tell whether it is PyTorch whose words are given: in the message, or by a frame; without frames nothing speaks against it."""
     return "orch" in cited.text or not frames or any("torch" in frame.file for frame in frames)
 
 
-def _of_a_model(frames: Sequence[Frame], functions: Sequence[str]) -> bool:
+def _of_a_model(frames: Sequence[SourceFrame], functions: Sequence[str]) -> bool:
     """Tell whether a traceback passes through a model or its gradients, whose memory grows with the batch."""
     return any(_TORCH.search(frame.file) for frame in frames) or not _MODEL_CALLS.isdisjoint(functions)
 
@@ -364,7 +364,7 @@ _OF_SIGNALS = {
 _OF_MEMORY = re.compile(r"signal: Killed|exited unexpectedly")
 
 
-def kill_account(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
+def kill_account(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
     """Return which record decides, what to lower if it was memory, and where a save may lie; empty for other reasons."""
     texts = [cited.text for cited in diagnosis.root_cause[:3]]
     if diagnosis.reason not in KILLS or facts.case.job is not None or not texts:
@@ -405,7 +405,7 @@ def _ended_first(diagnosis: Diagnosis, facts: Facts) -> str:
     return ""
 
 
-def _levers(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
+def _levers(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
     before = diagnosis.root_cause[0].line
     workers, batch = setting(facts, WORKERS, before), setting(facts, BATCH, before)
     loads = diagnosis.reason == "dataloader_killed" or program.trains or program.kind is ProgramKind.EVALUATION

@@ -44,7 +44,7 @@ from assistant.diagnose.readers.circumstances import last_save, settings_named
 from assistant.diagnose.readers.origin import (
     LIBRARY,
     Origin,
-    Program,
+    ProgramOfLog,
     caller_of,
     message_of,
     origin_of,
@@ -275,7 +275,7 @@ def _once(parts: Sequence[str]) -> Iterator[str]:
             before += part
 
 
-def _by_reason(diagnosis: Diagnosis, facts: Facts, program: Program) -> _Words | None:
+def _by_reason(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> _Words | None:
     """Return what wants arithmetic over the whole case; None where it has nothing to count."""
     text = kill_account(diagnosis, facts, program)
     if diagnosis.reason == "loss_spike":
@@ -328,7 +328,7 @@ def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, unders
     return printed_remedy(cited, " ".join(parts), facts, message=not understood)
 
 
-def _quoted(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> Iterator[_Words]:
+def _quoted(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> Iterator[_Words]:
     """Yield what the first cited line that says enough asks for; those with a traceback come first, for they say where."""
     fitting = [entry for entry in entries if diagnosis.reason in entry.reasons or not entry.reasons]
     own: dict[str, str] = {}
@@ -348,7 +348,7 @@ def _quoted(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], progr
                     return
 
 
-def _of_last_failure(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: Program) -> str:
+def _of_last_failure(diagnosis: Diagnosis, facts: Facts, entries: Sequence[Advice], program: ProgramOfLog) -> str:
     """Return what the last line that tells of a failure asks for, of a log of which the reason is unknown; empty where nothing."""
     line = last_failure(facts)
     if line is None:

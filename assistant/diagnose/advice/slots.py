@@ -52,7 +52,16 @@ from assistant.diagnose.readers.expressions import (
     subject_named_in,
     subject_of,
 )
-from assistant.diagnose.readers.origin import Origin, Program, ProgramKind, caller_of, frames_of, message_of, raised_at, source_of
+from assistant.diagnose.readers.origin import (
+    Origin,
+    ProgramKind,
+    ProgramOfLog,
+    caller_of,
+    frames_of,
+    message_of,
+    raised_at,
+    source_of,
+)
 from assistant.diagnose.readers.tracebacks import Episode, Raised
 from assistant.records import Citation, Diagnosis
 from assistant.recover.saved_into import saved_into
@@ -153,7 +162,7 @@ def slots_of(
     origin: Origin | None,
     facts: Facts,
     raised: tuple[Episode, Raised] | None,
-    program: Program,
+    program: ProgramOfLog,
 ) -> dict[str, str]:
     """Return what the case fills for the templates of a cited line."""
     text = " ".join(message_of(cited, facts)[:4])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from assistant.diagnose.answer import cut
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import SAVING, TIME, Bar, Setting, last_drawn, last_save, run_bar, run_round, setting
-from assistant.diagnose.readers.origin import Program, ProgramKind
+from assistant.diagnose.readers.origin import ProgramKind, ProgramOfLog
 from assistant.diagnose.readers.streams import stamp
 from assistant.diagnose.weighing.outcome import tells_failure
 from assistant.logs.lines import Line
@@ -137,7 +137,7 @@ _NO_RECORDS = (
 )
 
 
-def standing(diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
+def standing(diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
     """Return how far the run came and how long the rest takes, by the outermost bar, round or step; empty where none shows."""
     terminated = diagnosis.reason == "dataloader_killed" and any(
         "signal: Terminated" in cited.text for cited in diagnosis.root_cause[:1]
@@ -206,7 +206,7 @@ def _untroubled(diagnosis: Diagnosis, facts: Facts) -> bool:
     return bool(lines) and not early and not any(tells_failure(line.text[:MOST_OF_LINE]) for line in lines[-MOST_BEFORE:])
 
 
-def _time_left(bar: Bar | None, diagnosis: Diagnosis, facts: Facts, program: Program) -> str:
+def _time_left(bar: Bar | None, diagnosis: Diagnosis, facts: Facts, program: ProgramOfLog) -> str:
     """Return what the rest of the work wants of the next time limit."""
     option = batch_system(facts).time
     if program.kind is ProgramKind.SERVING:
@@ -271,7 +271,7 @@ def saved(facts: Facts, before: int | None = None) -> str:
     return "The log shows no save: where there is none, it begins at the start."
 
 
-def with_checkpoint(deed: str, facts: Facts, program: Program) -> str:
+def with_checkpoint(deed: str, facts: Facts, program: ProgramOfLog) -> str:
     """Return the deed with the checkpoint that the log shows, or without any where the program has none to go on from."""
     if LAST_CHECKPOINT not in deed or facts.case.job is not None or not facts.lines:
         return deed

@@ -278,7 +278,7 @@ class Without(Patterns):
         return self._whole.telling_digits(line)
 
 
-class ReliabilityUnseen:
+class KnowledgeWithoutCase:
     """Knowledge without the wordings of one case at a time."""
 
     def __init__(self, knowledge: Knowledge) -> None:
@@ -331,7 +331,7 @@ def verdicts(labels: Iterable[Label], knowledge: Knowledge, *, hide_wording: boo
     Raises:
         InputError: A log cannot be read.
     """
-    without, whole = ReliabilityUnseen(knowledge), replace(knowledge, curves=None)
+    without, whole = KnowledgeWithoutCase(knowledge), replace(knowledge, curves=None)
     pairs = []
     for label in labels:
         diagnosis = diagnose(Case.from_path(label.folder), without.of(label) if hide_wording else whole)
@@ -354,7 +354,7 @@ def _is_known_wording(own: set[int], marks: Sequence[set[int]], least: float) ->
 
 def guesses(labels: Iterable[Label], knowledge: Knowledge, ranker: Ranker) -> list[LabelledVerdict]:
     """Return what the line ranker alone makes of each case whose wordings are hidden from the rules."""
-    without = ReliabilityUnseen(knowledge)
+    without = KnowledgeWithoutCase(knowledge)
     pairs = []
     for label in labels:
         best_guess = guess(gather(Case.from_path(label.folder), without.of(label)), ranker, knowledge.reasons)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assistant.content.reasons import Reason, Role, Signature
-from assistant.diagnose.readers.tracebacks import Episode, Frame, Raised
+from assistant.diagnose.readers.tracebacks import Episode, Raised, SourceFrame
 
 _LIBRARIES = (
     ("permission_error", {"auth", "msal", "jwt", "gssapi", "hvac", "oauth2client"}),
@@ -240,7 +240,7 @@ def network_disk(text: str) -> bool:
     return bool(_NETWORK_DISK.search(text))
 
 
-def _by_errno(short: str, text: str, frames: Sequence[Frame]) -> Meaning | None:
+def _by_errno(short: str, text: str, frames: Sequence[SourceFrame]) -> Meaning | None:
     match = _ERRNO.search(text)
     if match is None or not (short.endswith("Error") or short in _PARENTS):
         return None
@@ -281,7 +281,7 @@ def _by_name(raised: Raised, text: str, reasons: Mapping[str, Reason]) -> Meanin
     return Meaning("runtime_error", 0.35, rule)
 
 
-def _by_place(class_meaning: Meaning, frames: Sequence[Frame]) -> Meaning:
+def _by_place(class_meaning: Meaning, frames: Sequence[SourceFrame]) -> Meaning:
     last = frames[-4:]
     if class_meaning.reason == "runtime_error" and last and _TALKS.search(last[-1].file):
         return Meaning("connection_error", 0.5, f"{class_meaning.rule} in torch.distributed", Role.SYMPTOM)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.expressions import marked
-from assistant.diagnose.readers.tracebacks import Episode, Frame, Raised
+from assistant.diagnose.readers.tracebacks import Episode, Raised, SourceFrame
 from assistant.logs.lines import Line
 from assistant.records import Citation, Diagnosis
 
@@ -145,7 +145,7 @@ def caller_of(cited: Citation, facts: Facts) -> tuple[str, str]:
     return f"{outer.file}:{outer.line}", source
 
 
-def _called(frames: Sequence[Frame]) -> Sequence[Frame]:
+def _called(frames: Sequence[SourceFrame]) -> Sequence[SourceFrame]:
     """Return the frames without those at the end that only forward a call, such as `__call__` of a module."""
     last = len(frames)
     while last > 1 and frames[last - 1].function in FORWARDS and package_of(frames[last - 1].file):
@@ -153,11 +153,11 @@ def _called(frames: Sequence[Frame]) -> Sequence[Frame]:
     return frames[:last]
 
 
-def _own(frames: Sequence[Frame]) -> Frame | None:
+def _own(frames: Sequence[SourceFrame]) -> SourceFrame | None:
     return next((frame for frame in reversed(frames) if frame.line and not LIBRARY.search(frame.file)), None)
 
 
-def _chained_frames(cited: Citation, facts: Facts) -> Sequence[Frame]:
+def _chained_frames(cited: Citation, facts: Facts) -> Sequence[SourceFrame]:
     """Return the frames of the exceptions that are chained to a cited one: an inner one may show those of a library only."""
     place = raised_at(cited, facts)
     return [frame for raised in place[0].raised for frame in raised.frames] if place is not None else ()
@@ -235,7 +235,7 @@ def _quoted_message(lines: Sequence[str]) -> Sequence[str] | None:
     return lines[start:end]
 
 
-def frames_of(cited: Citation, facts: Facts) -> Sequence[Frame]:
+def frames_of(cited: Citation, facts: Facts) -> Sequence[SourceFrame]:
     """Return the frames of a cited exception, the innermost last, with those of a traceback that its message quotes."""
     raised = raised_at(cited, facts)
     if raised is not None and raised[1].frames:
@@ -245,7 +245,7 @@ def frames_of(cited: Citation, facts: Facts) -> Sequence[Frame]:
     return _logged_frames(cited, facts) or _cell_frames(cited, facts) or _julia_frames(cited, facts)
 
 
-def _quoted_frames(raised: Raised, facts: Facts) -> list[Frame]:
+def _quoted_frames(raised: Raised, facts: Facts) -> list[SourceFrame]:
     """Return the frames of another traceback that an exception carries in its message, as one of a worker process does."""
     begin, end = raised.frames[-1].at + 1, max([raised.line, *(number for number, _ in raised.more)])
     lines = facts.between(begin, end) if end - begin <= LOGGED_BEFORE else []
@@ -254,10 +254,10 @@ def _quoted_frames(raised: Raised, facts: Facts) -> list[Frame]:
         return []
     start = start or raised.line
     matches = ((line.number, _FRAME.match(f" {line.text}")) for line in lines if line.number > start)
-    return [Frame(match[1], match[3] or "", int(match[2]), number) for number, match in matches if match is not None]
+    return [SourceFrame(match[1], match[3] or "", int(match[2]), number) for number, match in matches if match is not None]
 
 
-def _cell_frames(cited: Citation, facts: Facts) -> list[Frame]:
+def _cell_frames(cited: Citation, facts: Facts) -> list[SourceFrame]:
     """Return the frames of a cited exception as IPython prints them; where they are all a library's, of the one that it caused."""
     lines_before = facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)
     start = next(
@@ -271,35 +271,35 @@ def _cell_frames(cited: Citation, facts: Facts) -> list[Frame]:
     return frames
 
 
-def _cells(lines: Sequence[Line]) -> list[Frame]:
-    frames: list[Frame] = []
+def _cells(lines: Sequence[Line]) -> list[SourceFrame]:
+    frames: list[SourceFrame] = []
     header: re.Match[str] | None = None
     for line in lines:
         if match := _CELL_FRAME.match(line.text):
             header = match
         elif header is not None and _ARROW.match(line.text):
-            frames.append(Frame(header[1], header[3], int(header[2]), line.number - 1))
+            frames.append(SourceFrame(header[1], header[3], int(header[2]), line.number - 1))
             header = None
     return frames
 
 
-def _julia_frames(cited: Citation, facts: Facts) -> list[Frame]:
+def _julia_frames(cited: Citation, facts: Facts) -> list[SourceFrame]:
     """Return the frames behind a cited line as Julia prints them, without those of its own base."""
-    frames: list[Frame] = []
+    frames: list[SourceFrame] = []
     function = ""
     for line in facts.between(cited.line + 1, cited.line + LOGGED_BEFORE):
         if match := _JULIA_CALL.match(line.text):
             function = match[1]
         elif function and (match := _JULIA_PLACE.match(line.text)):
             if not match[1].startswith("./"):
-                frames.append(Frame(match[1], function, int(match[2]), 0))
+                frames.append(SourceFrame(match[1], function, int(match[2]), 0))
             function = ""
         elif frames and not line.text[:1].isspace():
             break
     return frames[::-1]
 
 
-def _logged_frames(cited: Citation, facts: Facts) -> list[Frame]:
+def _logged_frames(cited: Citation, facts: Facts) -> list[SourceFrame]:
     """Return the frames that stand before a cited line behind the prefix that it has, too."""
     error = _CLASS.search(cited.text)
     if error is None:
@@ -307,7 +307,7 @@ def _logged_frames(cited: Citation, facts: Facts) -> list[Frame]:
     prefix = cited.text[: error.start()]
     if not prefix.strip():
         return _frames_above(cited, facts)
-    frames: list[Frame] = []
+    frames: list[SourceFrame] = []
     form = _DIGITS.sub("0", prefix)
     for line in reversed(facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)):
         if _DIGITS.sub("0", line.text[: len(prefix)]) != form:
@@ -316,27 +316,27 @@ def _logged_frames(cited: Citation, facts: Facts) -> list[Frame]:
         if body.startswith("Traceback") or _CLASS.match(body):
             break
         if match := _FRAME.match(f" {body}"):
-            frames.append(Frame(match[1], match[3] or "", int(match[2]), line.number))
+            frames.append(SourceFrame(match[1], match[3] or "", int(match[2]), line.number))
     return frames[::-1]
 
 
-def _frames_above(cited: Citation, facts: Facts) -> list[Frame]:
+def _frames_above(cited: Citation, facts: Facts) -> list[SourceFrame]:
     """Return the frames right above a cited line, whatever heading they have."""
-    frames: list[Frame] = []
+    frames: list[SourceFrame] = []
     for line in reversed(facts.between(cited.line - LOGGED_BEFORE, cited.line - 1)):
         if not line.text[:1].isspace():
             break
         if match := _FRAME.match(line.text):
-            frames.append(Frame(match[1], match[3] or "", int(match[2]), line.number))
+            frames.append(SourceFrame(match[1], match[3] or "", int(match[2]), line.number))
     return frames[::-1]
 
 
-def source_of(frame: Frame, facts: Facts) -> str:
+def source_of(frame: SourceFrame, facts: Facts) -> str:
     """Return the line of source that a traceback shows behind a frame; empty where it shows none."""
     return _source(frame, facts)[0]
 
 
-def _source(frame: Frame, facts: Facts) -> tuple[str, str]:
+def _source(frame: SourceFrame, facts: Facts) -> tuple[str, str]:
     """Return the line of source that a traceback shows behind a frame, and what is marked of it; empty where it shows none."""
     line, code_line = facts.line(frame.at), facts.line(frame.at + 1)
     if line is None or code_line is None:
@@ -404,7 +404,7 @@ _TEXT = re.compile(
 )
 
 
-class Program(NamedTuple):
+class ProgramOfLog(NamedTuple):
     """What is known of the program of a case."""
 
     kind: ProgramKind
@@ -419,7 +419,7 @@ class Program(NamedTuple):
         return self.kind is ProgramKind.TRAINING or (self.kind is ProgramKind.UNKNOWN and self.steps > 0)
 
 
-def program_of(diagnosis: Diagnosis, facts: Facts) -> Program:
+def program_of(diagnosis: Diagnosis, facts: Facts) -> ProgramOfLog:
     """Return what kind of program a case is of."""
     frames = [frame for cited in diagnosis.root_cause[:2] if (raised := raised_at(cited, facts)) for frame in raised[1].frames]
     own = [frame for frame in frames if not LIBRARY.search(frame.file)]
@@ -429,10 +429,10 @@ def program_of(diagnosis: Diagnosis, facts: Facts) -> Program:
     progress = facts.progress
     steps = int(max(progress.steps[progress.before(progress.leg - 1) :], default=0)) if not progress.learnt else len(progress.steps)
     functions = {frame.function for frame in frames}
-    return Program(_kind(own, functions, [*head, *cited_text], facts), text, steps)
+    return ProgramOfLog(_kind(own, functions, [*head, *cited_text], facts), text, steps)
 
 
-def _kind(own: list[Frame], functions: set[str], lines: list[str], facts: Facts) -> ProgramKind:
+def _kind(own: list[SourceFrame], functions: set[str], lines: list[str], facts: Facts) -> ProgramKind:
     if any(_BUILDS.search(line) for line in lines[-LAST_LINES:]) and not facts.points:
         return ProgramKind.BUILD
     by_name = next((kind for name in _names(own) if (kind := _kind_named(name))), None)
@@ -446,7 +446,7 @@ def _kind(own: list[Frame], functions: set[str], lines: list[str], facts: Facts)
     return next((kind for name in started if (kind := _kind_named(name))), ProgramKind.UNKNOWN)
 
 
-def _names(own: list[Frame]) -> Iterator[str]:
+def _names(own: list[SourceFrame]) -> Iterator[str]:
     """Yield the names of the job's own files, the outermost first, then of its functions."""
     for frame in own:
         yield re.split(r"[/\\]", frame.file)[-1].rpartition(".")[0]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import NamedTuple
 
-from assistant.diagnose.readers.streams import Exit, NumberedLine, Streams, TaskExit, expand, host_like, numbers
+from assistant.diagnose.readers.streams import NumberedLine, ProcessExit, Streams, TaskExit, expand, host_like, numbers
 
 _AWS_HOST = re.compile(r"^ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\.|$)")
 ADDRESS = re.compile(r"^\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}$")
@@ -365,7 +365,7 @@ _WHOLE_LIST = re.compile(r"\bSLURM_(?:JOB_)?NODELIST=|^\s*NodeList=")
 MOST_RANKS = 1_000_000
 
 
-def read_places(lines: Iterable[NumberedLine], streams: Streams, exits: Sequence[Exit], tasks: Sequence[TaskExit]) -> Places:
+def read_places(lines: Iterable[NumberedLine], streams: Streams, exits: Sequence[ProcessExit], tasks: Sequence[TaskExit]) -> Places:
     """Return what a log tells about where its ranks ran."""
     places = Places()
     rosters = Rosters(places)

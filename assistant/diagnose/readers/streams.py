@@ -265,7 +265,7 @@ class LineOfCase(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class ProcessExit:
     """One process that a launcher reports as ended."""
 
     line: int
@@ -327,19 +327,19 @@ def ended_after_failure(line: LineOfCase, tasks: Iterable[TaskExit]) -> bool:
     return ends and line.file == "job.log" and any(task.by_itself and task.line < line.line for task in tasks)
 
 
-def read_exits(lines: Iterable[NumberedLine], streams: Streams) -> list[Exit]:
+def read_exits(lines: Iterable[NumberedLine], streams: Streams) -> list[ProcessExit]:
     """Return the failures of all torchrun blocks and mpirun's, in the order printed."""
-    exits: list[Exit] = []
+    exits: list[ProcessExit] = []
     open_blocks: dict[str, bool] = {}
     rows: dict[str, dict[str, str]] = {}
     for line in lines:
         text = line.text
         if " : " not in text and "Root Cause" not in text and "Failures:" not in text and "process rank" not in text:
             if "RUNNING AT" in text and (match := _HYDRA.search(text)):
-                exits.append(Exit(line.number, match.group(2), int(match.group(1)), None, None, True))
+                exits.append(ProcessExit(line.number, match.group(2), int(match.group(1)), None, None, True))
             continue
         if match := _MPIRUN.search(text):
-            exits.append(Exit(line.number, match.group(2), int(match.group(1)), None, -int(match.group(3)), True))
+            exits.append(ProcessExit(line.number, match.group(2), int(match.group(1)), None, -int(match.group(3)), True))
             continue
         body = streams.body(text)
         if "Root Cause (first observed failure)" in text:
@@ -364,10 +364,10 @@ def read_tasks(lines: Iterable[NumberedLine]) -> list[TaskExit]:
     return tasks
 
 
-def _exit(line: int, fields: dict[str, str], first: bool) -> Exit:
+def _exit(line: int, fields: dict[str, str], first: bool) -> ProcessExit:
     rank = _RANK_OF_ROW.match(fields.get("rank", ""))
     code = _CODE.match(fields.get("exitcode", ""))
-    return Exit(
+    return ProcessExit(
         line,
         fields.get("host") or None,
         int(rank.group(1)) if rank else None,

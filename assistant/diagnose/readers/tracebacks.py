@@ -19,7 +19,7 @@ from assistant.diagnose.readers.streams import Body, NumberedLine, Streams
 from assistant.logs.lines import Line
 
 
-class Kind(StrEnum):
+class EpisodeKind(StrEnum):
     """How a traceback came about."""
 
     MAIN = "main"
@@ -29,12 +29,12 @@ class Kind(StrEnum):
     LAUNCHER = "launcher"
 
 
-TEARDOWN_KINDS = (Kind.IGNORED, Kind.ATEXIT)
+TEARDOWN_KINDS = (EpisodeKind.IGNORED, EpisodeKind.ATEXIT)
 """What Python prints while it takes a program down that has ended already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SourceFrame:
     """One `File "…", line …, in …` row."""
 
     file: str
@@ -56,7 +56,7 @@ class Raised:
     line: int
     text: str
     """The whole line as it stands in the log."""
-    frames: list[Frame]
+    frames: list[SourceFrame]
     more: list[tuple[int, str]] = field(default_factory=list)
     """Further lines of the message: (number, text)."""
     cause: bool = False
@@ -77,10 +77,10 @@ class Episode:
     rank: int | None = None
     task: int | None = None
     host: str | None = None
-    kind: Kind = Kind.MAIN
+    kind: EpisodeKind = EpisodeKind.MAIN
     raised: list[Raised] = field(default_factory=list)
     last: int = 0
-    open_frames: list[Frame] = field(default_factory=list)
+    open_frames: list[SourceFrame] = field(default_factory=list)
     """Frames behind which no exception line stands."""
 
     @property
@@ -112,11 +112,11 @@ _OF_THREAD = "Exception in thread"
 ANNOUNCED = 6
 """Lines from the announcement of a side thread's exception to its traceback, where several threads print at once."""
 _KINDS = (
-    ("Exception ignored in", Kind.IGNORED),
-    ("Error in atexit", Kind.ATEXIT),
-    ("Error in sys.exitfunc", Kind.ATEXIT),
-    (_OF_THREAD, Kind.THREAD),
-    ("--- Logging error ---", Kind.IGNORED),
+    ("Exception ignored in", EpisodeKind.IGNORED),
+    ("Error in atexit", EpisodeKind.ATEXIT),
+    ("Error in sys.exitfunc", EpisodeKind.ATEXIT),
+    (_OF_THREAD, EpisodeKind.THREAD),
+    ("--- Logging error ---", EpisodeKind.IGNORED),
 )
 _LAUNCHERS = re.compile(
     r"torch/distributed/(?:run|launch|launcher/|elastic/agent)|accelerate/commands/launch|deepspeed/launcher|/bin/(?:torchrun|accelerate)"
@@ -138,7 +138,7 @@ class _Open:
 
     episode: Episode
     indent: int
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[SourceFrame] = field(default_factory=list)
     awaiting: bool = True
     """Whether its exception line has not come yet."""
     link: str = ""
@@ -182,9 +182,11 @@ class _Reader:
             return
         self._open = [entry for entry in self._open if entry.awaiting][-8:]
         self._threads = [line for line in self._threads if number - line <= ANNOUNCED]
-        announced = Kind.THREAD if self._threads else Kind.MAIN  # several threads that die at once announce it in turn
+        announced = (
+            EpisodeKind.THREAD if self._threads else EpisodeKind.MAIN
+        )  # several threads that die at once announce it in turn
         kind = next((kind for mark in self._before for words, kind in _KINDS if words in mark), announced)
-        self._threads = self._threads[1:] if kind is Kind.THREAD else self._threads
+        self._threads = self._threads[1:] if kind is EpisodeKind.THREAD else self._threads
         episode = Episode(self._stream, number, body.rank, body.task, body.host, kind, last=number)
         self.episodes.append(episode)
         self._open.append(_Open(episode, indent, episode.open_frames))
@@ -192,7 +194,7 @@ class _Reader:
     def _inside(self, number: int, whole: str, text: str) -> None:
         if frame := _FRAME.match(text):
             entry = next((entry for entry in reversed(self._open) if entry.awaiting), self._open[-1])
-            entry.frames.append(Frame(frame.group(1), (frame.group(3) or "").strip(), int(frame.group(2)), number))
+            entry.frames.append(SourceFrame(frame.group(1), (frame.group(3) or "").strip(), int(frame.group(2)), number))
             entry.episode.last = max(entry.episode.last, number)
             return
         waiting = [entry for entry in self._open if entry.awaiting and entry.frames]
@@ -264,7 +266,7 @@ def _raising(waiting: Sequence[_Open], name: str) -> _Open:
     return next((entry for entry in waiting if of_launcher and _is_of_launcher(entry.frames)), waiting[0])
 
 
-def _is_of_launcher(frames: Iterable[Frame]) -> bool:
+def _is_of_launcher(frames: Iterable[SourceFrame]) -> bool:
     return any(_LAUNCHERS.search(frame.file) for frame in frames)
 
 
@@ -303,7 +305,7 @@ def read_tracebacks(lines: Iterable[NumberedLine], streams: Streams) -> Tracebac
         episode
         for episode in episodes
         if not episode.raised
-        and episode.kind is Kind.MAIN
+        and episode.kind is EpisodeKind.MAIN
         and not _is_of_launcher(episode.open_frames)
         and not _is_of_teardown(episode.open_frames)
     ]
@@ -314,22 +316,22 @@ def _announces(text: str) -> bool:
     return any(words in text for words, _ in _KINDS)
 
 
-def _kind(episode: Episode) -> Kind:
-    if episode.kind is not Kind.MAIN:
+def _kind(episode: Episode) -> EpisodeKind:
+    if episode.kind is not EpisodeKind.MAIN:
         return episode.kind
     final = episode.raised[-1]
     if final.short in _WRAPPERS and _is_of_launcher(final.frames):
-        return Kind.LAUNCHER
+        return EpisodeKind.LAUNCHER
     if final.short == "ChildFailedError":
-        return Kind.LAUNCHER
-    return Kind.ATEXIT if _is_of_teardown(episode.raised[0].frames) else Kind.MAIN
+        return EpisodeKind.LAUNCHER
+    return EpisodeKind.ATEXIT if _is_of_teardown(episode.raised[0].frames) else EpisodeKind.MAIN
 
 
-def _is_of_teardown(frames: Sequence[Frame]) -> bool:
+def _is_of_teardown(frames: Sequence[SourceFrame]) -> bool:
     return any(_FINALIZERS.search(frame.function) for frame in frames[:2])
 
 
-def innermost(raised: Raised, count: int = 3) -> Sequence[Frame]:
+def innermost(raised: Raised, count: int = 3) -> Sequence[SourceFrame]:
     """Return the last frames, where the exception came from."""
     return raised.frames[-count:]
 

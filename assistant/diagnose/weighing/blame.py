@@ -21,7 +21,7 @@ from datetime import timedelta
 
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.kernel import event_of
-from assistant.diagnose.readers.streams import Exit, host_like, stamp
+from assistant.diagnose.readers.streams import ProcessExit, host_like, stamp
 from assistant.diagnose.weighing.external_findings import borne_out
 from assistant.diagnose.weighing.findings import Finding
 from assistant.logs.lines import Line
@@ -245,7 +245,7 @@ def _first_to_fail(finding: Finding, facts: Facts) -> str | None:
     return failed.pop() if len(failed) == 1 and not first else None
 
 
-def _earliest(exits: Sequence[Exit]) -> set[str]:
+def _earliest(exits: Sequence[ProcessExit]) -> set[str]:
     """Return the hosts of the processes that failed first: by the times of all blocks, of all blocks where one has no time."""
     times = [exit.at for exit in exits if exit.at is not None]
     lead = min(times) if times and len(times) == len(exits) else None

@@ -21,7 +21,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.readers.exceptions import Judged, bare, judge, meaning, network_disk
 from assistant.diagnose.readers.kernel import CodeMeaning, event_of, meaning_of
 from assistant.diagnose.readers.streams import Body
-from assistant.diagnose.readers.tracebacks import ORPHAN, Episode, Kind, Raised, orphans
+from assistant.diagnose.readers.tracebacks import ORPHAN, Episode, EpisodeKind, Raised, orphans
 from assistant.logs.scan import Hit
 from assistant.records import Action
 from assistant.rules.matching import groups
@@ -187,7 +187,7 @@ def _belongs(number: int, episode: Episode, facts: Facts) -> bool:
 def _quoted(text: str, episode: Episode, facts: Facts) -> bool:
     """Tell whether a line inside a traceback is source code, or part of one that counts for nothing."""
     body = facts.streams.body(text).text
-    return body[:1].isspace() or episode.kind in (Kind.IGNORED, Kind.ATEXIT)
+    return body[:1].isspace() or episode.kind in (EpisodeKind.IGNORED, EpisodeKind.ATEXIT)
 
 
 def _ignored(number: int, facts: Facts) -> bool:
@@ -254,7 +254,7 @@ def _number(text: str | None) -> int | None:
 def _of_episode(
     episode: Episode, signatures: Mapping[int, Sequence[Signature]], knowledge: Knowledge, facts: Facts
 ) -> Finding | None:
-    if episode.kind in (Kind.IGNORED, Kind.ATEXIT, Kind.LAUNCHER):
+    if episode.kind in (EpisodeKind.IGNORED, EpisodeKind.ATEXIT, EpisodeKind.LAUNCHER):
         return None
     judged = judge(episode, signatures, knowledge.reasons)
     judged = _placed(judged, episode, facts)
@@ -277,9 +277,9 @@ def _of_episode(
         stream=episode.stream,
         more=judged.more,
     )
-    if episode.kind is Kind.THREAD and closed_under(episode, facts):
+    if episode.kind is EpisodeKind.THREAD and closed_under(episode, facts):
         finding.factor, finding.note = 0.15, "a side thread read on from what its program had closed as it ended"
-    elif episode.kind is Kind.THREAD and not (_last_words(episode, facts) or _ends_program(episode, facts)):
+    elif episode.kind is EpisodeKind.THREAD and not (_last_words(episode, facts) or _ends_program(episode, facts)):
         finding.factor, finding.note = 0.4, "raised in a side thread"
     return finding
 
@@ -298,7 +298,7 @@ def _ends_program(episode: Episode, facts: Facts) -> bool:
     """Tell whether the main thread raises right behind a side thread that died: it waited for what that one was to bring."""
     later = (candidate for candidate in facts.episodes if candidate.stream == episode.stream and candidate.first > episode.last)
     following = next(later, None)
-    return following is not None and following.kind is Kind.MAIN and following.first <= episode.last + NEXT_LINES
+    return following is not None and following.kind is EpisodeKind.MAIN and following.first <= episode.last + NEXT_LINES
 
 
 def _placed(judged: Judged, episode: Episode, facts: Facts) -> Judged:

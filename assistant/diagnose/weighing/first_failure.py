@@ -22,7 +22,7 @@ from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import run_bar
 from assistant.diagnose.readers.origin import LIBRARY, ProgramKind, program_of
 from assistant.diagnose.readers.streams import stamp
-from assistant.diagnose.readers.tracebacks import Episode, Frame, Kind
+from assistant.diagnose.readers.tracebacks import Episode, EpisodeKind, SourceFrame
 from assistant.diagnose.weighing.process_exits import exits_alone, first_task
 from assistant.diagnose.weighing.survival import SURVIVED_STEPS
 from assistant.logs.phases import BEGINS, ENDS, OVER, LogPhase
@@ -395,7 +395,7 @@ def _traceback_of(first: FirstExit, facts: Facts) -> Episode | None:
 
 def _outlived_words(first: FirstExit, facts: Facts) -> str:
     """Return the last exception before the exit, which steps followed; empty where there is none."""
-    episodes = [e for e in facts.episodes if e.kind is Kind.MAIN and e.last < first.line and not facts.before_leg(e.first)]
+    episodes = [e for e in facts.episodes if e.kind is EpisodeKind.MAIN and e.last < first.line and not facts.before_leg(e.first)]
     if not episodes:
         return ""
     raised, steps = episodes[-1].raised[-1], facts.later_steps(episodes[-1].last)
@@ -417,7 +417,7 @@ def _may_be_of(episode: Episode, first: FirstExit) -> bool:
 
 
 def _frame_words(traceback: Episode) -> str:
-    frame: Frame | None = traceback.open_frames[-1] if traceback.open_frames else None
+    frame: SourceFrame | None = traceback.open_frames[-1] if traceback.open_frames else None
     if frame is None:
         return "its first line"
     return f"{frame.file}, line {frame.line}" + (f", in {frame.function}" if frame.function else "")

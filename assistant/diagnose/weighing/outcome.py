@@ -18,7 +18,7 @@ from assistant.diagnose.readers.candidate_lines import of_table, spared
 from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import keyed_lines
 from assistant.diagnose.readers.streams import stamp
-from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, Kind
+from assistant.diagnose.readers.tracebacks import ADVISES, TEARDOWN_KINDS, Episode, EpisodeKind
 from assistant.diagnose.weighing.findings import closed_under
 from assistant.diagnose.weighing.process_exits import excused
 from assistant.diagnose.weighing.survival import (
@@ -84,7 +84,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended, with the lines that show it."""
 
     how: How
@@ -184,15 +184,15 @@ EXIT_STATUS = re.compile(
 _COUNTED = re.compile(r"(?<![\d/.])(\d{1,9}) ?(?:/|of) ?(\d{1,9})(?![\d/])")
 
 
-def outcome_of(facts: Facts) -> Outcome:
+def outcome_of(facts: Facts) -> RunOutcome:
     """Return how the last run of the job log ended; `NOTHING_WRONG` of a log that shows no end."""
     lines = list(_tail(facts))
     if not lines:
-        return Outcome(How.NOTHING_WRONG)
+        return RunOutcome(How.NOTHING_WRONG)
     for line in reversed(lines[-TAIL:]):
         if (status := EXIT_STATUS.search(line.text)) is not None:
             bad = any(int(code) for code in status.groups("") if code.lstrip("-").isdigit())
-            return Outcome(How.FAILED if bad else How.FINISHED, (line,), recorded=True)
+            return RunOutcome(How.FAILED if bad else How.FINISHED, (line,), recorded=True)
     last = [line for line in lines if line.number > facts.progress.last_line][-200:] if facts.progress.lines else lines[-12:]
     last = [line for line in last if not _FRAME.match(line.text)] or lines[-1:]
     last = last[-12:]
@@ -201,7 +201,7 @@ def outcome_of(facts: Facts) -> Outcome:
             line for line in last if pattern.search(f"{line.text[:80]} {line.text[-400:]}" if len(line.text) > 480 else line.text)
         ]
         if proofs and not (how is How.STOPPED and _concluded(proofs[-1], last)):
-            return Outcome(how, _from_the_signal(how, proofs, lines))
+            return RunOutcome(how, _from_the_signal(how, proofs, lines))
     closed = [line for line in lines[-TEARDOWN:] if line in last and _SHUT_DOWN.search(line.text[-400:])]
     if closed and not _raised(facts, lines[0].number):
         start = next(line for line in lines[-TEARDOWN:] if _SHUT_DOWN.search(line.text[-400:]))
@@ -223,29 +223,29 @@ def outcome_of(facts: Facts) -> Outcome:
     benign = spared(facts)
     failed = [line for line in failed if line.number not in benign and not request_answered(line.number, facts)]
     if (cut := _cut_traceback(lines) or _native_stack(lines)) is not None:
-        return Outcome(How.FAILED, (cut,), raised=True)
+        return RunOutcome(How.FAILED, (cut,), raised=True)
     if failed and not _raised(facts, lines[0].number) and lines[-1].number > failed[-1].number and _BUILT.search(lines[-1].text):
-        return Outcome(How.FINISHED, (lines[-1],), concluded=True)
+        return RunOutcome(How.FINISHED, (lines[-1],), concluded=True)
     if failed and (_went_on_for_long(failed[-1], lines) or all(reported_after(line.number, facts) for line in failed)):
         failed = []
     if failed and apart is not None and not _raised(facts, lines[0].number):
         # an error file without times stands last in the text, whenever it was written: the file that shows the work decides
         main = [line for line in lines if apart.comparable(line.number, facts.progress.last_line or 1)]
         if not [line for line in failed if line in main] and (proofs := [line for line in main[-25:] if _ends_well(line)]):
-            return Outcome(How.FINISHED, tuple(proofs[-2:]))
+            return RunOutcome(How.FINISHED, tuple(proofs[-2:]))
     raised = _raised(facts, lines[0].number)
     if failed or raised:
-        return Outcome(How.FAILED, tuple(failed[:1] + failed[-1:]), raised=raised)
+        return RunOutcome(How.FAILED, tuple(failed[:1] + failed[-1:]), raised=raised)
     finished = [line for line in lines[-25:] if _ends_well(line)]
     if finished:
         counted, concluded = (any(tells(line.text) for line in finished) for tells in (_at_last, _concludes))
-        return Outcome(How.FINISHED, tuple(finished[-2:]), counted=counted, concluded=concluded)
+        return RunOutcome(How.FINISHED, tuple(finished[-2:]), counted=counted, concluded=concluded)
     if (fault := _last_word(lines, facts.progress.last_line)) is not None:
-        return Outcome(How.FAILED, (fault,))
+        return RunOutcome(How.FAILED, (fault,))
     at = facts.line(facts.progress.last_line)
     if at is not None and facts.lines_total - at.number <= TAIL:
-        return Outcome(How.GOES_ON, (at,))
-    return Outcome(How.NOTHING_WRONG, tuple(lines[-1:]))
+        return RunOutcome(How.GOES_ON, (at,))
+    return RunOutcome(How.NOTHING_WRONG, tuple(lines[-1:]))
 
 
 def _last_word(lines: Sequence[Line], last_step: int) -> Line | None:
@@ -254,15 +254,15 @@ def _last_word(lines: Sequence[Line], last_step: int) -> Line | None:
     return next((line for line in reversed(last) if _GOES_DOWN.search(line.text[:LONG])), None)
 
 
-def _closed(end: Line, lines: Sequence[Line], start: Line) -> Outcome:
+def _closed(end: Line, lines: Sequence[Line], start: Line) -> RunOutcome:
     """Return how a server ended that closed in order: by a signal that stands before, over an error that does, or well."""
     before = [line for line in lines if line.number < start.number][-TEARDOWN:]
     if (signal := next((line for line in reversed(before) if _STOPPED.search(line.text[:LONG])), None)) is not None:
-        return Outcome(How.STOPPED, (signal, end))
+        return RunOutcome(How.STOPPED, (signal, end))
     errors = [line for line in before[-CLOSING:] if level_of(line.text) == "error" and tells_failure(line.text)]
     if errors:
-        return Outcome(How.FAILED, tuple(errors[:1]), raised=True)
-    return Outcome(How.FINISHED, (start, end) if start is not end else (end,), concluded=True)
+        return RunOutcome(How.FAILED, tuple(errors[:1]), raised=True)
+    return RunOutcome(How.FINISHED, (start, end) if start is not end else (end,), concluded=True)
 
 
 def _from_the_signal(how: How, proofs: list[Line], lines: list[Line]) -> tuple[Line, ...]:
@@ -300,7 +300,7 @@ def _ends_well(line: Line) -> bool:
 
 def _dead_threads(lines: Sequence[Line], facts: Facts) -> set[int]:
     """Return the lines of side threads that died of what their program closed, where it says behind it that its work is done."""
-    threads = [episode for episode in facts.episodes if episode.kind is Kind.THREAD and closed_under(episode, facts)]
+    threads = [episode for episode in facts.episodes if episode.kind is EpisodeKind.THREAD and closed_under(episode, facts)]
     announced = [line for line in lines if line.text.startswith("Exception in thread")]
     if not threads or not announced or not any(line.number > announced[0].number and _concludes(line.text) for line in lines):
         return set()
@@ -320,7 +320,7 @@ def _seldom(line: Line, forms: Mapping[str, int]) -> bool:
 
 def _raised(facts: Facts, first: int) -> bool:
     """Tell whether a process of the end raised something that nobody caught."""
-    own = [episode for episode in facts.episodes if episode.kind in (Kind.MAIN, Kind.LAUNCHER)]
+    own = [episode for episode in facts.episodes if episode.kind in (EpisodeKind.MAIN, EpisodeKind.LAUNCHER)]
     last = [episode for episode in own if episode.last >= first and facts.progress.after(episode.last) == 0]
     lines = facts.between(first, facts.lines_total)
     return any(not _outlived(episode, facts, lines) for episode in last)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.streams import TaskExit
-from assistant.diagnose.readers.tracebacks import ORPHAN, OTHER_LANGUAGE, Episode, Kind
+from assistant.diagnose.readers.tracebacks import ORPHAN, OTHER_LANGUAGE, Episode, EpisodeKind
 from assistant.diagnose.weighing.findings import ENDINGS, SYMPTOMS, Finding, symptomatic
 from assistant.logs.lines import Line
 from assistant.records import Action
@@ -62,7 +62,7 @@ def left_to_shell(finding: Finding, facts: Facts) -> bool:
         return False
     episode = finding.episode
     first, last = (episode.first, episode.last) if episode is not None else (finding.line, finding.line)
-    if episode is not None and episode.kind is not Kind.MAIN:
+    if episode is not None and episode.kind is not EpisodeKind.MAIN:
         return False
     if episode is None and _TOOL.match(finding.text) is None:
         return _before_all_else(finding, facts)
@@ -87,7 +87,7 @@ def _before_all_else(finding: Finding, facts: Facts) -> bool:
         return False
     if any(entry.text.strip() for entry in facts.between(1, finding.line - 1)):
         return False
-    later = [episode for episode in facts.episodes if episode.kind is Kind.MAIN and episode.first > finding.line]
+    later = [episode for episode in facts.episodes if episode.kind is EpisodeKind.MAIN and episode.first > finding.line]
     words = [entry for entry in facts.between(finding.line + 1, later[-1].first) if entry.text.strip()] if later else []
     missing = bool(later) and any(raised.short in ("ModuleNotFoundError", "ImportError") for raised in later[-1].raised)
     return len(words) >= LINES_OF_OPENING and not missing
@@ -109,7 +109,7 @@ def first_task(facts: Facts) -> TaskExit | None:
 def exits_alone(episode: Episode | None, facts: Facts) -> bool:
     """Tell whether a traceback may be the last words of the task that exited first, though others have made steps behind it."""
     first = first_task(facts)
-    if episode is None or episode.kind is not Kind.MAIN or first is None:
+    if episode is None or episode.kind is not EpisodeKind.MAIN or first is None:
         return False
     others_ended = any(task.victim and task.line > first.line for task in facts.tasks)
     # with srun a rank is a task, unless another launcher runs below it: then it is not known whose traceback it is
@@ -118,7 +118,7 @@ def exits_alone(episode: Episode | None, facts: Facts) -> bool:
     if not others_ended or not own or facts.before_leg(episode.first) or facts.later_steps(episode.last) > MOST_STEPS_OF_OTHERS:
         return False
     later = (traceback for traceback in (*facts.episodes, *facts.cut_off) if episode.last < traceback.first < first.line)
-    return not any(traceback.kind is Kind.MAIN and traceback.stream == episode.stream for traceback in later)
+    return not any(traceback.kind is EpisodeKind.MAIN and traceback.stream == episode.stream for traceback in later)
 
 
 def _steps_of(episode: Episode, facts: Facts) -> bool:

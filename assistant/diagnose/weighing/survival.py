@@ -13,7 +13,7 @@ from assistant.diagnose.readers.circumstances import several_draw
 from assistant.diagnose.readers.progress import ROUTINE
 from assistant.diagnose.readers.runs import END, keyed_lines
 from assistant.diagnose.readers.streams import stamp
-from assistant.diagnose.readers.tracebacks import ADVISES, Episode, Kind
+from assistant.diagnose.readers.tracebacks import ADVISES, Episode, EpisodeKind
 from assistant.diagnose.weighing.findings import ENDINGS, HARDWARE, Finding
 from assistant.diagnose.weighing.process_exits import excused, exits_alone
 from assistant.logs.lines import Line
@@ -262,7 +262,7 @@ def _one_of_several(finding: Finding, facts: Facts) -> bool:
     Bars of several go on by one in turn, or fall back without beginning anew; that of one program goes on from where it was.
     """
     episode = finding.episode
-    if episode is None or episode.kind is not Kind.MAIN:
+    if episode is None or episode.kind is not EpisodeKind.MAIN:
         return False
     before = facts.line(episode.first - 1)
     if _quoted_before(episode, facts) or (before is not None and _INTRODUCES.search(before.text[:LOOK_AHEAD])):

@@ -17,7 +17,7 @@ from itertools import pairwise
 from assistant.content.reasons import Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.streams import is_end_of_step, stamp
-from assistant.diagnose.readers.tracebacks import Kind
+from assistant.diagnose.readers.tracebacks import EpisodeKind
 from assistant.diagnose.weighing.external_findings import OF_THE_JOB, failed_nodes
 from assistant.diagnose.weighing.findings import EXTERNAL, HARDWARE, ROLES, SYMPTOMS, Finding, symptomatic
 from assistant.diagnose.weighing.loss import died_of_numbers
@@ -57,7 +57,7 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Termination:
     """How it ended, with what shows that."""
 
     reason: str
@@ -70,7 +70,7 @@ class Ending:
     """Nodes that the scheduler's own records name as failed."""
 
 
-def decide(errors: Sequence[Finding], of_endings: Sequence[Finding], spike: Spike | None, facts: Facts) -> Ending | None:
+def decide(errors: Sequence[Finding], of_endings: Sequence[Finding], spike: Spike | None, facts: Facts) -> Termination | None:
     """Return the ending that explains the attempt better than its errors do, None when an error does.
 
     Args:
@@ -82,11 +82,11 @@ def decide(errors: Sequence[Finding], of_endings: Sequence[Finding], spike: Spik
     event = facts.case.event.kind if facts.case.event is not None else None
     causes = [finding for finding in errors if not symptomatic(finding) and finding.strength >= 0.3]
     if event is EventKind.SLOW_JOB and not causes:
-        return Ending("slow_job", 0.75, _last_progress(facts), "a watch saw it slow down")
+        return Termination("slow_job", 0.75, _last_progress(facts), "a watch saw it slow down")
     if event is EventKind.LOSS_SPIKE or (spike is not None and _diverged(causes, spike)):
         return _spiked(spike, of_endings, facts)
     if (died := died_of_numbers(of_endings, causes, facts)) is not None:
-        return Ending("loss_spike", died.weight, (_cite(died),), "its own numbers ended it", died.line)
+        return Termination("loss_spike", died.weight, (_cite(died),), "its own numbers ended it", died.line)
     outside = _outside(of_endings, causes, errors, facts)
     if outside is not None:
         return outside if outside.reason not in ("cancelled", "time_limit") else _reacted(outside, errors, of_endings, facts)
@@ -104,13 +104,13 @@ def decide(errors: Sequence[Finding], of_endings: Sequence[Finding], spike: Spik
     if still and (over := _trained_to_its_end(facts)) is not None:
         return over
     if still and program_gone(facts) and not causes:
-        return Ending(
+        return Termination(
             "unknown", 0.5, _last_progress(facts), "its program has ended without a word of why, and its script still runs"
         )
     return _silent(errors, causes, of_endings, facts, watched_hang=still)
 
 
-def _trained_to_its_end(facts: Facts) -> Ending | None:
+def _trained_to_its_end(facts: Facts) -> Termination | None:
     """Return that the training of a job that stands still is over, as its log says; None where much was said since.
 
     What stands still then is no training, and a restart would do nothing but train what is trained.
@@ -119,7 +119,7 @@ def _trained_to_its_end(facts: Facts) -> Ending | None:
     if end is None or end.since > FEW_LINES:
         return None
     cited = (Citation("job.log", end.line.number, end.line.text, "training over"),)
-    return Ending("no_failure", 0.85, cited, "its training is over, and the job still runs", end.line.number)
+    return Termination("no_failure", 0.85, cited, "its training is over, and the job still runs", end.line.number)
 
 
 def program_gone(facts: Facts) -> bool:
@@ -176,7 +176,9 @@ def _programs(facts: Facts) -> set[str]:
 
 def _raising_files(facts: Facts, *, after: int = 0) -> set[str]:
     """Return the names of the files that the last traceback of a program goes through; none where it stands before a line."""
-    last = max((episode for episode in facts.episodes if episode.kind is Kind.MAIN), key=lambda episode: episode.last, default=None)
+    last = max(
+        (episode for episode in facts.episodes if episode.kind is EpisodeKind.MAIN), key=lambda episode: episode.last, default=None
+    )
     raised = last.raised if last is not None and last.first > after else ()
     return {frame.file.rpartition("/")[2] for episode in raised for frame in episode.frames}
 
@@ -209,7 +211,7 @@ def _diverged(causes: Sequence[Finding], spike: Spike) -> bool:
     return not grave or all(finding.strength < 0.5 for finding in grave)
 
 
-def _spiked(spike: Spike | None, of_endings: Sequence[Finding], facts: Facts) -> Ending:
+def _spiked(spike: Spike | None, of_endings: Sequence[Finding], facts: Facts) -> Termination:
     divergences = [finding for finding in of_endings if finding.reason == "loss_spike"]
     citations = [_cite(finding) for finding in divergences[:1]]
     if spike is not None:
@@ -221,17 +223,19 @@ def _spiked(spike: Spike | None, of_endings: Sequence[Finding], facts: Facts) ->
         at = f"step {spike.step}" if not spike.counted else f"line {spike.line}"
         if spike.no_gradients:
             why = f"each gradient norm is NaN from {at} on, so nothing is learned any more (loss {spike.height:.3g})"
-            return Ending("loss_spike", spike.weight, tuple(citations), why, spike.line)
+            return Termination("loss_spike", spike.weight, tuple(citations), why, spike.line)
         why = (
             f"the loss left {spike.level:.3g} at {at} and did not come back (last {spike.height:.3g})"
             if not math.isnan(spike.level)
             else f"the loss is no number from {at} on, the first that is logged"
         )
-        return Ending("loss_spike", spike.weight, tuple(citations), why, spike.line)
-    return Ending("loss_spike", 0.7, tuple(citations), "a watch saw the loss leave its level")
+        return Termination("loss_spike", spike.weight, tuple(citations), why, spike.line)
+    return Termination("loss_spike", 0.7, tuple(citations), "a watch saw the loss leave its level")
 
 
-def _outside(of_endings: Sequence[Finding], causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Ending | None:
+def _outside(
+    of_endings: Sequence[Finding], causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts
+) -> Termination | None:
     """Return what somebody outside did, unless a cause stands before it."""
     stops = [
         f for f in of_endings if f.reason in EXTERNAL and not symptomatic(f) and not is_end_of_step(f.text) and f.strength > 0.25
@@ -254,7 +258,7 @@ def _outside(of_endings: Sequence[Finding], causes: Sequence[Finding], errors: S
             (f for f in of_endings if f.reason == finding.reason and f.strength > 0.1),
             key=lambda f: (f.file != finding.file, f.line),
         )
-        return Ending(
+        return Termination(
             finding.reason,
             finding.weight,
             tuple(_cite(stop) for stop in same[:4]),
@@ -262,16 +266,16 @@ def _outside(of_endings: Sequence[Finding], causes: Sequence[Finding], errors: S
             finding.line if finding.file == "job.log" else 0,
         )
     if state in EXTERNAL and not causes:
-        return Ending(str(state), 0.8, (), f"the scheduler says {state}")
+        return Termination(str(state), 0.8, (), f"the scheduler says {state}")
     weak = [f for f in of_endings if f.reason in EXTERNAL and f.role in ROLES and f.strength > 0.1 and not facts.before_leg(f.line)]
     if weak and not causes and not [e for e in errors if e.line < weak[0].line and e.strength > 0.2] and not _failed(facts):
-        return Ending(
+        return Termination(
             weak[0].reason, 0.6 * weak[0].weight + 0.2, tuple(_cite(f) for f in weak[:3]), "nothing failed before it", weak[0].line
         )
     return None
 
 
-def _recorded(causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Ending | None:
+def _recorded(causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts) -> Termination | None:
     """Return what the scheduler alone says, where nothing else explains the end: a node failed, memory ran out, SIGKILL."""
     job = facts.case.job
     state = job.state if job is not None else None
@@ -280,23 +284,23 @@ def _recorded(causes: Sequence[Finding], errors: Sequence[Finding], facts: Facts
     if job is not None and state is JobState.FAILED and (job.signal == SIGKILL or job.exit_code == KILLED_CODE):
         silent = not causes and not errors
         why = f"the scheduler says that signal {SIGKILL} ended it, and its log does not say who sent that"
-        return Ending("killed", 0.5, _last_progress(facts), why) if silent else None
+        return Termination("killed", 0.5, _last_progress(facts), why) if silent else None
     if causes or state not in (JobState.NODE_FAIL, JobState.OUT_OF_MEMORY):
         return None
     if state is JobState.OUT_OF_MEMORY:
-        return Ending("out_of_memory_error", 0.75, (), "the scheduler says that it went beyond its memory")
+        return Termination("out_of_memory_error", 0.75, (), "the scheduler says that it went beyond its memory")
     nodes = failed_nodes(facts)
     cited = tuple(citation for node in nodes for citation in node.citations)
-    return Ending("node_failure", 0.8, cited, "the scheduler says that a node of it failed", nodes=nodes)
+    return Termination("node_failure", 0.8, cited, "the scheduler says that a node of it failed", nodes=nodes)
 
 
-def _unopened(facts: Facts) -> Ending | None:
+def _unopened(facts: Facts) -> Termination | None:
     """Return that Slurm could not open the output of a job that never ran: `JobLaunchFailure`, exit code `0:53`."""
     job = facts.case.job
     if job is None or job.signal != OUTPUT_FAILED or (job.reason and job.reason != LAUNCH_FAILURE):
         return None
     citations = (Citation(OF_THE_JOB, 1, job.reason, "launch failure"),) if job.reason else ()
-    return Ending("output_file_error", 0.9, citations, "; ".join(facts.case.unread[:2]) or f"its output is {job.log}")
+    return Termination("output_file_error", 0.9, citations, "; ".join(facts.case.unread[:2]) or f"its output is {job.log}")
 
 
 def _failed(facts: Facts) -> bool:
@@ -306,7 +310,7 @@ def _failed(facts: Facts) -> bool:
     return any(not facts.before_leg(line) for line in own)
 
 
-def _reacted(outside: Ending, errors: Sequence[Finding], of_endings: Sequence[Finding], facts: Facts) -> Ending | None:
+def _reacted(outside: Termination, errors: Sequence[Finding], of_endings: Sequence[Finding], facts: Facts) -> Termination | None:
     """Return what a person, or the clock, ended the job over, if that shows; None when an error before it does."""
     earlier = [
         e
@@ -321,7 +325,7 @@ def _reacted(outside: Ending, errors: Sequence[Finding], of_endings: Sequence[Fi
         if f.reason == "hang" and f.file == "job.log" and (f.line < outside.line or not outside.line) and f.strength > 0.2
     ]
     if hung:
-        return Ending(
+        return Termination(
             "hang",
             0.8,
             (*(_cite(f) for f in hung[:2]), *_last_progress(facts), *outside.citations[:1]),
@@ -331,7 +335,7 @@ def _reacted(outside: Ending, errors: Sequence[Finding], of_endings: Sequence[Fi
     silent_for = _silence(outside.line, facts)
     if silent_for is not None and silent_for >= SILENCE:
         minutes = int(silent_for.total_seconds() // 60)
-        return Ending(
+        return Termination(
             "hang",
             0.7,
             (*_last_progress(facts), *outside.citations[:2]),
@@ -354,7 +358,7 @@ def _silence(line: int, facts: Facts) -> timedelta | None:
     return at_end - at_last if at_end is not None and at_last is not None else None
 
 
-def _completed(of_endings: Sequence[Finding], causes: Sequence[Finding], facts: Facts) -> Ending | None:
+def _completed(of_endings: Sequence[Finding], causes: Sequence[Finding], facts: Facts) -> Termination | None:
     state = facts.case.job.state if facts.case.job is not None else None
     good_ends = [f for f in of_endings if f.reason == "no_failure" and f.file == "job.log" and not symptomatic(f)]
     good_ends = [f for f in good_ends if f.line >= facts.progress.last_line - 30 or f.weight >= 0.9]
@@ -368,7 +372,7 @@ def _completed(of_endings: Sequence[Finding], causes: Sequence[Finding], facts: 
     if failed and not clean:
         return None
     weight = max((f.weight for f in good_ends), default=0.8)
-    return Ending(
+    return Termination(
         "no_failure", weight, tuple(_cite(f) for f in sorted(good_ends, key=lambda f: -f.weight)[:3]), "it finished", first
     )
 
@@ -379,7 +383,7 @@ def _clean_exit(text: str) -> bool:
 
 def _silent(
     errors: Sequence[Finding], causes: Sequence[Finding], of_endings: Sequence[Finding], facts: Facts, *, watched_hang: bool
-) -> Ending | None:
+) -> Termination | None:
     """Return a hang, or that all is well, where no error explains anything."""
     hung = [f for f in of_endings if f.reason in ("hang", "slow_job") and f.strength > 0.2]
     hung = [
@@ -390,20 +394,20 @@ def _silent(
     symptoms = [e for e in errors if e.strength >= 0.15 and (not _plain(e) or e.strength >= 0.3)]
     hardware = [c for c in causes if c.reason in HARDWARE or c.external]
     if watched_hang and not hardware and not [s for s in symptoms if s.reason == "nccl_timeout_error"] and not causes:
-        return Ending("hang", 0.85, (*(_cite(f) for f in hung[:2]), *_last_progress(facts)), "a watch saw no progress")
+        return Termination("hang", 0.85, (*(_cite(f) for f in hung[:2]), *_last_progress(facts)), "a watch saw no progress")
     if causes or (symptoms and not _dump_only(hung, symptoms)):
         return None
     if hung:
         first = min(hung, key=lambda f: (-f.strength, f.line))
         ordered = [first, *(f for f in hung if f is not first and f.reason == first.reason)]
         cited = [*ordered[:2], ordered[-1]] if len(ordered) > 2 else ordered
-        return Ending(
+        return Termination(
             first.reason, first.weight, (*(_cite(f) for f in cited), *_last_progress(facts)), "no progress and no error", first.line
         )
     quiet = _quiet_tail(facts)
     if quiet is not None:
         minutes, watched = quiet
-        return Ending(
+        return Termination(
             "hang",
             0.75,
             (*watched[:1], *_last_progress(facts), *watched[1:]),
@@ -417,14 +421,18 @@ def _silent(
         fresh = facts.lines_total - facts.progress.last_line <= 60
         if running or (fresh and not _died(facts)):
             weight = 0.75 if running else 0.3 if _alarmed(facts) else 0.65
-            return Ending("no_failure", weight, _last_progress(facts), "the log ends while training goes on")
+            return Termination("no_failure", weight, _last_progress(facts), "the log ends while training goes on")
     return None
 
 
 def _died(facts: Facts) -> bool:
     """Tell whether a traceback that nothing follows stands behind the last step, whatever its exception means."""
     last = max(
-        (episode.last for episode in facts.episodes if episode.kind is Kind.MAIN and episode.first > facts.progress.last_line),
+        (
+            episode.last
+            for episode in facts.episodes
+            if episode.kind is EpisodeKind.MAIN and episode.first > facts.progress.last_line
+        ),
         default=0,
     )
     return last > 0 and not any(line.text.strip() for line in facts.between(last + 1, facts.lines_total))

@@ -23,7 +23,7 @@ from assistant.diagnose.advice.stopped import with_checkpoint
 from assistant.diagnose.answer import DEEDS, NO_HELP
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.origin import LIBRARY, program_of
-from assistant.diagnose.readers.tracebacks import Episode, Kind
+from assistant.diagnose.readers.tracebacks import Episode, EpisodeKind
 from assistant.diagnose.weighing.findings import HARDWARE, SYMPTOMS
 from assistant.diagnose.weighing.outcome import How, outcome_of, tells_failure
 from assistant.diagnose.weighing.survival import exception_lived_with, lived_through
@@ -358,7 +358,7 @@ def _uncaught(facts: Facts) -> list[Episode]:
     return [
         episode
         for episode in facts.episodes
-        if episode.kind is Kind.MAIN
+        if episode.kind is EpisodeKind.MAIN
         and episode.raised
         and (episode.first > facts.progress.last_line or not _in_order(episode, facts))
         and not facts.later_steps(episode.last)

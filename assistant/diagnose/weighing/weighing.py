@@ -22,7 +22,7 @@ from assistant.content.reasons import Reason, Role
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.kernel import KernelLine
 from assistant.diagnose.readers.streams import ended_after_failure, stamp
-from assistant.diagnose.readers.tracebacks import Episode, Kind
+from assistant.diagnose.readers.tracebacks import Episode, EpisodeKind
 from assistant.diagnose.weighing.external_findings import weigh_quoted_lines
 from assistant.diagnose.weighing.findings import (
     ENDINGS,
@@ -282,7 +282,7 @@ def _believe_last_exception(findings: Sequence[Finding], facts: Facts) -> None:
     if any(finding.strength > LEAST for finding in findings):
         return
     for finding in findings:
-        last = finding.episode is not None and finding.episode.kind is Kind.MAIN and not finding.survived
+        last = finding.episode is not None and finding.episode.kind is EpisodeKind.MAIN and not finding.survived
         if last and finding.role is Role.CASCADE and not facts.before_leg(finding.line):
             finding.factor = ROLES[Role.SYMPTOM]
 
@@ -314,7 +314,7 @@ def _lines_between(line: int, later: int, facts: Facts) -> int:
 
 def _prefer_first_program(findings: Sequence[Finding], facts: Facts) -> None:
     """A program that misses a file behind another one that trained and died misses what that one did not leave."""
-    died = [episode for episode in facts.episodes if episode.kind is Kind.MAIN and facts.progress.after(episode.last) == 0]
+    died = [episode for episode in facts.episodes if episode.kind is EpisodeKind.MAIN and facts.progress.after(episode.last) == 0]
     for finding in findings:
         own = _main_file(finding.episode)
         if finding.reason not in MISSES or not own or finding.episode not in died:
