@@ -11,9 +11,8 @@ from assistant.ports import Reserves
 from assistant.recover.collective.commands import LOOK, Choice, choose_program
 from assistant.recover.collective.executor import Ran, Runner, run_test
 from assistant.recover.collective.free import busy, kept_free, partners_of, reserved_minutes
+from assistant.recover.collective.planner import Limits, Verdict
 from assistant.recover.collective.terms import cost_of, load_terms
-from assistant.recover.collective.verdict import Verdict
-from assistant.recover.collective.worlds import Limits
 from assistant.rendering import IDLE_PARTNERS
 from assistant.tooling import Context
 

@@ -10,9 +10,8 @@ from assistant.nodeset import expand, fold
 from assistant.records import Risk
 from assistant.recover.collective.executor import Ran
 from assistant.recover.collective.free import free_nodes
+from assistant.recover.collective.planner import Limits, Verdict
 from assistant.recover.collective.terms import cost_of, load_terms
-from assistant.recover.collective.verdict import Verdict
-from assistant.recover.collective.worlds import Limits
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools._collective import compare_nodes, reservation_lines

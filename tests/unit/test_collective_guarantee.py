@@ -9,9 +9,7 @@ from itertools import chain, combinations, product
 
 import pytest
 
-from assistant.recover.collective.planner import plan
-from assistant.recover.collective.verdict import Verdict
-from assistant.recover.collective.worlds import Limits, Outcome, Result, World
+from assistant.recover.collective.planner import Limits, Outcome, Result, Verdict, World, plan
 
 LARGEST = 16
 QUICK = 10

@@ -20,12 +20,10 @@ from assistant.errors import ContentError
 from assistant.ports import Reply
 from assistant.recover.collective.commands import Choice, Program, choose_program, commands_of, program_text, seats_of
 from assistant.recover.collective.nccl_tests import alone_command, report_of_table
-from assistant.recover.collective.planner import plan
+from assistant.recover.collective.planner import Limits, Outcome, Result, Verdict, plan
 from assistant.recover.collective.reports import Report, Speeds, report_of, result_of
 from assistant.recover.collective.terms import cost_of, load_terms
 from assistant.recover.collective.torch_program import interface_to
-from assistant.recover.collective.verdict import Verdict
-from assistant.recover.collective.worlds import Limits, Outcome, Result
 
 CASES = Path(__file__).parent.parent / "cases" / "collective"
 TERMS = load_terms()

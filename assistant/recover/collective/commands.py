@@ -16,8 +16,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import NamedTuple
 
+from assistant.recover.collective.planner import World
 from assistant.recover.collective.terms import Terms
-from assistant.recover.collective.worlds import World
 
 __all__ = ["LOOK", "Choice", "Program", "Seat", "choose_program", "commands_of", "program_text", "seats_of"]
 

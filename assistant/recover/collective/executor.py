@@ -11,11 +11,9 @@ from dataclasses import dataclass, field, replace
 from assistant.ports import Reply, Transport
 from assistant.recover.collective.commands import Choice, Seat, commands_of, seats_of
 from assistant.recover.collective.nccl_tests import alone_command, report_of_table
-from assistant.recover.collective.planner import plan
+from assistant.recover.collective.planner import Limits, Result, Verdict, World, plan
 from assistant.recover.collective.reports import Report, Speeds, report_of, result_of, world_speed
 from assistant.recover.collective.terms import Terms
-from assistant.recover.collective.verdict import Verdict
-from assistant.recover.collective.worlds import Limits, Result, World
 
 __all__ = ["Ran", "Runner", "run_test"]
 

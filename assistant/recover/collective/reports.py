@@ -9,7 +9,7 @@ from statistics import median_high
 from typing import Any
 
 from assistant.ports import Reply
-from assistant.recover.collective.worlds import Outcome, Result, World
+from assistant.recover.collective.planner import Outcome, Result, World
 from assistant.untrusted import parse_json
 
 __all__ = ["MARK", "Report", "Speeds", "ended_by", "report_of", "result_of", "world_speed"]

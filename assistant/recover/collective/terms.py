@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from assistant.content.reading import build, read_toml, shipped
-from assistant.recover.collective.worlds import Limits
+from assistant.recover.collective.planner import Limits
 
 __all__ = ["Cost", "Terms", "cost_of", "load_terms"]
 
