@@ -8,10 +8,10 @@ from typing import Any
 from assistant.errors import ToolError
 from assistant.nodeset import expand, fold
 from assistant.records import Risk
+from assistant.recover.collective.commands import cost_of, load_terms
 from assistant.recover.collective.executor import Ran
 from assistant.recover.collective.free import free_nodes
 from assistant.recover.collective.planner import Limits, Verdict
-from assistant.recover.collective.terms import cost_of, load_terms
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools._collective import compare_nodes, reservation_lines

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from assistant.errors import ToolError
-from assistant.recover.collective.commands import Choice, Program
+from assistant.recover.collective.commands import Choice, Program, Terms, load_terms
 from assistant.recover.collective.executor import Runner
 from assistant.recover.collective.planner import Outcome, Result
-from assistant.recover.collective.terms import Terms, load_terms
 from assistant.tooling import Context
 from assistant.tools.collective import two_round_test
 from tests.live.conftest import TORCH, DevCluster

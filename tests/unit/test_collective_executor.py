@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from assistant.ports import Reply
+from assistant.recover.collective.commands import Terms, load_terms
 from assistant.recover.collective.executor import Ran, Runner, run_test
 from assistant.recover.collective.planner import Outcome, Verdict
-from assistant.recover.collective.terms import Terms, load_terms
 from assistant.transports.local import LocalTransport
 
 # virtual nodes share this machine's cores, so only what is far too slow counts; the connect time must outlast a busy machine's

@@ -18,11 +18,19 @@ import pytest
 from assistant.content.reading import build, read_toml
 from assistant.errors import ContentError
 from assistant.ports import Reply
-from assistant.recover.collective.commands import Choice, Program, choose_program, commands_of, program_text, seats_of
+from assistant.recover.collective.commands import (
+    Choice,
+    Program,
+    choose_program,
+    commands_of,
+    cost_of,
+    load_terms,
+    program_text,
+    seats_of,
+)
 from assistant.recover.collective.nccl_tests import alone_command, report_of_table
 from assistant.recover.collective.planner import Limits, Outcome, Result, Verdict, plan
 from assistant.recover.collective.reports import Report, Speeds, report_of, result_of
-from assistant.recover.collective.terms import cost_of, load_terms
 from assistant.recover.collective.torch_program import interface_to
 
 CASES = Path(__file__).parent.parent / "cases" / "collective"

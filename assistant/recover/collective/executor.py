@@ -9,11 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from assistant.ports import Reply, Transport
-from assistant.recover.collective.commands import Choice, Seat, commands_of, seats_of
+from assistant.recover.collective.commands import Choice, Seat, Terms, commands_of, seats_of
 from assistant.recover.collective.nccl_tests import alone_command, report_of_table
 from assistant.recover.collective.planner import Limits, Result, Verdict, World, plan
 from assistant.recover.collective.reports import Report, Speeds, report_of, result_of, world_speed
-from assistant.recover.collective.terms import Terms
 
 __all__ = ["Ran", "Runner", "run_test"]
 
