@@ -28,9 +28,8 @@ from assistant.recover.collective.commands import (
     program_text,
     seats_of,
 )
-from assistant.recover.collective.nccl_tests import alone_command, report_of_table
 from assistant.recover.collective.planner import Limits, Outcome, Result, Verdict, plan
-from assistant.recover.collective.reports import Report, Speeds, report_of, result_of
+from assistant.recover.collective.reports import Report, Speeds, alone_command, report_of, report_of_table, result_of
 from assistant.recover.collective.torch_program import interface_to
 
 CASES = Path(__file__).parent.parent / "cases" / "collective"

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from assistant.ports import Reply, Transport
 from assistant.recover.collective.commands import Choice, Seat, Terms, commands_of, seats_of
-from assistant.recover.collective.nccl_tests import alone_command, report_of_table
 from assistant.recover.collective.planner import Limits, Result, Verdict, World, plan
-from assistant.recover.collective.reports import Report, Speeds, report_of, result_of, world_speed
+from assistant.recover.collective.reports import Report, Speeds, alone_command, report_of, report_of_table, result_of, world_speed
 
 __all__ = ["Ran", "Runner", "run_test"]
 
