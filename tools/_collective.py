@@ -9,8 +9,7 @@ from assistant.errors import ToolError
 from assistant.nodeset import fold
 from assistant.ports import Reserves
 from assistant.recover.collective.commands import LOOK, Choice, choose_program, cost_of, load_terms
-from assistant.recover.collective.executor import Ran, Runner, run_test
-from assistant.recover.collective.free import busy, kept_free, partners_of, reserved_minutes
+from assistant.recover.collective.executor import Ran, Runner, busy, kept_free, partners_of, reserved_minutes, run_test
 from assistant.recover.collective.planner import Limits, Verdict
 from assistant.rendering import IDLE_PARTNERS
 from assistant.tooling import Context

@@ -9,8 +9,7 @@ from assistant.errors import ToolError
 from assistant.nodeset import expand, fold
 from assistant.records import Risk
 from assistant.recover.collective.commands import cost_of, load_terms
-from assistant.recover.collective.executor import Ran
-from assistant.recover.collective.free import free_nodes
+from assistant.recover.collective.executor import Ran, free_nodes
 from assistant.recover.collective.planner import Limits, Verdict
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool

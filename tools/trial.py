@@ -14,7 +14,7 @@ from assistant.ports import Reserves
 from assistant.records import Checkpoint, Job, JobSpec, NodeState, Risk
 from assistant.recover.checkpoints.inventory import Inventory, last_healthy
 from assistant.recover.checkpoints.search import folder_moves
-from assistant.recover.collective.free import busy, kept_free, reserved_minutes
+from assistant.recover.collective.executor import busy, kept_free, reserved_minutes
 from assistant.recover.restart import attempt_of, plan_restart
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.trial.trial import TrialVerdict, TrialWay, judge_trial, spec_digest, trial_answer, trial_command, trials_of

@@ -14,7 +14,7 @@ import pytest
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import JumpingClock
 from assistant.records import JobSpec, Reservation
-from assistant.recover.collective.free import busy, free_nodes, kept_free
+from assistant.recover.collective.executor import busy, free_nodes, kept_free
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context, to_json

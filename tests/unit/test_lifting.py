@@ -13,7 +13,7 @@ import pytest
 from assistant.errors import ToolError
 from assistant.ports import JumpingClock, Reply
 from assistant.records import JobSpec, NodeState, Reservation
-from assistant.recover.collective.free import partners_of
+from assistant.recover.collective.executor import partners_of
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context
