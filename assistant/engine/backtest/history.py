@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from assistant.content.playbooks import Playbook
-from assistant.engine.backtest.attempts import Attempt
+from assistant.engine.backtest.attempts import Attempt, Runs
 from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.traces import Trace
-from assistant.engine.backtest.truth import Runs
 from assistant.errors import ToolError
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, Node, NodeState, Risk

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from assistant.display import markdown as escaped
+from assistant.engine.backtest.attempts import AT_ONCE_S, HORIZON
 from assistant.engine.backtest.harm import WELL_S
 from assistant.engine.backtest.tally import LONGEST_WAIT_S, Rate, Tally
-from assistant.engine.backtest.truth import AT_ONCE_S, HORIZON
 from assistant.recover.leases import HOURS
 
 SHOWN = 12
