@@ -6,9 +6,8 @@ the cluster as it was; `tally` counts what comes of it against what really happe
 
 from __future__ import annotations
 
-from assistant.engine.backtest.accounts import Accounts, read_accounts
+from assistant.engine.backtest.accounts import Accounts, NodeEvents, read_accounts, read_events
 from assistant.engine.backtest.attempts import Attempt
-from assistant.engine.backtest.events import NodeEvents, read_events
 from assistant.engine.backtest.kernels import Kernels
 from assistant.engine.backtest.page import assumptions, markdown, sections
 from assistant.engine.backtest.replay import Replay, Replayed

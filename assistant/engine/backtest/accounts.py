@@ -1,26 +1,97 @@
-"""Read a file of `sacct`: any columns, any separator, plain or gzip, or `--json`.
+"""Read what Slurm recorded: a file of `sacct` (any columns, plain, gzip or `--json`), and events of nodes from `sacctmgr`.
 
-Rows that cannot be read are named and left out.
+Rows that cannot be read are named and left out. Events say when nodes were out of scheduling: then Slurm or people had taken them
+out.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from assistant.engine.backtest.attempts import GROUPED, NEEDED, WANTED, Attempt, Get, attempt_of, getter
 from assistant.errors import InputError
 from assistant.logs.reading import open_log
+from assistant.schedulers.slurm_jobs import nodes_of
+from assistant.schedulers.slurm_text import moment
+
+EVENTS_COMMAND = "ask for it with: sacctmgr -P show event Start=YYYY-MM-DD format=NodeName,TimeStart,TimeEnd,State,Reason,User"
+_OUT = ("DOWN", "DRAIN", "FAIL", "MAINT")
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """A time in which a node was out."""
+
+    start: datetime
+    end: datetime | None
+    """None while it still is."""
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class NodeEvents:
+    """The times in which nodes were out, by node and in order."""
+
+    of: Mapping[str, tuple[Out, ...]] = field(default_factory=dict)
+    broken: int = 0
+    """Rows that could not be read."""
+
+    def out(self, node: str, at: datetime) -> Out | None:
+        """Return the time in which a node was out at a moment, None where it was not."""
+        return next((one for one in self.of.get(node, ()) if one.start <= at and (one.end is None or one.end > at)), None)
+
+    def out_at(self, at: datetime) -> frozenset[str]:
+        """Return the nodes that were out at a moment."""
+        return frozenset(node for node in self.of if self.out(node, at) is not None)
+
+    def taken_out(self, node: str, at: datetime, within: timedelta) -> Out | None:
+        """Return the first time after a moment in which a node was taken out, None when it was not so soon."""
+        listed = self.of.get(node, ())
+        place = bisect_right([one.start for one in listed], at)
+        found = listed[place] if place < len(listed) else None
+        return found if found is not None and found.start <= at + within else None
+
+
+def read_events(path: Path) -> NodeEvents:
+    """Return what a file of sacctmgr holds.
+
+    Raises:
+        InputError: It is missing, empty, or lacks a column that is needed.
+    """
+    with open_log(path) as stream:
+        lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in stream)
+        columns = [name.strip().lower() for name in next(lines, "").split("|")]
+        if "nodename" not in columns or "state" not in columns or not {"timestart", "start"} & set(columns):
+            raise InputError(f"{path}: has not the columns NodeName, TimeStart and State; {EVENTS_COMMAND}")
+        found: dict[str, list[Out]] = {}
+        broken = 0
+        for line in filter(None, lines):
+            fields = line.split("|")
+            get = getter(dict(zip(columns, map(str.strip, fields), strict=False)))
+            start = moment(get("timestart") or get("start"))
+            if len(fields) != len(columns) or start is None:
+                broken += 1
+                continue
+            if any(word in get("state").upper() for word in _OUT):
+                ended = moment(get("timeend") or get("end"))
+                for node in nodes_of(get("nodename")):
+                    found.setdefault(node, []).append(Out(start, ended, get("state"), get("reason")))
+    return NodeEvents({node: tuple(sorted(those, key=lambda one: one.start)) for node, those in found.items()}, broken)
+
 
 NAMED = 20
 """Broken rows that are named; of the others the number is kept."""
 JSON_BYTES = 256 << 20
 """`sacct --json` holds all steps with all counters: beyond this, `sacct -P` says the same in a hundredth of it."""
-HOW = f"ask for it with: sacct -P -D --allusers --starttime YYYY-MM-DD --format={WANTED}"
+ACCOUNTS_COMMAND = f"ask for it with: sacct -P -D --allusers --starttime YYYY-MM-DD --format={WANTED}"
 
 
 @dataclass
@@ -93,7 +164,7 @@ def read_accounts(path: Path) -> Accounts:
         if head == b"{":
             text = stream.read(JSON_BYTES + 1)
             if len(text) > JSON_BYTES:
-                raise InputError(f"{path}: more than {JSON_BYTES >> 20} MiB of JSON; {HOW}")
+                raise InputError(f"{path}: more than {JSON_BYTES >> 20} MiB of JSON; {ACCOUNTS_COMMAND}")
             return _of_json(text, path)
         lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in stream)
         return _of_table(lines, path)
@@ -103,7 +174,7 @@ def _of_table(lines: Iterable[str], path: Path) -> Accounts:
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     first = next(numbered, None)
     if first is None:
-        raise InputError(f"{path}: is empty; {HOW}")
+        raise InputError(f"{path}: is empty; {ACCOUNTS_COMMAND}")
     between, columns = header_of(first[1], path)
     places = {name.lower(): place for place, name in enumerate(columns)}
     found = Accounts(columns=tuple(columns))
@@ -122,15 +193,15 @@ def header_of(line: str, path: Path) -> tuple[str, list[str]]:
     parted = re.match(r"\s*[A-Za-z]\w*(\W.*?)(?=[A-Za-z]\w*(?:\W|$))", line)
     names = re.findall(r"[A-Za-z]\w*", line)
     if not any(name.lower() in ("jobid", "jobidraw") for name in names) or parted is None:
-        raise InputError(f"{path}: its first line is no header of sacct: {line[:80]!r}; {HOW}")
+        raise InputError(f"{path}: its first line is no header of sacct: {line[:80]!r}; {ACCOUNTS_COMMAND}")
     between = parted.group(1)
     if between.isspace() and "\t" not in between:
-        raise InputError(f"{path}: is the table for people, whose columns are cut short; {HOW}")
+        raise InputError(f"{path}: is the table for people, whose columns are cut short; {ACCOUNTS_COMMAND}")
     columns = [name.strip() for name in line.split(between)]
     known = {name.lower() for name in columns} | ({"jobid"} if "jobidraw" in map(str.lower, columns) else set())
     missing = [name for name in NEEDED if name.lower() not in known]
     if missing:
-        raise InputError(f"{path}: has no column {', '.join(missing)}, only {', '.join(filter(None, columns))}; {HOW}")
+        raise InputError(f"{path}: has no column {', '.join(missing)}, only {', '.join(filter(None, columns))}; {ACCOUNTS_COMMAND}")
     return between, columns
 
 
@@ -169,7 +240,7 @@ def _of_json(text: bytes, path: Path) -> Accounts:
         jobs = json.loads(text)["jobs"]
         listed = [job for job in jobs if isinstance(job, Mapping)]
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: begins as JSON and is not what sacct --json prints ({error}); {HOW}") from error
+        raise InputError(f"{path}: begins as JSON and is not what sacct --json prints ({error}); {ACCOUNTS_COMMAND}") from error
     columns = ("JobID", "JobName", "User", "State", "Start", "End", "Submit", "NodeList", "AllocTRES", "WorkDir", "ExitCode")
     found = Accounts(columns=columns)
     for number, job in enumerate(listed, 1):

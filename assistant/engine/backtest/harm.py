@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from assistant.engine.backtest.accounts import NodeEvents
 from assistant.engine.backtest.attempts import Attempt, failed_at_once, first_on, ran_s
-from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.replay import Decided, Replayed
 from assistant.records import JobState
 from assistant.recover.leases import HOURS

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from assistant.content.playbooks import Playbook
+from assistant.engine.backtest.accounts import NodeEvents
 from assistant.engine.backtest.attempts import Attempt, Runs
-from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.traces import Trace
 from assistant.errors import ToolError
 from assistant.ports import Clock, Reply

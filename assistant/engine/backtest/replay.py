@@ -16,8 +16,8 @@ from random import Random
 
 from assistant.content.playbooks import Playbook
 from assistant.diagnose.learning.ranked import RankerOpinion
+from assistant.engine.backtest.accounts import NodeEvents
 from assistant.engine.backtest.attempts import Attempt, Next, Runs, ran_s
-from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.history import HistoryCluster, HistoryTools
 from assistant.engine.backtest.lost import lost_s
 from assistant.engine.backtest.traces import Trace, Traces

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 
+from assistant.engine.backtest.accounts import NodeEvents
 from assistant.engine.backtest.attempts import HORIZON, Attempt, Starter, failed_at_once, ran_s
-from assistant.engine.backtest.events import NodeEvents
 from assistant.engine.backtest.harm import Drains, Suspect, after_drains, bad_restarts
 from assistant.engine.backtest.replay import Decided, Replayed
 from assistant.records import Action, IncidentState, JobState, Verdict
