@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from assistant.engine.backtest.accounts import Accounts, NodeEvents, read_accounts, read_events
 from assistant.engine.backtest.attempts import Attempt
-from assistant.engine.backtest.kernels import Kernels
 from assistant.engine.backtest.page import assumptions, markdown, sections
 from assistant.engine.backtest.replay import Replay, Replayed
 from assistant.engine.backtest.tally import Tally, tally
-from assistant.engine.backtest.traces import Traces
+from assistant.engine.backtest.traces import Kernels, Traces
 
 __all__ = [
     "Accounts",

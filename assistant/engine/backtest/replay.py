@@ -19,8 +19,7 @@ from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.engine.backtest.accounts import NodeEvents
 from assistant.engine.backtest.attempts import Attempt, Next, Runs, ran_s
 from assistant.engine.backtest.history import HistoryCluster, HistoryTools
-from assistant.engine.backtest.lost import lost_s
-from assistant.engine.backtest.traces import Trace, Traces
+from assistant.engine.backtest.traces import Trace, Traces, lost_s
 from assistant.engine.engine import Engine
 from assistant.engine.untold import untold
 from assistant.errors import NightshiftError
