@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from assistant.display import markdown as escaped
 from assistant.engine.backtest.attempts import AT_ONCE_S, HORIZON
-from assistant.engine.backtest.harm import WELL_S
-from assistant.engine.backtest.tally import LONGEST_WAIT_S, Rate, Tally
+from assistant.engine.backtest.tally import LONGEST_WAIT_S, WELL_S, Rate, Tally
 from assistant.recover.leases import HOURS
 
 SHOWN = 12
