@@ -1,6 +1,9 @@
 """How the two-round test is run: its terms, its cost, and the words of the command on each node of a world. Pure.
 
 The terms stand in knowledge/collective.toml: how large, how often, what counts as slow.
+
+Three programs can do it, the best that all nodes have is taken: NCCL through torch (`torchrun`) sees the GPUs and the fabric that
+training uses, the same with gloo sees torch and TCP, and the ring of the standard library sees hosts, cables and switches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Run the planned worlds on real nodes: through the transport, with a deadline for everything, never where a job runs.
 
-Only nodes on which no job runs may be tested, and none may come while the test does.
+Only nodes on which no job runs may be tested, and none may come while the test does. A collective inside a live job can itself end
+the job, so what cannot be looked up counts as running.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What the nodes of a world said, and what that makes of the world: pure, so that its tests are files.
 
-A node that has `all_gather_perf` of nccl-tests is tested by itself with it: its GPUs and their links.
+A node that has `all_gather_perf` of nccl-tests is tested by itself with it: its GPUs and their links. The pair test cannot
+tell two GPUs of one node apart; this can, since it runs inside one node.
 """
 
 from __future__ import annotations
