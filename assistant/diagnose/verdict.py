@@ -64,7 +64,7 @@ _REFUSED = re.compile(r"([\w.-]{1,80}): error: ")
 LAST_WORDS = 3
 """Lines at the end of a log that may tell why it ends there in words that say nothing of a failure."""
 OUTLIVED_LINES = 40
-"""Lines rank_behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
+"""Lines behind a doubtful cause, none of which tells of a failure, that show that the run outlived it."""
 _UNKNOWN = Reason(
     "unknown",
     "Unknown",
@@ -206,7 +206,7 @@ def _vetoed(diagnosis: Diagnosis, outcome: RunOutcome, facts: Facts, knowledge: 
 
 
 def _only_worked(diagnosis: Diagnosis) -> bool:
-    """Tell whether nothing but a last step speaks for a good end, rank_behind which words of failure stand."""
+    """Tell whether nothing but a last step speaks for a good end, behind which words of failure stand."""
     return all(cited.rule == "last progress" for cited in diagnosis.root_cause)
 
 
@@ -237,7 +237,7 @@ def _left_behind(cited: Citation, facts: Facts) -> bool:
     if cited.file != "job.log":
         return False
     episode = next((e for e in facts.episodes if e.first - 1 <= cited.line <= e.last), None)
-    if episode is not None:  # rank_behind an exception that nobody caught much may stand that only tears down
+    if episode is not None:  # behind an exception that nobody caught much may stand that only tears down
         long_after = not episode.stream and facts.lines_total - episode.last >= LOOK_AHEAD
         return long_after or lived_through(episode, facts)
     warned = PYTHON_WARNING.match(cited.text) is not None and cited.line < facts.lines_total
@@ -373,7 +373,7 @@ def _by_cause(
     cited = _citations(cause, errors, nodes)
     late = rank_behind(facts) if cause.reason == "nccl_timeout_error" else None
     if late is not None:
-        cited = _with_second(cited, Citation("job.log", late[1], late[2], "rank rank_behind"))
+        cited = _with_second(cited, Citation("job.log", late[1], late[2], "rank behind"))
     confidence = _confidence(cause, errors)
     step = last_step(facts)
     return Diagnosis(
@@ -385,7 +385,7 @@ def _by_cause(
         root_cause=cited,
         nodes=nodes,
         rivals=rivals(reason.name, cause.strength, errors, considered, facts, knowledge.reasons, confidence),
-        summary=summary(reason, "", nodes, cited, facts, step) + (f" Rank {late[0]} alone is rank_behind in it." if late else ""),
+        summary=summary(reason, "", nodes, cited, facts, step) + (f" Rank {late[0]} alone is behind in it." if late else ""),
         advice=advice(reason, action, nodes),
         step=step,
     )
