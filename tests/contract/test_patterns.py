@@ -25,7 +25,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("agent/tell_jobs.py", "word"): "a key of the constant _STATES",
     ("agent/dialogue.py", "_KINDS[kind]"): "a value of a constant",
     ("diagnose/weighing/blame.py", "rank"): NUMBER,
-    ("diagnose/readers/exceptions.py", "words"): "of the constant _WORDS",
+    ("diagnose/readers/exceptions.py", "words"): SHIPPED,
     ("diagnose/weighing/first_failure.py", "_FILE % _DATA"): "of constants",
     ("diagnose/weighing/first_failure.py", "_FILE % _WEIGHTS"): "of constants",
     ("diagnose/readers/origin.py", "name"): "behind re.escape, one line above",

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from assistant.content.reasons import Herring, Reason, Role, Signature, reasons
+from assistant.diagnose.readers.exceptions import exception_table
 from assistant.records import Action, Category
 from assistant.rules import matching
 
@@ -74,6 +75,15 @@ def found_together() -> Found:
 
 def test_every_reason_of_the_vocabulary_has_its_file_and_no_other_exists() -> None:
     assert sorted(PAPER + EXTRA) == ALL
+
+
+def test_the_table_of_exceptions_names_reasons_that_exist_and_each_class_once() -> None:
+    table = exception_table()
+    named = {entry.reason for entries in (table.errno, table.status, table.endings) for entry in entries}
+    named |= {*table.http.values(), *table.classes, *table.words, *table.libraries}
+    assert named <= set(ALL)
+    assert len(table.by_class) == sum(len(names.split()) for names in table.classes.values()), "a class under two reasons"
+    assert not table.symptom_classes & set(table.by_class)
 
 
 @pytest.mark.parametrize("name", ALL)

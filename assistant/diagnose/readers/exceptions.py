@@ -13,49 +13,92 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import NamedTuple
 
+from assistant.content.reading import build, knowledge_file, read_toml
 from assistant.content.reasons import Reason, Role, Signature
 from assistant.diagnose.readers.tracebacks import Episode, Raised, SourceFrame
 
-_LIBRARIES = (
-    ("permission_error", {"auth", "msal", "jwt", "gssapi", "hvac", "oauth2client"}),
-    (
-        "dataset_loading_error",
-        {
-            "petastorm", "webdataset", "lhotse", "lmdb", "tfrecord", "tarfile", "datasets", "streaming", "pyarrow", "fastparquet",
-            "energon", "litdata", "ffcv", "torchdata", "zarr", "h5py", "soundfile", "torchaudio", "decord", "av", "PIL",
-            "zstandard", "nibabel", "pydicom", "rasterio", "tifffile",
-        },
-    ),
-    ("model_loading_error", {"safetensors", "orbax", "tensorstore", "dist_checkpointing", "gguf", "zipfile"}),
-    (
-        "s3_storage_error",
-        {"boto3", "botocore", "aiobotocore", "s3transfer", "s3fs", "gcsfs", "adlfs", "minio", "oss2", "azure", "petrel_client"},
-    ),
-    (
-        "connection_error",
-        {"requests", "urllib3", "httpx", "aiohttp", "httpcore", "redis", "etcd3", "pymongo", "psycopg2", "kazoo", "zmq", "wandb"},
-    ),
-    ("argument_error", {"argparse", "click", "typer", "fire", "simple_parsing", "tyro", "jsonargparse", "absl"}),
-    ("syntax_error", {"yaml", "ruamel", "tomllib", "toml", "hjson"}),
-)  # fmt: skip
-_WORDS = (
-    ("permission_error", r"Credential|Unauthori[sz]ed|Forbidden|Denied|Authenticat|InvalidToken|GatedRepo"),
-    ("file_not_found_error", r"NotFound|NoSuch(?:File|Key|Path)|DoesNotExist|Missing(?:File|Path)"),
-    ("model_loading_error", r"Checkpoint|StateDict|Tokenizer(?:Load|Format)|WeightsLoad"),
-    ("dataset_loading_error", r"Dataset|DataLoad|Shard(?:Error|Exception|Corrupt|Missing|Read|Decode)|Parquet"
-     r"|TFRecord|Metadata|Manifest|Corrupt|Decod|ReadError|Unidentified"),
-    ("out_of_memory_error", r"OutOfMemory|OOM|Alloc(?:ation)?(?:Error|Failed)|ResourceExhausted"),
-    ("s3_storage_error", r"Storage|Bucket|S3|Blob|ObjectStore"),
-    ("connection_error", r"Time(?:d?out|Out)|Unavailable|Unreachable|Refused|Disconnect|Connect|Rendezvous|Throttl"
-     r"|RateLimit|TooManyRequests"),
-    ("argument_error", r"Argument|Usage|Option(?:Error|Exception)|MissingMandatory|CommandLine"),
-    ("value_error", r"Config|Validation|Invalid|Unsupported|Mismatch"),
-    ("called_process_error", r"Subprocess|Compil(?:e|ation)|Build(?:Error|Failed)"),
-)  # fmt: skip
-_PATTERNS = tuple((reason, re.compile(words)) for reason, words in _WORDS)
+
+@dataclass(frozen=True)
+class StatusMeaning:
+    """What an error number or a status code speaks for."""
+
+    status: str
+    reason: str
+    weight: float
+    role: Role = Role.ROOT
+
+
+@dataclass(frozen=True)
+class ClassEnding:
+    """What classes speak for whose names end alike."""
+
+    ends: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExceptionTable:
+    """`knowledge/exceptions.toml`: what exceptions speak for where no signature knows their message."""
+
+    source: str
+    errno: tuple[StatusMeaning, ...]
+    shared_disk_errno: tuple[int, ...]
+    """Numbers that stand for trouble of the storage where the path lies on a file system that nodes share."""
+    status: tuple[StatusMeaning, ...]
+    symptoms: str
+    """Classes that a rank raises because another one is gone."""
+    endings: tuple[ClassEnding, ...]
+    http: Mapping[str, str]
+    """Reason by the code or the words of an answer."""
+    classes: Mapping[str, str]
+    """Names of classes by their reason."""
+    words: Mapping[str, str]
+    """Pattern for the name of a class by its reason; the first that fits."""
+    libraries: Mapping[str, str]
+    """Modules by the reason that their classes speak for; the first that fits."""
+
+    @cached_property
+    def by_errno(self) -> Mapping[int, StatusMeaning]:
+        """Meanings by number."""
+        return {int(entry.status): entry for entry in self.errno}
+
+    @cached_property
+    def by_status(self) -> Mapping[str, StatusMeaning]:
+        """Meanings by status code."""
+        return {entry.status: entry for entry in self.status}
+
+    @cached_property
+    def by_class(self) -> Mapping[str, str]:
+        """Reason by the name of a class."""
+        return {name: reason for reason, names in self.classes.items() for name in names.split()}
+
+    @cached_property
+    def symptom_classes(self) -> frozenset[str]:
+        """Names of the classes that are symptoms."""
+        return frozenset(self.symptoms.split())
+
+    @cached_property
+    def patterns(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
+        """Reason and pattern, in their order."""
+        return tuple((reason, re.compile(words)) for reason, words in self.words.items())
+
+    @cached_property
+    def modules(self) -> tuple[tuple[str, frozenset[str]], ...]:
+        """Reason and modules, in their order."""
+        return tuple((reason, frozenset(names.split())) for reason, names in self.libraries.items())
+
+
+@cache
+def exception_table() -> ExceptionTable:
+    """Return the shipped table of exceptions."""
+    path = knowledge_file("exceptions.toml")
+    return build(ExceptionTable, read_toml(path), path)
+
+
 _BEARS_HTTP = re.compile(
     r"Http|HTTP|Api|API|Service|Client|Response|Request|Storage|Status|Hub|Server|Refresh|^(?:OSError|IOError|RuntimeError|Exception)$"
 )
@@ -67,16 +110,6 @@ _HTTP = re.compile(
     r"|^(?P<word>Forbidden|Unauthorized|Too Many Requests|Service Unavailable|Bad Gateway|Gateway Time-?out|Internal Server Error"
     r"|Access Denied)\b"
 )
-_CODES = {
-    "401": "permission_error",
-    "403": "permission_error",
-    "404": "file_not_found_error",
-    "407": "permission_error",
-    "410": "file_not_found_error",
-    "Forbidden": "permission_error",
-    "Unauthorized": "permission_error",
-    "Access Denied": "permission_error",
-}
 
 
 def by_words(name: str) -> str | None:
@@ -86,10 +119,11 @@ def by_words(name: str) -> str | None:
         name: With its module, as the traceback prints it.
     """
     parts = name.split(".")
-    for reason, words in _PATTERNS:
+    table = exception_table()
+    for reason, words in table.patterns:
         if words.search(parts[-1]):
             return reason
-    return next((reason for reason, libraries in _LIBRARIES if libraries & set(parts[:-1])), None)
+    return next((reason for reason, modules in table.modules if modules & set(parts[:-1])), None)
 
 
 def by_http_status(short: str, text: str) -> tuple[str, str] | None:
@@ -103,8 +137,8 @@ def by_http_status(short: str, text: str) -> tuple[str, str] | None:
     if match is None:
         return None
     status = match["code"] or match["told"] or match["word"]
-    if status in _CODES:
-        return _CODES[status], f"status {status}"
+    if (reason := exception_table().http.get(status)) is not None:
+        return reason, f"status {status}"
     later = status[0] == "5" or status in ("408", "425", "429") or not status[0].isdigit()
     return ("connection_error" if later else "value_error"), f"status {status}"
 
@@ -119,84 +153,10 @@ class Meaning(NamedTuple):
 
 
 _ERRNO = re.compile(r"\[Errno (\d{1,18})\]|\berrno[ =:]+(\d{1,18})|\(os error (\d{1,18})\)|\[WinError (\d{1,18})\]", re.IGNORECASE)
-_ERRNOS: Mapping[int, tuple[str, float, Role]] = {
-    1: ("permission_error", 0.8, Role.ROOT),
-    2: ("file_not_found_error", 0.85, Role.ROOT),
-    12: ("out_of_memory_error", 0.85, Role.ROOT),
-    13: ("permission_error", 0.85, Role.ROOT),
-    32: ("connection_error", 0.4, Role.SYMPTOM),
-    98: ("os_error", 0.6, Role.ROOT),
-    101: ("network_error", 0.7, Role.ROOT),
-    104: ("connection_error", 0.5, Role.SYMPTOM),
-    110: ("connection_error", 0.6, Role.ROOT),
-    111: ("connection_error", 0.6, Role.ROOT),
-    113: ("network_error", 0.7, Role.ROOT),
-}
-_NETWORK_DISK_ERRNOS = {5, 107, 108, 112, 116, 121, 512, 521}
-_PARENTS = {
-    "ModuleNotFoundError": "import_error", "DLLError": "import_error", "NotImplementedError": "runtime_error",
-    "RecursionError": "runtime_error",
-    "UnboundLocalError": "name_error", "IndentationError": "syntax_error", "TabError": "syntax_error",
-    "UnicodeDecodeError": "value_error",
-    "UnicodeEncodeError": "value_error", "JSONDecodeError": "value_error", "OverflowError": "value_error",
-    "FloatingPointError": "runtime_error",
-    "ArithmeticError": "zero_division_error", "LookupError": "key_error", "IsADirectoryError": "os_error",
-    "NotADirectoryError": "os_error",
-    "FileExistsError": "os_error", "BlockingIOError": "os_error", "ChildProcessError": "os_error",
-    "ProcessLookupError": "os_error", "IOError": "os_error",
-    "EnvironmentError": "os_error", "InterruptedError": "os_error", "ConnectionRefusedError": "connection_error",
-    "TimeoutError": "connection_error",
-    "MemoryError": "out_of_memory_error", "ArgumentError": "argument_error", "ArgumentTypeError": "argument_error",
-    "TimeoutExpired": "called_process_error",
-    "UnpicklingError": "model_loading_error", "BadZipFile": "model_loading_error", "ScannerError": "syntax_error",
-    "ParserError": "syntax_error",
-    "ValidationError": "value_error", "CheckpointException": "model_loading_error", "SafetensorError": "model_loading_error",
-    "URLError": "connection_error",
-    "HTTPError": "connection_error", "gaierror": "network_error", "HfHubHTTPError": "connection_error",
-    "ArrowInvalid": "dataset_loading_error",
-    "ArrowTypeError": "dataset_loading_error", "DatasetGenerationError": "dataset_loading_error",
-    "DataLossError": "dataset_loading_error", "ReadTimeout": "connection_error", "ConnectTimeout": "connection_error",
-    "SSLError": "connection_error", "ProxyError": "connection_error", "UnavailableError": "connection_error",
-    "DeadlineExceededError": "connection_error", "InvalidArgumentError": "value_error", "UnimplementedError": "runtime_error",
-    "DomainError": "value_error", "InexactError": "value_error", "DimensionMismatch": "value_error", "BoundsError": "index_error",
-    "MethodError": "type_error", "UndefVarError": "name_error", "UndefRefError": "attribute_error",
-}  # fmt: skip
-_SYMPTOMS = {
-    "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError", "DistNetworkError", "DistStoreError",
-    "RendezvousConnectionError",
-    "RendezvousTimeoutError", "RendezvousClosedError", "IncompleteReadError", "RemoteDisconnected", "HorovodInternalError",
-}  # fmt: skip
-_FAMILIES = (
-    ("OutOfMemoryError", "out_of_memory_error"), ("MemoryError", "out_of_memory_error"),
-    ("FileNotFoundError", "file_not_found_error"),
-    ("NotFoundError", "file_not_found_error"), ("PermissionError", "permission_error"), ("AccessDenied", "permission_error"),
-    ("ConnectionError", "connection_error"), ("TimeoutError", "connection_error"), ("ConnectTimeout", "connection_error"),
-    ("ImportError", "import_error"), ("KeyError", "key_error"), ("AttributeError", "attribute_error"),
-    ("IndexError", "index_error"),
-    ("TypeError", "type_error"), ("ValueError", "value_error"), ("AssertionError", "assertion_error"),
-    ("SyntaxError", "syntax_error"),
-    ("ParseError", "syntax_error"), ("ArgumentError", "argument_error"), ("OptionError", "argument_error"),
-    ("UsageError", "argument_error"),
-    ("ConfigurationError", "value_error"), ("ConfigError", "value_error"), ("DivisionError", "zero_division_error"),
-    ("OSError", "os_error"),
-)  # fmt: skip
 _STATUS = re.compile(
     r"\b(RESOURCE_EXHAUSTED|UNAVAILABLE|DEADLINE_EXCEEDED|NOT_FOUND|PERMISSION_DENIED|UNAUTHENTICATED|INVALID_ARGUMENT|DATA_LOSS"
     r"|ABORTED|CANCELLED)\b"
 )
-_STATUSES: Mapping[str, tuple[str, float, Role]] = {
-    "RESOURCE_EXHAUSTED": ("out_of_memory_error", 0.7, Role.ROOT),
-    "UNAVAILABLE": ("connection_error", 0.65, Role.ROOT),
-    "DEADLINE_EXCEEDED": ("connection_error", 0.65, Role.ROOT),
-    "NOT_FOUND": ("file_not_found_error", 0.65, Role.ROOT),
-    "PERMISSION_DENIED": ("permission_error", 0.7, Role.ROOT),
-    "UNAUTHENTICATED": ("permission_error", 0.7, Role.ROOT),
-    "INVALID_ARGUMENT": ("value_error", 0.6, Role.ROOT),
-    "DATA_LOSS": ("dataset_loading_error", 0.65, Role.ROOT),
-    "ABORTED": ("connection_error", 0.4, Role.SYMPTOM),
-    "CANCELLED": ("connection_error", 0.4, Role.SYMPTOM),
-}
-"""The status codes that gRPC, XLA and TensorFlow print before their messages."""
 _BEARS_STATUS = re.compile(
     r"(?:XlaRuntimeError|JaxRuntimeError|Rpc\w{0,60}Error|_InactiveRpcError|AioRpcError|StatusNotOk|StatusError)$"
 )
@@ -241,41 +201,40 @@ def network_disk(text: str) -> bool:
 
 
 def _by_errno(short: str, text: str, frames: Sequence[SourceFrame]) -> Meaning | None:
-    match = _ERRNO.search(text)
-    if match is None or not (short.endswith("Error") or short in _PARENTS):
+    match, table = _ERRNO.search(text), exception_table()
+    if match is None or not (short.endswith("Error") or short in table.by_class):
         return None
     number = int(next(group for group in match.groups() if group))
-    if number in _ERRNOS:
-        reason, weight, role = _ERRNOS[number]
-        return Meaning(reason, weight, f"errno {number}", role)
-    if number in _NETWORK_DISK_ERRNOS and network_disk(text):
+    if (entry := table.by_errno.get(number)) is not None:
+        return Meaning(entry.reason, entry.weight, f"errno {number}", entry.role)
+    if number in table.shared_disk_errno and network_disk(text):
         return Meaning("s3_storage_error", 0.75, f"errno {number} on a shared file system")
-    return Meaning("os_error", 0.75, f"errno {number}") if short in ("OSError", "IOError") or short in _PARENTS else None
+    return Meaning("os_error", 0.75, f"errno {number}") if short in ("OSError", "IOError") or short in table.by_class else None
 
 
 def _by_status(short: str, text: str) -> Meaning | None:
     match = _STATUS.search(text[:400]) if _BEARS_STATUS.search(short) else None
     if match is None:
         return None
-    reason, weight, role = _STATUSES[match.group(1)]
-    return Meaning(reason, weight, f"status {match.group(1)}", role)
+    entry = exception_table().by_status[match.group(1)]
+    return Meaning(entry.reason, entry.weight, f"status {entry.status}", entry.role)
 
 
 def _by_name(raised: Raised, text: str, reasons: Mapping[str, Reason]) -> Meaning:
     short = raised.short
-    rule = f"exception {short}"
+    rule, table = f"exception {short}", exception_table()
     if (by_status := by_http_status(short, text)) is not None:
         return Meaning(by_status[0], 0.65, f"{rule} with {by_status[1]}")
-    if short in _SYMPTOMS:
+    if short in table.symptom_classes:
         return Meaning("connection_error", 0.45, rule, Role.SYMPTOM)
     for reason in reasons.values():
         if short in reason.exceptions:
             return Meaning(reason.name, 0.45 if short in ("RuntimeError", "Exception") else 0.6, rule)
-    if short in _PARENTS:
-        return Meaning(_PARENTS[short], 0.55, rule)
-    for ending, name in _FAMILIES:
-        if short.endswith(ending):
-            return Meaning(name, 0.5, rule)
+    if short in table.by_class:
+        return Meaning(table.by_class[short], 0.55, rule)
+    for ending in table.endings:
+        if short.endswith(ending.ends):
+            return Meaning(ending.reason, 0.5, rule)
     if (worded := by_words(raised.name)) is not None:
         return Meaning(worded, 0.48, rule)
     return Meaning("runtime_error", 0.35, rule)
