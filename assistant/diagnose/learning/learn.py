@@ -201,7 +201,7 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Taught:
-    """What came of a lesson."""
+    """What a confirmed incident changed: the memory of it, the signature that was learned, the rules that were judged."""
 
     memory: Memory | None
     """None where no line shows the reason."""

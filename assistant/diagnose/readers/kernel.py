@@ -76,8 +76,8 @@ class CodeMeaning:
     rule: str
 
 
-class TimeStamp(Protocol):
-    """What is needed of a kernel line to set its event against others."""
+class DatedEvent(Protocol):
+    """A device code of a kernel line, with its host and time, as far as it is compared with others."""
 
     @property
     def host(self) -> str | None:
@@ -87,7 +87,7 @@ class TimeStamp(Protocol):
     def event(self) -> DeviceEvent | None:
         """The code that it reports."""
 
-    def apart(self, later: TimeStamp) -> timedelta | None:
+    def apart(self, later: DatedEvent) -> timedelta | None:
         """Return how far two lines lie apart in time, None where that is not known."""
 
 
@@ -122,7 +122,7 @@ def meaning_of(event: DeviceEvent, site: Path | None = None) -> CodeMeaning | No
     return _of_row(event, row)
 
 
-def combined(moments: Sequence[TimeStamp], site: Path | None = None) -> list[CodeMeaning | None]:
+def combined(moments: Sequence[DatedEvent], site: Path | None = None) -> list[CodeMeaning | None]:
     """Return what each event means among the others of its device.
 
     Args:
@@ -130,8 +130,8 @@ def combined(moments: Sequence[TimeStamp], site: Path | None = None) -> list[Cod
         site: The site's folder.
     """
     meanings = [meaning_of(moment.event, site) if moment.event is not None else None for moment in moments]
-    proofs: dict[tuple[str | None, str | None], list[TimeStamp]] = defaultdict(list)
-    wishes: dict[tuple[str | None, str | None], list[TimeStamp]] = defaultdict(list)
+    proofs: dict[tuple[str | None, str | None], list[DatedEvent]] = defaultdict(list)
+    wishes: dict[tuple[str | None, str | None], list[DatedEvent]] = defaultdict(list)
     for moment, meaning in zip(moments, meanings, strict=True):
         if moment.event is None or moment.event.family != "xid":
             continue
@@ -146,7 +146,7 @@ def combined(moments: Sequence[TimeStamp], site: Path | None = None) -> list[Cod
 
 
 def _among(
-    own: TimeStamp, meaning: CodeMeaning | None, proofs: Sequence[TimeStamp], wishes: Sequence[TimeStamp]
+    own: DatedEvent, meaning: CodeMeaning | None, proofs: Sequence[DatedEvent], wishes: Sequence[DatedEvent]
 ) -> CodeMeaning | None:
     """Return what an event means beside a fault of its device, or where the driver wants its device reset."""
     if own.event is None or meaning is None or meaning.role is not Role.ROOT or meaning.blames or own.event.family != "xid":
@@ -186,11 +186,11 @@ def _of_switch(event: DeviceEvent, site: Path | None) -> CodeMeaning:
     return CodeMeaning("nvlink_error", Role.SYMPTOM, 0.5, False, None, f"sxid {event.code}{words}")
 
 
-def _device(moment: TimeStamp) -> tuple[str | None, str | None]:
+def _device(moment: DatedEvent) -> tuple[str | None, str | None]:
     return moment.host, moment.event.device if moment.event is not None else None
 
 
-def _together(own: TimeStamp, second: TimeStamp) -> bool:
+def _together(own: DatedEvent, second: DatedEvent) -> bool:
     apart = own.apart(second)
     return apart is None or apart <= ONE_EVENT
 
@@ -233,7 +233,7 @@ class KernelLine:
     uptime: float | None = None
     """Seconds since the boot, where the line tells no other time."""
 
-    def apart(self, later: TimeStamp) -> timedelta | None:
+    def apart(self, later: DatedEvent) -> timedelta | None:
         """Return how far two lines lie apart in time, None where that is not known."""
         if not isinstance(later, KernelLine):
             return None

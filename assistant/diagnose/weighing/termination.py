@@ -58,7 +58,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How it ended, with what shows that."""
+    """How an attempt of a job ended, with the lines that show it."""
 
     reason: str
     weight: float
