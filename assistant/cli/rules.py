@@ -211,7 +211,7 @@ def learn_rules(
         at = datetime.now(UTC)
         used_ids = {rule.id for rule in rules}
         learned = routine_of(
-            path, knowledge, at=at, task=task, rules=rules, taken=used_ids, least=least, site=invocation.site, writer=writer
+            path, knowledge, at=at, task=task, rules=rules, used_ids=used_ids, least=least, site=invocation.site, writer=writer
         )
         rules += learned.rules
         if not dry_run:

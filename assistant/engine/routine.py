@@ -131,7 +131,7 @@ class GoodRuns:
             logger.info("job=%s ended with 0 and a loss that had gone off: it teaches nothing", job.id)
             return
         taken = {rule.id for rule in rules}
-        found = learn_routine(facts, knowledge, healthy=True, at=now, task=task, rules=rules, names=taken, site=engine.site)
+        found = learn_routine(facts, knowledge, healthy=True, at=now, task=task, rules=rules, used_ids=taken, site=engine.site)
         room = MOST_FILTERS - sum(rule.kind is RuleKind.FILTER and rule.state.counts for rule in rules)
         kept = [rule for rule in found.rules if rule.state.counts][: max(room, 0)]
         try:

@@ -69,7 +69,7 @@ def test_what_stands_at_the_end_of_a_failing_log_is_not_hidden(tmp_path: Path, k
 
 def test_ids_are_not_used_twice(tmp_path: Path, knowledge: Knowledge) -> None:
     (tmp_path / "job.log").write_text("\n".join(ROUTINE) + "\n")
-    found = routine_of(tmp_path / "job.log", knowledge, at=AT, taken={"learned.fluxtrain-cache-hit-1"})
+    found = routine_of(tmp_path / "job.log", knowledge, at=AT, used_ids={"learned.fluxtrain-cache-hit-1"})
     assert [rule.id for rule in found.rules] == ["learned.fluxtrain-cache-hit-2"]
 
 

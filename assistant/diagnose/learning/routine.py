@@ -62,7 +62,7 @@ def learn_routine(
     at: datetime,
     task: str = "",
     rules: Iterable[LearnedRule] = (),
-    names: Collection[str] = (),
+    used_ids: Collection[str] = (),
     least: int = LEAST,
     site: Path | None = None,
     writer: RuleWriter | None = None,
@@ -76,7 +76,7 @@ def learn_routine(
         at: Now.
         task: Key of the task; taken from the log when empty.
         rules: Learned ones; the examples of signatures are protected.
-        names: Ids that were used already.
+        used_ids: Ids that were used already.
         least: Lines of a template that are wanted.
         site: The site's folder.
         writer: Is asked for forms of lines for which there is no pattern without it; its proposals vote, the proof is the same.
@@ -95,12 +95,12 @@ def learn_routine(
         if template.count < least or len(written) == MOST_RULES:
             break
         mine = own.get(template.text, ())
-        rule = _rule(template, task, at, {*names, *covers})
+        rule = _rule(template, task, at, {*used_ids, *covers})
         rule = admitted(rule, mine, ground) if rule is not None else None
         if (rule is None or not rule.state.counts) and writer is not None and requests < MOST_ASKED:
             requests += 1
             other_lines = [each.examples[0] for each in templates if each is not template and each.examples]
-            better = _written_rule(writer, template, task, at, {*names, *covers}, mine, other_lines)
+            better = _written_rule(writer, template, task, at, {*used_ids, *covers}, mine, other_lines)
             better = admitted(better, mine, ground) if better is not None else None
             rule = better if better is not None and better.state.counts else rule
         if rule is not None:
@@ -118,14 +118,14 @@ def _own_lines(keys: Sequence[str], lines: Sequence[Line], templates: Iterable[T
     return {text: own[:: len(own) // PROVEN + 1] for text, own in every.items()}
 
 
-def _rule(template: Template, task: str, at: datetime, names: Collection[str]) -> LearnedRule | None:
+def _rule(template: Template, task: str, at: datetime, used_ids: Collection[str]) -> LearnedRule | None:
     """Return the rule of a template; None where no pattern can be written of it."""
     if any(len(line) >= LONGEST - 1 for line in template.examples):
         return None
     pattern = pattern_of(template.pieces(), template.examples)
     if pattern is None:
         return None
-    return _proposed(template, pattern, "templates", f"{template.count:,} lines of routine", task, at, names)
+    return _proposed(template, pattern, "templates", f"{template.count:,} lines of routine", task, at, used_ids)
 
 
 def _written_rule(
@@ -133,7 +133,7 @@ def _written_rule(
     template: Template,
     task: str,
     at: datetime,
-    names: Collection[str],
+    used_ids: Collection[str],
     own: Sequence[str],
     other_lines: Sequence[str],
 ) -> LearnedRule | None:
@@ -146,12 +146,14 @@ def _written_rule(
     if not vote.pattern:
         return None
     why = f"{template.count:,} lines of routine; {vote.votes} of {vote.asked} proposals mean this"
-    return _proposed(template, vote.pattern, f"model:{writer.name}", why, task, at, names)
+    return _proposed(template, vote.pattern, f"model:{writer.name}", why, task, at, used_ids)
 
 
-def _proposed(template: Template, pattern: str, by: str, why: str, task: str, at: datetime, names: Collection[str]) -> LearnedRule:
+def _proposed(
+    template: Template, pattern: str, by: str, why: str, task: str, at: datetime, used_ids: Collection[str]
+) -> LearnedRule:
     word = name_of(template.pieces())
-    number = next(n for n in range(1, len(names) + 2) if f"learned.{word}-{n}" not in names)
+    number = next(n for n in range(1, len(used_ids) + 2) if f"learned.{word}-{n}" not in used_ids)
     name, folds = f"learned.{word}-{number}", str(template)[:_SHOWN_LINES].strip()
     return LearnedRule(name, RuleKind.FILTER, pattern, template.examples, folds, RuleState.PROPOSED, by, why, at, task=task)
 
