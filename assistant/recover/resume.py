@@ -119,7 +119,13 @@ def resume_way(
     load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
     stepped = loaded is not None and loaded.first_step is not None
     way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
-    return with_pinned_folder(job, way_by_variable(job, way, programs, program_way), programs)
+    way = way_by_variable(job, way, programs, program_way, astray=saved is not None and _leads_astray(saved))
+    return with_pinned_folder(job, way, programs)
+
+
+def _leads_astray(saved: Inventory) -> bool:
+    """Tell whether the tracker of a folder names a checkpoint that must not be loaded, or that is not there."""
+    return saved.tracker is not None and not any(one.healthy for one in saved.checkpoints if one.step == saved.tracker.step)
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:
@@ -327,14 +333,18 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
     for source in program.sources:
         for call in source.called("load_checkpoint"):
             guard = _guard(source)
-            if guard is not None:
-                return guard
             tag = call.keywords.get("tag") or (call.positional[1] if len(call.positional) > 1 else None)
-            folder = source.value(call.positional[0]) if call.positional else UNKNOWN
+            node = call.keywords.get("load_dir") or (call.positional[0] if call.positional else None)
+            folder = source.value(node) if node is not None else UNKNOWN
+            known = folder if isinstance(folder, str) and UNRESOLVED not in folder else ""
+            if guard is not None and (guard.means is not ResumeMeans.FIXED or guard.path != known):
+                return guard  # a folder of tags is no checkpoint yet
             where = f"load_checkpoint() in {file_name(source)}, line {call.line}"
-            if tag is None or source.value(tag) is None:
-                known = folder if isinstance(folder, str) and UNRESOLVED not in folder else ""
+            value = source.value(tag)
+            if tag is None or value is None:
                 return ResumeWay(ResumeMeans.TRACKER, f"{where}: the file latest", known)
+            if known and isinstance(value, str) and value and UNRESOLVED not in value:
+                return ResumeWay(ResumeMeans.FIXED, where, str(PurePosixPath(known) / value))
             return _by_value(program, source, tag, where)
     return None
 

@@ -101,7 +101,7 @@ class TrialVerdict:
 
 def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
     """Return what is worth trying, the most likely first; nothing where reading has told how the script goes on."""
-    if way.repeats or way.destroys or way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE):
+    if way.repeats or way.destroys or way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE, ResumeMeans.FIXED):
         return ()
     by_hand = (
         *(TrialWay(variable=text) for text in way.trial_variables),
