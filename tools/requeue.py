@@ -209,6 +209,11 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
             f"job {job.id} goes on by {way.argument} behind the command line of its program, and a job that is queued again "
             "under its own id is given no arguments"
         )
+    if way.config:
+        raise ToolError(
+            f"job {job.id} goes on by {way.config_key} in a copy of {way.config}, and a job that is queued again under its own id "
+            "is given no other arguments"
+        )
     names_variables = read_directives(script).resume or NEEDS_VARIABLES.search(script)
     if names_variables:
         raise ToolError(

@@ -31,6 +31,7 @@ from assistant.recover.restart import (
     submission_lines,
 )
 from assistant.recover.resume import program_way
+from assistant.recover.resume_config import ConfigCopy, config_of
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import variable_problem
@@ -38,6 +39,7 @@ from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.second_writer import Files
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
+from assistant.tools._config_copies import copy_lines, make_copy
 from assistant.tools._meant import (
     is_of_run,
     must_be_decided_here,
@@ -71,6 +73,8 @@ class Plan:
     """How the script goes on, for people; empty where it begins at the start."""
     files: Files = field(default_factory=dict)
     """What lay where it saves when this was planned."""
+    copy: ConfigCopy | None = None
+    """The copy of its configuration that its script is given; None where it is given what it was."""
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -130,6 +134,8 @@ def resubmit_job(
             f"job {job} was not submitted again: job {made.id} ({made.state}) of the same run carries the tag of this very call "
             f"({context.tag}), so it was made already; a store that was restored from an older copy does not know of it"
         )
+    if plan.copy is not None:
+        make_copy(context, plan.job, plan.copy)
     new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
     new_job = _must_win(context, folders, new_job, {one.id for one in listed})
     _must_be_the_same(context, plan, new_job)
@@ -363,7 +369,7 @@ def planned(
         data = f"the data of steps {plan.skip.first} to {plan.skip.end - 1}"
         words.append(f"without {data}" if can_skip(plan.spec) else f"with {data} again, for its script has no way to skip any")
     words += [f"({plan.resumes})"] if plan.resumes else []
-    return RenderedChange(submission_lines(scheduler, job, spec), " ".join(words))
+    return RenderedChange((*copy_lines(plan.copy), *submission_lines(scheduler, job, spec)), " ".join(words))
 
 
 def plan_submission(
@@ -399,6 +405,7 @@ def plan_submission(
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
     left_out = window_to_skip(job, skip, chosen, reached)
+    config = config_of(job, loads, chosen) if loads is not None and loads.config and chosen is not None else None
     spec = plan_restart(
         job,
         job.spec,
@@ -409,6 +416,7 @@ def plan_submission(
         tag=context.tag,
         resume=loads.argument if loads is not None else "",
         variable=loads.variable if loads is not None else "",
+        config=config.words if config is not None else (),
     )
     spec = away_from_suspects(context, spec)
     if not_all_of:
@@ -417,7 +425,7 @@ def plan_submission(
         raise ToolError(f"job {job_id} is not submitted again: {problem}")
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
-    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way, files)
+    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way, files, config.copy if config else None)
 
 
 def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> ResumeWay | None:

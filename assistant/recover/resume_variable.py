@@ -182,7 +182,15 @@ def _by_one(
             files = going.files or "folder" not in proven
             folders, path = going.folders or "file" not in proven, way.path if template == "{step}" else ""
             path = going.way.path if "{step}" in going.way.path else path
-            return ResumeWay(means, by, path, takes_files=files, takes_folders=folders, variable=f"{name}={template}")
+            return ResumeWay(
+                means,
+                by,
+                path,
+                takes_files=files,
+                takes_folders=folders,
+                variable=f"{name}={template}",
+                home_made=going.way.home_made,
+            )
         why = as_kind["folder"]
         if isinstance(why, str) and why:
             refusals.setdefault(name, why)

@@ -199,8 +199,8 @@ def is_link(path: Path, account: str) -> bool:
     return _as_owner(account, path, path.is_symlink)
 
 
-def write_tracker(path: Path, text: str, account: str, *, before: str, link: bool = False) -> None:
-    """Replace a tracker at one stroke: a link by a link to `text`, a file by one with the mode that it had.
+def write_tracker(path: Path, text: str, account: str, *, before: str, link: bool = False, mode: int = 0o644) -> None:
+    """Replace a tracker at one stroke: a link by a link to `text`, a file by one with the mode that it had; a new one has `mode`.
 
     An empty text removes a file. A link leads only to a name beside it.
 
@@ -235,8 +235,7 @@ def write_tracker(path: Path, text: str, account: str, *, before: str, link: boo
             if link:
                 _link_over(path.name, text, home)
                 return
-            mode = stat.S_IMODE(status.st_mode) if status is not None else 0o644
-            _write_over(path.name, text, mode, home)
+            _write_over(path.name, text, stat.S_IMODE(status.st_mode) if status is not None else mode, home)
 
     _as_owner(account, path, replace)
 

@@ -58,11 +58,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def checked(result: int, label: str) -> int:
-    """Return the result of a call of the C library.
-
-    Raises:
-        Impossible: It failed.
-    """
+    """Return the result of a call of the C library that did not fail; raise Impossible for another."""
     if result < 0:
         number = ctypes.get_errno()
         raise Impossible("%s: %s" % (label, os.strerror(number)))
@@ -349,6 +345,9 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
                 os.unlink(path)
         except OSError as error:
             raise Impossible("%s cannot be hidden: %s" % (path, error))
+    for path, text in request["written"].items():
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
     request["script_path"] = stored_script(request)
     before = {layer.root: {name for name, _ in layer.entries()} for layer in layers}
     watch = Watch(request["watched"])
@@ -420,7 +419,8 @@ def differences(
     for layer in layers:
         for name, about in layer.entries():
             path, old = os.path.join(layer.root, name), layer.was_there(name)
-            if "nightshift-trial-" in name or path in request["hidden"] or len(changed) + len(removed) >= MOST_ENTRIES:
+            ours = "nightshift-trial-" in name or path in request["hidden"] or path in request["written"]
+            if ours or len(changed) + len(removed) >= MOST_ENTRIES:
                 continue
             if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
                 removed.append(path)
