@@ -137,8 +137,8 @@ def choose_checkpoint(
         which: `last_healthy`, `before_step` (healthy too), or `last` (the newest, healthy or not).
         step: For `before_step`: the step to stay before.
         margin: For `before_step`: at least so many steps before it.
-        try_first: Whether `restart_from` is empty, and `trial` is `yes`, while nothing but the source of a home-made program tells how
-            it goes on and a trial start can be made and was not yet.
+        try_first: Whether `restart_from` is empty, and `trial` is `yes`, while nothing but the source of a home-made program tells
+            how it goes on and a trial start can be made and was not yet.
     """
     if which not in WHICH:
         raise ToolError(f"which must be one of {', '.join(WHICH)}, not {which!r}")
@@ -180,7 +180,13 @@ def choose_checkpoint(
     plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
     harm = _rerun_harm(shown, search)
     plan = replace(plan, refusal=plan.refusal or harm)
-    untried = try_first and not plan.refusal and way.means not in OPEN and _may_be_tried(context, way) and not any(True for _ in _trials(context, shown))
+    untried = (
+        try_first
+        and not plan.refusal
+        and way.means not in OPEN
+        and _may_be_tried(context, way)
+        and not any(True for _ in _trials(context, shown))
+    )
     plan = replace(plan, refusal=UNTRIED) if untried else plan
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
@@ -428,7 +434,11 @@ def resume_of(context: Context, job: Job, search: CheckpointSearch) -> ResumeWay
     note = str(trial.get("note", ""))
     if trial.get("proven"):
         is_open = way.means in OPEN
-        return TrialWay(str(trial.get("variable", "")), str(trial.get("argument", ""))).way(note) if is_open else replace(way, home_made=False)
+        return (
+            TrialWay(str(trial.get("variable", "")), str(trial.get("argument", ""))).way(note)
+            if is_open
+            else replace(way, home_made=False)
+        )
     return ResumeWay(ResumeMeans.UNKNOWN, f"{way.by}; {note}", usage=way.usage, tried=True) if trial.get("refuted") else way
 
 
@@ -444,7 +454,7 @@ def refused_from_log(job: Job, inventory: Inventory) -> Inventory:
 
 
 def _trials(context: Context, job: Job, key: str = "") -> Iterator[Mapping[str, Any]]:
-    """Yield what trial starts of this incident have answered of a job as it is now, the newest first; nothing of one that made none.
+    """Yield what trial starts of this incident have answered of a job as it is now, the newest first.
 
     Args:
         context: Of the call.

@@ -49,9 +49,7 @@ def restart_prospect(
     shown = context.scheduler.job(job)
     if shown.interactive:
         return _refused({}, interactive_note(shown))
-    choice: dict[str, Any] = choose_checkpoint(
-        context, job, which=which, step=step, margin=margin, try_first=try_first
-    )
+    choice: dict[str, Any] = choose_checkpoint(context, job, which=which, step=step, margin=margin, try_first=try_first)
     if not choice["restart_from"]:
         return choice
     scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []

@@ -221,8 +221,8 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
         )
     if way.means is ResumeMeans.ARGUMENT:
         raise ToolError(
-            f"job {job.id} goes on by {way.by}, which only a new submission can give it: a job that is queued again under its own id "
-            "keeps what it was submitted with"
+            f"job {job.id} goes on by {way.by}, which only a new submission can give it: a job that is queued again under its own "
+            "id keeps what it was submitted with"
         )
     chosen = None
     if checkpoint != "none":

@@ -1,7 +1,7 @@
 """What the files beside a script say on how its run is carried on: `make resume`, `RUN_ID=x ./launch.sh`, `CKPT=40 sbatch run.sh`.
 
-A line is told to people as it stands there, and nothing is ever run by it: what it says is untrusted text. Only of a plain `sbatch` of
-the very same script its variables and arguments are taken, as a way that a trial start in the sandbox has to prove before it counts.
+A line is told to people as it stands there, and nothing is ever run by it: what it says is untrusted text. Only of a plain `sbatch`
+of the very same script the variables are taken, as a way that a trial start in the sandbox has to prove before it counts.
 """
 
 from __future__ import annotations
@@ -29,15 +29,20 @@ MOST_LINES = 3
 """Lines that are told."""
 LONGEST_LINE = 160
 SPEAKS_OF_IT = re.compile(
-    r"(?:resum|continu|restart|re-start)(?![\w.]*/)|go(?:es|ing)? on\b|pick(?:s|ing)? up|carr(?:y|ies|ying) (?:\w+ )?on|same run|again"
+    r"(?:resum|continu|restart|re-start)(?![\w.]*/)|go(?:es|ing)? on\b|pick(?:s|ing)? up|carr(?:y|ies|ying) (?:\w+ )?on"
+    r"|same run|again"
     r"|from (?:a |the )?(?:last |newest |latest |old )?(?:checkpoint|run)",
     re.IGNORECASE,
 )
-COMMAND = re.compile(r"\bsbatch\s+\S|\bmake\s+[\w-]+|(?<![\w/])\./[\w./-]+|\b(?:bash|sh|python3?)\s+[\w./-]+|\b[A-Z][A-Z0-9_]+=\S+\s+\S")
+COMMAND = re.compile(
+    r"\bsbatch\s+\S|\bmake\s+[\w-]+|(?<![\w/])\./[\w./-]+|\b(?:bash|sh|python3?)\s+[\w./-]+|\b[A-Z][A-Z0-9_]+=\S+\s+\S"
+)
 TARGET = re.compile(r"(?P<name>[\w-]*(?:resum|continu|restart)[\w-]*)\s*:(?!=)", re.IGNORECASE)
 MAKES = re.compile(r"\bmake\s+(?:-\S+\s+)*(?P<name>[\w-]+)")
 REMOVES = re.compile(r"\brm\s|\brmdir\s|\bunlink\s|-delete\b|\brmtree\b|\bmv\s|\btruncate\s|>\s*[\w./$]")
-NAMED_PLACE = re.compile(r"[<\[{(]?\$?\{?(?:[A-Z_]*(?:PATH|CKPT|CHECKPOINT|FILE|DIR|FOLDER)|path\S*|checkpoint\S*|ckpt\S*)\}?[>\])}]?|\.\.\.")
+NAMED_PLACE = re.compile(
+    r"[<\[{(]?\$?\{?(?:[A-Z_]*(?:PATH|CKPT|CHECKPOINT|FILE|DIR|FOLDER)|path\S*|checkpoint\S*|ckpt\S*)\}?[>\])}]?|\.\.\."
+)
 YES = frozenset(("1", "true", "yes", "on", "auto", "latest", "last", "newest", "resume"))
 VALUED_OPTION = re.compile(r"-[a-zA-Z]|--[\w-]+")
 
@@ -66,7 +71,8 @@ def documented_way(job: Job, read: FileReader) -> DocumentedWay:
         return DocumentedWay()
     texts = dict(_texts(job, Path(folder), read))
     targets = {name: lines for text in texts if text in MAKEFILES for name, lines in _targets(texts[text])}
-    lines, variables = [], []
+    lines: list[str] = []
+    variables: list[str] = []
     for name, text in texts.items():
         for number, line, about in _telling_lines(name, text):
             lines.append(f"{name}:{number} says: {line[:LONGEST_LINE]}{_warning(line, targets)}")
@@ -127,7 +133,7 @@ def _warning(line: str, targets: Mapping[str, Sequence[str]]) -> str:
 
 
 def _assignments(job: Job, folder: Path, line: str, read: FileReader) -> Iterator[str]:
-    """Yield the assignments of a line that is a plain submission of the very same script; the place of a checkpoint is a template."""
+    """Yield the assignments of a line that plainly submits the very same script, with a template for the checkpoint."""
     code = line.partition(" #")[0].partition("`")[0]
     try:
         words = shlex.split(code[code.index("sbatch") :]) if "sbatch" in code else []
@@ -136,7 +142,9 @@ def _assignments(job: Job, folder: Path, line: str, read: FileReader) -> Iterato
         return
     if not words or words[0] != "sbatch" or any(mark in code for mark in ("|", ";", "&", "$(", ">", "<(")):
         return
-    script = next((word for word in words[1:] if not word.startswith("-") and _is_the_script(job, read(str(folder / word)) or "")), "")
+    script = next(
+        (word for word in words[1:] if not word.startswith("-") and _is_the_script(job, read(str(folder / word)) or "")), ""
+    )
     if not script or words[-1] != script:
         return  # arguments behind the script are its owner's to give
     for word in leading:

@@ -1,7 +1,7 @@
 """What the value of an option that names a checkpoint may be: a path, a number, or a name below a folder. Pure.
 
-An option that is declared to be a number takes no path, and its help says what it is meant to name. Where neither does, all are likely:
-a trial start tells which of them leads to the checkpoint.
+An option that is declared to be a number takes no path, and its help says what it is meant to name. Where neither does, all are
+likely: a trial start tells which of them leads to the checkpoint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from assistant.recover.job_program import JobProgram
 from assistant.recover.trainer_source import dotted, syntax_tree
 
 PATH, STEP, NAME = "{checkpoint}", "{step}", "{name}"
-OF_A_NAME = re.compile(r"\btags?\b|\bsub-?(?:folder|directory|dir)\b|\b(?:below|under|inside|within|relative to)\b|\bname of\b", re.IGNORECASE)
+OF_A_NAME = re.compile(
+    r"\btags?\b|\bsub-?(?:folder|directory|dir)\b|\b(?:below|under|inside|within|relative to)\b|\bname of\b", re.IGNORECASE
+)
 OF_A_STEP = re.compile(r"\b(?:step|iteration|iter|epoch|update)s?(?: number)?\b", re.IGNORECASE)
 OF_A_PATH = re.compile(r"\bpath\b|\bfile\b|\bfolder\b|\bdirectory\b|\.(?:pt|pth|ckpt|npz|bin)\b|/", re.IGNORECASE)
 NAMES_A_STEP = re.compile(r"(?:^|_)(?:step|iter|iteration|epoch|update|batch)s?(?:$|_)", re.IGNORECASE)
@@ -58,7 +60,8 @@ def _by_words(explanation: str, name: str) -> tuple[str, ...]:
 def _is_made_a_number(text: str, variable: str) -> bool:
     """Tell whether a program makes a number of a variable of its environment: `int(os.environ.get("RESTORE_STEP", 0))`."""
     for node in ast.walk(syntax_tree(text)):
-        if isinstance(node, ast.Call) and dotted(node.func) == "int" and node.args:
-            if any(isinstance(inner, ast.Constant) and inner.value == variable for inner in ast.walk(node.args[0])):
-                return True
+        arguments = node.args[:1] if isinstance(node, ast.Call) and dotted(node.func) == "int" else []
+        inner = (part for argument in arguments for part in ast.walk(argument))
+        if any(isinstance(part, ast.Constant) and part.value == variable for part in inner):
+            return True
     return False

@@ -97,7 +97,7 @@ def plan_restart(
         tag: `nightshift:<store>:<incident>:<call>`; it is how the job is found again after a crash.
         resume: Arguments by which its program goes on, as `ResumeWay.argument`; what its script says outranks them.
         variable: The assignment by which its script goes on, as `ResumeWay.variable`.
-        config: The arguments of its script with a copy of its configuration in their place, and behind them that copy; empty for none.
+        config: The arguments of its script with a copy of its configuration in them, and behind them that copy; empty for none.
 
     Returns:
         The job, submitted held: it is a claim on the run until it is released (docs/decisions/0015).

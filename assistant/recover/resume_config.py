@@ -1,9 +1,9 @@
 """By which key of the configuration that a script is given as its argument it goes on: `sbatch train.sh conf/a.json`.
 
-The configuration itself is never changed. A restart is given a copy beside it, `conf/a.nightshift-step60.json`, in which one key names
-the chosen checkpoint. It counts where the program, started with such a copy, is started in the very same way but for that word, and
-its framework or its source proves that the key reaches what loads; what is home-made is proven by a trial start besides. A file of
-somebody else, or a link, is not copied.
+The configuration itself is never changed. A restart is given a copy beside it, `conf/a.nightshift-step60.json`, in which one key
+names the chosen checkpoint. It counts where the program, started with such a copy, is started in the very same way but for that
+word, and its framework or its source proves that the key reaches what loads; what is home-made is proven by a trial start besides.
+A file of somebody else, or a link, is not copied.
 """
 
 from __future__ import annotations
@@ -196,7 +196,10 @@ def _edited(text: str, suffix: str, key: str, old: str, value: str) -> str | Non
         case ".toml":
             line = re.compile(rf"(?m)(?P<head>^[ \t]*\"?{last}\"?[ \t]*=[ \t]*)(?P<old>{SCALAR})(?=[ \t]*(?:#.*)?$)", re.IGNORECASE)
         case _:
-            line = re.compile(rf"(?m)(?P<head>^[ \t]*[\"']?{last}[\"']?[ \t]*:(?:[ \t]+|(?=[ \t]*$)))(?P<old>{SCALAR})(?=[ \t]*(?:#.*)?$)", re.IGNORECASE)
+            line = re.compile(
+                rf"(?m)(?P<head>^[ \t]*[\"']?{last}[\"']?[ \t]*:(?:[ \t]+|(?=[ \t]*$)))(?P<old>{SCALAR})(?=[ \t]*(?:#.*)?$)",
+                re.IGNORECASE,
+            )
     path = Path(f"config{suffix}")
     before = config_values(path, text)
     wanted = [(name, value if name == key else held) for name, held in before]

@@ -86,9 +86,9 @@ class ResumeWay:
     tried: bool = False
     """Whether a trial start has proven it, and not reading alone."""
     home_made: bool = False
-    """Whether it was read from source that is nobody's known convention, so that a trial start has to prove it where one is possible."""
+    """Whether it was read from source that follows no known convention: a trial start proves it where one is possible."""
     usage: str = ""
-    """What its script and the files beside it say on how its run is continued, each with its line, for people; empty where none does."""
+    """What its script and the files beside it say on how its run is continued, with the lines, for people; empty for nothing."""
     takes_unfinished: bool = False
     """With NEWEST: whether it may take a folder without the file that its layout's library writes last."""
     repeats: str = ""

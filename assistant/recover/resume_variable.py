@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.save_options import save_folders
-from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.documented_ways import DocumentedWay, documented_way
+from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of, removed_by_command
 from assistant.recover.load_calls import LOADS
 from assistant.recover.load_proof import proof_of_load
@@ -66,9 +66,7 @@ class _Going(NamedTuple):
     folders: bool = False
 
 
-def way_by_variable(
-    job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of: WayOf, *, astray: bool = False
-) -> ResumeWay:
+def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of: WayOf, *, astray: bool = False) -> ResumeWay:
     """Return that a script goes on by a variable of its own or by an argument, where that is proven; else the way.
 
     Args:
@@ -170,8 +168,7 @@ def _by_one(
 ) -> ResumeWay | None:
     """Return the way of a script with one variable set, where it is proven; what speaks against it goes into `refusals`."""
     numbered = script.job.spec is not None and script.job.spec.environment.get(name, "").isdecimal()
-    of_tracker = ("{step}",) if numbered else ("{folder}",)
-    of_tracker = (*of_tracker, "{name}") if astray else of_tracker
+    of_tracker = ("{step}" if numbered else "{folder}", *(("{name}",) if astray else ()))
     for template in TEMPLATES if way.means is not ResumeMeans.TRACKER else of_tracker:
         as_kind = {kind: _examined(script, name, imagined_goal(template, kind), way_of) for kind in ("folder", "file")}
         proven = {kind: outcome for kind, outcome in as_kind.items() if isinstance(outcome, _Going)}

@@ -324,7 +324,7 @@ def submission(settings: SlurmSettings, spec: JobSpec) -> Submission:
 
 
 def arguments_problem(settings: SlurmSettings, spec: JobSpec) -> str:
-    """Return that a script cannot be handed on with its arguments: sbatch reads it from a descriptor then, and sudo closes them all."""
+    """Return that a script cannot be handed on with its arguments: sbatch reads it from a descriptor, and sudo closes them all."""
     if not spec.arguments or spec.user in ("", me()) or not settings.submit_as:
         return ""
     return f"its script takes arguments, and is submitted anew with them only as {spec.user}"
@@ -370,7 +370,7 @@ def _owner(settings: SlurmSettings, spec: JobSpec) -> pwd.struct_passwd:
 
 @contextmanager
 def _as_descriptor(name: str, texts: Iterable[str]) -> Iterator[int]:
-    """Yield a descriptor from which sbatch reads texts, one behind the other, in memory only, which nobody can write to any more."""
+    """Yield a descriptor from which sbatch reads texts, one behind the other; they lie in memory, and nobody can change them."""
     number = os.memfd_create(name, os.MFD_ALLOW_SEALING)
     try:
         with open(number, "wb", closefd=False) as file:

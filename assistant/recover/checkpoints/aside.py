@@ -210,6 +210,7 @@ def write_tracker(path: Path, text: str, account: str, *, before: str, link: boo
         account: With whose rights; empty: our own.
         before: What must stand in it now, or where the link must lead; empty: there must be none.
         link: Whether it must be a link.
+        mode: Of a file that was not there.
 
     Raises:
         ToolError: It says something else now, it is of another kind or somebody else's, or the owner may not write there.
