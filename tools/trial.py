@@ -21,7 +21,16 @@ from assistant.recover.resume_config import config_of
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import OPEN
-from assistant.recover.trial.trial import TrialVerdict, TrialWay, judge_trial, spec_digest, trial_answer, trial_command, trials_of
+from assistant.recover.trial.trial import (
+    TrialVerdict,
+    TrialWay,
+    judge_trial,
+    removed_besides,
+    spec_digest,
+    trial_answer,
+    trial_command,
+    trials_of,
+)
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import read_way, refused_from_log, search_of
@@ -203,7 +212,10 @@ def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: i
         python=tuple(context.commands.get("python3", ("python3",))),
     )
     reply = context.transport.run([node], command, timeout_s=seconds + 60)[node]
-    return judge_trial(trial_answer(reply), plan.checkpoint, plan.inventory)
+    answer = trial_answer(reply)
+    verdict = judge_trial(answer, plan.checkpoint, plan.inventory)
+    lost = removed_besides(answer, Path(plan.checkpoint.path).parent) if verdict.proven and trial.variable else ""
+    return TrialVerdict(False, f"{verdict.note}, but it removed {lost}") if lost else verdict
 
 
 def _idle_node(context: Context, job: Job, exclude: Sequence[str]) -> str:

@@ -22,13 +22,14 @@ from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import Format
+from assistant.recover.checkpoints.layout import Entry, Format
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.trial.trial import (
     TrialAnswer,
     TrialWay,
     judge_trial,
     program_text,
+    removed_besides,
     spec_digest,
     trial_answer,
     trial_command,
@@ -122,7 +123,14 @@ def test_of_an_answer_what_was_written_and_removed_is_told_apart() -> None:
     }  # fmt: skip
     answer = trial_answer(Reply("n3", True, 0, f"noise\nNIGHTSHIFT-TRIAL {json.dumps(value)}\n", ""))
     assert answer == TrialAnswer(
-        "", None, 12.5, ("/w/ckpt/step_40/a",), ("/w/ckpt/step_60/a",), ("/w/log", "/w/ckpt/step_20"), ("step 41\n", "step 42\n")
+        "",
+        None,
+        12.5,
+        ("/w/ckpt/step_40/a",),
+        ("/w/ckpt/step_60/a",),
+        ("/w/log", "/w/ckpt/step_20"),
+        ("step 41\n", "step 42\n"),
+        ("/w/ckpt/step_20",),
     )
 
 
@@ -235,3 +243,15 @@ def test_a_trial_of_this_incident_proves_or_refutes_what_was_read(
     search: Any = None
     way = resume_of(context, JOB, search)
     assert (way.means, way.home_made) == (means, home_made)
+
+
+def test_a_start_that_removes_more_than_it_has_to_proves_nothing() -> None:
+    logged = ("resumed from /w/ckpt/step_40\nstep 41 loss 2.0\n",)
+    answer = TrialAnswer("", None, 30.0, ("/w/ckpt/step_40/a",), (), ("/w/results",), logged, ("/w/results", "/w/a.tmp"))
+    assert removed_besides(answer, Path("/w/ckpt")) == "/w/results"
+    assert removed_besides(replace(answer, removed=("/w/x/__pycache__/a.pyc", "/tmp/a", "/w/ckpt/step_20")), Path("/w/ckpt")) == ""
+    entry = Entry(Path("/w/ckpt/step_20"), 20, Format.PLAIN, {})
+    held = Inventory(Path("/w/ckpt"), (checkpoint(20), checkpoint(40)), (), entries=(entry,))
+    assert judge_trial(answer, checkpoint(40), held).proven
+    verdict = judge_trial(replace(answer, removed=("/w/ckpt/step_20",)), checkpoint(40), held)
+    assert (verdict.proven, verdict.refuted) == (False, True)

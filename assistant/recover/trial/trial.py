@@ -31,7 +31,17 @@ from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpo
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.untrusted import parse_json
 
-__all__ = ["TrialAnswer", "TrialVerdict", "TrialWay", "judge_trial", "spec_digest", "trial_answer", "trial_command", "trials_of"]
+__all__ = [
+    "TrialAnswer",
+    "TrialVerdict",
+    "TrialWay",
+    "judge_trial",
+    "removed_besides",
+    "spec_digest",
+    "trial_answer",
+    "trial_command",
+    "trials_of",
+]
 
 MARK = "NIGHTSHIFT-TRIAL "
 JOB_ID = 67_043_327
@@ -43,6 +53,7 @@ MEMORY_BYTES = 4 << 30
 MOST_REQUEST = 100_000
 """Bytes of the request: Linux takes 128 KiB for one argument."""
 MARGIN_S = 30
+LEFTOVER = re.compile(r"/__pycache__(?:/|$)|(?:\.tmp|\.part|\.lock|\.pid|\.pyc|\.sock|~)$")
 TASKS = re.compile(r"(?:^|\s)(?:-n\s*|--ntasks[= ])(\d{1,6})(?=\s|$)")
 TASKS_PER_NODE = re.compile(r"(?:^|\s)--ntasks-per-node[= ](\d{1,6})(?=\s|$)")
 GPUS = re.compile(
@@ -90,6 +101,8 @@ class TrialAnswer:
     """Files that were there and were written over or removed."""
     texts: tuple[str, ...] = ()
     """Output and logs, each by itself."""
+    removed: tuple[str, ...] = ()
+    """Those of `changed` that were there and are no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +247,7 @@ def trial_answer(reply: Reply) -> TrialAnswer:
         tuple(str(item.get("path")) for item in changes if item.get("was") is None),
         (*(str(item.get("path")) for item in changes if item.get("was") is not None), *map(str, _list(value.get("removed")))),
         tuple(text for text in texts if isinstance(text, str) and text.strip()),
+        tuple(map(str, _list(value.get("removed")))),
     )
 
 
@@ -271,6 +285,8 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     if _is_lost(answer, checkpoint) and saved is None:
         lost = f"it read {read} and then removed or wrote over {checkpoint.path.name} before it saved anything"
         return TrialVerdict(False, lost, refuted=True)
+    if saved is None and (other := _lost_beside(answer, inventory)):
+        return TrialVerdict(False, f"it read {read} and removed {other} before it saved anything", refuted=True)
     evidence = next((item.note for item in comparisons if item.verdict is LoadVerdict.CHOSEN), "")
     if evidence:
         return TrialVerdict(True, f"it read {read}; {evidence}")
@@ -285,6 +301,23 @@ def _first_save(answer: TrialAnswer, checkpoint: Checkpoint) -> int | None:
     names = [PurePosixPath(path).relative_to(folder).parts[0] for path in answer.saved if Path(path).is_relative_to(folder)]
     steps = [step for name in names if name != checkpoint.path.name and (step := step_in_name(name)) is not None and step >= 0]
     return min(steps, default=None)
+
+
+def _lost_beside(answer: TrialAnswer, inventory: Inventory | None) -> str:
+    """Return the name of another checkpoint that a trial removed; empty for none."""
+    entries = [item.path for item in (inventory.entries if inventory is not None else ()) if not item.temporary]
+    return next((path.name for path in entries if any(path.is_relative_to(lost) for lost in answer.removed)), "")
+
+
+def removed_besides(answer: TrialAnswer, folder: Path) -> str:
+    """Return what a trial removed outside the folder of its checkpoints that is no leftover of a program; empty for nothing.
+
+    A variable that a script was never seen to be given may mean more than going on: `CLEAN=1`.
+    """
+    lost = (
+        path for path in answer.removed if not Path(path).is_relative_to(folder) and not path.startswith(("/tmp/", "/var/tmp/"))
+    )
+    return next((path for path in lost if not LEFTOVER.search(path)), "")
 
 
 def _is_lost(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
