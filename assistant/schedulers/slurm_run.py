@@ -249,6 +249,10 @@ LOGIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,255}\$?")
 USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
+KEEP_DESCRIPTORS = ("runuser", "setpriv")
+"""Programs that change the user and leave open files open. Source: their manual pages; sudo(8) closes all from `closefrom` on."""
+
+
 class Submission(NamedTuple):
     """A job as it is handed to sbatch."""
 
@@ -325,7 +329,8 @@ def submission(settings: SlurmSettings, spec: JobSpec) -> Submission:
 
 def arguments_problem(settings: SlurmSettings, spec: JobSpec) -> str:
     """Return that a script cannot be handed on with its arguments: sbatch reads it from a descriptor, and sudo closes them all."""
-    if not spec.arguments or spec.user in ("", me()) or not settings.submit_as:
+    wrapper = Path(settings.submit_as[0]).name if settings.submit_as else KEEP_DESCRIPTORS[0]
+    if not spec.arguments or spec.user in ("", me()) or wrapper in KEEP_DESCRIPTORS:
         return ""
     return f"its script takes arguments, and is submitted anew with them only as {spec.user}"
 
