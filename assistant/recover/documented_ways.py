@@ -126,8 +126,8 @@ def _targets(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def _warning(line: str, targets: Mapping[str, Sequence[str]]) -> str:
     """Return which commands of the targets that a line names remove something or write over it; empty where none is seen to."""
-    named = [match["name"] for match in MAKES.finditer(line)] or re.findall(r"^the target ([\w-]+)", line)
-    harmful = {name: next((command for command in targets.get(name, ()) if REMOVES.search(command)), "") for name in named}
+    names = [match["name"] for match in MAKES.finditer(line)] or re.findall(r"^the target ([\w-]+)", line)
+    harmful = {name: next((command for command in targets.get(name, ()) if REMOVES.search(command)), "") for name in names}
     words = ", ".join(f"`make {name}` runs `{command[:80]}`" for name, command in harmful.items() if command)
     return f" ({words}: look before it is run)" if words else ""
 

@@ -368,9 +368,9 @@ def _asks_the_same(spec: JobSpec, other: JobSpec) -> bool:
     return all(None in pair or pair[0] == pair[1] for pair in zip(*values, strict=True))
 
 
-def _has_same_arguments(spec: JobSpec, other: JobSpec) -> bool:
+def _has_same_arguments(spec: JobSpec, second_spec: JobSpec) -> bool:
     """Tell whether two scripts are given the same; a copy of a configuration that a restart made counts as that."""
-    words, other_words = spec.arguments, other.arguments
+    words, other_words = spec.arguments, second_spec.arguments
     if words == other_words or not any(COPIED.search(Path(word).stem) for word in (*words, *other_words)):
         return words == other_words
     names = [[f"{COPIED.sub('', Path(word).stem)}{Path(word).suffix}" for word in listed] for listed in (words, other_words)]

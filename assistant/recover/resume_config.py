@@ -188,30 +188,31 @@ def _keys(program: JobProgram, config: Path, text: str) -> Iterator[tuple[str, s
 
 def _edited(text: str, suffix: str, key: str, old: str, value: str) -> str | None:
     """Return a configuration with one key set to a value and all else as it is; None where that cannot be done for sure."""
-    last = key.rpartition(".")[2].replace("_", "[_-]")
-    quoted = json.dumps(value)
-    match suffix:
-        case ".json":
-            line = re.compile(rf"(?P<head>\"{last}\"\s*:\s*)(?P<old>{SCALAR})(?=\s*[,}}\n])", re.IGNORECASE)
-        case ".toml":
-            line = re.compile(rf"(?m)(?P<head>^[ \t]*\"?{last}\"?[ \t]*=[ \t]*)(?P<old>{SCALAR})(?=[ \t]*(?:#.*)?$)", re.IGNORECASE)
-        case _:
-            line = re.compile(
-                rf"(?m)(?P<head>^[ \t]*[\"']?{last}[\"']?[ \t]*:(?:[ \t]+|(?=[ \t]*$)))(?P<old>{SCALAR})(?=[ \t]*(?:#.*)?$)",
-                re.IGNORECASE,
-            )
+    quoted, last = json.dumps(value), key.rpartition(".")[2]
     path = Path(f"config{suffix}")
     before = config_values(path, text)
-    wanted = [(name, value if name == key else held) for name, held in before]
-    if not wanted or [name for name, _ in before].count(key) != 1 or dict(before)[key] != old:
+    intended = [(name, value if name == key else text_before) for name, text_before in before]
+    if not intended or [name for name, _ in before].count(key) != 1 or dict(before)[key] != old:
         return None
-    for match_ in line.finditer(text):
-        space = "" if match_["head"][-1:].isspace() or suffix != ".yaml" else " "
-        apart = " " if text[match_.end() : match_.end() + 1] == "#" else ""
-        edited = f"{text[: match_.start()]}{match_['head']}{space}{quoted}{apart}{text[match_.end() :]}"
-        if config_values(path, edited) == wanted:
+    lines = [_line_of(suffix, spelled) for spelled in dict.fromkeys((last, last.replace("_", "-")))]
+    for match in (match for line in lines for match in line.finditer(text)):
+        space = "" if match["head"][-1:].isspace() or suffix not in (".yaml", ".yml") else " "
+        apart = " " if text[match.end() : match.end() + 1] == "#" else ""
+        edited = f"{text[: match.start()]}{match['head']}{space}{quoted}{apart}{text[match.end() :]}"
+        if config_values(path, edited) == intended:
             return edited
     return None
+
+
+def _line_of(suffix: str, key: str) -> re.Pattern[str]:
+    """Return what a key with a plain value looks like in a kind of configuration."""
+    if suffix == ".json":
+        return re.compile(rf"(?P<head>\"{re.escape(key)}\"\s*:\s*){SCALAR}(?=\s*[,}}\n])", re.IGNORECASE)
+    if suffix == ".toml":
+        return re.compile(rf"(?m)(?P<head>^[ \t]*\"?{re.escape(key)}\"?[ \t]*=[ \t]*){SCALAR}(?=[ \t]*(?:#.*)?$)", re.IGNORECASE)
+    return re.compile(
+        rf"(?m)(?P<head>^[ \t]*[\"']?{re.escape(key)}[\"']?[ \t]*:(?:[ \t]+|(?=[ \t]*$))){SCALAR}(?=[ \t]*(?:#.*)?$)", re.IGNORECASE
+    )
 
 
 def _proof(
@@ -252,6 +253,6 @@ def _differs_in_config_alone(program: JobProgram, started: JobProgram, config: P
         return False
     pairs = list(zip(first.words, second.words, strict=False))
     differing = [(before, after) for before, after in pairs if before != after]
-    named = [str(PurePosixPath(after.rpartition("=")[2])) == str(copy) for _, after in differing]
+    is_copy = [str(PurePosixPath(after.rpartition("=")[2])) == str(copy) for _, after in differing]
     before = [absolute(word.rpartition("=")[2], first.folder or folder) == config for word, _ in differing]
-    return len(first.words) == len(second.words) and bool(differing) and all(named) and all(before)
+    return len(first.words) == len(second.words) and bool(differing) and all(is_copy) and all(before)

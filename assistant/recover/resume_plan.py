@@ -127,7 +127,7 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
 def leads_astray(folder: Inventory) -> bool:
     """Tell whether the tracker of a folder names a checkpoint that must not be loaded, or that is not there."""
     tracker = folder.tracker
-    return tracker is not None and not any(one.healthy for one in folder.checkpoints if one.step == tracker.step)
+    return tracker is not None and not any(save.healthy for save in folder.checkpoints if save.step == tracker.step)
 
 
 def _settled_by(way: ResumeWay, checkpoint: Checkpoint) -> str:

@@ -101,9 +101,9 @@ def record_differences(
         if key == "ReqNodeList" and not second and set(nodes_of(first)) & set(spec.exclude):
             continue  # wanted nodes of which one is to be left out
         differences.append(f"{key} is {second or 'nothing'} and was {first or 'nothing'}")
-    wanted = " ".join(spec.arguments) if spec.environment.get(NEW_CONFIG) in spec.arguments else None
+    intended = " ".join(spec.arguments) if spec.environment.get(NEW_CONFIG) in spec.arguments else None
     first, second = (_arguments(record.get("Command", "")) for record in (original, repeated))
-    if second != (first if wanted is None else wanted):
+    if second != (first if intended is None else intended):
         differences.append(f"the script's arguments are {second!r} and were {first!r}")
     if set(nodes_of(repeated.get("ExcNodeList", ""))) != set(spec.exclude):
         differences.append(

@@ -285,8 +285,8 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     if _is_lost(answer, checkpoint) and saved is None:
         lost = f"it read {read} and then removed or wrote over {checkpoint.path.name} before it saved anything"
         return TrialVerdict(False, lost, refuted=True)
-    if saved is None and (other := _lost_beside(answer, inventory)):
-        return TrialVerdict(False, f"it read {read} and removed {other} before it saved anything", refuted=True)
+    if saved is None and (lost_name := _lost_beside(answer, inventory)):
+        return TrialVerdict(False, f"it read {read} and removed {lost_name} before it saved anything", refuted=True)
     evidence = next((item.note for item in comparisons if item.verdict is LoadVerdict.CHOSEN), "")
     if evidence:
         return TrialVerdict(True, f"it read {read}; {evidence}")
