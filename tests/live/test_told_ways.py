@@ -76,7 +76,7 @@ def test_a_script_is_given_a_copy_of_its_configuration_that_names_the_checkpoint
 
 def test_a_variable_holds_the_number_of_the_checkpoint(engine: Engine, owner: User) -> None:
     (owner.folder / "x.py").write_text(LOOP.format(begin=BY_NUMBER))
-    owner.script("run.sh", "srun python3 x.py")
+    owner.script("run.sh", "PATH=/usr/local/bin:/usr/bin:/bin  # as a login shell does", "srun python3 x.py")
     first = owner.sbatch("run.sh")
     ended(engine, first)
     incident = watched(engine, first, over, 200)
