@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
+from assistant.recover.resume_variable import OPEN
 from assistant.recover.runs import writer_beside
 from assistant.recover.training_end import training_goal
 from assistant.recover.trial.trial import TrialWay, spec_digest, trials_of
@@ -52,6 +53,7 @@ MOST_READ_AHEAD = 2_000
 """Lines of a log, from its beginning, that may announce how long a training is to be."""
 TRIAL_TRANSPORTS = ("ssh",)
 """Transports that reach nodes on which a script may be started."""
+UNTRIED = "nothing but the source of its program says how it goes on, so it is tried in a sandbox first"
 MOST_PRESENT = 200
 """Newest checkpoints that a choice writes down, so that it can be told later which were written over."""
 
@@ -119,7 +121,9 @@ def verify_checkpoint(context: Context, path: str) -> dict[str, Any]:
 
 
 @tool(risk=Risk.READ)
-def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", step: int = 0, margin: int = 0) -> dict[str, Any]:
+def choose_checkpoint(
+    context: Context, job: str, which: str = "last_healthy", step: int = 0, margin: int = 0, try_first: bool = False
+) -> dict[str, Any]:
     """Choose the checkpoint to restart a job from, and say which newer ones were refused and why.
 
     `restart_from` is its path, `none` when the job is proven to have saved none and may begin at the start, and empty when none may
@@ -133,6 +137,8 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         which: `last_healthy`, `before_step` (healthy too), or `last` (the newest, healthy or not).
         step: For `before_step`: the step to stay before.
         margin: For `before_step`: at least so many steps before it.
+        try_first: Whether `restart_from` is empty, and `trial` is `yes`, while nothing but the source of a home-made program tells
+            how it goes on and a trial start can be made and was not yet.
     """
     if which not in WHICH:
         raise ToolError(f"which must be one of {', '.join(WHICH)}, not {which!r}")
@@ -152,6 +158,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         cost = NOTHING_LOST if search.stateless else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, shown) or words
+        words = f"{words}; {way.usage}" if way.usage and not fresh else words
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(shown)
     found = _refused_from(found, lost_from(shown), points)
@@ -173,6 +180,14 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
     harm = _rerun_harm(shown, search)
     plan = replace(plan, refusal=plan.refusal or harm)
+    untried = (
+        try_first
+        and not plan.refusal
+        and way.means not in OPEN
+        and _may_be_tried(context, way)
+        and not any(True for _ in _trials(context, shown))
+    )
+    plan = replace(plan, refusal=UNTRIED) if untried else plan
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
     note = "; ".join(one for one in (_note(choice), *doubts, stage, plan.refusal or way.sentence) if one)
@@ -186,10 +201,10 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         "found_by": search.place.how if search.place is not None else "",
         "state": str(search.state),
         "resumes": way.sentence,
-        "set_aside": [str(path) for path in plan.set_aside],
-        "tracker": str(plan.tracker or ""),
-        "tracker_text": plan.tracker_text,
-        "trial": "yes" if _may_be_tried(context, way, plan) else "",
+        "set_aside": [str(path) for path in plan.set_aside] if not untried else [],
+        "tracker": str(plan.tracker or "") if not untried else "",
+        "tracker_text": plan.tracker_text if not untried else "",
+        "trial": "yes" if plan.refusal and _may_be_tried(context, way) else "",
         "present": {one.path.name: one.saved_at.isoformat() for one in found.checkpoints[-MOST_PRESENT:]},
     }
 
@@ -411,12 +426,20 @@ def known_forms(context: Context, job: Job) -> frozenset[str]:
 
 
 def resume_of(context: Context, job: Job, search: CheckpointSearch) -> ResumeWay:
-    """Return how a job's script goes on after a restart: by what a trial start of this incident has proven, else by reading."""
+    """Return how a job's script goes on after a restart: by what a trial start of this incident has shown, else by reading."""
     way = read_way(job, search)
-    trial = _proven_trial(context, job) if trials_of(way) else None
+    trial = next(_trials(context, job, "submission"), None) if trials_of(way) else None
     if trial is None:
         return way
-    return TrialWay(str(trial.get("variable", "")), str(trial.get("argument", ""))).way(str(trial.get("note", "")))
+    note = str(trial.get("note", ""))
+    if trial.get("proven"):
+        is_open = way.means in OPEN
+        return (
+            TrialWay(str(trial.get("variable", "")), str(trial.get("argument", ""))).way(note)
+            if is_open
+            else replace(way, home_made=False)
+        )
+    return ResumeWay(ResumeMeans.UNKNOWN, f"{way.by}; {note}", usage=way.usage, tried=True) if trial.get("refuted") else way
 
 
 def read_way(job: Job, search: CheckpointSearch) -> ResumeWay:
@@ -430,23 +453,26 @@ def refused_from_log(job: Job, inventory: Inventory) -> Inventory:
     return _refused_from(inventory, lost_from(job), log_points(job))
 
 
-def _proven_trial(context: Context, job: Job) -> Mapping[str, Any] | None:
-    """Return what a trial start of this incident has proven of a job as it is now; None where none has."""
-    if context.incident is None or job.spec is None:
-        return None
-    for call in reversed(context.history.calls(context.incident)):
+def _trials(context: Context, job: Job, key: str = "") -> Iterator[Mapping[str, Any]]:
+    """Yield what trial starts of this incident have answered of a job as it is now, the newest first.
+
+    Args:
+        context: Of the call.
+        job: With its spec.
+        key: Of the digest of the submission in the answer; empty to yield also for trials that came to nothing or still wait.
+    """
+    for call in reversed(context.history.calls(context.incident) if context.incident is not None and job.spec is not None else ()):
         if call.tool != "trial_start" or call.arguments.get("job") != job.id:
             continue
         outcome = context.history.outcome(call.id)
-        value = outcome.value if outcome is not None and outcome.ok else None
-        if isinstance(value, Mapping) and value.get("proven") and value.get("submission") == spec_digest(job.spec):
-            return value
-    return None
+        value = outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else {}
+        if not key or (job.spec is not None and value.get(key) == spec_digest(job.spec)):
+            yield value
 
 
-def _may_be_tried(context: Context, way: ResumeWay, plan: ResumePlan) -> bool:
-    """Tell whether a trial start on a node could settle what reading leaves open."""
-    return bool(plan.refusal) and not way.tried and context.transport.name in TRIAL_TRANSPORTS and bool(trials_of(way))
+def _may_be_tried(context: Context, way: ResumeWay) -> bool:
+    """Tell whether a trial start on a node could settle what reading leaves open, or prove what it says."""
+    return not way.tried and context.transport.name in TRIAL_TRANSPORTS and bool(trials_of(way))
 
 
 def _looked(search: CheckpointSearch) -> str:

@@ -29,6 +29,7 @@ def restart_prospect(
     margin: int = 0,
     exclude: list[str] | None = None,
     not_all_of: list[str] | None = None,
+    try_first: bool = False,
 ) -> dict[str, Any]:
     """Tell whether a job could be started again once it had ended: all that a restart is refused for, asked before it is ended.
 
@@ -43,11 +44,12 @@ def restart_prospect(
         margin: For `before_step`: at least so many steps before it.
         exclude: Nodes that the restart would stay away from.
         not_all_of: Nodes of which one is at fault and nobody knows which.
+        try_first: As of `choose_checkpoint`.
     """
     shown = context.scheduler.job(job)
     if shown.interactive:
         return _refused({}, interactive_note(shown))
-    choice: dict[str, Any] = choose_checkpoint(context, job, which=which, step=step, margin=margin)
+    choice: dict[str, Any] = choose_checkpoint(context, job, which=which, step=step, margin=margin, try_first=try_first)
     if not choice["restart_from"]:
         return choice
     scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []

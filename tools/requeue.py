@@ -209,9 +209,20 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
             f"job {job.id} goes on by {way.argument} behind the command line of its program, and a job that is queued again "
             "under its own id is given no arguments"
         )
-    if way.means is ResumeMeans.ARGUMENT or read_directives(script).resume or NEEDS_VARIABLES.search(script):
+    if way.config:
+        raise ToolError(
+            f"job {job.id} goes on by {way.config_key} in a copy of {way.config}, and a job that is queued again under its own id "
+            "is given no other arguments"
+        )
+    names_variables = read_directives(script).resume or NEEDS_VARIABLES.search(script)
+    if names_variables:
         raise ToolError(
             f"job {job.id} takes its checkpoint from NIGHTSHIFT_ variables, which a job keeps as they were when it is queued again"
+        )
+    if way.means is ResumeMeans.ARGUMENT:
+        raise ToolError(
+            f"job {job.id} goes on by {way.by}, which only a new submission can give it: a job that is queued again under its own "
+            "id keeps what it was submitted with"
         )
     chosen = None
     if checkpoint != "none":

@@ -6,13 +6,12 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from assistant.errors import RestartPending, ToolError
 from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
-from assistant.recover.checkpoints.inventory import examined, inventory
+from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
@@ -31,6 +30,7 @@ from assistant.recover.restart import (
     submission_lines,
 )
 from assistant.recover.resume import program_way
+from assistant.recover.resume_config import ConfigCopy, config_of
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import variable_problem
@@ -45,12 +45,12 @@ from assistant.tools._meant import (
     must_be_unwritten,
     must_look_again,
 )
+from assistant.tools._submissions import copy_lines, make_copy, named_checkpoint
 from assistant.tools._suspects import away_from_suspects, without_nodes
-from assistant.tools.checkpoints import choose_checkpoint, known_forms, resume_of, search_of
+from assistant.tools.checkpoints import resume_of, search_of
 from assistant.tools.dependents import dependents_left, move_dependents
 from assistant.untrusted import reading_as
 
-NEWEST = ("last", "last_healthy")
 MOST_SHOWN = 6
 """Differences that are named in one sentence."""
 HALF_THE_IDS = 1 << 25
@@ -71,6 +71,8 @@ class Plan:
     """How the script goes on, for people; empty where it begins at the start."""
     files: Files = field(default_factory=dict)
     """What lay where it saves when this was planned."""
+    copy: ConfigCopy | None = None
+    """The copy of its configuration that its script is given; None where it is given what it was."""
 
 
 @tool(risk=Risk.CHANGE, kind="resubmit", undo="cancel_job")
@@ -130,6 +132,8 @@ def resubmit_job(
             f"job {job} was not submitted again: job {made.id} ({made.state}) of the same run carries the tag of this very call "
             f"({context.tag}), so it was made already; a store that was restored from an older copy does not know of it"
         )
+    if plan.copy is not None:
+        make_copy(context, plan.job, plan.copy)
     new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
     new_job = _must_win(context, folders, new_job, {one.id for one in listed})
     _must_be_the_same(context, plan, new_job)
@@ -363,7 +367,7 @@ def planned(
         data = f"the data of steps {plan.skip.first} to {plan.skip.end - 1}"
         words.append(f"without {data}" if can_skip(plan.spec) else f"with {data} again, for its script has no way to skip any")
     words += [f"({plan.resumes})"] if plan.resumes else []
-    return RenderedChange(submission_lines(scheduler, job, spec), " ".join(words))
+    return RenderedChange((*copy_lines(plan.copy), *submission_lines(scheduler, job, spec)), " ".join(words))
 
 
 def plan_submission(
@@ -393,12 +397,13 @@ def plan_submission(
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     if problem := repeat_problem(job):
         raise ToolError(f"job {job_id} cannot be submitted again as it was: {problem}")
-    chosen = _checkpoint(context, job, checkpoint, read=read)
+    chosen = named_checkpoint(context, job, checkpoint, read=read)
     loads = _must_load(context, job, chosen, read=read)
     way = loads.sentence if loads is not None else ""
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
     left_out = window_to_skip(job, skip, chosen, reached)
+    config = config_of(job, loads, chosen) if loads is not None and loads.config and chosen is not None else None
     spec = plan_restart(
         job,
         job.spec,
@@ -409,6 +414,7 @@ def plan_submission(
         tag=context.tag,
         resume=loads.argument if loads is not None else "",
         variable=loads.variable if loads is not None else "",
+        config=config.words if config is not None else (),
     )
     spec = away_from_suspects(context, spec)
     if not_all_of:
@@ -417,7 +423,17 @@ def plan_submission(
         raise ToolError(f"job {job_id} is not submitted again: {problem}")
     begin = f"from step {chosen.step}" if chosen is not None else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
-    return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way, files)
+    return Plan(
+        job,
+        spec,
+        chosen,
+        left_out,
+        reached,
+        f"{begin}{blind}; {way}" if way else f"{begin}{blind}",
+        way,
+        files,
+        config.copy if config else None,
+    )
 
 
 def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> ResumeWay | None:
@@ -459,32 +475,6 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
             f"{plan.tracker_text!r} into it"
         )
     return way if chosen is not None else None
-
-
-def _checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Checkpoint | None:
-    """Return the checkpoint that a word or a path names; its contents are read once more right before it is used."""
-    if wanted == "none":
-        return None
-    if not wanted:
-        raise ToolError(f"there is no checkpoint of job {job.id} to restart from; `none` would begin at the start")
-    path = wanted
-    if wanted in NEWEST:
-        choice = choose_checkpoint(context, job.id, which=wanted)
-        if choice["restart_from"] == "none":
-            return None
-        if not choice["path"]:
-            raise ToolError(f"job {job.id} cannot be restarted from a checkpoint: {choice['note']}")
-        path = choice["path"]
-    now, forms = context.clock.now(), known_forms(context, job)
-    with reading_as(job.account):
-        found = inventory(Path(path).parent, now=now, forms=forms)
-        listed = next((one for one in found.checkpoints if one.path == Path(path)), None)
-        if listed is None:
-            raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")
-        judged = examined(found, listed, now=now) if read else listed
-    if not judged.healthy:
-        raise ToolError(f"checkpoint {path} must not be loaded: {'; '.join(judged.problems)}")
-    return judged
 
 
 def _answer(new_job: str, spec: JobSpec, note: str) -> dict[str, Any]:

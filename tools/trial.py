@@ -12,12 +12,25 @@ from typing import Any, NamedTuple
 from assistant.errors import ToolError
 from assistant.ports import Reserves
 from assistant.records import Checkpoint, Job, JobSpec, NodeState, Risk
+from assistant.recover.checkpoints.aside import is_link
 from assistant.recover.checkpoints.inventory import Inventory, last_healthy
 from assistant.recover.checkpoints.search import folder_moves
 from assistant.recover.collective.executor import busy, kept_free, reserved_minutes
 from assistant.recover.restart import attempt_of, plan_restart
+from assistant.recover.resume_config import config_of
+from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
-from assistant.recover.trial.trial import TrialVerdict, TrialWay, judge_trial, spec_digest, trial_answer, trial_command, trials_of
+from assistant.recover.resume_variable import OPEN
+from assistant.recover.trial.trial import (
+    TrialVerdict,
+    TrialWay,
+    judge_trial,
+    removed_besides,
+    spec_digest,
+    trial_answer,
+    trial_command,
+    trials_of,
+)
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import read_way, refused_from_log, search_of
@@ -38,6 +51,8 @@ class _Plan(NamedTuple):
     checkpoint: Checkpoint
     inventory: Inventory
     trials: tuple[TrialWay, ...]
+    way: ResumeWay
+    """How its script goes on, as far as reading tells."""
     uid: int
 
 
@@ -60,6 +75,7 @@ def trial_start(context: Context, job: str, exclude: list[str] | None = None, se
     node = _idle_node(context, plan.job, exclude or ())
     context.confirm(_trial_line(plan, node, seconds))
     verdicts: list[str] = []
+    refuted = False
     with kept_free(context.scheduler, [node], _longest_s(plan, seconds), name=_reservation(context)):
         for trial in plan.trials:
             if busy(context.scheduler, [node]):
@@ -82,8 +98,11 @@ def trial_start(context: Context, job: str, exclude: list[str] | None = None, se
                     "appendix": f"; {note}",
                 }
             verdicts.append(f"{trial.label}: {verdict.note}")
+            refuted |= verdict.refuted
     note = f"tried in a sandbox on {node}, and not proven: {'; '.join(verdicts)}"
-    return {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}"}
+    digest = spec_digest(plan.job.spec) if plan.job.spec is not None else ""
+    answer = {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}", "submission": digest}
+    return {**answer, "refuted": "yes" if refuted else ""}
 
 
 @trial_start.lookup
@@ -157,34 +176,46 @@ def _plan(context: Context, job_id: str) -> _Plan:
     except KeyError:
         raise ToolError(f"job {job_id} belongs to {job.user}, a user that this machine does not know") from None
     spec = plan_restart(job, job.spec, choice.checkpoint, attempt=attempt_of(job.spec) + 1, tag="")
-    return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, uid)
+    return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid)
 
 
 def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
     """Run the script once in one way, and judge it."""
+    own_spec = plan.job.spec or plan.spec
+    config = config_of(plan.job, plan.way, plan.checkpoint) if trial.config else None
     spec = plan_restart(
         plan.job,
-        plan.job.spec or plan.spec,
+        own_spec,
         plan.checkpoint,
-        attempt=attempt_of(plan.job.spec or plan.spec) + 1,
+        attempt=attempt_of(own_spec) + 1,
         tag="",
         resume=trial.argument,
         variable=trial.variable,
+        config=config.words if config is not None else (),
     )
-    led = resume_plan(trial.way("a trial"), plan.inventory, plan.checkpoint)
+    way = trial.way("a trial") if plan.way.means in OPEN else plan.way
+    led = resume_plan(way, plan.inventory, plan.checkpoint)
     if led.refusal:
         return TrialVerdict(False, led.refusal)
+    if led.tracker is not None and is_link(led.tracker, plan.job.account):
+        return TrialVerdict(False, f"{led.tracker} is a link, which a trial does not set")
+    written = {str(led.tracker): led.tracker_text} if led.tracker is not None else {}
+    written |= {str(config.copy.path): config.copy.text} if config is not None else {}
     command = trial_command(
         plan.job,
         spec,
         uid=plan.uid,
         folder=Path(plan.checkpoint.path).parent,
         hidden=led.set_aside,
+        written=written,
         seconds=seconds,
         python=tuple(context.commands.get("python3", ("python3",))),
     )
     reply = context.transport.run([node], command, timeout_s=seconds + 60)[node]
-    return judge_trial(trial_answer(reply), plan.checkpoint, plan.inventory)
+    answer = trial_answer(reply)
+    verdict = judge_trial(answer, plan.checkpoint, plan.inventory)
+    lost = removed_besides(answer, Path(plan.checkpoint.path).parent) if verdict.proven and trial.variable else ""
+    return TrialVerdict(False, f"{verdict.note}, but it removed {lost}") if lost else verdict
 
 
 def _idle_node(context: Context, job: Job, exclude: Sequence[str]) -> str:

@@ -433,13 +433,18 @@ def _file(path: Path | None, read: Callable[[str], str | None]) -> Iterator[Opti
     text = read(str(path)) if path is not None else None
     if path is None or text is None:
         return
-    try:
-        values = list(_flat(_parsed(path, text)))
-    except (ValueError, InputError, RecursionError):
-        return
+    values = config_values(path, text)
     known = dict(values)
     for name, value in values:
         yield Option(name, _interpolated(value, known), f"{name} in {path.name}")
+
+
+def config_values(path: Path, text: str) -> list[tuple[str, str]]:
+    """Return the plain values of a configuration by their dotted names, in its order; none of one that cannot be parsed."""
+    try:
+        return list(_flat(_parsed(path, text)))
+    except (ValueError, InputError, RecursionError):
+        return []
 
 
 def _interpolated(value: str, known: Mapping[str, str]) -> str:

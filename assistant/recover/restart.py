@@ -29,6 +29,10 @@ SKIP_STEPS = ("NIGHTSHIFT_SKIP_FROM_STEP", "NIGHTSHIFT_SKIP_TO_STEP")
 ATTEMPT = "NIGHTSHIFT_ATTEMPT"
 VARIABLE = "NIGHTSHIFT_VARIABLE"
 """Names the variable of the script itself that a restart set."""
+CONFIG = "NIGHTSHIFT_CONFIG"
+"""Names the copy of a configuration that a restart gave the script as its argument."""
+COPIED = re.compile(r"\.nightshift-step\d{1,15}$")
+"""How the name of such a copy ends, before its suffix."""
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
 OF_THE_JOB = re.compile(r"SLURM_(?:JOB_NAME|JOB_?ID|ARRAY_|PROCID)|\bRANDOM\b|\bdate\b|\bmktemp\b|\buuidgen\b|--export=\w+=")
 """What makes two runs of one script differ."""
@@ -79,6 +83,7 @@ def plan_restart(
     tag: str,
     resume: str = "",
     variable: str = "",
+    config: Sequence[str] = (),
 ) -> JobSpec:
     """Return the job to submit.
 
@@ -92,6 +97,7 @@ def plan_restart(
         tag: `nightshift:<store>:<incident>:<call>`; it is how the job is found again after a crash.
         resume: Arguments by which its program goes on, as `ResumeWay.argument`; what its script says outranks them.
         variable: The assignment by which its script goes on, as `ResumeWay.variable`.
+        config: The arguments of its script with a copy of its configuration in them, and behind them that copy; empty for none.
 
     Returns:
         The job, submitted held: it is a claim on the run until it is released (docs/decisions/0015).
@@ -114,8 +120,11 @@ def plan_restart(
     if variable and checkpoint is not None:
         name, _, template = variable.partition("=")
         environment |= {name: _filled(template, _places(checkpoint)), VARIABLE: name}
+    if config and checkpoint is not None:
+        environment[CONFIG] = config[-1]
     return replace(
         spec,
+        arguments=tuple(config[:-1]) if config else spec.arguments,
         script=_with_arguments(spec.script) if arguments else spec.script,
         work_dir=spec.work_dir if str(spec.work_dir) != "." else (job.work_dir or spec.work_dir),
         environment=environment,
@@ -123,6 +132,11 @@ def plan_restart(
         comment=_comment(spec.comment, tag),
         hold=True,
     )
+
+
+def copied_config(config: Path, step: int) -> Path:
+    """Return where the copy of a configuration lies that names the checkpoint of a step: beside it."""
+    return config.with_name(f"{COPIED.sub('', config.stem)}.nightshift-step{step}{config.suffix}")
 
 
 def hidden_variable(spec: JobSpec, lines: Sequence[str]) -> str:
@@ -346,12 +360,21 @@ def _tasks(job: Job) -> str:
 def _asks_the_same(spec: JobSpec, other: JobSpec) -> bool:
     """Return whether two submissions run the same commands with the same arguments and the same exported values."""
     commands = [_commands(one.script) for one in (spec, other)]
-    if commands[0] != commands[1] or (spec.arguments != other.arguments and not (spec.doubt or other.doubt)):
+    if commands[0] != commands[1] or not (spec.doubt or other.doubt or _has_same_arguments(spec, other)):
         return False
     exports = [_exports(one) for one in (spec, other)]
     names = {name for one in exports for name in one if not name.startswith("NIGHTSHIFT_")}
     values = [[{**one.environment, **named}.get(name) for name in names] for one, named in zip((spec, other), exports, strict=True)]
     return all(None in pair or pair[0] == pair[1] for pair in zip(*values, strict=True))
+
+
+def _has_same_arguments(spec: JobSpec, second_spec: JobSpec) -> bool:
+    """Tell whether two scripts are given the same; a copy of a configuration that a restart made counts as that."""
+    words, other_words = spec.arguments, second_spec.arguments
+    if words == other_words or not any(COPIED.search(Path(word).stem) for word in (*words, *other_words)):
+        return words == other_words
+    names = [[f"{COPIED.sub('', Path(word).stem)}{Path(word).suffix}" for word in listed] for listed in (words, other_words)]
+    return names[0] == names[1]
 
 
 def _differ_in_name_only(spec: JobSpec | None, other: JobSpec | None) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
@@ -45,8 +45,10 @@ from assistant.recover.newest_choice import newest_choice
 from assistant.recover.pinned_folder import with_pinned_folder
 from assistant.recover.removals import looks_for_saves, removed_by
 from assistant.recover.resume_argument import argued_way, by_setting
+from assistant.recover.resume_config import config_way
 from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text, shell_looks_for_newest
-from assistant.recover.resume_variable import way_by_variable
+from assistant.recover.resume_plan import leads_astray
+from assistant.recover.resume_variable import OPEN, way_by_variable
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.stages import Stage, Stages
@@ -60,6 +62,7 @@ from assistant.recover.trainer_options import (
     nanogpt,
     nemo_or_composer,
     torchtitan,
+    trainer_calls,
 )
 from assistant.recover.trainer_source import SourceCall, TrainerSource
 
@@ -119,7 +122,9 @@ def resume_way(
     load = _own_load(job, programs, loaded, saved) if loaded is not None and not way else None
     stepped = loaded is not None and loaded.first_step is not None
     way = way or replace(_unaided(code, programs, load, stepped=stepped), removed=_all_removed(programs))
-    return with_pinned_folder(job, way_by_variable(job, way, programs, program_way), programs)
+    way = way_by_variable(job, way, programs, program_way, astray=saved is not None and leads_astray(saved))
+    way = config_way(job, way, programs, program_way) if way.means in OPEN and not way.variable else way
+    return with_pinned_folder(job, way, programs)
 
 
 def _own_load(job: Job, programs: Sequence[JobProgram], loaded: LoadedCheckpoint, saved: Inventory | None) -> LoadLine | None:
@@ -185,13 +190,14 @@ def _unaided(code: str, programs: Sequence[JobProgram], load: LoadLine | None, *
     known = [way for way in ways if way.means is not ResumeMeans.UNKNOWN]
     resuming = [way for way in known if way.means is not ResumeMeans.NONE]
     if resuming:
-        return _begins_anew(ways, programs) or resuming[0]
+        proven_by_log = load is not None and stepped
+        return _begins_anew(ways, programs) or replace(resuming[0], home_made=resuming[0].home_made and not proven_by_log)
     if load is not None and (stepped or not ways or len(known) < len(ways)):
         return ResumeWay(ResumeMeans.NEWEST, f"its last attempt did: {load.text!r}")
     if ways and len(known) == len(ways):
         return known[0]
     if not programs and shell_looks_for_newest(code):
-        return ResumeWay(ResumeMeans.NEWEST, "its script looks for the newest")
+        return ResumeWay(ResumeMeans.NEWEST, "its script looks for the newest", home_made=True)
     unknown = next((way for way in ways if way.means is ResumeMeans.UNKNOWN), None)
     return unknown or ResumeWay(ResumeMeans.UNKNOWN, "it starts no program that can be read")
 
@@ -224,7 +230,8 @@ def program_way(program: JobProgram) -> ResumeWay:
     paths = tuple(dict.fromkeys([way.path, *(one.path for one in fixed)]))
     if len(paths) == 1 and len(fixed) == len(later):
         return way
-    return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=tuple(_on_host(program, path) for path in paths))
+    picks = tuple(_on_host(program, path) for path in paths)
+    return ResumeWay(ResumeMeans.NEWEST, f"{way.by}, found by its script", picks=picks, home_made=way.home_made)
 
 
 def _on_host(program: JobProgram, path: str) -> str:
@@ -266,11 +273,11 @@ def _way_now(program: JobProgram) -> ResumeWay:
             lightning = option.last == "ckpt_path" and option.value == "last"  # LightningCLI hands it to fit()
             return replace(way, prefix="last") if lightning else way
         return _overwrites(program) or ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} cannot be read")
-    return _by_source(program)
+    return replace(_by_source(program), home_made=True)
 
 
 def _huggingface(program: JobProgram) -> ResumeWay | None:
-    for source, call in _trainer_calls(program, "train", "transformers", "trl", "peft"):
+    for source, call in trainer_calls(program, "train", "transformers", "trl", "peft"):
         node = call.keywords.get("resume_from_checkpoint") or (call.positional[0] if call.positional else None)
         where = f"train() in {file_name(source)}, line {call.line}"
         if node is None:
@@ -294,7 +301,7 @@ def _overwrites(program: JobProgram) -> ResumeWay | None:
 
 
 def _lightning(program: JobProgram) -> ResumeWay | None:
-    for source, call in _trainer_calls(program, "fit", "lightning", "pytorch_lightning"):
+    for source, call in trainer_calls(program, "fit", "lightning", "pytorch_lightning"):
         node = call.keywords.get("ckpt_path") or (call.positional[4] if len(call.positional) > 4 else None)
         where = f"fit() in {file_name(source)}, line {call.line}"
         if node is None:
@@ -327,14 +334,18 @@ def _deepspeed(program: JobProgram) -> ResumeWay | None:
     for source in program.sources:
         for call in source.called("load_checkpoint"):
             guard = _guard(source)
-            if guard is not None:
-                return guard
             tag = call.keywords.get("tag") or (call.positional[1] if len(call.positional) > 1 else None)
-            folder = source.value(call.positional[0]) if call.positional else UNKNOWN
+            node = call.keywords.get("load_dir") or (call.positional[0] if call.positional else None)
+            folder = source.value(node) if node is not None else UNKNOWN
+            known = folder if isinstance(folder, str) and UNRESOLVED not in folder else ""
+            if guard is not None and (guard.means is not ResumeMeans.FIXED or guard.path != known):
+                return guard  # a folder of tags is no checkpoint yet
             where = f"load_checkpoint() in {file_name(source)}, line {call.line}"
-            if tag is None or source.value(tag) is None:
-                known = folder if isinstance(folder, str) and UNRESOLVED not in folder else ""
+            value = source.value(tag)
+            if tag is None or value is None:
                 return ResumeWay(ResumeMeans.TRACKER, f"{where}: the file latest", known)
+            if known and isinstance(value, str) and value and UNRESOLVED not in value:
+                return ResumeWay(ResumeMeans.FIXED, where, str(PurePosixPath(known) / value))
             return _by_value(program, source, tag, where)
     return None
 
@@ -480,15 +491,3 @@ def _by_value(program: JobProgram, source: TrainerSource, node: ast.expr, by: st
     if "HfArgumentParser" in source.text and "resume_from_checkpoint" in written:
         return ResumeWay(ResumeMeans.NONE, "--resume_from_checkpoint is not given")
     return ResumeWay(ResumeMeans.UNKNOWN, f"{by}: its value is known only when it runs")
-
-
-def _trainer_calls(program: JobProgram, method: str, *libraries: str) -> Iterator[tuple[TrainerSource, SourceCall]]:
-    """Yield the calls of a trainer's method, not those of a model: `trainer.train()` and not `model.train()`."""
-    if not any(imports(program, library) for library in libraries):
-        return
-    for source in program.sources:
-        for call in source.called(method):
-            base = call.name.rpartition(".")[0]
-            made = [one for one in source.names.get(base, ()) if isinstance(one, ast.Call)]
-            if "trainer" in base.lower() or any("Trainer" in ast.unparse(one.func) for one in made):
-                yield source, call

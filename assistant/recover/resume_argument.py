@@ -162,7 +162,7 @@ def _candidates(program: JobProgram, configured: Sequence[tuple[str, str]]) -> I
     loaded = set(file_uses(program).named_in_loads())
     for call in declared:
         key, name = _key_and_name(call)
-        if key in loaded and not _is_named_so(key) and _takes_text(call) and name and _is_unset(program, key):
+        if key in loaded and not is_named_so(key) and _takes_text(call) and name and _is_unset(program, key):
             yield Candidate(key, f"{name}={{checkpoint}}", named=False)
     texts = "\n".join(source.text for source in program.sources)
     key = "resume_from_checkpoint"
@@ -171,13 +171,14 @@ def _candidates(program: JobProgram, configured: Sequence[tuple[str, str]]) -> I
     if "LightningCLI(" in texts and program.launch.arguments[:1] == ("fit",) and _is_unset(program, "ckpt_path"):
         yield Candidate("ckpt_path", "--ckpt_path={checkpoint}")
     for key, value in configured:
-        if not _is_named_so(key.rpartition(".")[2]) or value.lower() not in NO or not _is_unset(program, key):
+        if not is_named_so(key.rpartition(".")[2]) or value.lower() not in NO or not _is_unset(program, key):
             continue
         if (quote := _quote(program, key)) is not None:
             yield Candidate(key, f"{key}={quote}{{checkpoint}}{quote}")
 
 
-def _is_named_so(key: str) -> bool:
+def is_named_so(key: str) -> bool:
+    """Tell whether the name of an option or a key speaks of going on from a checkpoint."""
     return RESUMING.fullmatch(key) is not None and NO_PATH.search(key.replace("resume_from_checkpoint", "")) is None
 
 
@@ -190,7 +191,7 @@ def _key_and_name(call: SourceCall) -> tuple[str, str]:
 
 def _is_free(key: str, call: SourceCall) -> bool:
     """Tell whether an option of argparse takes any text, and is called so."""
-    return bool(key) and _is_named_so(key) and _takes_text(call)
+    return bool(key) and is_named_so(key) and _takes_text(call)
 
 
 def _takes_text(call: SourceCall) -> bool:

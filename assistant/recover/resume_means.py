@@ -71,6 +71,10 @@ class ResumeWay:
     variable: str = ""
     """An assignment by which its own script goes on, which a restart makes in the environment of the submission:
     `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; empty for none."""
+    config: str = ""
+    """The configuration of which a copy that names the checkpoint is given to its script as the argument; empty for none."""
+    config_key: str = ""
+    """The key of that copy which names it, dotted."""
     pins: bool = False
     """Whether that assignment keeps it in the folder of its run, which its script names by the job's id otherwise."""
     hint: str = ""
@@ -81,8 +85,10 @@ class ResumeWay:
     """The same of arguments behind the command line of its program."""
     tried: bool = False
     """Whether a trial start has proven it, and not reading alone."""
+    home_made: bool = False
+    """Whether it was read from source that follows no known convention: a trial start proves it where one is possible."""
     usage: str = ""
-    """What a comment of its script says on how its run is continued, with the line, for people; empty where none does."""
+    """What its script and the files beside it say on how its run is continued, with the lines, for people; empty for nothing."""
     takes_unfinished: bool = False
     """With NEWEST: whether it may take a folder without the file that its layout's library writes last."""
     repeats: str = ""

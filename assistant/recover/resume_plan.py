@@ -124,6 +124,12 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
     return _as_it_is(way, _linked(found, chosen, newer, exact=False) or ResumePlan(set_aside=newer), chosen)
 
 
+def leads_astray(folder: Inventory) -> bool:
+    """Tell whether the tracker of a folder names a checkpoint that must not be loaded, or that is not there."""
+    tracker = folder.tracker
+    return tracker is not None and not any(save.healthy for save in folder.checkpoints if save.step == tracker.step)
+
+
 def _settled_by(way: ResumeWay, checkpoint: Checkpoint) -> str:
     """Return what settles how a script goes on: the argument that it seems to take, and what its owner may write into it."""
     by_hand = way.hint.replace("{checkpoint}", str(checkpoint.path))

@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.records import Checkpoint, Job
 from assistant.recover.checkpoints.save_options import save_folders
+from assistant.recover.documented_ways import DocumentedWay, documented_way
 from assistant.recover.installed_trainers import installed_trainer
 from assistant.recover.job_program import FileReader, JobProgram, job_launches, launched_program, programs_of, removed_by_command
 from assistant.recover.load_calls import LOADS
 from assistant.recover.load_proof import proof_of_load
+from assistant.recover.option_kinds import value_templates
 from assistant.recover.pinned_folder import pinned_variable
 from assistant.recover.removals import removed_by
 from assistant.recover.restart import NOT_SAFE
@@ -47,6 +50,8 @@ WHOLE_CALLS = {
     "load_checkpoint": ("deepspeed",),
 }
 """Calls of libraries that restore a training as a whole."""
+OPEN = (ResumeMeans.NONE, ResumeMeans.UNKNOWN, ResumeMeans.FIXED)
+"""Ways by which a script does not go on from what is chosen, as far as reading tells."""
 MOST_NAMES = 6
 TEMPLATES = ("{checkpoint}", "{name}", "{step}", "{folder}")
 
@@ -61,7 +66,7 @@ class _Going(NamedTuple):
     folders: bool = False
 
 
-def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of: WayOf) -> ResumeWay:
+def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of: WayOf, *, astray: bool = False) -> ResumeWay:
     """Return that a script goes on by a variable of its own or by an argument, where that is proven; else the way.
 
     Args:
@@ -69,13 +74,16 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         way: How it resumes without.
         programs: What its script starts, from `programs_of`.
         way_of: Tells how one program resumes.
+        astray: Whether the tracker file of its folder names a checkpoint that must not be loaded: a variable then changes less.
 
     Raises:
         Unavailable: The storage did not answer.
     """
     spec = job.spec
-    if spec is not None and (way.removed or way.means in (ResumeMeans.NONE, ResumeMeans.UNKNOWN)):
-        way = replace(way, usage=usage_line(spec.script))
+    documented = DocumentedWay()
+    if spec is not None and (way.removed or way.means in OPEN):
+        documented = documented_way(job, FileReader(job.account))
+        way = replace(way, usage="; ".join(filter(None, (usage_line(spec.script), documented.usage))))
     if way.removed:
         way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job, programs)))
     may_change = way.means not in (ResumeMeans.ARGUMENT, ResumeMeans.NEWEST) and not way.repeats
@@ -84,22 +92,25 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         return argued_way(job, way, programs, way_of)
     script = VariableScript(job, FileReader(job.account))
     names = script.names(programs)
-    if way.means is ResumeMeans.TRACKER:  # it goes on by itself, unless the submission said from which folder or step
+    if way.means is ResumeMeans.TRACKER and not astray:  # by itself, unless the submission said from which folder or step
         names = [name for name in names if not way.path or _is_told(spec.environment.get(name, ""), way.path)]
     refusals: dict[str, str] = {}
     for name in names[:MOST_NAMES]:
-        proven = _by_one(script, way, name, way_of, refusals)
+        proven = _by_one(script, way, name, way_of, refusals, astray=astray)
         if proven is not None:
             _, _, value = proven.variable.partition("=")
             environment = {**spec.environment, name: imagined_goal(value, "folder").value}
             started = replace(job, spec=replace(spec, environment=environment))
             return replace(proven, removed=_removed_by_start(started, programs_of(started, script.read)))
     argued = argued_way(job, way, programs, way_of)
-    if argued.argument or way.means not in (ResumeMeans.NONE, ResumeMeans.UNKNOWN):
+    if argued.argument or way.means not in OPEN:
         return argued
-    likely = [*script.shown_names(), *(name for name in names[:MOST_NAMES] if SAYS_SO.search(name)), *refusals]
-    argued = replace(argued, trial_variables=tuple(f"{name}={{checkpoint}}" for name in dict.fromkeys(likely)))
-    if not refusals:
+    likely = dict.fromkeys([*script.shown_names(), *(name for name in names[:MOST_NAMES] if SAYS_SO.search(name)), *refusals])
+    kinds = [[f"{name}={template}" for template in _templates_of(script, name, programs)] for name in likely]
+    kinds = [list(documented.variables), *kinds]
+    trial_variables = dict.fromkeys(text for row in zip_longest(*kinds) for text in row if text is not None)
+    argued = replace(argued, trial_variables=tuple(trial_variables))
+    if not refusals or way.means is ResumeMeans.FIXED:
         return argued
     name, why = next(iter(refusals.items()))
     line = script.line_of(name)
@@ -145,10 +156,19 @@ def variable_problem(job: Job, way: ResumeWay, checkpoint: Checkpoint, way_of: W
     return "" if isinstance(outcome, _Going) else outcome or f"with {name}={goal.value} nothing of it would change"
 
 
-def _by_one(script: VariableScript, way: ResumeWay, name: str, way_of: WayOf, refusals: dict[str, str]) -> ResumeWay | None:
+def _templates_of(script: VariableScript, name: str, programs: Sequence[JobProgram]) -> tuple[str, ...]:
+    """Return what a variable may hold, the most likely first, by the option that it reaches or by what its program makes of it."""
+    difference = script.difference(name, imagined_goal("{checkpoint}", "folder"))
+    option = difference.option if isinstance(difference, Difference) else ""
+    return value_templates(programs, option, name)
+
+
+def _by_one(
+    script: VariableScript, way: ResumeWay, name: str, way_of: WayOf, refusals: dict[str, str], *, astray: bool
+) -> ResumeWay | None:
     """Return the way of a script with one variable set, where it is proven; what speaks against it goes into `refusals`."""
     numbered = script.job.spec is not None and script.job.spec.environment.get(name, "").isdecimal()
-    of_tracker = ("{step}",) if numbered else ("{folder}",)
+    of_tracker = ("{step}" if numbered else "{folder}", *(("{name}",) if astray else ()))
     for template in TEMPLATES if way.means is not ResumeMeans.TRACKER else of_tracker:
         as_kind = {kind: _examined(script, name, imagined_goal(template, kind), way_of) for kind in ("folder", "file")}
         proven = {kind: outcome for kind, outcome in as_kind.items() if isinstance(outcome, _Going)}
@@ -159,7 +179,15 @@ def _by_one(script: VariableScript, way: ResumeWay, name: str, way_of: WayOf, re
             files = going.files or "folder" not in proven
             folders, path = going.folders or "file" not in proven, way.path if template == "{step}" else ""
             path = going.way.path if "{step}" in going.way.path else path
-            return ResumeWay(means, by, path, takes_files=files, takes_folders=folders, variable=f"{name}={template}")
+            return ResumeWay(
+                means,
+                by,
+                path,
+                takes_files=files,
+                takes_folders=folders,
+                variable=f"{name}={template}",
+                home_made=going.way.home_made,
+            )
         why = as_kind["folder"]
         if isinstance(why, str) and why:
             refusals.setdefault(name, why)
@@ -250,8 +278,8 @@ def _by_path(
 ) -> _Going | None:
     if way.means is ResumeMeans.FIXED and not _leads(program, way, goal):
         return None
-    if way.means is ResumeMeans.FIXED and _is_known(program):
-        return _Going(way, way.by)
+    if way.means is ResumeMeans.FIXED and (_is_known(program) or _loads_tag(program, goal)):
+        return _Going(way, way.by, folders=not _is_known(program))
     if program.source is None or not program.source.parsed:
         says_itself = takes_path and way.means is ResumeMeans.FIXED and difference.option in SAYS_ITSELF
         return _Going(way, way.by) if says_itself else None
@@ -263,6 +291,18 @@ def _by_path(
     proofs = (proof_of_load(program, key, folders=True) for key in keys if key)
     proof = next((proof for proof in proofs if proof is not None), None) if goal.value == goal.checkpoint else None
     return _Going(way, proof.call, proof.files, proof.folders) if proof is not None else None
+
+
+def _loads_tag(program: JobProgram, goal: Goal) -> bool:
+    """Tell whether a program hands the name of a checkpoint to DeepSpeed as the tag that it loads."""
+    if goal.template != "{name}" or not imports(program, "deepspeed"):
+        return False
+    for source in program.sources:
+        for call in source.called("load_checkpoint"):
+            tag = call.keywords.get("tag") or (call.positional[1] if len(call.positional) > 1 else None)
+            if tag is not None and source.value(tag) == goal.value:
+                return True
+    return False
 
 
 def _leads(program: JobProgram, way: ResumeWay, goal: Goal) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -174,3 +175,15 @@ def keras(program: JobProgram) -> ResumeWay | None:
             return ResumeWay(ResumeMeans.UNKNOWN, f"{where}, and whether each fit() takes it is known only when it runs")
         return ResumeWay(ResumeMeans.NEWEST, where, prefix=KERAS_WEIGHTS)
     return None
+
+
+def trainer_calls(program: JobProgram, method: str, *libraries: str) -> Iterator[tuple[TrainerSource, SourceCall]]:
+    """Yield the calls of a trainer's method, not those of a model: `trainer.train()` and not `model.train()`."""
+    if not any(imports(program, library) for library in libraries):
+        return
+    for source in program.sources:
+        for call in source.called(method):
+            base = call.name.rpartition(".")[0]
+            made = [one for one in source.names.get(base, ()) if isinstance(one, ast.Call)]
+            if "trainer" in base.lower() or any("Trainer" in ast.unparse(one.func) for one in made):
+                yield source, call

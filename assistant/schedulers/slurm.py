@@ -206,8 +206,8 @@ class SlurmScheduler:
         self.planned("end_at_once", [job_id], {}).give()
 
     def submission_problem(self, spec: JobSpec) -> str:
-        """Return why a job cannot be submitted anew as it was: the arguments of another user's script."""
-        return arguments_problem(spec)
+        """Return why a job cannot be submitted anew as it was: the arguments of another user's script, through sudo."""
+        return arguments_problem(self.settings, spec)
 
     def differences(self, job_id: str, claim: str, spec: JobSpec) -> Sequence[str]:
         """Return what a held job has otherwise than the job that it repeats, but for what a restart means to change.

@@ -11,14 +11,14 @@ The check is for `nightshift doctor`: what works with this Slurm and these right
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import re
 import shlex
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -249,6 +249,10 @@ LOGIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,255}\$?")
 USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
+KEEP_DESCRIPTORS = ("runuser", "setpriv")
+"""Programs that change the user and leave open files open. Source: their manual pages; sudo(8) closes all from `closefrom` on."""
+
+
 class Submission(NamedTuple):
     """A job as it is handed to sbatch."""
 
@@ -279,15 +283,14 @@ def submit(commands: SlurmCommands, spec: JobSpec, submission: Submission) -> st
     with ExitStack() as files:
         words, descriptors = list(submission.words), []
         if submission.environment is not None:
-            descriptors.append(files.enter_context(_as_descriptor(submission.environment)))
+            variables = (f"{name}={text}\0" for name, text in submission.environment.items())
+            descriptors.append(files.enter_context(_as_descriptor("nightshift-environment", variables)))
             words.append(f"--export-file={descriptors[0]}")
         text: str | None = submission.script
         if submission.arguments:
-            # sbatch reads a script from standard input only when it has no arguments
-            file = files.enter_context(tempfile.NamedTemporaryFile("w", prefix="nightshift-", suffix=".sbatch", encoding="utf-8"))
-            file.write(submission.script)
-            file.flush()
-            words, text = [*words, file.name, *submission.arguments], None
+            # sbatch reads a script from standard input only when it has no arguments; the owner may read no file of ours
+            descriptors.append(files.enter_context(_as_descriptor("nightshift-script", [submission.script])))
+            words, text = [*words, f"/proc/self/fd/{descriptors[-1]}", *submission.arguments], None
         completed = commands.run("sbatch", *words, before=submission.before, text=text, descriptors=descriptors, folder=folder)
     if completed.status:
         raise refused(f"job {spec.name!r}", completed, RIGHTS)
@@ -317,16 +320,17 @@ def submission(settings: SlurmSettings, spec: JobSpec) -> Submission:
     if spec.doubt:
         raise ToolError(f"job {spec.name!r} cannot be submitted again as it was: {spec.doubt}")
     before, environment = _as_user(settings, spec)
-    if before and (problem := arguments_problem(spec)):
+    if before and (problem := arguments_problem(settings, spec)):
         raise ToolError(f"job {spec.name!r} cannot be submitted again: {problem}: run as {spec.user}")
     words = sbatch_words(spec, settings.sbatch, by_name=environment is not None, names=settings.job_environment)
     script = with_carried(without_lost_nodes(without_waiting(spec.script), spec.exclude), spec.environment)
     return Submission(before, tuple(words), script, tuple(spec.arguments), environment)
 
 
-def arguments_problem(spec: JobSpec) -> str:
-    """Return that a script cannot be handed on with its arguments: sbatch reads one with arguments from a file, as its owner."""
-    if not spec.arguments or spec.user in ("", me()):
+def arguments_problem(settings: SlurmSettings, spec: JobSpec) -> str:
+    """Return that a script cannot be handed on with its arguments: sbatch reads it from a descriptor, and sudo closes them all."""
+    wrapper = Path(settings.submit_as[0]).name if settings.submit_as else KEEP_DESCRIPTORS[0]
+    if not spec.arguments or spec.user in ("", me()) or wrapper in KEEP_DESCRIPTORS:
         return ""
     return f"its script takes arguments, and is submitted anew with them only as {spec.user}"
 
@@ -370,12 +374,14 @@ def _owner(settings: SlurmSettings, spec: JobSpec) -> pwd.struct_passwd:
 
 
 @contextmanager
-def _as_descriptor(environment: Mapping[str, str]) -> Iterator[int]:
-    """Yield a descriptor from which sbatch reads an environment: NAME=value, each ended by a zero byte, in memory only."""
-    number = os.memfd_create("nightshift-environment", 0)
+def _as_descriptor(name: str, texts: Iterable[str]) -> Iterator[int]:
+    """Yield a descriptor from which sbatch reads texts, one behind the other; they lie in memory, and nobody can change them."""
+    number = os.memfd_create(name, os.MFD_ALLOW_SEALING)
     try:
         with open(number, "wb", closefd=False) as file:
-            file.writelines(f"{name}={text}\0".encode("utf-8", "surrogateescape") for name, text in environment.items())
+            file.writelines(text.encode("utf-8", "surrogateescape") for text in texts)
+        os.fchmod(number, 0o444)
+        fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         os.lseek(number, 0, os.SEEK_SET)
         yield number
     finally:

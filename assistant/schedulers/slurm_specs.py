@@ -75,6 +75,10 @@ def shown_record(record: str, texts: Mapping[str, str]) -> dict[str, str]:
     return {**values, **{key: text for key, text in texts.items() if text}}
 
 
+NEW_CONFIG = "NIGHTSHIFT_CONFIG"
+"""Names the argument that a restart changed: a copy of a configuration that names the checkpoint (`recover/restart.py`)."""
+
+
 def record_differences(
     before: Mapping[str, str], after: Mapping[str, str], spec: JobSpec, *, ids: Sequence[Sequence[str]]
 ) -> list[str]:
@@ -97,10 +101,10 @@ def record_differences(
         if key == "ReqNodeList" and not second and set(nodes_of(first)) & set(spec.exclude):
             continue  # wanted nodes of which one is to be left out
         differences.append(f"{key} is {second or 'nothing'} and was {first or 'nothing'}")
-    if _arguments(original.get("Command", "")) != _arguments(repeated.get("Command", "")):
-        differences.append(
-            f"the script's arguments are {_arguments(repeated['Command'])!r} and were {_arguments(original['Command'])!r}"
-        )
+    intended = " ".join(spec.arguments) if spec.environment.get(NEW_CONFIG) in spec.arguments else None
+    first, second = (_arguments(record.get("Command", "")) for record in (original, repeated))
+    if second != (first if intended is None else intended):
+        differences.append(f"the script's arguments are {second!r} and were {first!r}")
     if set(nodes_of(repeated.get("ExcNodeList", ""))) != set(spec.exclude):
         differences.append(
             f"the nodes to stay away from are {repeated.get('ExcNodeList') or 'none'}, not {','.join(spec.exclude) or 'none'}"

@@ -15,7 +15,7 @@ import pytest
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import Inventory, inventory, last_healthy
 from assistant.recover.checkpoints.layout import could_be_checkpoint, counts_steps
-from assistant.recover.checkpoints.names import is_rolling, number_in, run_prefix
+from assistant.recover.checkpoints.names import is_opaque, is_rolling, number_in, run_prefix
 from assistant.recover.checkpoints.pickles import epoch_inside, step_inside
 from assistant.recover.checkpoints.search import SaveState, search_checkpoints
 from assistant.recover.job_program import programs_of
@@ -270,3 +270,23 @@ def test_a_count_inside_is_found_whatever_case_its_key_has(
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("snapshot/data.pkl", pickle.dumps(state, protocol=2))
     assert (step_inside(path), epoch_inside(path)) == (step, epoch)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bc9c2947aba2eade.pt",
+        "4484bab0f024496b.pt",
+        "3f2504e0-4f89-11d3-9a0c-0305e82c3301.ckpt",
+        "DA39A3EE5E6B4B0D3255BFEF95601890AFD80709",
+    ],
+)
+def test_a_digest_tells_neither_a_step_nor_a_run(name: str) -> None:
+    assert (number_in(name), run_prefix(name)) == (None, "")
+
+
+@pytest.mark.parametrize(
+    "name", ["ba00002000000000.pt", "step_000000123456.pt", "00000000000080.pt", "e12b34005678x.pt", "deadbeef.pt"]
+)
+def test_a_name_that_counts_is_no_digest(name: str) -> None:
+    assert not is_opaque(name)

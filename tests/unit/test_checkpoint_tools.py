@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from assistant.errors import ToolError
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.trial.trial import spec_digest
 from assistant.schedulers.simulated_run import SimulatedRun
+from assistant.tools import checkpoints
 from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
 from assistant.tools.resubmit import resubmit_job
 from tests.unit.failed_job import World
@@ -146,3 +152,44 @@ def test_a_file_of_no_known_layout_in_the_folder_is_no_proof_that_nothing_was_sa
         chosen = choose_checkpoint(world.context, world.job)
         assert chosen["restart_from"] == begins, chosen["note"]
         assert ("step_5.weights" in chosen["note"]) is (begins == "")
+
+
+@pytest.fixture
+def home_made(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A job of which only its own source says that it takes the newest, on a cluster whose nodes can start its script."""
+    way = ResumeWay(ResumeMeans.NEWEST, "glob() in x.py, line 3", home_made=True)
+    monkeypatch.setattr(checkpoints, "read_way", lambda job, search: way)
+    monkeypatch.setattr(checkpoints, "TRIAL_TRANSPORTS", (world.context.transport.name,))
+    return world
+
+
+def of_trial(world: World, *answers: dict[str, str], fails: bool = False) -> World:
+    """Return the same world, in whose incident trial starts were made with these answers."""
+    calls = [SimpleNamespace(id=number, tool="trial_start", arguments={"job": world.job}) for number, _ in enumerate(answers)]
+    outcomes = [SimpleNamespace(ok=not fails, value=answer) for answer in answers]
+    history: Any = SimpleNamespace(calls=lambda incident: calls, outcome=lambda number: outcomes[number])
+    world.context = replace(world.context, incident=1, history=history)
+    return world
+
+
+def test_a_home_made_way_is_tried_before_it_counts(home_made: World) -> None:
+    chosen = choose_checkpoint(of_trial(home_made).context, home_made.job, try_first=True)
+    assert (chosen["restart_from"], chosen["trial"], chosen["set_aside"]) == ("", "yes", [])
+    assert "tried in a sandbox first" in chosen["note"]
+    plain = choose_checkpoint(home_made.context, home_made.job)
+    assert (plain["restart_from"], plain["trial"]) == (plain["path"], ""), "who does not ask for it gets what was read"
+
+
+@pytest.mark.parametrize(
+    ("answer", "fails", "starts"),
+    [({"proven": "yes"}, False, True), ({"refuted": "yes"}, False, False), ({"note": "no GPU"}, False, True), ({}, True, True)],
+    ids=["proven", "refuted", "it came to nothing", "it could not be made"],
+)
+def test_after_the_trial_its_word_counts_else_what_was_read(
+    home_made: World, answer: dict[str, str], *, fails: bool, starts: bool
+) -> None:
+    spec = home_made.context.scheduler.job(home_made.job).spec
+    assert spec is not None
+    world = of_trial(home_made, {**answer, "submission": spec_digest(spec)}, fails=fails)
+    chosen = choose_checkpoint(world.context, world.job, try_first=True)
+    assert (bool(chosen["restart_from"]), chosen["trial"]) == (starts, ""), chosen["note"]

@@ -13,6 +13,8 @@ import pytest
 from assistant.errors import ToolError
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover import job_program
+from assistant.recover.checkpoints.inventory import Inventory
+from assistant.recover.checkpoints.trackers import Tracker
 from assistant.recover.job_program import programs_of
 from assistant.recover.restart import hidden_variable, plan_restart
 from assistant.recover.resume import program_way, resume_way
@@ -52,10 +54,17 @@ def checkpoint(case: dict[str, Any], step: int) -> Checkpoint:
     return Checkpoint(folder / name, step, "plain", 1, NOW, True, ())
 
 
+def torn(case: dict[str, Any]) -> Inventory | None:
+    """Return a folder whose tracker names a checkpoint that is not whole, where a case has one."""
+    bad = replace(checkpoint(case, 80), healthy=False, problems=("has 2 data files, every other checkpoint has at least 3",))
+    tracker = Tracker(HOME / "out/latest", 80, "step_80")
+    return Inventory(HOME / "out", (checkpoint(case, 60), bad), (), tracker) if case.get("astray") else None
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_the_variable_by_which_a_script_goes_on_is_proven_or_not_set(case: dict[str, Any], files: dict[str, str]) -> None:
     job = laid_out(case, files)
-    way = resume_way(job, programs_of(job))
+    way = resume_way(job, programs_of(job), saved=torn(case))
     assert way.variable == case["variable"], way
     assert way.takes_files >= case.get("files", False)
     assert way.takes_folders >= case.get("folders", False)
@@ -79,7 +88,7 @@ def test_a_restart_sets_it_and_nothing_else_again_and_again(
     name, _, template = case["variable"].partition("=")
     for attempt, step in ((1, 45), (2, 60)):
         assert job.spec is not None
-        way = resume_way(job, programs_of(job))
+        way = resume_way(job, programs_of(job), saved=torn(case))
         chosen = checkpoint(case, step)
         if "{" not in template and attempt == 2:  # it says yes already, and is kept
             assert (way.means, way.variable) == (ResumeMeans.NEWEST, "")

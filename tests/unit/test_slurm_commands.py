@@ -17,7 +17,7 @@ from assistant.records import JobSpec, JobState
 from assistant.schedulers.slurm import SlurmScheduler
 from assistant.schedulers.slurm_history import ACCOUNTED_COLUMNS
 from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, lines_about
-from assistant.schedulers.slurm_run import check
+from assistant.schedulers.slurm_run import _as_descriptor, arguments_problem, check
 from tests.unit.test_slurm_text import a_job
 
 CONFIG = "SLURM_VERSION = 23.11.10\nAccountingStorageType = (null)\nMinJobAge = 300 sec\nSlurmUser = slurm(64030)\n"
@@ -319,3 +319,28 @@ def test_what_befell_a_node_before_the_job_ran_there_is_not_of_the_job() -> None
     text = "\n".join(f"[{at.astimezone():%Y-%m-%dT%H:%M:%S}.000] error: Nodes gpu003 not responding, setting DOWN" for at in stamps)
     job = replace(a_job(), nodes=("gpu003",), submitted=started - timedelta(minutes=5), started=started)
     assert lines_about(text, job).splitlines() == text.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments", "problem"),
+    [
+        ((), ("a.json",), False),
+        (("sudo", "-n", "-u", "{user}"), ("a.json",), True),
+        (("sudo", "-n", "-u", "{user}"), (), False),
+        (("/usr/sbin/runuser", "-u", "{user}", "--"), ("a.json",), False),
+    ],
+)
+def test_a_script_with_arguments_is_handed_to_another_user_where_a_descriptor_reaches_sbatch(
+    words: tuple[str, ...], arguments: tuple[str, ...], *, problem: bool
+) -> None:
+    spec = JobSpec("x", "#!/bin/sh\n", user="somebody-else", arguments=arguments)
+    assert bool(arguments_problem(SlurmSettings(submit_as=words), spec)) is problem
+
+
+def test_what_sbatch_reads_from_a_descriptor_is_readable_by_the_owner_and_changed_by_nobody() -> None:
+    with _as_descriptor("nightshift-script", ["#!/bin/sh\n", "true\n"]) as number:
+        path = Path(f"/proc/self/fd/{number}")
+        assert path.read_text() == "#!/bin/sh\ntrue\n"
+        assert path.stat().st_mode & 0o777 == 0o444
+        with pytest.raises(PermissionError):
+            os.pwrite(number, b"rm", 0)

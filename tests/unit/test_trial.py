@@ -13,6 +13,7 @@ import zlib
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,18 +22,20 @@ from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover.checkpoints.inventory import Inventory
-from assistant.recover.checkpoints.layout import Format
+from assistant.recover.checkpoints.layout import Entry, Format
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.trial.trial import (
     TrialAnswer,
     TrialWay,
     judge_trial,
     program_text,
+    removed_besides,
     spec_digest,
     trial_answer,
     trial_command,
     trials_of,
 )
+from assistant.tools.checkpoints import resume_of
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases/trials.toml").read_text())["case"]
 SAVED = datetime(2026, 11, 27, 3, 0, tzinfo=UTC)
@@ -120,7 +123,14 @@ def test_of_an_answer_what_was_written_and_removed_is_told_apart() -> None:
     }  # fmt: skip
     answer = trial_answer(Reply("n3", True, 0, f"noise\nNIGHTSHIFT-TRIAL {json.dumps(value)}\n", ""))
     assert answer == TrialAnswer(
-        "", None, 12.5, ("/w/ckpt/step_40/a",), ("/w/ckpt/step_60/a",), ("/w/log", "/w/ckpt/step_20"), ("step 41\n", "step 42\n")
+        "",
+        None,
+        12.5,
+        ("/w/ckpt/step_40/a",),
+        ("/w/ckpt/step_60/a",),
+        ("/w/log", "/w/ckpt/step_20"),
+        ("step 41\n", "step 42\n"),
+        ("/w/ckpt/step_20",),
     )
 
 
@@ -165,3 +175,83 @@ def test_the_launcher_ends_as_its_worst_rank(tmp_path: Path) -> None:
         [launcher, "-n", "2", "sh", "-c", "exit $((SLURM_PROCID * 3))"], env={"PATH": "/usr/bin:/bin"}, check=False
     )
     assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("way", "labels"),
+    [
+        (ResumeWay(ResumeMeans.NEWEST, "its source", home_made=True), ["as it is"]),
+        (ResumeWay(ResumeMeans.TRACKER, "its source", home_made=True), ["as it is"]),
+        (ResumeWay(ResumeMeans.ARGUMENT, "load()", variable="AT={step}", home_made=True), ["AT={step}"]),
+        (ResumeWay(ResumeMeans.ARGUMENT, "load()", config="/w/c.json", config_key="warm", home_made=True), ["warm in a copy of"]),
+        (ResumeWay(ResumeMeans.FIXED, "--load", "/w/ckpt", trial_variables=("TAG={name}",)), ["TAG={name}"]),
+        (ResumeWay(ResumeMeans.NEWEST, "tried", home_made=True, tried=True), []),
+        (ResumeWay(ResumeMeans.ARGUMENT, "Megatron-LM", variable="AT={step}"), []),
+    ],
+)
+def test_what_only_home_made_source_tells_is_tried_in_that_very_way(way: ResumeWay, labels: list[str]) -> None:
+    trials = trials_of(way)
+    assert len(trials) == len(labels)
+    assert all(trial.label.startswith(label) for trial, label in zip(trials, labels, strict=True))
+
+
+def test_a_proven_word_that_names_no_checkpoint_means_the_newest() -> None:
+    way = TrialWay(variable="MORE=1").way("tried in a sandbox")
+    assert (way.means, way.variable) == (ResumeMeans.NEWEST, "MORE=1")
+
+
+@pytest.mark.parametrize(
+    ("answer", "refuted"),
+    [
+        (TrialAnswer("", None, 30.0, ("/w/ckpt/step_40/a",), ("/w/ckpt/step_20b/a", "/w/ckpt/step_10/a")), True),
+        (TrialAnswer("", None, 30.0, ("/w/ckpt/step_40/a",), (), ("/w/ckpt/step_40/a",)), True),
+        (TrialAnswer("", None, 30.0, (), (), (), ("step 1 loss 3.1\nstep 2 loss 3.0\nstep 3 loss 2.9\nstep 4 loss 2.9\n",)), True),
+        (TrialAnswer("", None, 90.0), False),
+        (TrialAnswer("", 1, 3.0, (), (), (), ("no CUDA device\n",)), False),
+        (TrialAnswer("users may have no namespaces of their own here"), False),
+    ],
+)
+def test_only_what_went_on_from_something_else_is_refuted(answer: TrialAnswer, *, refuted: bool) -> None:
+    verdict = judge_trial(answer, checkpoint(40), Inventory(Path("/w/ckpt"), (checkpoint(20), checkpoint(40)), ()))
+    assert not verdict.proven
+    assert verdict.refuted is refuted, verdict.note
+
+
+def made(value: dict[str, Any] | None, *, ok: bool = True) -> SimpleNamespace:
+    """Return what the store holds of an incident in which one trial start was made."""
+    call = SimpleNamespace(id=1, tool="trial_start", arguments={"job": "7"})
+    outcome = SimpleNamespace(ok=ok, value=value)
+    return SimpleNamespace(calls=lambda incident: [call] if value is not None else [], outcome=lambda number: outcome)
+
+
+@pytest.mark.parametrize(
+    ("value", "means", "home_made"),
+    [
+        (None, ResumeMeans.NEWEST, True),
+        ({"proven": "yes", "submission": spec_digest(SPEC), "note": "it read step_40"}, ResumeMeans.NEWEST, False),
+        ({"proven": "", "refuted": "yes", "submission": spec_digest(SPEC), "note": "it began anew"}, ResumeMeans.UNKNOWN, False),
+        ({"proven": "", "refuted": "", "submission": spec_digest(SPEC), "note": "no GPU"}, ResumeMeans.NEWEST, True),
+        ({"proven": "", "refuted": "yes", "submission": "another job's", "note": "it began anew"}, ResumeMeans.NEWEST, True),
+    ],
+)
+def test_a_trial_of_this_incident_proves_or_refutes_what_was_read(
+    value: dict[str, Any] | None, means: ResumeMeans, *, home_made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = ResumeWay(ResumeMeans.NEWEST, "glob() in x.py", home_made=True)
+    monkeypatch.setattr("assistant.tools.checkpoints.read_way", lambda job, search: read)
+    context: Any = SimpleNamespace(incident=1, history=made(value))
+    search: Any = None
+    way = resume_of(context, JOB, search)
+    assert (way.means, way.home_made) == (means, home_made)
+
+
+def test_a_start_that_removes_more_than_it_has_to_proves_nothing() -> None:
+    logged = ("resumed from /w/ckpt/step_40\nstep 41 loss 2.0\n",)
+    answer = TrialAnswer("", None, 30.0, ("/w/ckpt/step_40/a",), (), ("/w/results",), logged, ("/w/results", "/w/a.tmp"))
+    assert removed_besides(answer, Path("/w/ckpt")) == "/w/results"
+    assert removed_besides(replace(answer, removed=("/w/x/__pycache__/a.pyc", "/tmp/a", "/w/ckpt/step_20")), Path("/w/ckpt")) == ""
+    entry = Entry(Path("/w/ckpt/step_20"), 20, Format.PLAIN, {})
+    held = Inventory(Path("/w/ckpt"), (checkpoint(20), checkpoint(40)), (), entries=(entry,))
+    assert judge_trial(answer, checkpoint(40), held).proven
+    verdict = judge_trial(replace(answer, removed=("/w/ckpt/step_20",)), checkpoint(40), held)
+    assert (verdict.proven, verdict.refuted) == (False, True)

@@ -199,8 +199,8 @@ def is_link(path: Path, account: str) -> bool:
     return _as_owner(account, path, path.is_symlink)
 
 
-def write_tracker(path: Path, text: str, account: str, *, before: str, link: bool = False) -> None:
-    """Replace a tracker at one stroke: a link by a link to `text`, a file by one with the mode that it had.
+def write_tracker(path: Path, text: str, account: str, *, before: str, link: bool = False, mode: int = 0o644) -> None:
+    """Replace a tracker at one stroke: a link by a link to `text`, a file by one with the mode that it had; a new one has `mode`.
 
     An empty text removes a file. A link leads only to a name beside it.
 
@@ -210,6 +210,7 @@ def write_tracker(path: Path, text: str, account: str, *, before: str, link: boo
         account: With whose rights; empty: our own.
         before: What must stand in it now, or where the link must lead; empty: there must be none.
         link: Whether it must be a link.
+        mode: Of a file that was not there.
 
     Raises:
         ToolError: It says something else now, it is of another kind or somebody else's, or the owner may not write there.
@@ -235,8 +236,7 @@ def write_tracker(path: Path, text: str, account: str, *, before: str, link: boo
             if link:
                 _link_over(path.name, text, home)
                 return
-            mode = stat.S_IMODE(status.st_mode) if status is not None else 0o644
-            _write_over(path.name, text, mode, home)
+            _write_over(path.name, text, stat.S_IMODE(status.st_mode) if status is not None else mode, home)
 
     _as_owner(account, path, replace)
 

@@ -106,6 +106,10 @@ _DATE = re.compile(
     r"(?:[-_T ]{1,2}(?:[01]\d|2[0-3])(?:[-_:.hH]?[0-5]\d[-_:.mM]?[0-5]\d(?!\d)|[-_:.hH][0-5]\d(?!\d)))?"
 )
 _LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})(?!.{0,255}\d)")
+_OPAQUE = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?=[0-9a-f]{12,128}$)(?:\d*[a-f]+\d+){2}[0-9a-f]*", re.IGNORECASE
+)
+"""A digest or a UUID: its digits are no numbers, and letters and digits take turns in it. `ba000020` counts batches."""
 _MODEL = re.compile(r"(?:^|[-_.])(?:vit|gpt|llama|bert|resnet|t|k|p)[-_.]?$", re.IGNORECASE)
 """Kinds of models, whose numbers are mostly sizes; behind one in a name that its own program gives stands the step."""
 _SECONDS_SINCE_1970 = re.compile(r"1[3-9]\d{8}(?:\d{3})?")
@@ -117,12 +121,19 @@ def without_suffix(name: str) -> str:
     return next((name[: -len(suffix)] for suffix in SUFFIXES if name.lower().endswith(suffix)), name)
 
 
+def is_opaque(name: str) -> bool:
+    """Tell whether a name is a digest or a UUID and nothing else, so that it tells neither a step nor a run."""
+    return _OPAQUE.fullmatch(without_suffix(name[:MOST_CHARACTERS])) is not None
+
+
 def number_in(name: str) -> NameNumber | None:
     """Return the number that orders a checkpoint among its like; None where its name has none.
 
     A number that is called a step comes first (of several one called global, else the last), then one without a name, then an
     epoch.
     """
+    if is_opaque(name):
+        return None
     parts = list(_parts(without_suffix(name[:MOST_CHARACTERS])))
     steps: list[tuple[int, bool]] = []
     epochs: list[_Part] = []
@@ -193,6 +204,8 @@ def run_prefix(name: str) -> str:
 
     Dates, words that one run has several of (`best`, `ema`), and measures that differ from save to save are left out.
     """
+    if is_opaque(name):
+        return ""
     parts = list(_parts(without_suffix(name[:MOST_CHARACTERS])))
     kinds = [_kind(parts, place)[0] if part.digits else "" for place, part in enumerate(parts)]
     counted = [place for place, kind in enumerate(kinds) if kind in ("step", "epoch")]

@@ -58,11 +58,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def checked(result: int, label: str) -> int:
-    """Return the result of a call of the C library.
-
-    Raises:
-        Impossible: It failed.
-    """
+    """Return the result of a call of the C library that did not fail; raise Impossible for another."""
     if result < 0:
         number = ctypes.get_errno()
         raise Impossible("%s: %s" % (label, os.strerror(number)))
@@ -70,11 +66,7 @@ def checked(result: int, label: str) -> int:
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount something.
-
-    Raises:
-        Impossible: The kernel refuses it.
-    """
+    """Mount something; raise Impossible where the kernel refuses it."""
     arguments = [text.encode() if text else None for text in (source, target, kind)]
     checked(libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() or None), "mount %s on %s" % (kind or source, target))
 
@@ -101,11 +93,7 @@ def become(user: str, uid: int) -> "pwd.struct_passwd":
 
 
 def enter_namespaces() -> None:
-    """Enter namespaces of one's own, as the same user.
-
-    Raises:
-        Impossible: The kernel does not let a user have them.
-    """
+    """Enter namespaces of one's own, as the same user; raise Impossible where the kernel lets a user have none."""
     uid, gid = os.getuid(), os.getgid()
     flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC
     checked(libc.unshare(flags), "users may have no namespaces of their own here")
@@ -225,12 +213,15 @@ def build(request: Request, base: str) -> List[Layer]:
     roots = roots_of(request["needed"], [path for path in ("/tmp", "/var/tmp", request["home"]) if os.path.isdir(path)])
     layers = [Layer(root, base, number) for number, root in enumerate(roots)]
     tools = layers_tool_folder(layers)
+    launchers = {}  # type: Dict[str, int]
     for name in ("srun", "mpirun", "mpiexec", "torchrun"):
         path = os.path.join(tools[0], name)
         with open(path, "w") as file:
             file.write("#!%s\n%s" % (sys.executable, request["launcher"]))
         os.chmod(path, 0o755)
-    request["environment"]["PATH"] = "%s:%s" % (tools[1], request["environment"].get("PATH") or "/usr/local/bin:/usr/bin:/bin")
+        launchers[name] = os.open(path, os.O_PATH)
+    usual = request["environment"].get("PATH") or "/usr/local/bin:/usr/bin:/bin"
+    request["environment"]["PATH"] = "%s:%s" % (tools[1], usual)
     hosts_file = os.open(hosts, os.O_PATH)
     attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
     base_folder = os.open(base, os.O_PATH | os.O_DIRECTORY)
@@ -249,6 +240,10 @@ def build(request: Request, base: str) -> List[Layer]:
         mount("tmpfs", "/dev/shm", "tmpfs", MS_NODEV | MS_NOSUID, "size=%d,mode=1777" % request["memory_bytes"])
     if os.path.isfile("/etc/hosts"):
         mount("/proc/self/fd/%d" % hosts_file, "/etc/hosts", "", MS_BIND)
+    for name, launcher in launchers.items():  # a login shell, or a module, sets PATH anew
+        for place in [os.path.realpath(os.path.join(folder, name)) for folder in {"/usr/bin", "/usr/local/bin", *usual.split(":")}]:
+            if os.path.isfile(place) and not place.startswith("/tmp/"):
+                mount("/proc/self/fd/%d" % launcher, place, "", MS_BIND)
     return layers
 
 
@@ -349,6 +344,9 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
                 os.unlink(path)
         except OSError as error:
             raise Impossible("%s cannot be hidden: %s" % (path, error))
+    for path, text in request["written"].items():
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
     request["script_path"] = stored_script(request)
     before = {layer.root: {name for name, _ in layer.entries()} for layer in layers}
     watch = Watch(request["watched"])
@@ -420,7 +418,8 @@ def differences(
     for layer in layers:
         for name, about in layer.entries():
             path, old = os.path.join(layer.root, name), layer.was_there(name)
-            if "nightshift-trial-" in name or path in request["hidden"] or len(changed) + len(removed) >= MOST_ENTRIES:
+            ours = "nightshift-trial-" in name or path in request["hidden"] or path in request["written"]
+            if ours or len(changed) + len(removed) >= MOST_ENTRIES:
                 continue
             if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
                 removed.append(path)

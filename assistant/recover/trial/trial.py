@@ -31,7 +31,17 @@ from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpo
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.untrusted import parse_json
 
-__all__ = ["TrialAnswer", "TrialVerdict", "TrialWay", "judge_trial", "spec_digest", "trial_answer", "trial_command", "trials_of"]
+__all__ = [
+    "TrialAnswer",
+    "TrialVerdict",
+    "TrialWay",
+    "judge_trial",
+    "removed_besides",
+    "spec_digest",
+    "trial_answer",
+    "trial_command",
+    "trials_of",
+]
 
 MARK = "NIGHTSHIFT-TRIAL "
 JOB_ID = 67_043_327
@@ -43,6 +53,7 @@ MEMORY_BYTES = 4 << 30
 MOST_REQUEST = 100_000
 """Bytes of the request: Linux takes 128 KiB for one argument."""
 MARGIN_S = 30
+LEFTOVER = re.compile(r"/__pycache__(?:/|$)|(?:\.tmp|\.part|\.lock|\.pid|\.pyc|\.sock|~)$")
 TASKS = re.compile(r"(?:^|\s)(?:-n\s*|--ntasks[= ])(\d{1,6})(?=\s|$)")
 TASKS_PER_NODE = re.compile(r"(?:^|\s)--ntasks-per-node[= ](\d{1,6})(?=\s|$)")
 GPUS = re.compile(
@@ -58,16 +69,18 @@ class TrialWay:
     """An assignment in the environment of the submission, with `{checkpoint}`; empty for none."""
     argument: str = ""
     """What is put behind the command line of the program, with `{checkpoint}`; empty for none."""
+    config: str = ""
+    """The key of a configuration of which a copy is given; empty for none."""
 
     @property
     def label(self) -> str:
         """For people: what is added to the submission."""
-        return self.variable or self.argument or "as it is"
+        return self.variable or self.argument or (f"{self.config} in a copy of its configuration" if self.config else "as it is")
 
     def way(self, by: str) -> ResumeWay:
-        """Return how a script goes on for which this one was proven."""
-        if not self.variable and not self.argument:
-            return ResumeWay(ResumeMeans.NEWEST, by, tried=True)
+        """Return how a script goes on for which this one was proven; with a word that names no checkpoint from the newest."""
+        if "{" not in self.variable + self.argument:
+            return ResumeWay(ResumeMeans.NEWEST, by, variable=self.variable, argument=self.argument, tried=True)
         return ResumeWay(ResumeMeans.ARGUMENT, by, variable=self.variable, argument=self.argument, tried=True)
 
 
@@ -88,6 +101,8 @@ class TrialAnswer:
     """Files that were there and were written over or removed."""
     texts: tuple[str, ...] = ()
     """Output and logs, each by itself."""
+    removed: tuple[str, ...] = ()
+    """Those of `changed` that were there and are no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +112,16 @@ class TrialVerdict:
     proven: bool
     note: str
     """For people: what it read and where it went on, or what is missing."""
+    refuted: bool = False
+    """Whether it went on from something else, or harmed the chosen one: no restart may be made in that way."""
 
 
 def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
-    """Return what is worth trying, the most likely first; nothing where reading has told how the script goes on."""
-    if way.repeats or way.destroys or way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE):
+    """Return what is worth trying, the most likely first; nothing where a known convention tells how the script goes on."""
+    if way.repeats or way.destroys or way.tried:
         return ()
+    if way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE, ResumeMeans.FIXED):
+        return (TrialWay(way.variable, way.argument, way.config_key),) if way.home_made else ()
     by_hand = (
         *(TrialWay(variable=text) for text in way.trial_variables),
         *(TrialWay(argument=text) for text in way.trial_arguments),
@@ -125,7 +144,15 @@ def program_text(name: str) -> str:
 
 
 def trial_command(
-    job: Job, spec: JobSpec, *, uid: int, folder: Path, hidden: Sequence[Path], seconds: int, python: Sequence[str] = ("python3",)
+    job: Job,
+    spec: JobSpec,
+    *,
+    uid: int,
+    folder: Path,
+    hidden: Sequence[Path],
+    seconds: int,
+    written: Mapping[str, str] | None = None,
+    python: Sequence[str] = ("python3",),
 ) -> list[str]:
     """Return the words that start a script in the sandbox on a node.
 
@@ -136,6 +163,7 @@ def trial_command(
         folder: That of its checkpoints.
         hidden: Checkpoints that must not be loaded: they are not there in the sandbox.
         seconds: How long the script may run.
+        written: Texts that stand in files of the sandbox alone, by their paths: a tracker, the copy of a configuration.
         python: The words that start Python on the nodes.
 
     Raises:
@@ -154,6 +182,7 @@ def trial_command(
         "needed": list(dict.fromkeys((work_dir, str(folder)))),
         "watched": [str(folder)],
         "hidden": [str(path) for path in hidden],
+        "written": dict(written or {}),
         "seconds": seconds,
         "memory_bytes": MEMORY_BYTES,
     }
@@ -218,6 +247,7 @@ def trial_answer(reply: Reply) -> TrialAnswer:
         tuple(str(item.get("path")) for item in changes if item.get("was") is None),
         (*(str(item.get("path")) for item in changes if item.get("was") is not None), *map(str, _list(value.get("removed")))),
         tuple(text for text in texts if isinstance(text, str) and text.strip()),
+        tuple(map(str, _list(value.get("removed")))),
     )
 
 
@@ -239,7 +269,7 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     comparisons = [compare_loaded(checkpoint, loaded_checkpoint(Lines.of(text.splitlines()))) for text in answer.texts]
     otherwise = next((item for item in comparisons if item.differs), None)
     if otherwise is not None:
-        return TrialVerdict(False, otherwise.note)
+        return TrialVerdict(False, otherwise.note, refuted=True)
     same = {
         checkpoint.path,
         *(item.path for item in (inventory.entries if inventory is not None else ()) if item.step == checkpoint.step),
@@ -251,9 +281,12 @@ def judge_trial(answer: TrialAnswer, checkpoint: Checkpoint, inventory: Inventor
     steps = [item.step for item in inventory.checkpoints] if inventory is not None else []
     gap = max((after - before for before, after in pairwise(sorted({*steps, 0})) if after > before), default=0)
     if saved is not None and not checkpoint.step < saved <= checkpoint.step + max(gap, 1):
-        return TrialVerdict(False, f"it read {read} and then saved step {saved}; chosen was step {checkpoint.step}")
+        return TrialVerdict(False, f"it read {read} and then saved step {saved}; chosen was step {checkpoint.step}", refuted=True)
     if _is_lost(answer, checkpoint) and saved is None:
-        return TrialVerdict(False, f"it read {read} and then removed or wrote over {checkpoint.path.name} before it saved anything")
+        lost = f"it read {read} and then removed or wrote over {checkpoint.path.name} before it saved anything"
+        return TrialVerdict(False, lost, refuted=True)
+    if saved is None and (lost_name := _lost_beside(answer, inventory)):
+        return TrialVerdict(False, f"it read {read} and removed {lost_name} before it saved anything", refuted=True)
     evidence = next((item.note for item in comparisons if item.verdict is LoadVerdict.CHOSEN), "")
     if evidence:
         return TrialVerdict(True, f"it read {read}; {evidence}")
@@ -268,6 +301,23 @@ def _first_save(answer: TrialAnswer, checkpoint: Checkpoint) -> int | None:
     names = [PurePosixPath(path).relative_to(folder).parts[0] for path in answer.saved if Path(path).is_relative_to(folder)]
     steps = [step for name in names if name != checkpoint.path.name and (step := step_in_name(name)) is not None and step >= 0]
     return min(steps, default=None)
+
+
+def _lost_beside(answer: TrialAnswer, inventory: Inventory | None) -> str:
+    """Return the name of another checkpoint that a trial removed; empty for none."""
+    entries = [item.path for item in (inventory.entries if inventory is not None else ()) if not item.temporary]
+    return next((path.name for path in entries if any(path.is_relative_to(lost) for lost in answer.removed)), "")
+
+
+def removed_besides(answer: TrialAnswer, folder: Path) -> str:
+    """Return what a trial removed outside the folder of its checkpoints that is no leftover of a program; empty for nothing.
+
+    A variable that a script was never seen to be given may mean more than going on: `CLEAN=1`.
+    """
+    lost = (
+        path for path in answer.removed if not Path(path).is_relative_to(folder) and not path.startswith(("/tmp/", "/var/tmp/"))
+    )
+    return next((path for path in lost if not LEFTOVER.search(path)), "")
 
 
 def _is_lost(answer: TrialAnswer, checkpoint: Checkpoint) -> bool:
