@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from assistant.recover.checkpoints.inventory import (
     is_before,
     last,
     last_healthy,
+    without_lost_numbers,
 )
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
@@ -35,11 +37,12 @@ from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.runs import writer_beside
+from assistant.recover.start_losses import loss_words, start_losses
 from assistant.recover.training_end import training_goal
 from assistant.recover.trial.trial import TrialWay, spec_digest, trials_of
 from assistant.tooling import Context, tool
 from assistant.tools._node_saves import node_saves, saves_in_words
-from assistant.untrusted import reading_as
+from assistant.untrusted import READ_S, reading_as, within
 
 WHICH = ("last", "last_healthy", "before_step")
 FEWEST_LOST = 5
@@ -175,7 +178,8 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     plan = replace(plan, refusal=plan.refusal or harm)
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
-    note = "; ".join(one for one in (_note(choice), *doubts, stage, plan.refusal or way.sentence) if one)
+    warning = _start_warning(shown, search) if plan.refusal else ""
+    note = "; ".join(one for one in (_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning) if one)
     return {
         **chosen,
         "restart_from": "" if plan.refusal else chosen["path"],
@@ -209,6 +213,14 @@ def _rerun_harm(job: Job, search: CheckpointSearch) -> str:
     return f"{words} Its owner submitted it with --no-requeue." if words and job.never_requeued else words
 
 
+def _start_warning(job: Job, search: CheckpointSearch) -> str:
+    """Return what a start of a job's script would destroy of what lies there; empty where nothing is known of it."""
+    try:
+        return loss_words(start_losses(job, programs_now(job, search.programs)))
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return ""
+
+
 def lost_from(job: Job) -> int | None:
     """Return the step from which on a job's own log shows no loss that is a number, to its end; None where it does not."""
     points = log_points(job)
@@ -240,8 +252,9 @@ def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
     return next((point.epoch for point in last_run(points) if point.step >= step), None)
 
 
-def _note(choice: Choice) -> str:
+def _note(choice: Choice, *, with_path: bool = False) -> str:
     words = f"checkpoint of step {choice.checkpoint.step}" if choice.checkpoint is not None else "no checkpoint"
+    words += f" ({choice.checkpoint.path})" if choice.checkpoint is not None and with_path else ""
     if choice.checkpoint is not None and choice.checkpoint.unread:
         words += f", which was not judged: {choice.checkpoint.unread}; for it speaks that {', '.join(choice.checkpoint.grounds)}"
     refused = "; ".join(
@@ -290,7 +303,7 @@ def saved_state(context: Context, job: Job) -> str:
     """Say what a job left to go on from, for people: the newest checkpoint that is whole, newer ones that are not, how it goes on.
 
     Also what its script would do if it were submitted as it is, and who else saves into the folder. Only what lies there is looked
-    at; contents are not read. Empty where nothing is known of it, or the storage does not answer.
+    at, and a sample of the values of the newest ones. Empty where nothing is known of it, or the storage does not answer.
     """
     try:
         search = search_of(context, job)
@@ -301,8 +314,10 @@ def saved_state(context: Context, job: Job) -> str:
                 return f"{elsewhere}."
             rerun = rerun_words(writes_of_job(job, programs_now(job, search.programs)), job.work_dir)
             sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
-            return " ".join([*sentences, *([rerun] if rerun else [])])
+            return " ".join(filter(None, [*sentences, rerun, _start_warning(job, search)]))
         judged = _refused_from(search.inventory, lost_from(job), log_points(job))
+        with reading_as(job.account):
+            judged = within(READ_S, partial(without_lost_numbers, judged), f"checkpoint folder {judged.folder}")
         way = resume_of(context, job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""
@@ -325,7 +340,8 @@ def saved_state(context: Context, job: Job) -> str:
     )
     newest = f"The {kind} is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else ''}."
     try:
-        going_on = _as_it_is(search, resume_plan(way, judged, whole, moves=folder_moves(job, search)), way)
+        plan = resume_plan(way, judged, whole, moves=folder_moves(job, search))
+        going_on = [*_as_it_is(search, plan, way), *filter(None, [_start_warning(job, search) if plan.refusal else ""])]
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
     return " ".join([newest, *going_on, *_writer(context, job)])

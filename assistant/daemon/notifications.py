@@ -6,6 +6,7 @@ A notice is written when it is sent, so it says how things stand then; an approv
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 LONGEST_LINE = 400
 LONGEST = 6_000
 """Characters of a message."""
+_CLAUSE = re.compile(r"(?<=[.;])\s+(?=\S)|(?<=:)\s+(?=[A-Z])")
+"""Where a long line may be parted."""
 UNDECIDED_FOR = timedelta(seconds=90)
 """After so long an incident is told of alone, whatever it may share with others."""
 MOST_OPEN = 1_000
@@ -212,8 +215,11 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
         advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
     )
     advice = [f"to do: {open_advice}"] if open_advice else []
+    note = row.why or incident.note
+    if about is About.ESCALATED and facts.saved and facts.saved not in note:
+        advice.append(f"left: {facts.saved}")
     lines = [
-        row.why or incident.note,
+        note,
         *facts.undrained,
         *_finding(diagnosis),
         *_symptoms(incident, store),
@@ -392,11 +398,26 @@ def _root(incident: Incident, store: Store) -> int:
     return incident.id
 
 
+def _parts(text: str) -> Iterator[str]:
+    """Yield a long text as several lines, parted behind sentences and clauses: only what is too long in itself is ever cut."""
+    if len(text) <= LONGEST_LINE:
+        yield text
+        return
+    part = ""
+    for piece in _CLAUSE.split(text):
+        if part and len(part) + len(piece) >= LONGEST_LINE:
+            yield part
+            part = ""
+        part = f"{part} {piece}" if part else piece
+    yield part
+
+
 def _line(text: str) -> str:
     """Return one line that holds no secret and nothing that a chat service takes for a command."""
     return notice_line(redact(text), LONGEST_LINE)
 
 
 def _body(lines: Iterable[str]) -> str:
-    text = "\n".join(_line(line) for line in lines if line and line.strip())
+    parts = (part for line in lines if line and line.strip() for part in _parts(line))
+    text = "\n".join(map(_line, parts))
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

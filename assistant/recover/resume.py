@@ -394,7 +394,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
     foreign = foreign_library(program)
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
-    return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing")
+    return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing", loads_nothing=program.name)
 
 
 SWITCH = re.compile(

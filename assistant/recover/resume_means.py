@@ -85,6 +85,8 @@ class ResumeWay:
     """What a comment of its script says on how its run is continued, with the line, for people; empty where none does."""
     takes_unfinished: bool = False
     """With NEWEST: whether it may take a folder without the file that its layout's library writes last."""
+    loads_nothing: str = ""
+    """With NONE: the program whose sources were read and hold no call that loads; empty where another one may go on."""
     repeats: str = ""
     """What a restart would do to stages of a pipeline that are finished; empty where it harms none."""
 
