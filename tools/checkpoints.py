@@ -32,6 +32,7 @@ from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import cost_of_beginning
+from assistant.recover.refused_values import refused_words
 from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
@@ -179,7 +180,9 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
     warning = _start_warning(shown, search) if plan.refusal else ""
-    note = "; ".join(one for one in (_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning) if one)
+    note = "; ".join(
+        one for one in (_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning) if one
+    )
     return {
         **chosen,
         "restart_from": "" if plan.refusal else chosen["path"],
@@ -345,6 +348,17 @@ def saved_state(context: Context, job: Job) -> str:
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
     return " ".join([newest, *going_on, *_writer(context, job)])
+
+
+def refused_state(context: Context, job: Job, error: str) -> str:
+    """Say where a job has the number from that was refused: the key or the line, and since when; empty where nothing tells it."""
+    try:
+        search = search_of(context, job)
+        saves = search.inventory.checkpoints if search.inventory is not None else ()
+        times = [*(save.saved_at for save in saves[:1]), *(at for at in (job.submitted, job.started) if at is not None)]
+        return refused_words(job, search.programs, error, began=min(times, default=None))
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return ""
 
 
 def _named_problems(checkpoints: Sequence[Checkpoint]) -> str:

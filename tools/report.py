@@ -6,7 +6,7 @@ from typing import Any
 
 from assistant.records import Risk
 from assistant.tooling import Context, tool
-from assistant.tools.checkpoints import saved_state, time_left
+from assistant.tools.checkpoints import refused_state, saved_state, time_left
 
 
 @tool(risk=Risk.READ)
@@ -25,6 +25,8 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
     """
     shown = context.scheduler.job(job)
     to = owner or shown.user or "the owner"
+    source = refused_state(context, shown, f"{root_line} {advice}")
+    advice = f"{advice} {source}" if source else advice
     lines = [f"{to}: job {job} ({shown.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []
     rest_words = time_left(context, shown) if reason == "time_limit" else ""

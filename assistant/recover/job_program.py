@@ -61,6 +61,8 @@ class Option:
     """`true` for a switch without a value."""
     where: str
     """For people: `--save on the command line`, `checkpoint.folder in llama.toml`."""
+    file: str = ""
+    """Path of the configuration that says it; empty for the command line."""
 
     @property
     def last(self) -> str:
@@ -414,7 +416,8 @@ def _own_settings(program: JobProgram, read: Callable[[str], str | None]) -> Ite
         return
     folders = (str(PurePosixPath(program.source.path).parent), program.launch.folder)
     for name in _named_configs(program.source):
-        paths = (Path(posixpath.normpath(posixpath.join(folder, name))) for folder in folders)
+        below = [f"{folder}{name}" for folder in folders if name.startswith("/")]  # `HERE + "/conf/net.json"`
+        paths = (Path(posixpath.normpath(path)) for path in (*(posixpath.join(folder, name) for folder in folders), *below))
         yield from next((values for path in paths if (values := list(_file(path, read)))), [])
 
 
@@ -444,7 +447,7 @@ def _file(path: Path | None, read: Callable[[str], str | None]) -> Iterator[Opti
         return
     known = dict(values)
     for name, value in values:
-        yield Option(name, _interpolated(value, known), f"{name} in {path.name}")
+        yield Option(name, _interpolated(value, known), f"{name} in {path.name}", str(path))
 
 
 def _interpolated(value: str, known: Mapping[str, str]) -> str:

@@ -76,7 +76,9 @@ def loss_words(losses: Sequence[StartLoss]) -> str:
     if not losses:
         return ""
     more = f"; and {len(losses) - MOST_NAMED} places more" if len(losses) > MOST_NAMED else ""
-    return f"A start destroys what lies there: {'; '.join(loss.sentence for loss in losses[:MOST_NAMED])}{more}. Move it away first."
+    return (
+        f"A start destroys what lies there: {'; '.join(loss.sentence for loss in losses[:MOST_NAMED])}{more}. Move it away first."
+    )
 
 
 def _is_of_node(job: Job, path: str) -> bool:

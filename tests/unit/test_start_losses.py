@@ -59,7 +59,10 @@ def test_a_program_that_saves_and_never_loads_is_called_so_and_what_it_removes_i
     words = saved_state(context(job), job)
     assert f"The newest whole checkpoint is {tmp_path}/elsewhere/now/NET_00150.pt (step 150)" in words
     assert "cycle.py saves NET_00150.pt and has no way to go on from it" in words
-    assert f"{tmp_path}/tool/cycle.py:8 removes {tmp_path}/elsewhere/now when it starts (3 entries lie there now: NET_00050.pt" in words
+    assert (
+        f"{tmp_path}/tool/cycle.py:8 removes {tmp_path}/elsewhere/now when it starts (3 entries lie there now: NET_00050.pt"
+        in words
+    )
     assert "#NIGHTSHIFT" not in words, "no line makes a program load that holds no call which does"
 
 

@@ -151,9 +151,7 @@ def _of_npy(name: str, raw: bytes) -> _Sample | None:
     return _Sample(name, count, "bf16" if kind.kind == "V" else kind.str, stream.read())
 
 
-def _of_storages(
-    archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], pickle: zipfile.ZipInfo
-) -> Iterator[_Sample]:
+def _of_storages(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], pickle: zipfile.ZipInfo) -> Iterator[_Sample]:
     folder = pickle.filename.removesuffix("data.pkl")
     for key, storage in storage_classes(archive.read(pickle)).items():
         kind, member = STORAGES.get(storage), members.get(f"{folder}data/{key}")
