@@ -167,7 +167,7 @@ def _handed_on(program: JobProgram, error: str) -> Iterator[str]:
                 sentence += f", with {', '.join(keys)} ({PurePosixPath(_file_of(program, keys)).name})" if keys else ""
                 again = _loaded_into(source, call.line)
                 if again:
-                    sentence += f"; line {again} puts the value of the checkpoint back: the line alone does not mend a run that goes on"
+                    sentence += f"; line {again} loads it from the checkpoint as well: the line alone mends no run that goes on"
                 yield f"{sentence}."
 
 

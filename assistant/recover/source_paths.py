@@ -389,7 +389,7 @@ class PathReader:
         return self._returned(Caller(source, node, scope), depth)
 
     def _of_section(self, node: ast.Call) -> Texts | None:
-        """Return what `settings.get("section", "key")` gives, as configparser has it; None where no configuration has such a key."""
+        """Return what configparser's `settings.get("section", "key")` gives; None where no configuration has such a key."""
         words = [item.value for item in node.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
         key = ".".join(map(normalised, words)) if len(words) == len(node.args) == 2 else ""
         value = self._sections.get(key)

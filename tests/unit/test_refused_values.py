@@ -65,7 +65,7 @@ def test_the_line_that_makes_a_refused_number_is_named_with_its_settings(tmp_pat
     assert "data.items = 300" in note
     assert "fit.rounds = 40" in note
     assert "(plan.toml)" in note
-    assert "line 5 puts the value of the checkpoint back" in note
+    assert "line 5 loads it from the checkpoint as well" in note
 
 
 @pytest.mark.parametrize(
