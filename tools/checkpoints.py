@@ -11,7 +11,7 @@ from typing import Any
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.logs.spikes import find_spike, last_run
-from assistant.records import Checkpoint, Job, MetricPoint, Risk
+from assistant.records import Checkpoint, Diagnosis, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.inventory import (
     Choice,
     Inventory,
@@ -27,6 +27,7 @@ from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
+from assistant.recover.fault_times import fault_time, suspect_words
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points
@@ -342,12 +343,17 @@ def saved_state(context: Context, job: Job) -> str:
         else "newest whole checkpoint"
     )
     newest = f"The {kind} is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else ''}."
+    suspect = suspect_words(judged.checkpoints, fault_time(_diagnosis(context)))
     try:
         plan = resume_plan(way, judged, whole, moves=folder_moves(job, search))
         going_on = [*_as_it_is(search, plan, way), *filter(None, [_start_warning(job, search) if plan.refusal else ""])]
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
-    return " ".join([newest, *going_on, *_writer(context, job)])
+    return " ".join(filter(None, [newest, suspect, *going_on, *_writer(context, job)]))
+
+
+def _diagnosis(context: Context) -> Diagnosis | None:
+    return context.history.diagnosis(context.incident) if context.incident is not None else None
 
 
 def refused_state(context: Context, job: Job, error: str) -> str:

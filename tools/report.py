@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from assistant.records import Risk
+from assistant.recover.start_losses import DESTROYS
 from assistant.tooling import Context, tool
 from assistant.tools.checkpoints import refused_state, saved_state, time_left
 
@@ -32,7 +33,8 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
     rest_words = time_left(context, shown) if reason == "time_limit" else ""
     saved = " ".join(part for part in (rest_words, saved_state(context, shown)) if part)
     lines += [saved] if saved else []
-    lines.append("Nightshift did not restart it; submit it again when that is done.")
+    first = "move away first what a start would destroy, and then submit it again" if DESTROYS in saved else "submit it again"
+    lines.append(f"Nightshift did not restart it; {first} when that is done.")
     return {"owner": to, "text": "\n".join(lines), "saved": saved, "note": f"{to} must act: {advice}"}
 
 

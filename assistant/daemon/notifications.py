@@ -31,6 +31,7 @@ LONGEST = 6_000
 """Characters of a message."""
 _CLAUSE = re.compile(r"(?<=[.;])\s+(?=\S)|(?<=:)\s+(?=[A-Z])")
 """Where a long line may be parted."""
+_GOES_ON = "  "
 UNDECIDED_FOR = timedelta(seconds=90)
 """After so long an incident is told of alone, whatever it may share with others."""
 MOST_OPEN = 1_000
@@ -185,7 +186,7 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
         About.OPENED,
         Severity.WARNING,
         title,
-        [*_finding(diagnosis), *_symptoms(incident, store), now, _more(incident)],
+        [*_prose([*_finding(diagnosis), *_symptoms(incident, store), now]), _more(incident)],
         incident,
         reason,
         store,
@@ -219,11 +220,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     if about is About.ESCALATED and facts.saved and facts.saved not in note:
         advice.append(f"left: {facts.saved}")
     lines = [
-        note,
-        *facts.undrained,
-        *_finding(diagnosis),
-        *_symptoms(incident, store),
-        *advice,
+        *_prose([note, *facts.undrained, *_finding(diagnosis), *_symptoms(incident, store), *advice]),
         _more(incident),
     ]
     return _notice(row, about, severity, title, lines, incident, reason, store)
@@ -281,7 +278,7 @@ def _for_owner(row: AuditRow, call: Call, store: Store) -> Notice | None:
         About.OWNER,
         Severity.WARNING,
         _line(title),
-        _body([*text.splitlines(), f"more: nightshift incident report {call.incident}"]),
+        _body([*_prose(text.splitlines()), f"more: nightshift incident report {call.incident}"]),
         f"owner:{owner}:{reason}:{_root(store.incident(call.incident), store) if call.incident is not None else job}",
         call.incident,
         owner,
@@ -398,18 +395,21 @@ def _root(incident: Incident, store: Store) -> int:
     return incident.id
 
 
-def _parts(text: str) -> Iterator[str]:
-    """Yield a long text as several lines, parted behind sentences and clauses: only what is too long in itself is ever cut."""
-    if len(text) <= LONGEST_LINE:
-        yield text
-        return
-    part = ""
-    for piece in _CLAUSE.split(text):
-        if part and len(part) + len(piece) >= LONGEST_LINE:
-            yield part
-            part = ""
-        part = f"{part} {piece}" if part else piece
-    yield part
+def _prose(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines, each that is too long parted behind sentences and clauses: only what is too long in itself is ever cut.
+
+    What goes on is set in, so that no quotation can begin a line of the message itself.
+    """
+    for line in lines:
+        text = redact(line)  # before it is parted: a key and its secret may come apart
+        part = ""
+        for piece in _CLAUSE.split(text) if len(text) > LONGEST_LINE else [text]:
+            if part and len(part) + len(piece) >= LONGEST_LINE - len(_GOES_ON):
+                yield part
+                part = f"{_GOES_ON}{piece}"
+            else:
+                part = f"{part} {piece}" if part else piece
+        yield part
 
 
 def _line(text: str) -> str:
@@ -418,6 +418,5 @@ def _line(text: str) -> str:
 
 
 def _body(lines: Iterable[str]) -> str:
-    parts = (part for line in lines if line and line.strip() for part in _parts(line))
-    text = "\n".join(map(_line, parts))
+    text = "\n".join(_line(line) for line in lines if line and line.strip())
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -19,11 +19,13 @@ from assistant.recover.job_program import JobProgram
 from assistant.recover.removals import removals_of
 from assistant.untrusted import LOOK_S, list_folder, reading_as, status_of, within
 
-__all__ = ["StartLoss", "loss_words", "start_losses"]
+__all__ = ["DESTROYS", "StartLoss", "loss_words", "start_losses"]
 
 MOST_ENTRIES = 2_000
 MOST_PLACES = 40
 MOST_NAMED = 3
+DESTROYS = "A start destroys what lies there:"
+"""How the warning begins."""
 PASSING = re.compile(r"^/(?:dev|proc|run)/|/(?:__pycache__|\.?cache|core(?:\.\d+)?)(?:/|$)|\.(?:pid|lock|sock|tmp)$", re.IGNORECASE)
 """Places whose loss harms nobody."""
 OF_A_NODE = ("/tmp", "/var/tmp")
@@ -76,9 +78,7 @@ def loss_words(losses: Sequence[StartLoss]) -> str:
     if not losses:
         return ""
     more = f"; and {len(losses) - MOST_NAMED} places more" if len(losses) > MOST_NAMED else ""
-    return (
-        f"A start destroys what lies there: {'; '.join(loss.sentence for loss in losses[:MOST_NAMED])}{more}. Move it away first."
-    )
+    return f"{DESTROYS} {'; '.join(loss.sentence for loss in losses[:MOST_NAMED])}{more}. Move it away first."
 
 
 def _is_of_node(job: Job, path: str) -> bool:
