@@ -131,7 +131,8 @@ def _dead_end(way: ResumeWay, checkpoint: Checkpoint) -> str | None:
     """Return that a program saves and holds nothing that loads, so that no option or line makes it go on; None where one may."""
     if way.means is not ResumeMeans.NONE or not way.loads_nothing or way.hint or way.usage:
         return None
-    return f"{way.loads_nothing} saves {checkpoint.path.name} and has no way to go on from it: a start begins at step 0"
+    why = f" ({way.by})" if way.loads_nothing not in way.by.split(" ")[:1] else ""
+    return f"{way.loads_nothing} saves {checkpoint.path.name} and has no way to go on from it{why}: a start begins at step 0"
 
 
 def _settled_by(way: ResumeWay, checkpoint: Checkpoint) -> str:

@@ -111,3 +111,21 @@ def test_a_pipe_a_link_out_and_a_name_with_a_terminal_code_do_no_harm(tmp_path: 
     job = cleaning(tmp_path, CLEANS.replace("    shutil.rmtree(place)\n", ""), script)
     losses = start_losses(job, programs_of(job))
     assert [loss.path for loss in losses] == [f"{tmp_path}/res"]
+
+
+def test_a_trainer_that_is_handed_no_checkpoint_is_a_dead_end_and_says_which_call(tmp_path: Path) -> None:
+    program = (
+        "from transformers import Trainer, TrainingArguments\n"
+        f"trainer = Trainer(args=TrainingArguments('{tmp_path}/runs'))\ntrainer.train()\n"
+    )
+    write(tmp_path / "tune.py", program)
+    saved = tmp_path / "runs/checkpoint-90"
+    write(saved / "trainer_state.json", '{"global_step": 90, "log_history": []}')
+    (saved / "model.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
+    write(tmp_path / "slurm-812.out", "begin\n", ENDED)
+    made = job_in(tmp_path, "python tune.py", state=JobState.FAILED, ended=ENDED)
+    job = replace(made, spec=JobSpec("tune", "#!/bin/bash\npython tune.py\n", work_dir=tmp_path))
+    words = saved_state(context(job), job)
+    assert "no way to go on from it (train() in tune.py, line 3 is not given resume_from_checkpoint)" in words
+    assert "move them away first" in words
+    assert "#NIGHTSHIFT" not in words
