@@ -157,6 +157,7 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
         cost = NOTHING_LOST if search.stateless else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, shown) or words
+        words += f". {warning}" if not fresh and (warning := _start_warning(shown, search)) else ""
         return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(shown)
     found = _refused_from(found, lost_from(shown), points)

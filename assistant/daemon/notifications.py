@@ -215,8 +215,8 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     open_advice = (
         advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
     )
-    advice = [f"to do: {open_advice}"] if open_advice else []
     note = row.why or incident.note
+    advice = [f"to do: {open_advice}"] if open_advice and open_advice not in note else []
     if about is About.ESCALATED and facts.saved and facts.saved not in note:
         advice.append(f"left: {facts.saved}")
     lines = [

@@ -26,11 +26,13 @@ __all__ = ["RefusedSetting", "refused_numbers", "refused_words", "settings_of"]
 MOST_NUMBERS, MOST_SETTINGS, MOST_KEYS_NAMED = 6, 3, 4
 HEAD_BYTES = 256 << 10
 """Of a log, in whose first lines a program prints its settings."""
-MOST_LOGS = 2
+MOST_LOGS, MOST_SOURCES = 2, 2
 LONGEST = 4_000
 _PLACES = re.compile(r"""\bline \d+|[\w./-]+\.\w{1,5}:\d+|\d{1,4}[-:/]\d\d[-:/]\d\d\S*|\b0x[0-9a-f]+""", re.IGNORECASE)
 """Numbers of lines, times and addresses."""
 _NUMBER = re.compile(r"(?<![\w.:/-])(\d{2,12})(?![\w/%]|\.\d|:\d)")
+OF_A_MODEL = re.compile(r"state_dict|size mismatch|(?:missing|unexpected) key", re.IGNORECASE)
+"""What is said of a model that is not the one of the checkpoint, whatever of it was changed."""
 _WORD = re.compile(r"[a-z]{3,}")
 
 
@@ -66,7 +68,32 @@ def refused_words(job: Job, programs: Sequence[JobProgram], error: str, *, began
     settings = settings_of(job, programs, numbers, _heads(job))
     sentences = [_setting_words(setting, programs, began) for setting in settings[:MOST_SETTINGS]]
     sentences += [words for program in programs for words in _handed_on(program, error)][:1]
+    if not any(setting.changed and began and setting.changed > began for setting in settings):
+        sentences += list(_changed_sources(job, programs, error, began))[:MOST_SOURCES]
     return " ".join(sentences)
+
+
+def _changed_sources(job: Job, programs: Sequence[JobProgram], error: str, began: datetime | None) -> Iterator[str]:
+    """Yield the sources of programs that were changed since their run began, each with the line that holds a refused number."""
+    numbers = refused_numbers(error)
+    paths: set[str] = set()
+    for source in (source for program in programs for source in program.sources if source.path.startswith("/")):
+        changed = _changed(job.account, source.path) if source.path not in paths else None
+        paths.add(source.path)
+        if changed is None or began is None or changed <= began:
+            continue
+        held = next(
+            (
+                node
+                for node in _nodes(source)
+                if isinstance(node, ast.Constant) and type(node.value) is int and str(node.value) in numbers
+            ),
+            None,
+        )
+        if held is None and not OF_A_MODEL.search(error):
+            continue
+        place = f"{source.path}:{held.lineno}, which holds {held.value!r}," if held is not None else source.path
+        yield f"{place} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the run began."
 
 
 def settings_of(job: Job, programs: Sequence[JobProgram], numbers: Sequence[str], heads: Sequence[str]) -> list[RefusedSetting]:

@@ -8,6 +8,7 @@ import os
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,11 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GOOD, LOST = np.linspace(-1, 1, 200, dtype="<f4"), np.full(200, np.nan, "<f4")
 
 
-def as_npz(path: Path, **arrays: np.ndarray) -> None:
+def as_npz(path: Path, **arrays: Any) -> None:
     np.savez(path, **arrays)
 
 
-def as_safetensors(path: Path, **arrays: np.ndarray) -> None:
+def as_safetensors(path: Path, **arrays: Any) -> None:
     """Write arrays as bfloat16, whose upper halves are those of 32 bits."""
     header, body = {}, b""
     for name, values in arrays.items():
@@ -34,7 +35,7 @@ def as_safetensors(path: Path, **arrays: np.ndarray) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + body)
 
 
-def as_torch(path: Path, **arrays: np.ndarray) -> None:
+def as_torch(path: Path, **arrays: Any) -> None:
     """Write arrays as `torch.save` does: a pickle that names the storages, and their bytes beside it."""
 
     def text(value: str) -> bytes:

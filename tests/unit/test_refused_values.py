@@ -34,7 +34,7 @@ plan.step()
 
 
 def failed(folder: Path, program: str, log: str) -> Job:
-    write(folder / "fit.py", program)
+    write(folder / "fit.py", program, START - timedelta(days=1))
     write(folder / "slurm-812.out", log, ENDED)
     made = job_in(folder, "python fit.py", state=JobState.FAILED, ended=ENDED)
     return replace(made, spec=JobSpec("net", "#!/bin/bash\npython fit.py\n", work_dir=folder))
@@ -92,3 +92,13 @@ def test_a_configuration_that_is_a_pipe_or_leads_out_is_not_read(tmp_path: Path)
     (tmp_path / "pipe.toml").symlink_to("/dev/zero")
     note = tell_owner.run(context(job), "812", "value_error", "Mend it.", "job.log:5: ValueError: total steps is 160")["note"]
     assert "pipe.toml" not in note
+
+
+def test_a_source_that_was_changed_since_the_run_began_is_named_with_the_line_that_holds_the_number(tmp_path: Path) -> None:
+    job = failed(tmp_path, "import torch\nfrom shape import build\nnet = build()\ntorch.save(net, 'w/last.pt')\n", "begin\n")
+    write(tmp_path / "shape.py", "def build():\n    return Layer(width=640)\n", START + timedelta(minutes=5))
+    note = tell_owner.run(
+        context(job), "812", "model_loading_error", "Build it as before.", "job.log:9: size mismatch: 384 and 640"
+    )["note"]
+    assert f"{tmp_path}/shape.py:2, which holds 640, was changed at 2026-03-01 12:05:00 UTC, after the run began." in note
+    assert "fit.py" not in note

@@ -50,8 +50,8 @@ class _Sample(NamedTuple):
     """The begin of one array."""
 
     name: str
-    count: int
-    """Values of the whole array."""
+    values: int
+    """Of the whole array."""
     kind: str
     raw: bytes
 
@@ -75,7 +75,7 @@ def number_problem(entry: Entry, most_bytes: int = MOST_BYTES) -> str:
                 most_bytes -= len(sample.raw)
                 arrays += 1
                 lost += [sample._replace(raw=b"")] if _holds_nan(sample) else []
-                largest = sample if largest is None or sample.count > largest.count else largest
+                largest = sample if largest is None or sample.values > largest.values else largest
         except MALFORMED:
             continue
     if largest is None or not lost:
