@@ -321,8 +321,7 @@ def saved_state(context: Context, job: Job) -> str:
             sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
             return " ".join(filter(None, [*sentences, rerun, _start_warning(job, search)]))
         judged = _refused_from(search.inventory, lost_from(job), log_points(job))
-        with reading_as(job.account):
-            judged = within(READ_S, partial(without_lost_numbers, judged), f"checkpoint folder {judged.folder}")
+        judged = _sampled(judged, job)
         way = resume_of(context, job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""
@@ -351,6 +350,15 @@ def saved_state(context: Context, job: Job) -> str:
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
     return " ".join(filter(None, [newest, suspect, *going_on, *_writer(context, job)]))
+
+
+def _sampled(inventory: Inventory, job: Job) -> Inventory:
+    """Return an inventory without those of the newest whose weights are no numbers; as it is where that cannot be read in time."""
+    try:
+        with reading_as(job.account):
+            return within(READ_S, partial(without_lost_numbers, inventory), f"checkpoint folder {inventory.folder}")
+    except (Unavailable, UnreadableFile, OSError):
+        return inventory
 
 
 def _diagnosis(context: Context) -> Diagnosis | None:

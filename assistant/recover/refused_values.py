@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from assistant.errors import InputError, NightshiftError
 from assistant.records import Job
-from assistant.recover.job_program import FileReader, JobProgram, Option
+from assistant.recover.job_program import FileReader, JobProgram, Option, normalised
 from assistant.recover.joblog import logs_of
 from assistant.recover.trainer_source import TrainerSource, dotted, syntax_tree
 from assistant.untrusted import LOOK_S, read_start, reading_as, status_of, within
@@ -82,7 +82,7 @@ def _changed_sources(job: Job, programs: Sequence[JobProgram], error: str, began
         paths.add(source.path)
         if changed is None or began is None or changed <= began:
             continue
-        held = next(
+        constant = next(
             (
                 node
                 for node in _nodes(source)
@@ -90,9 +90,9 @@ def _changed_sources(job: Job, programs: Sequence[JobProgram], error: str, began
             ),
             None,
         )
-        if held is None and not OF_A_MODEL.search(error):
+        if constant is None and not OF_A_MODEL.search(error):
             continue
-        place = f"{source.path}:{held.lineno}, which holds {held.value!r}," if held is not None else source.path
+        place = f"{source.path}:{constant.lineno}, which holds {constant.value!r}," if constant is not None else source.path
         yield f"{place} was changed at {changed:%Y-%m-%d %H:%M:%S} UTC, after the run began."
 
 
@@ -109,13 +109,13 @@ def settings_of(job: Job, programs: Sequence[JobProgram], numbers: Sequence[str]
     settings: dict[tuple[str, str], RefusedSetting] = {}
     for option in (option for program in programs for option in program.settings if option.file and option.value in numbers):
         if (option.file, option.name) not in settings and not option.file.endswith(".py"):
-            before = next((value for value in _shown(option.last, heads) if value != option.value), "")
+            before = next((value for value in _logged_values(option.last, heads) if value != option.value), "")
             line = _line_of(read(option.file) or "", option)
             settings[option.file, option.name] = RefusedSetting(option, line, _changed(job.account, option.file), before)
-    known = list(settings.values())
+    candidates = list(settings.values())
     # a key that the log shows with the other refused number is the one; any key may hold a number by chance
-    certain = [setting for setting in known if setting.before in numbers]
-    return certain or [setting for setting in known if setting.before] or known
+    certain = [setting for setting in candidates if setting.before in numbers]
+    return certain or [setting for setting in candidates if setting.before] or candidates
 
 
 def _setting_words(setting: RefusedSetting, programs: Sequence[JobProgram], began: datetime | None) -> str:
@@ -126,12 +126,12 @@ def _setting_words(setting: RefusedSetting, programs: Sequence[JobProgram], bega
         words += f", which was changed at {setting.changed:%Y-%m-%d %H:%M:%S} UTC, after the run began"
     words += ")"
     words += f", and was {setting.before} when the log begins" if setting.before else ""
-    used = next((f"{where}:{line}" for program in programs for where, line in _uses(program, option.last)), "")
+    used = next((f"{path}:{line}" for program in programs for path, line in _uses(program, option.last)), "")
     words += f"; {used} takes it in" if used else ""
     return f"{words}."
 
 
-def _shown(key: str, heads: Sequence[str]) -> Iterator[str]:
+def _logged_values(key: str, heads: Sequence[str]) -> Iterator[str]:
     """Yield the values that the head of a log shows under a key, in order."""
     pattern = re.compile(rf"(?<![\w.]){re.escape(key)}['\"]?\s{{0,4}}[:=]\s{{0,4}}['\"]?([\w.+-]{{1,40}})", re.IGNORECASE)
     for head in heads:
@@ -150,11 +150,13 @@ def _heads(job: Job) -> list[str]:
 
 
 def _line_of(text: str, option: Option) -> int:
-    pattern = re.compile(
-        rf"(?<![\w.]){re.escape(option.last).replace('_', '[_-]')}(?!\w).{{0,40}}?(?<![\w.]){re.escape(option.value)}(?!\w)",
-        re.IGNORECASE,
-    )
-    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.search(line[:LONGEST])), 0)
+    """Return the line on which a file gives a key its value; 0 where none does. Keys are compared as options are."""
+    value = re.compile(rf"(?<![\w.]){re.escape(option.value)}(?!\w)")
+    for number, line in enumerate(text.splitlines(), 1):
+        for key in re.finditer(r"[\w-]{1,200}", line[:LONGEST]):
+            if normalised(key[0]) == option.last and value.search(line[:LONGEST], key.end()):
+                return number
+    return 0
 
 
 def _changed(account: str, path: str) -> datetime | None:
@@ -182,19 +184,19 @@ def _nodes(source: TrainerSource) -> Iterable[ast.AST]:
 
 def _handed_on(program: JobProgram, error: str) -> Iterator[str]:
     """Yield the line that hands a library what it refused, by an argument whose name the error says: `total_steps=`."""
-    said = set(_WORD.findall(error.lower()))
+    error_words = set(_WORD.findall(error.lower()))
     for source in program.sources:
         for call in source.calls:
             for keyword, node in call.keywords.items():
                 words = set(keyword.lower().split("_"))
-                if len(words) < 2 or not words <= said:
+                if len(words) < 2 or not words <= error_words:
                     continue
                 sentence = f"{source.path}:{call.line} makes it: {call.method}({keyword}={ast.unparse(node)[:160]})"
                 keys = [f"{option.name} = {option.value}" for option in _settings_in(program, source, node)]
                 sentence += f", with {', '.join(keys)} ({PurePosixPath(_file_of(program, keys)).name})" if keys else ""
-                again = _loaded_into(source, call.line)
-                if again:
-                    sentence += f"; line {again} loads it from the checkpoint as well: the line alone mends no run that goes on"
+                load_line = _loaded_into(source, call.line)
+                if load_line:
+                    sentence += f"; line {load_line} loads it from the checkpoint as well: the line alone mends no run that goes on"
                 yield f"{sentence}."
 
 

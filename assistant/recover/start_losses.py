@@ -37,7 +37,7 @@ class StartLoss(NamedTuple):
 
     path: str
     """Absolute; a folder, a file, or a pattern."""
-    where: str
+    origin: str
     """The line that does it: `train.py:14`, `line 9 of its script`; `its script` where the line is not known."""
     names: tuple[str, ...]
     """Names that lie there, sorted."""
@@ -48,11 +48,11 @@ class StartLoss(NamedTuple):
     def sentence(self) -> str:
         """What is destroyed, as part of a sentence."""
         if self.is_file:
-            return f"{self.where} removes {self.path} when it starts"
-        shown = self.names if len(self.names) <= MOST_NAMED else (*self.names[: MOST_NAMED - 1], "…", self.names[-1])
+            return f"{self.origin} removes {self.path} when it starts"
+        examples = self.names if len(self.names) <= MOST_NAMED else (*self.names[: MOST_NAMED - 1], "…", self.names[-1])
         count = f"{len(self.names)}{' or more' if len(self.names) >= MOST_ENTRIES else ''}"
-        entries = f"{count} {'entries lie' if len(self.names) != 1 else 'entry lies'} there now: {', '.join(shown)}"
-        return f"{self.where} removes {self.path} when it starts ({entries})"
+        entries = f"{count} {'entries lie' if len(self.names) != 1 else 'entry lies'} there now: {', '.join(examples)}"
+        return f"{self.origin} removes {self.path} when it starts ({entries})"
 
 
 def start_losses(job: Job, programs: Sequence[JobProgram]) -> list[StartLoss]:
@@ -63,10 +63,10 @@ def start_losses(job: Job, programs: Sequence[JobProgram]) -> list[StartLoss]:
         programs: What its script would start, from `programs_of` or `programs_now`.
     """
     losses: dict[str, StartLoss] = {}
-    for path, where in list(dict.fromkeys(_removed(job, programs)))[:MOST_PLACES]:
+    for path, origin in list(dict.fromkeys(_removed(job, programs)))[:MOST_PLACES]:
         if path in losses or PASSING.search(path) or len(PurePosixPath(path).parts) < 3 or _is_of_node(job, path):
             continue
-        loss = _loss(job.account, path, where)
+        loss = _loss(job.account, path, origin)
         if loss is not None:
             losses[path] = loss
     inner = [path for path in losses if any(str(parent) in losses for parent in PurePosixPath(path).parents)]
@@ -101,12 +101,12 @@ def _line_of_script(script: str, path: str) -> str:
     lines = [(number, line) for number, line in enumerate(script.splitlines(), 1) if re.search(r"(?:^|[\s;&|({])(?:rm|mv)\s", line)]
     lines = [(number, line) for number, line in lines if not line.lstrip().startswith("#")]
     last = PurePosixPath(path).name.strip("*?")
-    named = [number for number, line in lines if last and last in line]
-    numbers = named if len(named) == 1 else [number for number, _ in lines]
+    matching = [number for number, line in lines if last and last in line]
+    numbers = matching if len(matching) == 1 else [number for number, _ in lines]
     return f"line {numbers[0]} of its script" if len(numbers) == 1 else "its script"
 
 
-def _loss(account: str, path: str, where: str) -> StartLoss | None:
+def _loss(account: str, path: str, origin: str) -> StartLoss | None:
     def look() -> StartLoss | None:
         pure = PurePosixPath(path)
         if any(letter in path for letter in "*?["):
@@ -114,12 +114,12 @@ def _loss(account: str, path: str, where: str) -> StartLoss | None:
                 return None
             children = list_folder(Path(pure.parent), MOST_ENTRIES)
             names = sorted(child.name for child in children if fnmatchcase(child.name, pure.name))
-            return StartLoss(path, where, tuple(names)) if names else None
+            return StartLoss(path, origin, tuple(names)) if names else None
         mode = status_of(Path(path)).st_mode
         if stat.S_ISDIR(mode):
             names = sorted(child.name for child in list_folder(Path(path), MOST_ENTRIES))
-            return StartLoss(path, where, tuple(names)) if names else None
-        return StartLoss(path, where, (), True) if stat.S_ISREG(mode) else None
+            return StartLoss(path, origin, tuple(names)) if names else None
+        return StartLoss(path, origin, (), True) if stat.S_ISREG(mode) else None
 
     try:
         with reading_as(account):

@@ -68,6 +68,8 @@ def number_problem(entry: Entry, most_bytes: int = MOST_BYTES) -> str:
     arrays, lost = 0, list[_Sample]()
     largest: _Sample | None = None
     for name in entry.files:
+        if arrays >= MOST_ARRAYS or most_bytes <= 0:
+            break
         try:
             for sample in _samples(entry.file(name)):
                 if arrays >= MOST_ARRAYS or most_bytes <= 0:

@@ -37,6 +37,8 @@ from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
 PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
+NAMED_S = 15.0
+"""How long folders that a log names are looked through, one after another."""
 MOST_PLACES = 12
 MOST_PROCESS_PLACES = 6
 NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
@@ -307,7 +309,10 @@ def _in_named_folders(
 ) -> list[tuple[Place, Inventory]]:
     """Return what was written while the job ran in the one folder that its log names and that has such; none of several."""
     finds: list[tuple[Place, Inventory]] = []
+    end = clock() + NAMED_S
     for folder in named_folders(job, texts):
+        if clock() > end:
+            return []  # there may be another
         how = "the job's log names that folder, in which they were written while it ran"
         try:
             own = own_folder(new_checkpoints(folder, job.started, clock, depth=PROCESS_WALK_FOLDERS), job, texts)
@@ -317,9 +322,13 @@ def _in_named_folders(
             continue
         if place is None or not _owner_matches(place.folder, job.account):
             continue
-        held = inventory(place.folder, now=now, live=not job.state.ended, forms=place.forms)
-        looked.append(f"{place.folder} ({place.how}): {len(held.checkpoints) or 'no'} checkpoints")
-        finds += [(place, held)] if _saved_by(job, held) and place.folder not in {one.folder for one, _ in finds} else []
+        listing = inventory(place.folder, now=now, live=not job.state.ended, forms=place.forms)
+        looked.append(f"{place.folder} ({place.how}): {len(listing.checkpoints) or 'no'} checkpoints")
+        finds += (
+            [(place, listing)]
+            if _saved_by(job, listing) and place.folder not in {known_place.folder for known_place, _ in finds}
+            else []
+        )
     return finds if len(finds) == 1 else []
 
 
@@ -386,10 +395,10 @@ def _where_processes_wrote(
         written = _written_below(place, job, clock)
         series = series_place(place.folder, job, clock, place.how) if not written and _is_there(place) else None
         if series is not None and _owner_matches(series.folder, job.account):
-            held = inventory(series.folder, now=now, live=not job.state.ended, forms=series.forms)
-            if _saved_by(job, held):
-                looked.append(f"{place.folder} ({place.how}): {len(held.checkpoints)} checkpoints")
-                return [(series, held)], ""
+            listing = inventory(series.folder, now=now, live=not job.state.ended, forms=series.forms)
+            if _saved_by(job, listing):
+                looked.append(f"{place.folder} ({place.how}): {len(listing.checkpoints)} checkpoints")
+                return [(series, listing)], ""
         looked.append(f"{place.folder} ({place.how}): {len(written) or 'no'} folders with new checkpoints")
         if len(written) > 1:
             several = " and ".join(str(folder) for folder in written[:2])

@@ -103,8 +103,8 @@ def named_folders(job: Job, texts: Sequence[str]) -> list[Path]:
             continue
         for match in list(FOLDER.finditer(text))[:MOST_PER_LINE]:
             key, _, value = match[0].partition("=")
-            named = value if value and "/" not in key else match[0]  # `folder=/results/a`
-            path = Path(normal(str(work / named.rstrip("./"))))
+            written = value if value and "/" not in key else match[0]  # `folder=/results/a`
+            path = Path(normal(str(work / written.rstrip("./"))))
             if len(path.parts) >= FEWEST_PARTS and path != work and path not in work.parents:
                 folders.setdefault(path)
     present = []
