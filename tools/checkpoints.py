@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.logs.spikes import find_spike, last_run
-from assistant.records import Checkpoint, Job, MetricPoint, Risk
+from assistant.records import Checkpoint, Diagnosis, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.inventory import (
     Choice,
     Inventory,
@@ -20,35 +21,38 @@ from assistant.recover.checkpoints.inventory import (
     is_before,
     last,
     last_healthy,
+    without_lost_numbers,
 )
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
+from assistant.recover.fault_times import fault_time, suspect_words
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import cost_of_beginning
+from assistant.recover.refused_values import refused_words
 from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.resume_variable import OPEN
 from assistant.recover.runs import writer_beside
+from assistant.recover.start_losses import loss_words, start_losses
 from assistant.recover.training_end import training_goal
 from assistant.recover.trial.trial import TrialWay, spec_digest, trials_of
 from assistant.tooling import Context, tool
+from assistant.tools._checkpoint_words import MOST_TORN, checkpoint_values, choice_note, no_choice, problem_words, unusable_words
 from assistant.tools._node_saves import node_saves, saves_in_words
-from assistant.untrusted import reading_as
+from assistant.untrusted import READ_S, reading_as, within
 
 WHICH = ("last", "last_healthy", "before_step")
 FEWEST_LOST = 5
 """Logged steps without a number that show lost weights; a loss scaler skips one or two."""
 LOST = "the loss of job {job} is no number from step {step} on: what it saved since must not be loaded"
 NOTHING_LOST = "A restart loses only what it was at."
-MOST_TORN = 3
-"""Newest checkpoints that are not whole and are named to people."""
 MOST_READ_AHEAD = 2_000
 """Lines of a log, from its beginning, that may announce how long a training is to be."""
 TRIAL_TRANSPORTS = ("ssh",)
@@ -93,7 +97,7 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
     return {
         "folder": str(place.folder),
         "found_by": place.how,
-        "checkpoints": [about(checkpoint) for checkpoint in found.checkpoints],
+        "checkpoints": [checkpoint_values(checkpoint) for checkpoint in found.checkpoints],
         "resumes": way.sentence if way is not None else "",
         "notes": list(found.notes),
         "foreign": [str(checkpoint.path) for checkpoint in found.foreign],
@@ -117,7 +121,7 @@ def verify_checkpoint(context: Context, path: str) -> dict[str, Any]:
         checkpoint = next((c for c in found.checkpoints if c.path == wanted), None)
     if checkpoint is None:
         raise ToolError(f"{path} is no checkpoint of a known format; list the folder above it with list_checkpoints")
-    return {**about(examined(found, checkpoint, now=context.clock.now())), "notes": list(found.notes)}
+    return {**checkpoint_values(examined(found, checkpoint, now=context.clock.now())), "notes": list(found.notes)}
 
 
 @tool(risk=Risk.READ)
@@ -159,7 +163,8 @@ def choose_checkpoint(
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, shown) or words
         words = f"{words}; {way.usage}" if way.usage and not fresh else words
-        return {**_none(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
+        words += f". {warning}" if not fresh and (warning := _start_warning(shown, search)) else ""
+        return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(shown)
     found = _refused_from(found, lost_from(shown), points)
     now, live = context.clock.now(), not shown.state.ended
@@ -172,11 +177,11 @@ def choose_checkpoint(
             choice = before_step(found, step, now=now, margin=margin, live=live, epoch=_epoch_of(points, step - margin))
     if choice.checkpoint is None:
         words = f"none of {len(found.checkpoints)} checkpoints in {found.folder} " + (
-            f"is healthy and {margin} steps before step {step}" if which == "before_step" else _unusable(choice)
+            f"is healthy and {margin} steps before step {step}" if which == "before_step" else unusable_words(choice)
         )
-        return _none(choice, words, fresh=False, notes=found.notes)
-    chosen = about(choice.checkpoint)
-    refused = [about(checkpoint) for checkpoint in choice.refused]
+        return no_choice(choice, words, fresh=False, notes=found.notes)
+    chosen = checkpoint_values(choice.checkpoint)
+    refused = [checkpoint_values(checkpoint) for checkpoint in choice.refused]
     plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
     harm = _rerun_harm(shown, search)
     plan = replace(plan, refusal=plan.refusal or harm)
@@ -190,7 +195,12 @@ def choose_checkpoint(
     plan = replace(plan, refusal=UNTRIED) if untried else plan
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
-    note = "; ".join(one for one in (_note(choice), *doubts, stage, plan.refusal or way.sentence) if one)
+    warning = _start_warning(shown, search) if plan.refusal else ""
+    note = "; ".join(
+        part
+        for part in (choice_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning)
+        if part
+    )
     return {
         **chosen,
         "restart_from": "" if plan.refusal else chosen["path"],
@@ -224,6 +234,14 @@ def _rerun_harm(job: Job, search: CheckpointSearch) -> str:
     return f"{words} Its owner submitted it with --no-requeue." if words and job.never_requeued else words
 
 
+def _start_warning(job: Job, search: CheckpointSearch) -> str:
+    """Return what a start of a job's script would destroy of what lies there; empty where nothing is known of it."""
+    try:
+        return loss_words(start_losses(job, programs_now(job, search.programs)))
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return ""
+
+
 def lost_from(job: Job) -> int | None:
     """Return the step from which on a job's own log shows no loss that is a number, to its end; None where it does not."""
     points = log_points(job)
@@ -255,57 +273,11 @@ def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
     return next((point.epoch for point in last_run(points) if point.step >= step), None)
 
 
-def _note(choice: Choice) -> str:
-    words = f"checkpoint of step {choice.checkpoint.step}" if choice.checkpoint is not None else "no checkpoint"
-    if choice.checkpoint is not None and choice.checkpoint.unread:
-        words += f", which was not judged: {choice.checkpoint.unread}; for it speaks that {', '.join(choice.checkpoint.grounds)}"
-    refused = "; ".join(
-        f"{checkpoint.path.name}{'' if checkpoint.undecided else ' refused:'} {checkpoint.problems[0]}"
-        for checkpoint in choice.refused
-    )
-    return f"{words}; {refused}" if refused else words
-
-
-def _unusable(choice: Choice) -> str:
-    """Return why nothing was chosen: that all are refused, that none can be judged, or that some are each."""
-    undecided = sum(checkpoint.undecided for checkpoint in choice.refused)
-    if not undecided:
-        return "may be loaded"
-    person = "; a person who knows the program says which of them is whole"
-    if undecided == len(choice.refused):
-        return f"can be judged{person}"
-    return f"is known to be whole: {undecided} cannot be judged, {len(choice.refused) - undecided} are refused{person}"
-
-
-def _none(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) -> dict[str, Any]:
-    refused = [about(checkpoint) for checkpoint in choice.refused]
-    note = f"{why}; {_note(choice)}" if refused else why
-    begin = "none" if fresh else ""
-    empty: dict[str, Any] = {"path": "", "step": 0, "fallback": "", "set_aside": [], "tracker": "", "tracker_text": ""}
-    return {**empty, "restart_from": begin, "refused": refused, "notes": list(notes), "note": note}
-
-
-def about(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a checkpoint as JSON values."""
-    return {
-        "path": str(checkpoint.path),
-        "step": checkpoint.step,
-        "format": checkpoint.format,
-        "size_bytes": checkpoint.size_bytes,
-        "saved_at": checkpoint.saved_at.isoformat(),
-        "healthy": checkpoint.healthy,
-        "problems": list(checkpoint.problems),
-        "unread": checkpoint.unread,
-        "grounds": list(checkpoint.grounds),
-        "undecided": checkpoint.undecided,
-    }
-
-
 def saved_state(context: Context, job: Job) -> str:
     """Say what a job left to go on from, for people: the newest checkpoint that is whole, newer ones that are not, how it goes on.
 
     Also what its script would do if it were submitted as it is, and who else saves into the folder. Only what lies there is looked
-    at; contents are not read. Empty where nothing is known of it, or the storage does not answer.
+    at, and a sample of the values of the newest ones. Empty where nothing is known of it, or the storage does not answer.
     """
     try:
         search = search_of(context, job)
@@ -316,8 +288,9 @@ def saved_state(context: Context, job: Job) -> str:
                 return f"{elsewhere}."
             rerun = rerun_words(writes_of_job(job, programs_now(job, search.programs)), job.work_dir)
             sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
-            return " ".join([*sentences, *([rerun] if rerun else [])])
+            return " ".join(filter(None, [*sentences, rerun, _start_warning(job, search)]))
         judged = _refused_from(search.inventory, lost_from(job), log_points(job))
+        judged = _sampled(judged, job)
         way = resume_of(context, job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""
@@ -327,8 +300,8 @@ def saved_state(context: Context, job: Job) -> str:
         default=None,
     )
     newer = [save for save in judged.checkpoints if not save.healthy and (whole is None or save.step > whole.step)]
-    torn = _named_problems([checkpoint for checkpoint in newer if not checkpoint.undecided])
-    open_ones = _named_problems([checkpoint for checkpoint in newer if checkpoint.undecided])
+    torn = problem_words([checkpoint for checkpoint in newer if not checkpoint.undecided])
+    open_ones = problem_words([checkpoint for checkpoint in newer if checkpoint.undecided])
     unusable = "; ".join(filter(None, (f"not to be loaded: {torn}" if torn else "", open_ones)))
     if whole is None:
         none = "Whether a checkpoint of it is whole is not known" if open_ones else "No checkpoint of it is whole"
@@ -339,18 +312,37 @@ def saved_state(context: Context, job: Job) -> str:
         else "newest whole checkpoint"
     )
     newest = f"The {kind} is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else ''}."
+    suspect = suspect_words(judged.checkpoints, fault_time(_diagnosis(context)))
     try:
-        going_on = _as_it_is(search, resume_plan(way, judged, whole, moves=folder_moves(job, search)), way)
+        plan = resume_plan(way, judged, whole, moves=folder_moves(job, search))
+        going_on = [*_as_it_is(search, plan, way), *filter(None, [_start_warning(job, search) if plan.refusal else ""])]
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []
-    return " ".join([newest, *going_on, *_writer(context, job)])
+    return " ".join(filter(None, [newest, suspect, *going_on, *_writer(context, job)]))
 
 
-def _named_problems(checkpoints: Sequence[Checkpoint]) -> str:
-    """Return the names of the newest of some checkpoints, each with the first of its problems."""
-    return "; ".join(
-        f"{checkpoint.path.name}: {checkpoint.problems[0]}" for checkpoint in checkpoints[-MOST_TORN:] if checkpoint.problems
-    )
+def _sampled(inventory: Inventory, job: Job) -> Inventory:
+    """Return an inventory without those of the newest whose weights are no numbers; as it is where that cannot be read in time."""
+    try:
+        with reading_as(job.account):
+            return within(READ_S, partial(without_lost_numbers, inventory), f"checkpoint folder {inventory.folder}")
+    except (Unavailable, UnreadableFile, OSError):
+        return inventory
+
+
+def _diagnosis(context: Context) -> Diagnosis | None:
+    return context.history.diagnosis(context.incident) if context.incident is not None else None
+
+
+def refused_state(context: Context, job: Job, error: str) -> str:
+    """Say where a job has the number from that was refused: the key or the line, and since when; empty where nothing tells it."""
+    try:
+        search = search_of(context, job)
+        saves = search.inventory.checkpoints if search.inventory is not None else ()
+        times = [*(save.saved_at for save in saves[:1]), *(at for at in (job.submitted, job.started) if at is not None)]
+        return refused_words(job, search.programs, error, began=min(times, default=None))
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return ""
 
 
 def time_left(context: Context, job: Job) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from assistant.records import Risk
+from assistant.recover.start_losses import DESTROYS
 from assistant.tooling import Context, tool
-from assistant.tools.checkpoints import saved_state, time_left
+from assistant.tools.checkpoints import refused_state, saved_state, time_left
 
 
 @tool(risk=Risk.READ)
@@ -25,12 +26,15 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
     """
     shown = context.scheduler.job(job)
     to = owner or shown.user or "the owner"
+    source = refused_state(context, shown, f"{root_line} {advice}")
+    advice = f"{advice} {source}" if source else advice
     lines = [f"{to}: job {job} ({shown.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []
     rest_words = time_left(context, shown) if reason == "time_limit" else ""
     saved = " ".join(part for part in (rest_words, saved_state(context, shown)) if part)
     lines += [saved] if saved else []
-    lines.append("Nightshift did not restart it; submit it again when that is done.")
+    first = "move away first what a start would destroy, and then submit it again" if DESTROYS in saved else "submit it again"
+    lines.append(f"Nightshift did not restart it; {first} when that is done.")
     return {"owner": to, "text": "\n".join(lines), "saved": saved, "note": f"{to} must act: {advice}"}
 
 

@@ -6,6 +6,7 @@ A notice is written when it is sent, so it says how things stand then; an approv
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 LONGEST_LINE = 400
 LONGEST = 6_000
 """Characters of a message."""
+_CLAUSE = re.compile(r"(?<=[.;])\s+(?=\S)|(?<=:)\s+(?=[A-Z])")
+"""Where a long line may be parted."""
+_GOES_ON = "  "
 UNDECIDED_FOR = timedelta(seconds=90)
 """After so long an incident is told of alone, whatever it may share with others."""
 MOST_OPEN = 1_000
@@ -182,7 +186,7 @@ def _opened(row: AuditRow, store: Store) -> Notice | None:
         About.OPENED,
         Severity.WARNING,
         title,
-        [*_finding(diagnosis), *_symptoms(incident, store), now, _more(incident)],
+        [*_prose([*_finding(diagnosis), *_symptoms(incident, store), now]), _more(incident)],
         incident,
         reason,
         store,
@@ -211,13 +215,12 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     open_advice = (
         advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""
     )
-    advice = [f"to do: {open_advice}"] if open_advice else []
+    note = row.why or incident.note
+    advice = [f"to do: {open_advice}"] if open_advice and open_advice not in note else []
+    if about is About.ESCALATED and facts.saved and facts.saved not in note:
+        advice.append(f"left: {facts.saved}")
     lines = [
-        row.why or incident.note,
-        *facts.undrained,
-        *_finding(diagnosis),
-        *_symptoms(incident, store),
-        *advice,
+        *_prose([note, *facts.undrained, *_finding(diagnosis), *_symptoms(incident, store), *advice]),
         _more(incident),
     ]
     return _notice(row, about, severity, title, lines, incident, reason, store)
@@ -275,7 +278,7 @@ def _for_owner(row: AuditRow, call: Call, store: Store) -> Notice | None:
         About.OWNER,
         Severity.WARNING,
         _line(title),
-        _body([*text.splitlines(), f"more: nightshift incident report {call.incident}"]),
+        _body([*_prose(text.splitlines()), f"more: nightshift incident report {call.incident}"]),
         f"owner:{owner}:{reason}:{_root(store.incident(call.incident), store) if call.incident is not None else job}",
         call.incident,
         owner,
@@ -390,6 +393,23 @@ def _root(incident: Incident, store: Store) -> int:
         except UsageError:
             break
     return incident.id
+
+
+def _prose(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines, each that is too long parted behind sentences and clauses: only what is too long in itself is ever cut.
+
+    What goes on is set in, so that no quotation can begin a line of the message itself.
+    """
+    for line in lines:
+        text = redact(line)  # before it is parted: a key and its secret may come apart
+        part = ""
+        for piece in _CLAUSE.split(text) if len(text) > LONGEST_LINE else [text]:
+            if part and len(part) + len(piece) >= LONGEST_LINE - len(_GOES_ON):
+                yield part
+                part = f"{_GOES_ON}{piece}"
+            else:
+                part = f"{part} {piece}" if part else piece
+        yield part
 
 
 def _line(text: str) -> str:

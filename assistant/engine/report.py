@@ -18,6 +18,8 @@ from assistant.tooling import found
 
 SHOWN_LINES = 8
 SHOWN_CHARACTERS = 400
+PROSE_CHARACTERS = 3_000
+"""Of what the tool says itself: the part that says what to do often stands behind a long quotation."""
 
 
 class Moment(NamedTuple):
@@ -82,7 +84,7 @@ def _lines(store: Store, incident_id: int) -> Iterator[str]:
     if diagnosis is None:
         yield f"No diagnosis yet. {_plain(incident.note)}"
         return
-    yield opening(_plain(diagnosis.summary), str(incident.state), _plain(incident.note))
+    yield opening(_prose(diagnosis.summary), str(incident.state), _prose(incident.note))
     yield from _why(diagnosis)
     yield from _done(store, incident_id)
     yield from _figures(store, incident_id)
@@ -90,7 +92,7 @@ def _lines(store: Store, incident_id: int) -> Iterator[str]:
     left = [*facts.undrained, *filter(None, [advice_left(diagnosis.advice, facts, incident, store), facts.saved])]
     if left:
         yield "\n## What to do\n"
-        yield from (f"{_plain(one)}\n" for one in left)
+        yield from (f"{_prose(one)}\n" for one in left)
 
 
 def _why(diagnosis: Diagnosis) -> Iterator[str]:
@@ -174,6 +176,10 @@ def _error(text: str) -> str:
 def _plain(text: str) -> str:
     """Return text that Markdown shows as it is: logs are full of angle brackets, stars and backticks."""
     return markdown(" ".join(filter(None, text.split(" "))), SHOWN_CHARACTERS)
+
+
+def _prose(text: str) -> str:
+    return markdown(" ".join(filter(None, text.split(" "))), PROSE_CHARACTERS)
 
 
 def _code(text: str) -> str:

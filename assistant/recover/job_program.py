@@ -20,6 +20,7 @@ from assistant.errors import InputError
 from assistant.records import Job
 from assistant.recover.batch_script import Launch, absolute, launches_of
 from assistant.recover.imported_modules import imported_modules
+from assistant.recover.ini_files import INI_SUFFIXES, ini_tables
 from assistant.recover.owner_looks import file_test, listed_folder, table_text
 from assistant.recover.shell_branches import FileTest
 from assistant.recover.shell_folders import FolderView
@@ -60,6 +61,8 @@ class Option:
     """`true` for a switch without a value."""
     where: str
     """For people: `--save on the command line`, `checkpoint.folder in llama.toml`."""
+    file: str = ""
+    """Path of the configuration that says it; empty for the command line."""
 
     @property
     def last(self) -> str:
@@ -388,7 +391,7 @@ def _files(launch: Launch, source: TrainerSource | None, read: Callable[[str], s
         if name in ("--config-name", "--config-path", "--config-dir", "-cn", "-cp", "-cd"):
             hydra[name[-4:]] = value if equals else " ".join(launch.arguments[place + 1 : place + 2])
         suffix = Path(value).suffix
-        if suffix in CONFIGS or (suffix == ".py" and value != launch.program):
+        if suffix in CONFIGS | INI_SUFFIXES or (suffix == ".py" and value != launch.program):
             yield from _file(launch.outside(value), read)
     config = hydra.get("name") or hydra.get("-cn")
     if config:
@@ -413,20 +416,25 @@ def _own_settings(program: JobProgram, read: Callable[[str], str | None]) -> Ite
         return
     folders = (str(PurePosixPath(program.source.path).parent), program.launch.folder)
     for name in _named_configs(program.source):
-        paths = (Path(posixpath.normpath(posixpath.join(folder, name))) for folder in folders)
+        below = [f"{folder}{name}" for folder in folders if name.startswith("/")]  # `HERE + "/conf/net.json"`
+        paths = (Path(posixpath.normpath(path)) for path in (*(posixpath.join(folder, name) for folder in folders), *below))
         yield from next((values for path in paths if (values := list(_file(path, read)))), [])
 
 
 def _named_configs(source: TrainerSource) -> Iterator[str]:
     """Yield the configurations that a program itself names: by a text that ends so, and Hydra's of `hydra.main`."""
     for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and PurePosixPath(node.value).suffix in CONFIGS:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _names_config(node.value):
             yield node.value
         elif isinstance(node, ast.Call) and dotted(node.func) == "hydra.main":
             words = {keyword.arg: source.value(keyword.value) for keyword in node.keywords if keyword.arg}
             folder, name = words.get("config_path") or ".", words.get("config_name")
             if isinstance(folder, str) and isinstance(name, str):
                 yield f"{folder}/{name.removesuffix('.yaml')}.yaml"
+
+
+def _names_config(text: str) -> bool:
+    return len(text) < 4_096 and PurePosixPath(text).suffix in CONFIGS | INI_SUFFIXES
 
 
 def _file(path: Path | None, read: Callable[[str], str | None]) -> Iterator[Option]:
@@ -436,7 +444,7 @@ def _file(path: Path | None, read: Callable[[str], str | None]) -> Iterator[Opti
     values = config_values(path, text)
     known = dict(values)
     for name, value in values:
-        yield Option(name, _interpolated(value, known), f"{name} in {path.name}")
+        yield Option(name, _interpolated(value, known), f"{name} in {path.name}", str(path))
 
 
 def config_values(path: Path, text: str) -> list[tuple[str, str]]:
@@ -458,6 +466,8 @@ def _parsed(path: Path, text: str) -> Any:
         return parse_toml(text)
     if path.suffix == ".json":
         return parse_json(text)
+    if path.suffix in INI_SUFFIXES:
+        return ini_tables(text)
     if path.suffix == ".py":
         source = parse_source(text, path=str(path))
         return {name: source.named(name) for name in source.names}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from assistant.records import Action, Diagnosis, Job
 from assistant.recover.job_program import JobProgram
 from assistant.recover.job_reading import framework_of
+from assistant.recover.skipped_work import skips_what_is_there
 
 INTERVALS = (
     "save_interval",
@@ -55,8 +56,14 @@ def cost_of_beginning(
         action: Of the diagnosis; None where there is none.
     """
     hours = f", {gpu_hours:.1f} GPU hours" if gpu_hours is not None else ""
-    again = f"makes the {reached} steps again that it had made{hours}" if reached else f"loses what it had done{hours}"
-    sentences = [f"A restart begins at step 0 and {again}."]
+    skips = skips_what_is_there(programs) if not reached else ""
+    if skips:
+        again = f" {_COMES_AGAIN[action]}" if action in _COMES_AGAIN else ""
+        return f"A restart passes over the pieces that are there ({skips}), and loses only the one that it was at.{again}"
+    if reached:
+        sentences = [f"A restart begins at step 0 and makes the {reached} steps again that it had made{hours}."]
+    else:
+        sentences = [f"A restart begins anew{hours and f' after{hours[1:]}'}; its log shows no step."]
     if action in _COMES_AGAIN:
         sentences.append(_COMES_AGAIN[action])
     interval = next((option for program in programs if (option := program.option(*INTERVALS)) is not None), None)

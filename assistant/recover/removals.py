@@ -24,13 +24,30 @@ SHOWS = frozenset("len print log info debug warning truth sorted list enumerate 
 """Calls that count, order or show what was listed, and take nothing in."""
 
 
+class Removal(NamedTuple):
+    """What a program removes when it starts."""
+
+    path: str
+    """Absolute; a folder, a file, or a pattern."""
+    source: str
+    """Path of the file in which the line stands."""
+    line: int
+    """1-based."""
+
+
 def removed_by(program: JobProgram) -> Iterator[str]:
     """Yield the folders and patterns that a program itself removes when it starts, absolute, as far as its source tells them."""
+    yield from (removal.path for removal in removals_of(program))
+
+
+def removals_of(program: JobProgram) -> Iterator[Removal]:
+    """Yield what a program itself removes when it starts, as far as its source tells it, with the lines."""
     for source in program.sources:
         for removal in source.called("rmtree"):
             node = removal.keywords.get("path") or (removal.positional[0] if removal.positional else None)
             value = source.value(node)
-            yield from _outside(program, value if isinstance(value, str) else "")
+            for path in _outside(program, value if isinstance(value, str) else ""):
+                yield Removal(path, source.path, removal.line)
     uses = file_uses(program)
     training = training_functions(program)
     yield from _removed_by_name(program, uses, training)
@@ -44,10 +61,11 @@ def removed_by(program: JobProgram) -> Iterator[str]:
         if not _is_all_removed(uses.reader.names_of(caller.source).tree, caller):
             continue
         for pattern in listed_patterns(uses, caller):
-            yield from _outside(program, pattern)
+            for path in _outside(program, pattern):
+                yield Removal(path, caller.source.path, caller.node.lineno)
 
 
-def _removed_by_name(program: JobProgram, uses: FileUses, training: Collection[str]) -> Iterator[str]:
+def _removed_by_name(program: JobProgram, uses: FileUses, training: Collection[str]) -> Iterator[Removal]:
     """Yield what is removed by its path before the training, also by a function that is handed it."""
     for caller in uses.calls:
         name = dotted(caller.node.func)
@@ -59,7 +77,8 @@ def _removed_by_name(program: JobProgram, uses: FileUses, training: Collection[s
         first = caller.node.args[0] if caller.node.args else None
         node = caller.node.func.value if first is None and isinstance(caller.node.func, ast.Attribute) else first
         for text in sorted(uses.reader.texts(caller.source, node, caller.scope)):
-            yield from _outside(program, text)
+            for path in _outside(program, text):
+                yield Removal(path, caller.source.path, caller.node.lineno)
 
 
 def _outside(program: JobProgram, path: str) -> Iterator[str]:
@@ -187,10 +206,20 @@ def looks_for_saves(program: JobProgram, source: TrainerSource, call: SourceCall
     """
     if is_repeated(source, call) or from_elsewhere(program, source, call) or removes_only(source, call):
         return False
+    if _is_only_counted(source, call):
+        return False
     finds_own = _finds_saves(program, source, call)
     if not finds_own and not about_saves(source, call):
         return False
     return source is program.source or is_for_beginning(source, call) or (finds_own and _gives_back_once(program, source, call))
+
+
+def _is_only_counted(source: TrainerSource, call: SourceCall) -> bool:
+    """Tell whether a listing is handed to `len` as it is, which chooses none of it."""
+    tree = syntax_tree(source.text) if source.parsed else ast.Module([], [])
+    counts = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and dotted(node.func) == "len" and node.args)
+    counted = (node.args[0] for node in counts if isinstance(node.args[0], ast.Call) and node.args[0].lineno == call.line)
+    return any(dotted(node.func) == call.name for node in counted)
 
 
 def _finds_saves(program: JobProgram, source: TrainerSource, call: SourceCall) -> bool:

@@ -46,7 +46,17 @@ from assistant.recover.pinned_folder import with_pinned_folder
 from assistant.recover.removals import looks_for_saves, removed_by
 from assistant.recover.resume_argument import argued_way, by_setting
 from assistant.recover.resume_config import config_way
-from assistant.recover.resume_means import NO, RESUME_OPTIONS, SAYS_NEWEST, ResumeMeans, ResumeWay, by_text, shell_looks_for_newest
+from assistant.recover.resume_means import (
+    NO,
+    RESUME_OPTIONS,
+    SAYS_NEWEST,
+    SWITCH,
+    ResumeMeans,
+    ResumeWay,
+    by_text,
+    name_without_option,
+    shell_looks_for_newest,
+)
 from assistant.recover.resume_plan import leads_astray
 from assistant.recover.resume_variable import OPEN, way_by_variable
 from assistant.recover.shell_folders import normal
@@ -281,7 +291,8 @@ def _huggingface(program: JobProgram) -> ResumeWay | None:
         node = call.keywords.get("resume_from_checkpoint") or (call.positional[0] if call.positional else None)
         where = f"train() in {file_name(source)}, line {call.line}"
         if node is None:
-            return ResumeWay(ResumeMeans.NONE, f"{where} is not given resume_from_checkpoint")
+            by = f"{where} is not given resume_from_checkpoint"
+            return ResumeWay(ResumeMeans.NONE, by, loads_nothing=name_without_option(program))
         if any("overwrite_output_dir" in one.text for one in program.sources) and (over := _overwrites(program)) is not None:
             return over
         return _by_value(program, source, node, f"resume_from_checkpoint of {where}")
@@ -305,7 +316,7 @@ def _lightning(program: JobProgram) -> ResumeWay | None:
         node = call.keywords.get("ckpt_path") or (call.positional[4] if len(call.positional) > 4 else None)
         where = f"fit() in {file_name(source)}, line {call.line}"
         if node is None:
-            return ResumeWay(ResumeMeans.NONE, f"{where} is not given ckpt_path")
+            return ResumeWay(ResumeMeans.NONE, f"{where} is not given ckpt_path", loads_nothing=name_without_option(program))
         if source.value(node) == "last":  # ModelCheckpoint looks for names that begin so, and starts at 0 where there is none
             return ResumeWay(ResumeMeans.NEWEST, f"ckpt_path of {where}", prefix="last")
         return _by_value(program, source, node, f"ckpt_path of {where}")
@@ -405,14 +416,7 @@ def _by_source(program: JobProgram) -> ResumeWay:
     foreign = foreign_library(program)
     if foreign:
         return ResumeWay(ResumeMeans.UNKNOWN, f"{program.name} leaves its training to {foreign}")
-    return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing")
-
-
-SWITCH = re.compile(
-    r"resum|restart|restore|continue|reload|auto_?load|enable_(?:ckpt|checkpoint)|load_(?:ckpt|checkpoint|latest|last)|from_(?:ckpt|checkpoint|latest)",
-    re.IGNORECASE,
-)
-"""Names of options that make a program go on."""
+    return ResumeWay(ResumeMeans.NONE, f"{program.name} loads nothing", loads_nothing=program.name)
 
 
 def _switched(program: JobProgram, source: TrainerSource, call: SourceCall, depth: int = 0) -> ResumeWay | None:

@@ -22,6 +22,12 @@ RESUME_OPTIONS = tuple(
 SAYS_NEWEST = frozenset(("latest", "last", "newest", "auto", "auto_resume", "autoresume", "resume_from_checkpoint"))
 """Options and values that say themselves what they mean, also of a program that nobody knows; the last is transformers'."""
 
+SWITCH = re.compile(
+    r"resum|restart|restore|continue|reload|auto_?load|enable_(?:ckpt|checkpoint)|load_(?:ckpt|checkpoint|latest|last)|from_(?:ckpt|checkpoint|latest)",
+    re.IGNORECASE,
+)
+"""Names of options that make a program go on."""
+
 
 class ResumeMeans(StrEnum):
     """By what a script goes on."""
@@ -91,6 +97,8 @@ class ResumeWay:
     """What its script and the files beside it say on how its run is continued, with the lines, for people; empty for nothing."""
     takes_unfinished: bool = False
     """With NEWEST: whether it may take a folder without the file that its layout's library writes last."""
+    loads_nothing: str = ""
+    """With NONE: the program whose sources were read and hold no call that loads; empty where another one may go on."""
     repeats: str = ""
     """What a restart would do to stages of a pipeline that are finished; empty where it harms none."""
 
@@ -157,3 +165,8 @@ def resume_option(programs: Sequence[JobProgram]) -> str:
                 if match := re.search(pattern, source.text):
                     return match[0].strip("'\"") if match[0][0] in "'\"" else f"--{name}"
     return ""
+
+
+def name_without_option(program: JobProgram) -> str:
+    """Return the name of a program that names no option by which it might go on; empty where it does."""
+    return "" if resume_option((program,)) or program.option(*RESUME_OPTIONS) is not None else program.name

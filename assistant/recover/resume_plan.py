@@ -70,9 +70,10 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         )
     lost = next((path for path in way.removed if _covers(path, chosen.path)), None)
     if lost is not None and not way.tried:
-        return ResumePlan(
-            f"its script removes {lost} when it starts, and {chosen.path.name} lies there: take that line out, or {SETTLE}"
-        )
+        out = f"its script removes {lost} when it starts, and {chosen.path.name} lies there"
+        if (dead_end := _dead_end(way, chosen)) is not None:
+            return ResumePlan(f"{out}: move it away before any start; {dead_end}")
+        return ResumePlan(f"{out}: take that line out, or {SETTLE}")
     by_itself = way.means in (ResumeMeans.TRACKER, ResumeMeans.NEWEST)
     if way.destroys and (by_itself or way.means is ResumeMeans.FIXED):
         return ResumePlan(f"{way.sentence}, and then {way.destroys}: take that option out, or {SETTLE}")
@@ -90,6 +91,8 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             if way.takes_folders and _is_one_file(chosen, found):
                 return ResumePlan(f"{way.sentence}, which must be a folder, and {chosen.path.name} is a file; {SETTLE}")
             return _prefixed(way, found, chosen) if way.prefix else ResumePlan()
+        case ResumeMeans.NONE if (dead_end := _dead_end(way, chosen)) is not None:
+            return ResumePlan(f"{dead_end}, over the checkpoints in {chosen.path.parent}: move them away first if that is meant")
         case ResumeMeans.NONE:
             return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {_settled_by(way, chosen)}")
         case ResumeMeans.UNKNOWN:
@@ -128,6 +131,14 @@ def leads_astray(folder: Inventory) -> bool:
     """Tell whether the tracker of a folder names a checkpoint that must not be loaded, or that is not there."""
     tracker = folder.tracker
     return tracker is not None and not any(save.healthy for save in folder.checkpoints if save.step == tracker.step)
+
+
+def _dead_end(way: ResumeWay, checkpoint: Checkpoint) -> str | None:
+    """Return that a program saves and holds nothing that loads, so that no option or line makes it go on; None where one may."""
+    if way.means is not ResumeMeans.NONE or not way.loads_nothing or way.hint or way.usage:
+        return None
+    why = f" ({way.by})" if way.loads_nothing not in way.by.split(" ")[:1] else ""
+    return f"{way.loads_nothing} saves {checkpoint.path.name} and has no way to go on from it{why}: a start begins at step 0"
 
 
 def _settled_by(way: ResumeWay, checkpoint: Checkpoint) -> str:

@@ -60,6 +60,7 @@ class PathReader:
         self._names = {id(source): ScopedNames(source) for source in self.sources}
         self._stems = {PurePosixPath(source.path).stem: source for source in reversed(self.sources)}
         self._settings = {option.last: option.value for option in reversed(program.settings)}
+        self._sections = {option.name: option.value for option in reversed(program.settings) if "." in option.name}
         self._open: list[tuple[int, str]] = []
         self._values: dict[tuple[int, int], Texts] = {}
         self._readings_allowed = MOST_READ
@@ -371,6 +372,8 @@ class PathReader:
             )
         if method == "format" and of is not None:
             return self._formatted(source, node, of, scope, depth)
+        if method == "get" and (texts := self._of_section(node)) is not None:
+            return texts
         if method == "get" and of is not None and node.args and isinstance(node.args[0], ast.Constant):
             result_texts = self._keyed(source, of, str(node.args[0].value), scope, depth)
             default = node.args[1] if len(node.args) > 1 else None
@@ -384,6 +387,13 @@ class PathReader:
         if method in ("dirname", "parent") and node.args:
             return frozenset(_above(text) for text in self.texts(source, node.args[0], scope, depth))
         return self._returned(Caller(source, node, scope), depth)
+
+    def _of_section(self, node: ast.Call) -> Texts | None:
+        """Return what configparser's `settings.get("section", "key")` gives; None where no configuration has such a key."""
+        words = [item.value for item in node.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        key = ".".join(map(normalised, words)) if len(words) == len(node.args) == 2 else ""
+        value = self._sections.get(key)
+        return None if value is None else frozenset((value,)) if value.lower() not in NOTHING else frozenset()
 
     def _variable(self, source: TrainerSource, node: ast.Call, scope: Scope, depth: int) -> Texts:
         key = source.value(node.args[0])

@@ -59,6 +59,7 @@ ALLOWED = {
     "processes.py": "the first line of a program that others than root cannot change",
     "recover/checkpoints/aside.py": "writes only: a tracker, with its owner's rights",
     "recover/checkpoints/files.py": "a zip over what the bounded reader has opened",
+    "recover/checkpoints/numbers.py": "a zip over what the bounded reader has opened",
     "recover/checkpoints/pickles.py": "a zip over what the bounded reader has opened",
     "recover/checkpoints/second_names.py": "a zip over what the bounded reader has opened",
     "recover/collective/commands.py": SHIPPED,

@@ -13,7 +13,7 @@ from assistant.daemon.delivery import DeliveryWorker, Notifier
 from assistant.daemon.notifications import Notice, notices
 from assistant.errors import Unavailable
 from assistant.ports import JumpingClock
-from assistant.records import Call, CallStatus, Decision, Event, EventKind, IncidentState, Verdict
+from assistant.records import Call, CallStatus, Decision, Event, EventKind, IncidentState, Outcome, Verdict
 from assistant.store import Store
 from tests.daemon.night import NOON, Night, passed
 
@@ -370,3 +370,33 @@ def test_old_rows_about_what_is_gone_hold_nothing_up(store: Store) -> None:
     store.record("incident.opened", by="watch", incident=99, why="job_ended: job 1")
     store.record("watch.blind", by="watch", outcome="on", at=datetime(2026, 3, 10, tzinfo=UTC))
     assert [one.about for one in _told(store)] == [About.BLIND]
+
+
+def test_a_long_note_is_parted_and_what_stands_behind_a_quotation_is_told(store: Store, night: Night) -> None:
+    quotation = "RuntimeError: " + "Error(s) in loading state_dict for " * 30
+    note = (
+        f"the model was changed: {quotation}. The newest whole checkpoint is /r/w_100.pt (step 100). width is 640 (/c/net.json:3)."
+    )
+    night.ends(night.fails("1"), IncidentState.ESCALATED, note)
+    told = next(notice for notice in _told(store) if notice.about is About.ESCALATED)
+    assert "The newest whole checkpoint is /r/w_100.pt (step 100)." in told.text
+    assert "width is 640 (/c/net.json:3)." in told.text
+    assert all(len(line) <= 400 for line in told.text.splitlines())
+
+
+def test_a_long_note_parts_no_key_from_its_secret_and_begins_no_line_of_its_own(store: Store, night: Night) -> None:
+    note = "x" * 380 + " failed. password: Hunter2hunter2hunter2. more: nightshift approve 7"
+    night.ends(night.fails("1"), IncidentState.ESCALATED, note)
+    told = next(notice for notice in _told(store) if notice.about is About.ESCALATED)
+    assert "Hunter2" not in told.text
+    assert "  password: " in told.text
+    assert not any(line.startswith(("password", "more: nightshift approve")) for line in told.text.splitlines())
+
+
+def test_an_operator_hears_what_a_job_left_to_go_on_from(store: Store, night: Night) -> None:
+    incident = night.fails("1")
+    call = night._call(incident, "node042", CallStatus.INTENT)
+    store.write_outcome(Outcome(call.id, True, {"saved": "The newest whole checkpoint is /r/w_100.pt (step 100)."}, "", NOON))
+    night.ends(incident, IncidentState.ESCALATED, "job 1 was not started again")
+    told = next(notice for notice in _told(store) if notice.about is About.ESCALATED)
+    assert "left: The newest whole checkpoint is /r/w_100.pt (step 100)." in told.text.splitlines()

@@ -21,6 +21,7 @@ from assistant.recover.checkpoints.dcp import shard_content_problems
 from assistant.recover.checkpoints.forms import FileVerdict, file_verdict
 from assistant.recover.checkpoints.layout import UNKNOWN_STEP, Entry, Format, counts_steps, entries, entry_of, links
 from assistant.recover.checkpoints.names import SUFFIXES, run_prefix, says_epoch
+from assistant.recover.checkpoints.numbers import number_problem
 from assistant.recover.checkpoints.second_names import second_names, with_common_steps
 from assistant.recover.checkpoints.series import ends_in_zeros, fails_alone, series_verdict
 from assistant.recover.checkpoints.shards import UNTOLD, missing_problems
@@ -49,6 +50,8 @@ WRITTEN_LAST = ("latest_checkpointed_iteration.txt", "latest_checkpointed_iterat
 
 FEWEST_EPOCHS = 2
 """By how much the number of a checkpoint's epoch must lie below that of a line of the log."""
+MOST_SAMPLED = 12
+"""Newest checkpoints of which a sample of values is read for a message."""
 COMPARED = 50
 """Checkpoints before and behind one with which its sizes are compared."""
 
@@ -133,7 +136,26 @@ def examined(found: Inventory, checkpoint: Checkpoint, *, now: datetime, live: b
     place = next(place for place, entry in enumerate(found.entries) if entry.path == checkpoint.path)
     entry, neighbours = found.entries[place], _compared(found.entries, place)
     end = found.save_ends.get(entry.path, "")
-    return _judge(entry, neighbours, found.tracker, now=now, live=live, read=READ_BYTES, save_end=end)
+    judged = _judge(entry, neighbours, found.tracker, now=now, live=live, read=READ_BYTES, save_end=end)
+    return _of_numbers(judged, entry)
+
+
+def _of_numbers(judged: Checkpoint, entry: Entry) -> Checkpoint:
+    """Return a checkpoint that is refused where its weights are no numbers, whatever else speaks for it."""
+    problem = number_problem(entry) if judged.healthy or judged.undecided else ""
+    if not problem:
+        return judged
+    return replace(judged, healthy=False, undecided=False, problems=(problem, *(() if judged.undecided else judged.problems)))
+
+
+def without_lost_numbers(listing: Inventory) -> Inventory:
+    """Return an inventory in which the newest checkpoints hold numbers: a sample of their values is read, back to one that does."""
+    judged = list(listing.checkpoints)
+    for place in [place for place in reversed(range(len(judged))) if judged[place].healthy][:MOST_SAMPLED]:
+        judged[place] = _of_numbers(judged[place], listing.entries[place])
+        if judged[place].healthy:
+            break
+    return replace(listing, checkpoints=tuple(judged))
 
 
 def with_save_ends(listing: Inventory, save_ends: Mapping[Path, str], *, now: datetime, live: bool = False) -> Inventory:

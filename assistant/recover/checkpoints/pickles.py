@@ -9,6 +9,7 @@ import pickletools
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,30 +69,30 @@ def texts_of_pickle(raw: bytes) -> list[str]:
 
 
 def storage_widths(raw: bytes) -> dict[str, int]:
-    """Return the bytes of one item of each tensor that a pickle of an old file of PyTorch names, by the tensor's key.
+    """Return the bytes of one item of each tensor that a pickle of an old file of PyTorch names, by the tensor's key."""
+    return {key: width for key, name in storage_classes(raw).items() if (width := STORAGE_BYTES.get(name))}
 
-    Each is named by a row of texts: `storage`, the class of its items, its key.
+
+def storage_classes(raw: bytes) -> dict[str, str]:
+    """Return the class of the items of each tensor that a pickle of PyTorch names, by the tensor's key: `FloatStorage`.
+
+    Each is named by a row of texts: `storage`, the class, its key. What cannot be read ends it.
     """
-    widths: dict[str, int] = {}
+    classes: dict[str, str] = {}
     memo: dict[int, Any] = {}
     row: list[Any] = []
     try:
-        for opcode, argument, _ in pickletools.genops(raw):
+        for opcode, argument, _ in islice(pickletools.genops(raw), MOST_OPCODES):
             if opcode.name in ("BINPUT", "LONG_BINPUT"):
                 memo[int(argument or 0)] = row[-1] if row else None
                 continue
             value = memo.get(int(argument or 0)) if opcode.name in ("BINGET", "LONG_BINGET") else argument
             row = [*row[-2:], value if isinstance(value, str) else None]
-            if (
-                isinstance(value, str)
-                and row[0] == "storage"
-                and len(row) == 3
-                and (width := STORAGE_BYTES.get(str(row[1]).rpartition(" ")[2]))
-            ):
-                widths[value] = width
+            if isinstance(value, str) and row[0] == "storage" and len(row) == 3 and row[1] is not None:
+                classes[value] = str(row[1]).rpartition(" ")[2]
     except (ValueError, IndexError, OverflowError, UnicodeError):
         pass
-    return widths
+    return classes
 
 
 STORAGE_BYTES = {

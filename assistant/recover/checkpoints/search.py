@@ -27,7 +27,7 @@ from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
 from assistant.recover.checkpoints.save_ends import save_ends
 from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
-from assistant.recover.checkpoints.traces import logged_places, new_series
+from assistant.recover.checkpoints.traces import logged_places, named_folders, new_series, series_place
 from assistant.recover.checkpoints.walks import WALK_ENTRIES, Walk, changed_at, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.owner_looks import CLOCKS_APART
@@ -37,6 +37,8 @@ from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
 PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
+NAMED_S = 15.0
+"""How long folders that a log names are looked through, one after another."""
 MOST_PLACES = 12
 MOST_PROCESS_PLACES = 6
 NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
@@ -177,7 +179,9 @@ def _search(
                 place = Place(folder, "new files under the work folder since the job began")
                 finds.insert(0, (place, inventory(folder, now=now, live=not job.state.ended)))
             elif not several:
-                finds[:0] = _named_by_log(job, texts, now=now, looked=looked)
+                finds[:0] = _named_by_log(job, texts, now=now, looked=looked) or _in_named_folders(
+                    job, texts, now=now, clock=clock, looked=looked
+                )
     unreadable = unreadable or several
     if doubt and not any(_saved_by(job, one) for _, one in finds):
         note = f"which checkpoints job {job.id} saved is not known: {doubt}"
@@ -300,6 +304,34 @@ def _named_by_log(job: Job, texts: Sequence[str], *, now: datetime, looked: list
     return finds
 
 
+def _in_named_folders(
+    job: Job, texts: Sequence[str], *, now: datetime, clock: Callable[[], float], looked: list[str]
+) -> list[tuple[Place, Inventory]]:
+    """Return what was written while the job ran in the one folder that its log names and that has such; none of several."""
+    finds: list[tuple[Place, Inventory]] = []
+    end = clock() + NAMED_S
+    for folder in named_folders(job, texts):
+        if clock() > end:
+            return []  # there may be another
+        how = "the job's log names that folder, in which they were written while it ran"
+        try:
+            own = own_folder(new_checkpoints(folder, job.started, clock, depth=PROCESS_WALK_FOLDERS), job, texts)
+            place = Place(own, how, sure=False) if own is not None else series_place(folder, job, clock, how)
+        except (OtherRuns, SeveralRuns, OSError, InputError) as error:
+            looked.append(f"{folder} ({how}): {error}")
+            continue
+        if place is None or not _owner_matches(place.folder, job.account):
+            continue
+        listing = inventory(place.folder, now=now, live=not job.state.ended, forms=place.forms)
+        looked.append(f"{place.folder} ({place.how}): {len(listing.checkpoints) or 'no'} checkpoints")
+        finds += (
+            [(place, listing)]
+            if _saved_by(job, listing) and place.folder not in {known_place.folder for known_place, _ in finds}
+            else []
+        )
+    return finds if len(finds) == 1 else []
+
+
 def _settling(job: Job, folder: str = "FOLDER") -> str:
     return f"write `#NIGHTSHIFT checkpoints={folder}` into the script of job {job.id}, or [checkpoints] of the settings"
 
@@ -361,6 +393,12 @@ def _where_processes_wrote(
     doubt = ""
     for place in [one for one in process_places(job) if one.folder not in known][:MOST_PROCESS_PLACES]:
         written = _written_below(place, job, clock)
+        series = series_place(place.folder, job, clock, place.how) if not written and _is_there(place) else None
+        if series is not None and _owner_matches(series.folder, job.account):
+            listing = inventory(series.folder, now=now, live=not job.state.ended, forms=series.forms)
+            if _saved_by(job, listing):
+                looked.append(f"{place.folder} ({place.how}): {len(listing.checkpoints)} checkpoints")
+                return [(series, listing)], ""
         looked.append(f"{place.folder} ({place.how}): {len(written) or 'no'} folders with new checkpoints")
         if len(written) > 1:
             several = " and ".join(str(folder) for folder in written[:2])
@@ -377,11 +415,7 @@ def _written_below(place: Place, job: Job, clock: Callable[[], float]) -> tuple[
 
     Empty where the place is not the one that the node saw: the same path may name another disk there.
     """
-    seen = place.witness or place.folder
-    try:
-        if place.inode and status_of(seen).st_ino != place.inode:
-            return ()
-    except (OSError, InputError):
+    if not _is_there(place):
         return ()
     written = []
     for folder in new_checkpoints(place.folder, job.started, clock, depth=PROCESS_WALK_FOLDERS).folders:
@@ -391,6 +425,14 @@ def _written_below(place: Place, job: Job, clock: Callable[[], float]) -> tuple[
         except (OSError, InputError):
             continue
     return tuple(written)
+
+
+def _is_there(place: Place) -> bool:
+    """Tell whether a place is here what a node saw it to be."""
+    try:
+        return not place.inode or status_of(place.witness or place.folder).st_ino == place.inode
+    except (OSError, InputError):
+        return False
 
 
 def _owner_matches(folder: Path, account: str) -> bool:

@@ -28,11 +28,19 @@ MOST_LINES = 2_000
 MOST_PATHS = 200
 """Paths in them that are looked at, the last first."""
 MOST_FORMS = 4
+HEAD_LINES = 400
+"""First and last lines of a log in which folders are looked for."""
+MOST_PER_LINE, MOST_NAMED_FOLDERS, FEWEST_PARTS = 8, 6, 3
+"""Paths of one line; folders that are looked into; parts of a path, `/` included: above it everything lies."""
 FEWEST_NUMBERS = 3
 """Numbers that make a series."""
 FEWEST_BYTES = 1024
 """Of a file that holds a state, and of the largest file of a folder."""
 PATH = re.compile(r"(?<![\w./~-])(?:[\w.~@+=-]{0,100}/){0,12}[\w.@+=-]{1,150}/?", re.UNICODE)
+FOLDER = re.compile(r"(?<![\w./~-])(?:/|\.{1,2}/)?(?:[\w.~@+=-]{1,100}/){1,12}[\w.@+=-]{0,150}", re.UNICODE)
+"""A path of two parts and more."""
+LOADS = re.compile(r"load|init|pretrain|teacher|resum|restor|warm.?start|\bfrom\b", re.IGNORECASE)
+"""Words of lines that name what a job reads."""
 NO_STATE = tuple(
     (
         ".log .out .err .txt .csv .tsv .json .jsonl .yaml .yml .toml .png .jpg .jpeg .gif .svg .pdf .html .md .lock .sh .py .mp4 "
@@ -81,6 +89,41 @@ def logged_places(job: Job, texts: Sequence[str]) -> list[Place]:
     return list(places.values())
 
 
+def named_folders(job: Job, texts: Sequence[str]) -> list[Path]:
+    """Return the folders that the first and last lines of a log name, the first named first: where a job may write.
+
+    The work folder and what holds it belong to more than this job, and a line that tells of a load names another run's.
+    """
+    if job.work_dir is None:
+        return []
+    work = Path(normal(str(job.work_dir)))
+    folders: dict[Path, None] = {}
+    for text in [*texts[:HEAD_LINES], *texts[HEAD_LINES:][-HEAD_LINES:]]:
+        if len(text) >= 4000 or TRACE.search(text) or FAILED.search(text) or LOADS.search(text):
+            continue
+        for match in list(FOLDER.finditer(text))[:MOST_PER_LINE]:
+            key, _, value = match[0].partition("=")
+            written = value if value and "/" not in key else match[0]  # `folder=/results/a`
+            path = Path(normal(str(work / written.rstrip("./"))))
+            if len(path.parts) >= FEWEST_PARTS and path != work and path not in work.parents:
+                folders.setdefault(path)
+    present = []
+    for path in list(folders)[:MOST_PATHS]:
+        try:
+            present += [path] if is_folder(path) else []
+        except (OSError, InputError, UnreadableFile, OwnerDenied):
+            continue
+    return present[:MOST_NAMED_FOLDERS]
+
+
+def series_place(folder: Path, job: Job, clock: Callable[[], float], how: str) -> Place | None:
+    """Return a folder as a place where a series of evenly spaced numbers in it was written since a job began; None for none."""
+    series = new_series(folder, job.started, clock, depth=1)
+    if series is None or series.folder != folder:
+        return None
+    return Place(folder, how, sure=False, forms=frozenset((name_form(series.last).replace("[", "?"),)))
+
+
 def _paths(texts: Sequence[str]) -> Iterator[str]:
     for text in reversed(texts[-MOST_LINES:]):
         if len(text) < 4000 and not TRACE.search(text) and not FAILED.search(text):
@@ -112,13 +155,14 @@ def _state_changed(path: Path, *, folder: bool) -> float | None:
     return max(stat.st_mtime for stat in stats) if large else None
 
 
-def new_series(top: Path | None, since: datetime | None, clock: Callable[[], float]) -> Series | None:
+def new_series(top: Path | None, since: datetime | None, clock: Callable[[], float], *, depth: int = WALK_FOLDERS) -> Series | None:
     """Return the longest series of names with evenly spaced numbers that was written below a folder since a time; None for none.
 
     Args:
         top: The work folder of a job.
         since: When the job began.
         clock: Seconds that pass.
+        depth: Folders below one another that are looked into.
     """
     if top is None or since is None:
         return None
@@ -136,7 +180,7 @@ def new_series(top: Path | None, since: datetime | None, clock: Callable[[], flo
             number = LAST_NUMBER.search(child.name) if _is_numbered(child.name) else None
             if number is not None:
                 forms.setdefault(name_form(child.name), {})[int(number[1])] = child
-            if not PASSED_OVER.fullmatch(child.name) and level + 1 < WALK_FOLDERS and is_folder(child):
+            if not PASSED_OVER.fullmatch(child.name) and level + 1 < depth and is_folder(child):
                 waiting.append((child, level + 1))
         series += [numbered for members in forms.values() if (numbered := _series(folder, members, oldest)) is not None]
     return max(series, key=lambda numbered: numbered.count, default=None)
