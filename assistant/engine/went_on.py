@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assistant.engine.again import UNPROVEN
+from assistant.engine.slow_jobs import completed_meanwhile, sudden_slowdown
 from assistant.engine.waited_servers import event_of_server, server_at_fault
 from assistant.errors import NightshiftError, ToolError
 from assistant.records import (
@@ -87,6 +88,8 @@ def _how_it_goes_on(engine: Engine, incident: Incident) -> str:
         job = engine.scheduler.job(incident.job)
     except ToolError:
         return ""
+    if done := completed_meanwhile(incident, job):
+        return done
     if job.state is not JobState.RUNNING or job.attempt != incident.attempt:
         return ""
     if incident.kind is EventKind.SLOW_JOB:
@@ -131,7 +134,10 @@ def _paced_again(engine: Engine, incident: Incident, job: Job) -> str:
     view = engine.watcher.view(job.id, job.attempt)
     slow = next((event for event in reversed(engine.store.events(incident.id)) if event.kind is EventKind.SLOW_JOB), None)
     usual_s = slow.detail.get("usual_s") if slow is not None else None
-    if view is None or not isinstance(usual_s, int | float) or not view.pace.is_usual_again(usual_s, since=incident.opened):
+    if view is None or not isinstance(usual_s, int | float):
+        return ""
+    sudden = sudden_slowdown(engine, incident) is not None
+    if not (view.slowdown.is_usual_again(usual_s) if sudden else view.pace.is_usual_again(usual_s, since=incident.opened)):
         return ""
     at = f" at step {view.last_step}" if view.last_step is not None else ""
     return f"went on by itself: it makes its steps as fast as usual again{at}; it was left alone"

@@ -33,6 +33,7 @@ from assistant.watch.attempts import (
     hang_of,
     late_saves_of,
     remark_on,
+    slowdown_of,
     slowness_of,
     spike_of,
     wait_of,
@@ -40,6 +41,7 @@ from assistant.watch.attempts import (
 from assistant.watch.hang import HangLimits
 from assistant.watch.progress import PaceLimits, SaveLimits, SpikeLimits
 from assistant.watch.readers import ReadableLog, Readers
+from assistant.watch.slowdown import PaceLook, SlowdownLimits, SlowNodes
 from assistant.watch.view import View, ViewLimits, view_of
 from assistant.watch.witness import SecondLook, Witness, WitnessVote
 
@@ -59,6 +61,8 @@ ASKED_A_LOOK = 5
 LOGS_S = 3.0
 MOST_MORE = 16
 """Logs of a job that are followed beside its main one: a thousand ranks say what the first few say."""
+AT_ONCE = timedelta(minutes=2)
+"""Jobs that became slow within so long of each other may have one cause."""
 Task = tuple[str, str, int]
 
 
@@ -91,6 +95,7 @@ class Watcher:
         second: SecondLook | None = None,
         readers: Readers | None = None,
         store_id: str = "",
+        paces: PaceLook | None = None,
     ) -> None:
         """Start watching.
 
@@ -105,9 +110,12 @@ class Watcher:
             second: Asks the nodes of a job that stands still before that is called a hang; None: nobody is asked.
             readers: Read the logs.
             store_id: Of the own store; tags of others are told of. Empty: nobody looks for them.
+            paces: Asks the nodes of a job that became several times slower; None: nobody is asked.
         """
         self._scheduler, self._clock, self._since = scheduler, clock, since
-        self._limits = ViewLimits(hang, spike, pace or PaceLimits())
+        slow_s = (pace := pace or PaceLimits()).persist_s
+        self._limits = ViewLimits(hang, spike, pace, SlowdownLimits(looked_s=slow_s / 9, told_s=slow_s / 3))
+        self._paces = paces
         self._saves, self._second, self._readers = saves or SaveLimits(), second, readers or Readers()
         self._views: dict[Attempt, View] = {}
         self._raised: dict[Attempt, set[EventKind]] = {}
@@ -206,8 +214,9 @@ class Watcher:
 
     def ask_beside(self, beside: bool) -> None:
         """Say whether a look goes on while nodes are asked; else it waits, as a single pass must: no later one hears the answer."""
-        if self._second is not None:
-            self._second.beside = beside
+        for look in (self._second, self._paces):
+            if look is not None:
+                look.beside = beside
 
     def view(self, job: str, attempt: int = 0) -> View | None:
         """Return what is remembered of a running attempt, for status and figures."""
@@ -298,11 +307,29 @@ class Watcher:
         if candidates == [None, None]:
             task = _task(job)
             peers = [usual for peer, usual in by_task.get(task, ()) if peer is not view] + self._runs.usual.get(task, [])
-            candidates += [slowness_of(view, now, peers, remarks), late_saves_of(view, self._saves, now)]
+            slow = self._slowed_down(view, now, remarks) or slowness_of(view, now, peers, remarks)
+            candidates += [slow, late_saves_of(view, self._saves, now)]
         for event in candidates:
             if event is not None and event.kind not in raised and not incidents.covers(job, event.kind):
                 yield event
                 raised.add(event.kind)
+
+    def _slowed_down(self, view: View, now: datetime, remarks: list[Remark]) -> Event | None:
+        """Return the event of a job that became several times slower; its nodes are asked before anybody is told."""
+        slow, job = view.slowdown.current(now), view.job
+        if slow is None or EventKind.SLOW_JOB in self._raised.get((job.id, job.attempt), ()):
+            return None
+        nodes = self._paces.ask(job, slow.since, slow.lasted_s) if self._paces is not None else SlowNodes()
+        if nodes is None:
+            return None  # the answer is under way
+        apart = [
+            other.job.id
+            for other in self._views.values()
+            if not {*other.job.nodes} & {*job.nodes}
+            and (one := other.slowdown.current(now)) is not None
+            and abs(one.since - slow.since) <= AT_ONCE
+        ]
+        return slowdown_of(view, slow, nodes, sorted(apart), remarks)
 
     def _still(self, view: View, now: datetime, remarks: list[Remark], *, again_s: float = 0.0) -> Event | None:
         """Return the event of a job that stands still; its nodes are asked anew every `again_s` seconds, once for 0."""
