@@ -253,7 +253,7 @@ def saved_since(context: Context, job: str, step: int | None = None, timeout_s: 
         if shown.state.ended:
             return Seen(Look.ENDED, f"job {job} is {shown.state}")
         choice = choose_checkpoint(context, job)
-        saved = bool(choice["restart_from"]) and (step is None or choice["step"] >= step)
+        saved = bool(choice["restart_from"] and choice["path"]) and (step is None or choice["step"] >= step)
         return Seen(Look.SAVED if saved else Look.WAITING, str(choice["note"]))
 
     return _until(context, look, timeout_s)

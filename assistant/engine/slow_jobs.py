@@ -48,9 +48,9 @@ def with_slowdown(engine: Engine, incident: Incident, diagnosis: Diagnosis, job:
     )
 
 
-def completed_meanwhile(incident: Incident, job: Job) -> str:
-    """Return that the job of an incident about its pace has completed by itself; empty where it has not."""
-    if incident.kind is not EventKind.SLOW_JOB or job.state is not JobState.COMPLETED or job.attempt != incident.attempt:
+def completed_meanwhile(engine: Engine, incident: Incident, job: Job) -> str:
+    """Return that a job that became several times slower has completed by itself; empty where it has not."""
+    if job.state is not JobState.COMPLETED or job.attempt != incident.attempt or sudden_slowdown(engine, incident) is None:
         return ""
     at = f" at {job.ended:%H:%M} UTC" if job.ended is not None else ""
     return f"it completed by itself{at}, slow as it was; it was left alone"

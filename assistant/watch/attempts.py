@@ -15,7 +15,7 @@ from typing import Any
 
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState
 from assistant.watch.hang import WAITS, OutsideWait, Still, Suspicion
-from assistant.watch.progress import SaveLimits, Slow
+from assistant.watch.progress import PaceTrack, SaveLimits, Slow
 from assistant.watch.slowdown import Slowdown, SlowNodes
 from assistant.watch.view import View
 from assistant.watch.witness import READ_UP_TO, Witness, proofs_of_hang, unobserved
@@ -320,6 +320,9 @@ def slowdown_of(view: View, slow: Slowdown, nodes: SlowNodes, others: Sequence[s
     job = view.job
     if not nodes.words_by_node and (not slow.told or any(other < job.id for other in others)):
         why = f", for it changed its work ({slow.changed})" if slow.changed else ""
+        if slow.changed and slow.lasted_s > view.limits.slowdown.told_s:
+            view.slowdown.accept()
+            view.pace = PaceTrack(view.limits.pace)  # it is to be measured by its new work
         remarks.append(remark_on(view, "slow", f"is {slow.ratio:.1f} times slower than before since {slow.since:%H:%M}{why}"))
         return None
     restart_s = _restart_s(view)

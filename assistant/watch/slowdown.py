@@ -28,6 +28,8 @@ KEPT_SPANS = 128
 WARM_UP_SPANS = 1
 FEWEST_USUAL = 4
 """Spans without which it is not known what is usual."""
+USUAL_AGAIN = 3
+"""Spans at the usual pace behind which a job is slow no more."""
 LOW = 1.6
 """Times the usual time of a step that each span of a slow stretch takes at least."""
 FRESH = timedelta(seconds=60)
@@ -258,15 +260,22 @@ class SlowdownTrack:
             stretch.since, stretch.from_step, usual, self._wall.now_s(), (now - stretch.since).total_seconds(), told, changed
         )
 
+    def accept(self) -> None:
+        """Take the pace of the stretch that goes on for the usual one from now on."""
+        if self._stretch is None:
+            return
+        self._wall.usual, self._printed.usual = self._wall.run, self._printed.run or self._printed.usual
+        self._wall.run, self._printed.run = array("d"), array("d")
+        self._began, self._stretch, self._pairs, self._texts = self._stretch.since, None, None, 0
+
     def is_usual_again(self, usual_s: float) -> bool:
-        """Tell whether its last spans were all as fast as usual, as many as it takes to call it slow.
+        """Tell whether its last spans were all as fast as usual.
 
         Args:
             usual_s: Seconds of a step that are usual, from `Slowdown`.
         """
-        newest = self._wall.usual[-self._limits.looked_spans :]
-        enough = self._stretch is None and len(newest) >= self._limits.looked_spans
-        return enough and self._usual_in_a_row >= self._limits.looked_spans and median(newest) <= LOW * usual_s
+        newest = self._wall.usual[-USUAL_AGAIN:]
+        return self._stretch is None and self._usual_in_a_row >= USUAL_AGAIN and median(newest) <= LOW * usual_s
 
     def _slow(self, span: Span) -> None:
         last = self._last
@@ -280,9 +289,7 @@ class SlowdownTrack:
             stretch.pairs, stretch.texts = _common(stretch.pairs, span.text), stretch.texts + 1
         normal = stretch.since - (self._began or stretch.since)
         if stretch.spans >= KEPT_SPANS // 2 and stretch.lasted > NEW_NORMAL * max(normal, FRESH):
-            self._wall.usual, self._printed.usual = self._wall.run, self._printed.run or self._printed.usual
-            self._wall.run, self._printed.run = array("d"), array("d")
-            self._began, self._stretch = stretch.since, None
+            self.accept()
 
     def _end_stretch(self, span: Span) -> None:
         if self._stretch is not None and self._stretch.spans > 2:

@@ -22,7 +22,7 @@ from assistant.logs.spikes import Spike
 from assistant.logs.tail import LogFollower, TailPosition
 from assistant.records import Job, MetricPoint
 from assistant.untrusted import status_of
-from assistant.watch.hang import Cadence, HangLimits, Signs, Suspicion, WaitTrack, rarest, suspicion_of
+from assistant.watch.hang import Cadence, HangLimits, Signs, Suspicion, WaitTrack, rarest, suspicion_of, tells_of_service
 from assistant.watch.progress import LossTrack, PaceLimits, PaceTrack, SaveTrack, SpikeLimits, tells_of_save
 from assistant.watch.slowdown import SlowdownLimits, SlowdownTrack, Span
 from assistant.watch.witness import HeartbeatReading, heartbeat_path, last_beat, path_in
@@ -96,6 +96,8 @@ class View:
     """When the look was that brought the step at which the loss went off."""
     wait: WaitTrack = field(default_factory=WaitTrack)
     """What it says that it waits for, since the last step."""
+    says_it_serves: bool = False
+    """Whether its log says that it listens, or answers requests."""
     excused_until: datetime | None = None
     """A second witness saw it work."""
     _met: set[LogPhase] = field(default_factory=set)
@@ -110,6 +112,8 @@ class View:
     _sources_by_path: dict[Path, _Source] = field(default_factory=dict)
     _leader: Path | None = None
     """The log whose steps count: others may show the same ones."""
+    _first_batch: int | None = None
+    """Samples of a step in the beginning: a step of more of them takes longer and is not slow."""
     _did_else: bool = False
     """Whether anything but training was done since the look that brought the last step."""
     _from_the_middle: bool = False
@@ -119,6 +123,11 @@ class View:
     def last_step(self) -> int | None:
         """The newest step; None where there is none, or where it was only counted."""
         return self.last.step if self.last is not None and not self.last.counted else None
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is a service: it says so, makes no steps and has no heartbeat."""
+        return self.says_it_serves and self.last is None and self.beat is None
 
     def __post_init__(self) -> None:
         """Begin with no step; no file is touched, since a mount may hang."""
@@ -297,6 +306,7 @@ class View:
         if tells_of_save(text):
             self.saves.saved(text, self.last.step if self.last is not None else 0, at)
         self.wait.take(text, at)
+        self.says_it_serves = self.says_it_serves or tells_of_service(text)
         self.heart = path_in(text) or self.heart
         if self._is_new(text):
             self.life_at = at
@@ -331,9 +341,10 @@ class View:
         step_count = newest.step - before.step if before is not None else 0
         if step_count <= 0 or before_at is None:
             return
-        batch = newest.batch or 1
-        spent = [point.seconds / (point.batch or 1) for point in points if point.seconds is not None]
-        wall_s = (at - before_at).total_seconds() / step_count / batch if only_trained else None
+        self._first_batch = self._first_batch or newest.batch
+        share = self._first_batch / newest.batch if self._first_batch and newest.batch else 1.0
+        spent = [point.seconds * share for point in points if point.seconds is not None]
+        wall_s = (at - before_at).total_seconds() / step_count * share if only_trained else None
         self.slowdown.take(Span(at, newest.step, wall_s, median(spent) if spent else None, newest.epoch, text))
 
     def _each_s(self, at: datetime, count: int) -> float | None:

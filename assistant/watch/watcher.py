@@ -43,7 +43,7 @@ from assistant.watch.progress import PaceLimits, SaveLimits, SpikeLimits
 from assistant.watch.readers import ReadableLog, Readers
 from assistant.watch.slowdown import PaceLook, SlowdownLimits, SlowNodes
 from assistant.watch.view import View, ViewLimits, view_of
-from assistant.watch.witness import SecondLook, Witness, WitnessVote
+from assistant.watch.witness import SecondLook, Witness, WitnessVote, has_lost_its_program
 
 logger = logging.getLogger(__name__)
 
@@ -307,7 +307,8 @@ class Watcher:
         if candidates == [None, None]:
             task = _task(job)
             peers = [usual for peer, usual in by_task.get(task, ()) if peer is not view] + self._runs.usual.get(task, [])
-            slow = self._slowed_down(view, now, remarks) or slowness_of(view, now, peers, remarks)
+            sudden = view.slowdown.current(now) is not None
+            slow = self._slowed_down(view, now, remarks) if sudden else slowness_of(view, now, peers, remarks)
             candidates += [slow, late_saves_of(view, self._saves, now)]
         for event in candidates:
             if event is not None and event.kind not in raised and not incidents.covers(job, event.kind):
@@ -361,6 +362,8 @@ class Watcher:
                 view.excused_until = now + timedelta(seconds=max(suspicion.limit_s, self._limits.hang.told_s))
                 remarks.append(remark_on(view, "silent", f"is silent and at work: {witness.text}"))
                 return None
+        if view.serves and not has_lost_its_program(witness):
+            return None  # a service that is asked nothing does nothing
         if not suspicion.certain and (witness is None or witness.vote is not WitnessVote.HUNG):
             return None
         return hang_of(view, suspicion, witness)
