@@ -1,4 +1,4 @@
-"""Which nodes show why a job may be slow on them: GPUs that are held back, links that are narrower or slower than they should be."""
+"""Which nodes show why a job may be slow on them: GPUs that are held back, links that are not as they should be."""
 
 from __future__ import annotations
 

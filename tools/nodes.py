@@ -78,7 +78,8 @@ def check_nodes(
     wrong, and `gpu_fault_words` says which: a restart after a loss that is no number stays away from them. `faulty` lists those
     whose hardware must be taken out of service: one sign for which the vendor asks that, or two critical ones of different
     witnesses. `slowed` lists those on which a job may be slow: faulty ones, and ones whose GPUs are held back now by heat or
-    power; `slowed_words` says by what, and `link_words` what is wrong with links, which may have been so before. A node that does not answer, a program that is missing or does not end, is unknown, never bad.
+    power; `slowed_words` says by what, and `link_words` what is wrong with links, which may have been so before.
+    A node that does not answer, a program that is missing or does not end, is unknown, never bad.
 
     Args:
         nodes: Names of the nodes; all when not given.

@@ -149,4 +149,6 @@ class PaceNodeLook:
         silent = [node for node in job.nodes if status_by_node.get(node, "unknown") == "unknown"]
         unseen = f"{', '.join(silent[:4])}: no answer" if silent else ""
         probed.nodes = SlowNodes(dict(value.get("slowed_words", {})), dict(value.get("link_words", {})), unseen)
-        logger.info("job=%s is slow; its nodes: %s", job.id, dict(value.get("slowed_words", {})) or unseen or "nothing is wrong with them")
+        logger.info(
+            "job=%s is slow; its nodes: %s", job.id, dict(value.get("slowed_words", {})) or unseen or "nothing is wrong with them"
+        )

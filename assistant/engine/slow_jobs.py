@@ -87,7 +87,9 @@ def _nothing(detail: Mapping[str, Any]) -> str:
     links = detail.get("links") or {}
     parts += [f"{node}: {text} (since when is not known)" for node, text in list(links.items())[:2]]
     if others := detail.get("others"):
-        parts.append(f"jobs {', '.join(map(str, others))} on other nodes became slow at the same time: storage or network may be behind it")
+        parts.append(
+            f"jobs {', '.join(map(str, others))} on other nodes became slow at the same time: storage or network may be behind it"
+        )
     return f"{'; '.join(parts)}."
 
 
@@ -98,6 +100,6 @@ def _advice(detail: Mapping[str, Any], slowed: str) -> str:
             "start, and is best made right behind a checkpoint."
         )
     return (
-        "Look at what it reads from and writes to, at other load on its nodes, and at the time of a step of each rank. It goes on by "
-        "itself; nothing that was seen says that it would be faster on other nodes."
+        "Look at what it reads from and writes to, at other load on its nodes, and at the time of a step of each rank. It goes on "
+        "by itself; nothing that was seen says that it would be faster on other nodes."
     )

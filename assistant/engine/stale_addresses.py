@@ -33,7 +33,9 @@ TRIED_SINCE = timedelta(seconds=30)
 MOST_ENTRIES, MOST_FOLDERS, MOST_READ = 2_000, 32, 64
 LARGEST = 1024
 """Bytes of a file that holds no more than an address."""
-_ADDRESS = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+]{1,9}://)?(?P<host>[A-Za-z][\w.-]{0,100}|\d{1,3}(?:\.\d{1,3}){3}):(?P<port>\d{2,5})\b(?!:\d)")
+_ADDRESS = re.compile(
+    r"(?P<scheme>\b[a-z][a-z0-9+]{1,9}://)?(?P<host>[A-Za-z][\w.-]{0,100}|\d{1,3}(?:\.\d{1,3}){3}):(?P<port>\d{2,5})\b(?!:\d)"
+)
 
 
 class Address(NamedTuple):
@@ -71,10 +73,10 @@ class AwaitedAddress:
         if self.path is None:
             return f"It waits for {self.address.shown}, and {host}: it goes on only if that comes back there." if host else ""
         since = f" since {self.named_since:%H:%M} UTC" if self.named_since is not None else ""
+        waits = f"It waits for {self.address.shown}{f', and {host}' if host else ''}. {self.path} has named {self.now_named}{since}"
         return (
-            f"It waits for {self.address.shown}{f', and {host}' if host else ''}. {self.path} has named {self.now_named}{since}, and the "
-            f"job, which began before, does not read it again: this wait does not end by itself. Start job {job.id} again, so that it "
-            f"reads the file anew"
+            f"{waits}, and the job, which began before, does not read it again: this wait does not end by itself. "
+            f"Start job {job.id} again, so that it reads the file anew"
         )
 
 
@@ -116,7 +118,10 @@ def _looked_up(engine: Engine, job: Job, wait: Event, nodes: Sequence[Node]) -> 
     used = named[-1]
     state = _host_state(used.host, nodes)
     served = any(
-        peer.state is JobState.RUNNING and peer.user == job.user and peer.id != job.id and _short(used.host) in map(_short, peer.nodes)
+        peer.state is JobState.RUNNING
+        and peer.user == job.user
+        and peer.id != job.id
+        and _short(used.host) in map(_short, peer.nodes)
         for peer in engine.watcher.jobs
     )
     if job.started is None or (served and not state):

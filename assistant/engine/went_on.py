@@ -173,7 +173,8 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
     said = f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}."
     awaited = awaited_address(engine, incident, job, event)
     if awaited is not None and awaited.never_ends:
-        return f"{said} {awaited.sentence(job)}: scontrol requeue {job.id}, or scancel {job.id} and submit it again. It was left running"
+        way = f"scontrol requeue {job.id}, or scancel {job.id} and submit it again"
+        return f"{said} {awaited.sentence(job)}: {way}. It was left running"
     if awaited is not None and awaited.host_state:
         return f"{said} {awaited.sentence(job)} It was left running.{ended} If nothing brings that back, end it: scancel {job.id}"
     return (

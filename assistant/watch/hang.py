@@ -11,8 +11,8 @@ A job that waits for something outside of it and tries again is no hang, and not
 is down prints the same line every few seconds and goes on once the server answers. What ranks of one job wait for among themselves
 (a barrier, a collective, a store) is no such wait: there nobody comes from outside.
 
-A service that makes no steps and is asked nothing is idle, and its workers wait for one another as they do in a hang. It is one only
-where its program is gone or stopped; that its client waits in vain is the client's incident.
+A service that makes no steps and is asked nothing is idle, and its workers wait for one another as they do in a hang. It is one
+only where its program is gone or stopped; that its client waits in vain is the client's incident.
 """
 
 from __future__ import annotations

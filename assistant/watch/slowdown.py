@@ -6,8 +6,8 @@ loaded or compiled are left out. What passed before is expected to pass again: a
 that this job has come back from.
 
 Between the price of a look and that of a false alarm lies a second threshold. From the first one on the nodes may be asked; without
-a fault of theirs a person is told only of a longer stretch behind a longer normal time, and only where the job does not show that it
-changed its own work: an epoch, a number of its step lines that had never changed (`seq_len=2048`), a line that says so.
+a fault of theirs a person is told only of a longer stretch behind a longer normal time, and only where the job does not show that
+it changed its own work: an epoch, a number of its step lines that had never changed (`seq_len=2048`), a line that says so.
 """
 
 from __future__ import annotations

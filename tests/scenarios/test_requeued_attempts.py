@@ -1,4 +1,4 @@
-"""An attempt that was queued again under the same id and fails at once has a cause of its own: what ended the one before is none."""
+"""An attempt that was queued again under the same id and fails at once has its own cause: what ended the one before is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ TORN = (
     "Traceback (most recent call last):",
     '  File "/opt/train/pretrain.py", line 88, in load',
     "    raise ValueError(f'The following zero checkpoints paths are missing: {missing}')",
-    "ValueError: The following zero checkpoints paths are missing: ['checkpoints/global_step80/bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt']",
+    "ValueError: The following zero checkpoints paths are missing: "
+    "['checkpoints/global_step80/bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt']",
 )
 SHAPES = (
     "Traceback (most recent call last):",

@@ -18,17 +18,23 @@ from assistant.tools.probes import gpu_clocks, reachable
 from tests.scenarios.scene import Scene
 
 PROBED = Path(__file__).parents[1] / "cases" / "probes" / "gpu_clocks"
-HOT, COOL = (tomllib.loads((PROBED / f"{name}.toml").read_text())["out"].strip() for name in ("driver_535_heat", "power_cap_is_normal"))
+HOT, COOL = (
+    tomllib.loads((PROBED / f"{name}.toml").read_text())["out"].strip() for name in ("driver_535_heat", "power_cap_is_normal")
+)
 
 
-def slow_scene(folder: Path, *, hot: str | None, mode: Mode = Mode.ACT, saves: bool = True, until: int = 10**9, every: int = 100) -> Scene:
+def slow_scene(
+    folder: Path, *, hot: str | None, mode: Mode = Mode.ACT, saves: bool = True, until: int = 10**9, every: int = 100
+) -> Scene:
     """Return a scene whose job makes its steps five times slower from step 340 on, on node02; `hot` is the node with a hot GPU."""
     run = SimulatedRun(steps=3000, slow_at=340, slow_on="node02", slow_until=until, save_every=every)
     scene = Scene(folder, mode=mode, run=run)
     if not saves:
         scene.cluster.plan("llm", run)
     scene.cluster.answers[shlex.join(reachable.PROBE.command)] = lambda node: Reply(node, True, 0, "", "")
-    scene.cluster.answers[shlex.join(gpu_clocks.PROBE.command)] = lambda node: Reply(node, True, 0, HOT if node == hot else COOL, "")
+    scene.cluster.answers[shlex.join(gpu_clocks.PROBE.command)] = lambda node: Reply(
+        node, True, 0, HOT if node == hot else COOL, ""
+    )
     scene.cluster.submit(scene.spec)
     return scene
 

@@ -1,4 +1,4 @@
-"""A client that waits for a server: whether that wait can end is said by what is known of the address; an idle server is no hang."""
+"""A client that waits for a server: whether that can end is said by what is known of the address; an idle server is no hang."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.scenarios.test_watch_on_cluster import stacks
 OLD, NEW = "http://node07:18001", "http://node08:18001"
 
 
-def client(folder: Path, *, writes: str = "", down: bool = True, lines: tuple[str, ...] = (f"endpoint {OLD}",)) -> tuple[Scene, str]:
+def client(
+    folder: Path, *, writes: str = "", down: bool = True, lines: tuple[str, ...] = (f"endpoint {OLD}",)
+) -> tuple[Scene, str]:
     """Let a client wait for ten minutes; return the scene and the note of its incident.
 
     Args:

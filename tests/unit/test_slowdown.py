@@ -1,4 +1,4 @@
-"""A job that became several times slower is noticed by our clock; what passes, what it chose itself and what it only prints is not."""
+"""A job that became several times slower is noticed by our clock; what passes, what it chose and what it only prints is not."""
 
 from __future__ import annotations
 
@@ -103,7 +103,10 @@ def test_nodes_of_a_job_that_is_well_are_not_asked(tmp_path: Path) -> None:
     for case in HEALTHY[:8]:
         seen(tmp_path, case, nodes)
         asked[case["name"]], nodes.asked = nodes.asked, 0
-    assert [name for name, count in asked.items() if count] == ["a burst of two minutes that passes", "bursts that come back, and the next one is as long"]
+    assert [name for name, count in asked.items() if count] == [
+        "a burst of two minutes that passes",
+        "bursts that come back, and the next one is as long",
+    ]
 
 
 def test_a_job_that_stays_at_another_pace_has_a_new_usual_one() -> None:
