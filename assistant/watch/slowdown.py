@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import fmean, median
@@ -22,7 +22,7 @@ from typing import Protocol
 
 from assistant.records import Job
 
-__all__ = ["PaceLook", "SlowNodes", "Slowdown", "SlowdownLimits", "SlowdownTrack", "Span"]
+__all__ = ["MOST_COMPARED", "PaceLook", "SlowNodes", "Slowdown", "SlowdownLimits", "SlowdownTrack", "Span", "slowed_at_once"]
 
 KEPT_SPANS = 128
 WARM_UP_SPANS = 1
@@ -39,6 +39,9 @@ LONGER = 1.5
 """Times the longest stretch that the job has come back from."""
 NEW_NORMAL = 12.0
 """Times the length of the normal time before: a stretch that outlasts it is what is usual now, and that was the odd one."""
+AT_ONCE = timedelta(minutes=2)
+"""Jobs that became slow within so long of each other may have one cause."""
+MOST_COMPARED = 64
 FEWEST_TEXTS = 3
 LONGEST_LINE = 1_000
 _PAIR = re.compile(r"\b([A-Za-z_][\w./-]{0,30}(?: [A-Za-z_][\w./-]{0,30}){0,3})\s{0,4}[=:]\s{0,4}([\w.+/-]{1,24})")
@@ -135,6 +138,18 @@ class PaceLook(Protocol):
     def ask(self, job: Job, since: datetime, lasted_s: float) -> SlowNodes | None:
         """Return what the nodes show; None while the answer is under way."""
         ...
+
+
+def slowed_at_once(job: Job, since: datetime, slow: Sequence[tuple[Job, datetime]]) -> list[str]:
+    """Return the ids of jobs on other nodes that became slow about when one did.
+
+    Args:
+        job: That job.
+        since: When it became slow.
+        slow: All slow jobs by their ids, `MOST_COMPARED` at most, with the same time of each.
+    """
+    nodes = {*job.nodes}
+    return [other.id for other, other_since in slow if abs(other_since - since) <= AT_ONCE and nodes.isdisjoint(other.nodes)]
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ from assistant.watch.attempts import (
 from assistant.watch.hang import HangLimits
 from assistant.watch.progress import PaceLimits, SaveLimits, SpikeLimits
 from assistant.watch.readers import ReadableLog, Readers
-from assistant.watch.slowdown import PaceLook, SlowdownLimits, SlowNodes
+from assistant.watch.slowdown import MOST_COMPARED, PaceLook, SlowdownLimits, SlowNodes, slowed_at_once
 from assistant.watch.view import View, ViewLimits, view_of
 from assistant.watch.witness import SecondLook, Witness, WitnessVote, has_lost_its_program
 
@@ -61,8 +61,6 @@ ASKED_A_LOOK = 5
 LOGS_S = 3.0
 MOST_MORE = 16
 """Logs of a job that are followed beside its main one: a thousand ranks say what the first few say."""
-AT_ONCE = timedelta(minutes=2)
-"""Jobs that became slow within so long of each other may have one cause."""
 Task = tuple[str, str, int]
 
 
@@ -116,6 +114,7 @@ class Watcher:
         slow_s = (pace := pace or PaceLimits()).persist_s
         self._limits = ViewLimits(hang, spike, pace, SlowdownLimits(looked_s=slow_s / 9, told_s=slow_s / 3))
         self._paces = paces
+        self._slow: list[tuple[Job, datetime]] = []
         self._saves, self._second, self._readers = saves or SaveLimits(), second, readers or Readers()
         self._views: dict[Attempt, View] = {}
         self._raised: dict[Attempt, set[EventKind]] = {}
@@ -164,6 +163,8 @@ class Watcher:
         remarks += failed_steps(jobs, self._since)
         self._forget(jobs, running)
         views, trouble = self._read(running, incidents, now)
+        slow = [(view.job, slow.since) for view in views if (slow := view.slowdown.current(now)) is not None]
+        self._slow = sorted(slow, key=lambda entry: entry[0].id)[:MOST_COMPARED]
         by_task = self._usual_by_task()
         for view in views:
             try:
@@ -323,14 +324,7 @@ class Watcher:
         nodes = self._paces.ask(job, slow.since, slow.lasted_s) if self._paces is not None else SlowNodes()
         if nodes is None:
             return None  # the answer is under way
-        apart = [
-            other.job.id
-            for other in self._views.values()
-            if not {*other.job.nodes} & {*job.nodes}
-            and (one := other.slowdown.current(now)) is not None
-            and abs(one.since - slow.since) <= AT_ONCE
-        ]
-        return slowdown_of(view, slow, nodes, sorted(apart), remarks)
+        return slowdown_of(view, slow, nodes, slowed_at_once(job, slow.since, self._slow), remarks)
 
     def _still(self, view: View, now: datetime, remarks: list[Remark], *, again_s: float = 0.0) -> Event | None:
         """Return the event of a job that stands still; its nodes are asked anew every `again_s` seconds, once for 0."""

@@ -1,4 +1,4 @@
-"""A job that became several times slower: its nodes are asked, people are told, and it is moved only off hardware that holds it back."""
+"""A job that became several times slower: its nodes are asked, people are told, it is moved only off hardware that is at fault."""
 
 from __future__ import annotations
 

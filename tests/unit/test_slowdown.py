@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from assistant.engine.second_look import PaceNodeLook
+from assistant.gate import Gate
 from assistant.ports import JumpingClock
-from assistant.records import Event, EventKind, Job, JobState
+from assistant.records import Event, EventKind, Job, JobState, Outcome
 from assistant.watch.hang import HangLimits
 from assistant.watch.progress import SpikeLimits
-from assistant.watch.slowdown import SlowdownLimits, SlowdownTrack, SlowNodes, Span
+from assistant.watch.slowdown import SlowdownLimits, SlowdownTrack, SlowNodes, Span, slowed_at_once
 from assistant.watch.watcher import Watcher
 from bench._training_runs import Queue
 
@@ -133,3 +136,59 @@ def test_a_clock_that_is_set_makes_no_job_slow() -> None:
             track.shift(timedelta(hours=-3))
             at -= timedelta(hours=3)
     assert track.current(at) is None
+
+
+class Held:
+    """A gate whose answers come once they are let go."""
+
+    def __init__(self) -> None:
+        self.released, self.asked = threading.Event(), 0
+
+    def call(self, tool: str, arguments: Mapping[str, Any], *, why: str, by: str) -> Outcome:
+        self.asked += 1
+        self.released.wait(20)
+        words = {arguments["nodes"][0]: "GPU 1: slowed down by heat (hardware)"}
+        nodes = {node: {"status": "critical"} for node in arguments["nodes"]}
+        return Outcome(1, True, {"nodes": nodes, "slowed_words": words, "link_words": {}}, "", START)
+
+
+def test_of_many_slow_jobs_a_few_are_asked_at_once_and_the_watch_waits_for_none() -> None:
+    clock, gate = JumpingClock(START), Held()
+    look = PaceNodeLook(cast("Gate", gate), clock, beside=True)
+    jobs = [
+        Job(str(n), "r", "ada", JobState.RUNNING, "gpu", (f"node{n}",), None, None, None, START, None, None, None)
+        for n in range(40)
+    ]
+    assert [look.ask(job, START, 100) for job in jobs] == [None] * 40
+    assert gate.asked <= 4
+    clock.sleep(200)
+    assert look.ask(jobs[0], START, 300) == SlowNodes(unseen="its nodes did not answer in time")
+    gate.released.set()
+    for thread in [thread for thread in threading.enumerate() if thread.name.startswith("look at the pace")]:
+        thread.join(20)
+    answer = look.ask(jobs[0], START, 300)
+    assert answer is not None
+    assert answer.words_by_node == {"node0": "GPU 1: slowed down by heat (hardware)"}
+
+
+def test_nodes_of_a_job_that_stays_slow_are_asked_a_few_times_and_no_more() -> None:
+    clock, gate = JumpingClock(START), Held()
+    gate.released.set()
+    look = PaceNodeLook(cast("Gate", gate), clock)
+    job = Job("7", "r", "ada", JobState.RUNNING, "gpu", ("node1",), None, None, None, START, None, None, None)
+    for _ in range(1000):
+        clock.sleep(30)
+        assert look.ask(job, START, 100) is not None
+    assert gate.asked == 3
+    huge = replace(job, id="8", nodes=tuple(f"node{n}" for n in range(4000)))
+    assert look.ask(huge, START, 100) == SlowNodes(unseen="4000 nodes were not asked")
+    assert gate.asked == 3
+
+
+def test_jobs_that_slowed_down_together_are_named_for_one_another_only_on_other_nodes() -> None:
+    jobs = [
+        Job(str(n), "r", "ada", JobState.RUNNING, "gpu", (f"node{n // 2}",), None, None, None, START, None, None, None)
+        for n in range(6)
+    ]
+    slow = [(job, START + timedelta(seconds=60 * (n == 3) + 900 * (n == 5))) for n, job in enumerate(jobs)]
+    assert slowed_at_once(jobs[0], START, slow) == ["2", "3", "4"]
