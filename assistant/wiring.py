@@ -112,7 +112,7 @@ def build(
         # where time jumps, an answer must not depend on which thread is first
         second=NodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
         store_id=store.store_id,
-        paces=PaceNodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
+        paces=PaceNodeLook(gate, clock, threaded=isinstance(clock, SystemClock)),
     )
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))

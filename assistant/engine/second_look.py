@@ -106,23 +106,23 @@ class _Probed:
 class PaceNodeLook:
     """A `PaceLook` by the tool `check_nodes`; a few jobs at once, each a few times."""
 
-    def __init__(self, gate: Gate, clock: Clock, *, beside: bool = False) -> None:
-        """Ask through a gate; in a thread where `beside`."""
-        self._gate, self._clock, self.beside = gate, clock, beside
+    def __init__(self, gate: Gate, clock: Clock, *, threaded: bool = False) -> None:
+        """Ask through a gate; in a thread where `threaded`."""
+        self._gate, self._clock, self.threaded = gate, clock, threaded
         self._probed: dict[tuple[str, int, datetime], _Probed] = {}
 
     def ask(self, job: Job, since: datetime, lasted_s: float) -> SlowNodes | None:
         """Return what the nodes of a slow job show; None while the answer is under way. What does not answer shows nothing."""
         if not 0 < len(job.nodes) <= MOST_PROBED:
-            return SlowNodes(unseen=f"{len(job.nodes)} nodes were not asked")
+            return SlowNodes(unanswered=f"{len(job.nodes)} nodes were not asked")
         now, probed = self._clock.now(), self._probed.get((job.id, job.attempt, since))
         is_due = probed is None or (probed.nodes is not None and probed.times < TIMES and now - probed.at > AGAIN)
-        if is_due and sum(one.thread is not None and one.thread.is_alive() for one in self._probed.values()) < AT_MOST:
+        if is_due and sum(entry.thread is not None and entry.thread.is_alive() for entry in self._probed.values()) < AT_MOST:
             probed = self._probed.setdefault((job.id, job.attempt, since), _Probed(now))
             probed.at, probed.times = now, probed.times + 1
             while len(self._probed) > KEPT:
                 del self._probed[next(iter(self._probed))]
-            if self.beside:
+            if self.threaded:
                 probed.thread = threading.Thread(
                     target=self._look, args=(probed, job), daemon=True, name=f"look at the pace of {job.id}"
                 )
@@ -132,7 +132,7 @@ class PaceNodeLook:
         if probed is None:
             return None
         if probed.nodes is None and now - probed.at > PATIENCE:
-            return SlowNodes(unseen="its nodes did not answer in time")
+            return SlowNodes(unanswered="its nodes did not answer in time")
         return probed.nodes
 
     def _look(self, probed: _Probed, job: Job) -> None:
@@ -145,10 +145,12 @@ class PaceNodeLook:
         except NightshiftError as error:
             logger.info("job=%s its nodes could not be asked: %s", job.id, error)
             value = {}
-        status_by_node = {node: told.get("status") for node, told in value.get("nodes", {}).items()}
+        status_by_node = {node: answer.get("status") for node, answer in value.get("nodes", {}).items()}
         silent = [node for node in job.nodes if status_by_node.get(node, "unknown") == "unknown"]
-        unseen = f"{', '.join(silent[:4])}: no answer" if silent else ""
-        probed.nodes = SlowNodes(dict(value.get("slowed_words", {})), dict(value.get("link_words", {})), unseen)
+        unanswered = f"{', '.join(silent[:4])}: no answer" if silent else ""
+        probed.nodes = SlowNodes(dict(value.get("slowed_words", {})), dict(value.get("link_words", {})), unanswered)
         logger.info(
-            "job=%s is slow; its nodes: %s", job.id, dict(value.get("slowed_words", {})) or unseen or "nothing is wrong with them"
+            "job=%s is slow; its nodes: %s",
+            job.id,
+            dict(value.get("slowed_words", {})) or unanswered or "nothing is wrong with them",
         )

@@ -83,19 +83,19 @@ class AwaitedAddress:
 def addresses_in(text: str, hosts: Iterable[str]) -> list[Address]:
     """Return the addresses that a text names: URLs with a port, and hosts of the cluster or numbers with one."""
     known = {_short(host) for host in hosts}
-    found = []
+    addresses = []
     for match in _ADDRESS.finditer(text[:4_000]):
         host = match["host"]
         if match["scheme"] or _short(host) in known or host[0].isdigit():
-            found.append(Address(host, match["port"], match[0]))
-    return found
+            addresses.append(Address(host, match["port"], match[0]))
+    return addresses
 
 
 def other_address(text: str, used: Address, hosts: Iterable[str]) -> Address | None:
     """Return the only address of a small file where it is another one than the job uses; None for any other file."""
-    named = addresses_in(text, hosts)
-    alone = bool(named) and all(address.is_same(named[0]) for address in named)
-    return named[0] if alone and not named[0].is_same(used) else None
+    addresses = addresses_in(text, hosts)
+    alone = bool(addresses) and all(address.is_same(addresses[0]) for address in addresses)
+    return addresses[0] if alone and not addresses[0].is_same(used) else None
 
 
 def awaited_address(engine: Engine, incident: Incident, job: Job, wait: Event) -> AwaitedAddress | None:
@@ -112,10 +112,10 @@ def _looked_up(engine: Engine, job: Job, wait: Event, nodes: Sequence[Node]) -> 
     hosts = [node.name for node in nodes]
     texts = [line.text for line in log_lines(job, marks=marks_before(engine.store, job))]
     own = addresses_in(str(wait.detail.get(WAITS, "")), hosts)
-    named = own or [address for text in texts for address in addresses_in(text, hosts)]
-    if not named:
+    candidates = own or [address for text in texts for address in addresses_in(text, hosts)]
+    if not candidates:
         return None
-    used = named[-1]
+    used = candidates[-1]
     state = _host_state(used.host, nodes)
     served = any(
         peer.state is JobState.RUNNING

@@ -170,15 +170,15 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
             f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}. {server.sentence}. That is "
             f"incident {opened.id}; job {job.id} was left running and goes on by itself once it is answered again"
         )
-    said = f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}."
+    wait_words = f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}."
     awaited = awaited_address(engine, incident, job, event)
     if awaited is not None and awaited.never_ends:
         way = f"scontrol requeue {job.id}, or scancel {job.id} and submit it again"
-        return f"{said} {awaited.sentence(job)}: {way}. It was left running"
+        return f"{wait_words} {awaited.sentence(job)}: {way}. It was left running"
     if awaited is not None and awaited.host_state:
-        return f"{said} {awaited.sentence(job)} It was left running.{ended} If nothing brings that back, end it: scancel {job.id}"
+        return f"{wait_words} {awaited.sentence(job)} It was left running.{ended} If nothing brings that back, end it: scancel {job.id}"
     return (
-        f"{said} It was left running and goes on by itself once that is there.{ended} If nothing brings that back, end it: "
+        f"{wait_words} It was left running and goes on by itself once that is there.{ended} If nothing brings that back, end it: "
         f"scancel {job.id}"
     )
 

@@ -113,8 +113,8 @@ def pairs_reading(text: str) -> PairsReading | None:
         pairs = list(PAIR.finditer(text, bracketed.end()))
         if len(pairs) < FEWEST_BRACKETED or OTHER_MATTER.search(text, bracketed.end()):
             return None
-        named = dict(reversed([(pair["key"].strip(), pair["value"]) for pair in pairs]))
-        return _reading({"step": bracketed["step"]} | {key: value for key, value in named.items() if not _is_step(key)})
+        numbers = dict(reversed([(pair["key"].strip(), pair["value"]) for pair in pairs]))
+        return _reading({"step": bracketed["step"]} | {key: value for key, value in numbers.items() if not _is_step(key)})
     if not _PAIRED.search(text):
         return None
     matches = list(PAIR.finditer(text))

@@ -318,7 +318,7 @@ def slowdown_of(view: View, slow: Slowdown, nodes: SlowNodes, others: Sequence[s
         remarks: Get what may pass, and what is told of another job already.
     """
     job = view.job
-    if not nodes.words_by_node and (not slow.told or any(other < job.id for other in others)):
+    if not nodes.words_by_node and (not slow.worth_telling or any(other < job.id for other in others)):
         why = f", for it changed its work ({slow.changed})" if slow.changed else ""
         if slow.changed and slow.lasted_s > view.limits.slowdown.told_s:
             view.slowdown.accept()
@@ -341,7 +341,7 @@ def slowdown_of(view: View, slow: Slowdown, nodes: SlowNodes, others: Sequence[s
         "from_step": slow.from_step if view.last_step is not None else None,
         "slowed": dict(nodes.words_by_node),
         "links": dict(nodes.links),
-        "unseen": nodes.unseen,
+        "unseen": nodes.unanswered,
         "others": list(others)[:MOST_OTHERS],
         SUDDEN: True,
     }

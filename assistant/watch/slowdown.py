@@ -22,7 +22,7 @@ from typing import Protocol
 
 from assistant.records import Job
 
-__all__ = ["MOST_COMPARED", "PaceLook", "SlowNodes", "Slowdown", "SlowdownLimits", "SlowdownTrack", "Span", "slowed_at_once"]
+__all__ = ["MOST_COMPARED", "PaceLook", "PaceSpan", "SlowNodes", "Slowdown", "SlowdownLimits", "SlowdownTrack", "slowed_at_once"]
 
 KEPT_SPANS = 128
 WARM_UP_SPANS = 1
@@ -75,7 +75,7 @@ class SlowdownLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PaceSpan:
     """The steps that one look brought."""
 
     at: datetime
@@ -101,7 +101,7 @@ class Slowdown:
     usual_s: float
     now_s: float
     lasted_s: float
-    told: bool
+    worth_telling: bool
     """Whether a person should know although no node shows a fault."""
     changed: str
     """What shows that the job went over to other work; empty where nothing does."""
@@ -125,15 +125,15 @@ class SlowNodes:
     """What holds a node back, by node; empty where no node shows anything."""
     links: Mapping[str, str] = field(default_factory=dict)
     """What is wrong with links, by node; it may have been so before the job became slow."""
-    unseen: str = ""
+    unanswered: str = ""
     """Which could not be asked and why, for people."""
 
 
 class PaceLook(Protocol):
     """Asks the nodes of a job that has slowed down."""
 
-    beside: bool
-    """Whether it asks beside the watch, which goes on; else each answer is waited for."""
+    threaded: bool
+    """Whether it asks in a thread of its own while the watch goes on; else each answer is waited for."""
 
     def ask(self, job: Job, since: datetime, lasted_s: float) -> SlowNodes | None:
         """Return what the nodes show; None while the answer is under way."""
@@ -192,7 +192,7 @@ class _Stretch:
     spans: int = 0
     last_at: datetime | None = None
     longest_gap: timedelta = timedelta()
-    said: str = ""
+    change_line: str = ""
     pairs: dict[str, str] | None = None
     texts: int = 0
 
@@ -210,18 +210,18 @@ class SlowdownTrack:
         self._wall, self._printed = _Series(), _Series()
         self._stretch: _Stretch | None = None
         self._began: datetime | None = None
-        self._last: Span | None = None
+        self._last: PaceSpan | None = None
         self._passed = timedelta()
         self._pairs: dict[str, str] | None = None
         self._texts = 0
-        self._said, self._said_spans = "", 0
+        self._change_line, self._change_spans = "", 0
         self._usual_in_a_row = 0
 
-    def take(self, span: Span) -> None:
+    def take(self, span: PaceSpan) -> None:
         """Take the steps of a look."""
         before = self._last
         if before is not None and None not in (before.epoch, span.epoch) and before.epoch != span.epoch and self._stretch is None:
-            self._said, self._said_spans = self._said or f"epoch {span.epoch} begins", 0
+            self._change_line, self._change_spans = self._change_line or f"epoch {span.epoch} begins", 0
         if span.printed_s is not None and span.printed_s > 0:
             self._printed.take(span.printed_s)
         if span.wall_s is not None and span.wall_s > 0:
@@ -239,9 +239,9 @@ class SlowdownTrack:
         if len(text) > LONGEST_LINE or not _CHANGES.search(text):
             return
         if self._stretch is None:
-            self._said, self._said_spans = text.strip()[:200], 0
+            self._change_line, self._change_spans = text.strip()[:200], 0
         elif self._stretch.spans <= 2:
-            self._stretch.said = self._stretch.said or text.strip()[:200]
+            self._stretch.change_line = self._stretch.change_line or text.strip()[:200]
 
     def shift(self, by: timedelta) -> None:
         """Move the past by what the time of day was set by."""
@@ -265,14 +265,20 @@ class SlowdownTrack:
             return None
         changed, usual = self._changed(stretch), median(self._wall.usual)
         normal_s = (stretch.since - self._began).total_seconds()
-        told = (
+        worth_telling = (
             not changed
             and ratio >= limits.told_ratio
             and stretch.spans >= limits.told_spans
             and min(lasted.total_seconds(), normal_s) >= limits.told_s
         )
         return Slowdown(
-            stretch.since, stretch.from_step, usual, self._wall.now_s(), (now - stretch.since).total_seconds(), told, changed
+            stretch.since,
+            stretch.from_step,
+            usual,
+            self._wall.now_s(),
+            (now - stretch.since).total_seconds(),
+            worth_telling,
+            changed,
         )
 
     def accept(self) -> None:
@@ -292,11 +298,11 @@ class SlowdownTrack:
         newest = self._wall.usual[-USUAL_AGAIN:]
         return self._stretch is None and self._usual_in_a_row >= USUAL_AGAIN and median(newest) <= LOW * usual_s
 
-    def _slow(self, span: Span) -> None:
+    def _slow(self, span: PaceSpan) -> None:
         last = self._last
         if self._stretch is None:
             since, step = (last.at, last.step) if last is not None else (span.at, span.step)
-            self._stretch = _Stretch(since, step, said=self._said)
+            self._stretch = _Stretch(since, step, change_line=self._change_line)
         stretch = self._stretch
         stretch.longest_gap = max(stretch.longest_gap, span.at - (stretch.last_at or stretch.since))
         stretch.last_at, stretch.spans = span.at, stretch.spans + 1
@@ -306,18 +312,18 @@ class SlowdownTrack:
         if stretch.spans >= KEPT_SPANS // 2 and stretch.lasted > NEW_NORMAL * max(normal, FRESH):
             self.accept()
 
-    def _end_stretch(self, span: Span) -> None:
+    def _end_stretch(self, span: PaceSpan) -> None:
         if self._stretch is not None and self._stretch.spans > 2:
             self._passed = max(self._passed, self._stretch.lasted)
-        self._stretch, self._said_spans = None, self._said_spans + 1
-        if self._said_spans > 1:
-            self._said = ""  # it made its steps as ever behind those words
+        self._stretch, self._change_spans = None, self._change_spans + 1
+        if self._change_spans > 1:
+            self._change_line = ""  # it made its steps as ever behind those words
         if span.text:
             self._pairs, self._texts = _common(self._pairs, span.text), self._texts + 1
 
     def _changed(self, stretch: _Stretch) -> str:
-        if stretch.said:
-            return stretch.said
+        if stretch.change_line:
+            return stretch.change_line
         if self._texts >= FEWEST_TEXTS and stretch.texts >= FEWEST_TEXTS:
             before, since = self._pairs or {}, stretch.pairs or {}
             for name, value in before.items():

@@ -24,7 +24,7 @@ from assistant.records import Job, MetricPoint
 from assistant.untrusted import status_of
 from assistant.watch.hang import Cadence, HangLimits, Signs, Suspicion, WaitTrack, rarest, suspicion_of, tells_of_service
 from assistant.watch.progress import LossTrack, PaceLimits, PaceTrack, SaveTrack, SpikeLimits, tells_of_save
-from assistant.watch.slowdown import SlowdownLimits, SlowdownTrack, Span
+from assistant.watch.slowdown import PaceSpan, SlowdownLimits, SlowdownTrack
 from assistant.watch.witness import HeartbeatReading, heartbeat_path, last_beat, path_in
 
 LOOKED_BACK_BYTES = 1 << 20
@@ -345,7 +345,7 @@ class View:
         share = self._first_batch / newest.batch if self._first_batch and newest.batch else 1.0
         spent = [point.seconds * share for point in points if point.seconds is not None]
         wall_s = (at - before_at).total_seconds() / step_count * share if only_trained else None
-        self.slowdown.take(Span(at, newest.step, wall_s, median(spent) if spent else None, newest.epoch, text))
+        self.slowdown.take(PaceSpan(at, newest.step, wall_s, median(spent) if spent else None, newest.epoch, text))
 
     def _each_s(self, at: datetime, count: int) -> float | None:
         """Return how long each of the steps took that a look brought; None where nobody looked before."""

@@ -215,9 +215,10 @@ class Watcher:
 
     def ask_beside(self, beside: bool) -> None:
         """Say whether a look goes on while nodes are asked; else it waits, as a single pass must: no later one hears the answer."""
-        for look in (self._second, self._paces):
-            if look is not None:
-                look.beside = beside
+        if self._second is not None:
+            self._second.beside = beside
+        if self._paces is not None:
+            self._paces.threaded = beside
 
     def view(self, job: str, attempt: int = 0) -> View | None:
         """Return what is remembered of a running attempt, for status and figures."""

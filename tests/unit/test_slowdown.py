@@ -18,7 +18,7 @@ from assistant.ports import JumpingClock
 from assistant.records import Event, EventKind, Job, JobState, Outcome
 from assistant.watch.hang import HangLimits
 from assistant.watch.progress import SpikeLimits
-from assistant.watch.slowdown import SlowdownLimits, SlowdownTrack, SlowNodes, Span, slowed_at_once
+from assistant.watch.slowdown import PaceSpan, SlowdownLimits, SlowdownTrack, SlowNodes, slowed_at_once
 from assistant.watch.watcher import Watcher
 from bench._training_runs import Queue
 
@@ -33,7 +33,7 @@ class Nodes:
     """A `PaceLook` with a ready answer."""
 
     words: Mapping[str, str] = field(default_factory=dict)
-    beside: bool = False
+    threaded: bool = False
     asked: int = 0
 
     def ask(self, job: Job, since: datetime, lasted_s: float) -> SlowNodes | None:
@@ -117,21 +117,21 @@ def test_a_job_that_stays_at_another_pace_has_a_new_usual_one() -> None:
     for number in range(400):
         seconds = 0.5 if number < 10 else 2.0
         at += timedelta(seconds=10)
-        track.take(Span(at, number, seconds, None))
+        track.take(PaceSpan(at, number, seconds, None))
     assert track.current(at) is None
     for number in range(400, 425):
         at += timedelta(seconds=10)
-        track.take(Span(at, number, 6.0, None))
+        track.take(PaceSpan(at, number, 6.0, None))
     slow = track.current(at)
     assert slow is not None
-    assert (slow.usual_s, slow.told) == (2.0, False)  # 300 s are not over
+    assert (slow.usual_s, slow.worth_telling) == (2.0, False)  # 300 s are not over
 
 
 def test_a_clock_that_is_set_makes_no_job_slow() -> None:
     track, at = SlowdownTrack(SlowdownLimits()), START
     for number in range(100):
         at += timedelta(seconds=10)
-        track.take(Span(at, number, 0.5, None))
+        track.take(PaceSpan(at, number, 0.5, None))
         if number == 50:
             track.shift(timedelta(hours=-3))
             at -= timedelta(hours=3)
@@ -154,7 +154,7 @@ class Held:
 
 def test_of_many_slow_jobs_a_few_are_asked_at_once_and_the_watch_waits_for_none() -> None:
     clock, gate = JumpingClock(START), Held()
-    look = PaceNodeLook(cast("Gate", gate), clock, beside=True)
+    look = PaceNodeLook(cast("Gate", gate), clock, threaded=True)
     jobs = [
         Job(str(n), "r", "ada", JobState.RUNNING, "gpu", (f"node{n}",), None, None, None, START, None, None, None)
         for n in range(40)
@@ -162,7 +162,7 @@ def test_of_many_slow_jobs_a_few_are_asked_at_once_and_the_watch_waits_for_none(
     assert [look.ask(job, START, 100) for job in jobs] == [None] * 40
     assert gate.asked <= 4
     clock.sleep(200)
-    assert look.ask(jobs[0], START, 300) == SlowNodes(unseen="its nodes did not answer in time")
+    assert look.ask(jobs[0], START, 300) == SlowNodes(unanswered="its nodes did not answer in time")
     gate.released.set()
     for thread in [thread for thread in threading.enumerate() if thread.name.startswith("look at the pace")]:
         thread.join(20)
@@ -181,7 +181,7 @@ def test_nodes_of_a_job_that_stays_slow_are_asked_a_few_times_and_no_more() -> N
         assert look.ask(job, START, 100) is not None
     assert gate.asked == 3
     huge = replace(job, id="8", nodes=tuple(f"node{n}" for n in range(4000)))
-    assert look.ask(huge, START, 100) == SlowNodes(unseen="4000 nodes were not asked")
+    assert look.ask(huge, START, 100) == SlowNodes(unanswered="4000 nodes were not asked")
     assert gate.asked == 3
 
 
