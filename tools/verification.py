@@ -249,9 +249,9 @@ def saved_since(context: Context, job: str, step: int | None = None, timeout_s: 
     """
 
     def look() -> Seen:
-        shown = context.scheduler.job(job)
-        if shown.state.ended:
-            return Seen(Look.ENDED, f"job {job} is {shown.state}")
+        state = context.scheduler.job(job).state
+        if state.ended:
+            return Seen(Look.ENDED, f"job {job} is {state}")
         choice = choose_checkpoint(context, job)
         saved = bool(choice["restart_from"] and choice["path"]) and (step is None or choice["step"] >= step)
         return Seen(Look.SAVED if saved else Look.WAITING, str(choice["note"]))

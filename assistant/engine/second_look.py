@@ -32,7 +32,7 @@ MOST_NODES = 16
 """Nodes whose processes are asked for."""
 MOST_PROBED = 128
 """Nodes of a slow job that are probed beside the watch."""
-AGAIN = timedelta(minutes=10)
+PROBED_EVERY = timedelta(minutes=10)
 """Nodes of a job that stays slow are asked once more after so long: heat comes and goes."""
 TIMES = 3
 
@@ -116,7 +116,7 @@ class PaceNodeLook:
         if not 0 < len(job.nodes) <= MOST_PROBED:
             return SlowNodes(unanswered=f"{len(job.nodes)} nodes were not asked")
         now, probed = self._clock.now(), self._probed.get((job.id, job.attempt, since))
-        is_due = probed is None or (probed.nodes is not None and probed.times < TIMES and now - probed.at > AGAIN)
+        is_due = probed is None or (probed.nodes is not None and probed.times < TIMES and now - probed.at > PROBED_EVERY)
         if is_due and sum(entry.thread is not None and entry.thread.is_alive() for entry in self._probed.values()) < AT_MOST:
             probed = self._probed.setdefault((job.id, job.attempt, since), _Probed(now))
             probed.at, probed.times = now, probed.times + 1

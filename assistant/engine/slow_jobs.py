@@ -86,9 +86,9 @@ def _nothing(detail: Mapping[str, Any]) -> str:
     parts += [f"not seen: {detail['unseen']}"] if detail.get("unseen") else []
     links = detail.get("links") or {}
     parts += [f"{node}: {text} (since when is not known)" for node, text in list(links.items())[:2]]
-    if others := detail.get("others"):
+    if slow_jobs := detail.get("others"):
         parts.append(
-            f"jobs {', '.join(map(str, others))} on other nodes became slow at the same time: storage or network may be behind it"
+            f"jobs {', '.join(map(str, slow_jobs))} on other nodes became slow at the same time: look at storage and network"
         )
     return f"{'; '.join(parts)}."
 

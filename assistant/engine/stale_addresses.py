@@ -43,11 +43,11 @@ class Address(NamedTuple):
 
     host: str
     port: str
-    shown: str
+    text: str
 
-    def is_same(self, other: Address) -> bool:
+    def is_same(self, address: Address) -> bool:
         """Tell whether two name the same place."""
-        return (_short(self.host), self.port) == (_short(other.host), other.port)
+        return (_short(self.host), self.port) == (_short(address.host), address.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class AwaitedAddress:
         """Say what keeps the wait from ending, for people; empty where nothing does."""
         host = f"{self.address.host} {self.host_state}" if self.host_state else ""
         if self.path is None:
-            return f"It waits for {self.address.shown}, and {host}: it goes on only if that comes back there." if host else ""
+            return f"It waits for {self.address.text}, and {host}: it goes on only if that comes back there." if host else ""
         since = f" since {self.named_since:%H:%M} UTC" if self.named_since is not None else ""
-        waits = f"It waits for {self.address.shown}{f', and {host}' if host else ''}. {self.path} has named {self.now_named}{since}"
+        waits = f"It waits for {self.address.text}{f', and {host}' if host else ''}. {self.path} has named {self.now_named}{since}"
         return (
             f"{waits}, and the job, which began before, does not read it again: this wait does not end by itself. "
             f"Start job {job.id} again, so that it reads the file anew"
@@ -82,11 +82,11 @@ class AwaitedAddress:
 
 def addresses_in(text: str, hosts: Iterable[str]) -> list[Address]:
     """Return the addresses that a text names: URLs with a port, and hosts of the cluster or numbers with one."""
-    known = {_short(host) for host in hosts}
+    hosts_short = {_short(host) for host in hosts}
     addresses = []
     for match in _ADDRESS.finditer(text[:4_000]):
         host = match["host"]
-        if match["scheme"] or _short(host) in known or host[0].isdigit():
+        if match["scheme"] or _short(host) in hosts_short or host[0].isdigit():
             addresses.append(Address(host, match["port"], match[0]))
     return addresses
 
@@ -131,9 +131,9 @@ def _looked_up(engine: Engine, job: Job, wait: Event, nodes: Sequence[Node]) -> 
     for path, modified in _small_files(job, words):
         if not job.started - TRIED_SINCE <= modified <= now - TRIED_SINCE:
             continue
-        other = other_address(read_start(path, LARGEST).decode("utf-8", "replace"), used, hosts)
-        if other is not None and not _host_state(other.host, nodes):
-            return AwaitedAddress(used, state, path, other.shown, modified)
+        newer = other_address(read_start(path, LARGEST).decode("utf-8", "replace"), used, hosts)
+        if newer is not None and not _host_state(newer.host, nodes):
+            return AwaitedAddress(used, state, path, newer.text, modified)
     return AwaitedAddress(used, state)
 
 

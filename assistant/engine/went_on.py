@@ -176,7 +176,8 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
         way = f"scontrol requeue {job.id}, or scancel {job.id} and submit it again"
         return f"{wait_words} {awaited.sentence(job)}: {way}. It was left running"
     if awaited is not None and awaited.host_state:
-        return f"{wait_words} {awaited.sentence(job)} It was left running.{ended} If nothing brings that back, end it: scancel {job.id}"
+        end = f"If nothing brings that back, end it: scancel {job.id}"
+        return f"{wait_words} {awaited.sentence(job)} It was left running.{ended} {end}"
     return (
         f"{wait_words} It was left running and goes on by itself once that is there.{ended} If nothing brings that back, end it: "
         f"scancel {job.id}"

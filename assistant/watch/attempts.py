@@ -307,18 +307,18 @@ def slowness_of(view: View, now: datetime, peers: Sequence[float], remarks: list
     return Event(EventKind.SLOW_JOB, job.id, None, slow.since, detail, job.attempt)
 
 
-def slowdown_of(view: View, slow: Slowdown, nodes: SlowNodes, others: Sequence[str], remarks: list[Remark]) -> Event | None:
+def slowdown_of(view: View, slow: Slowdown, nodes: SlowNodes, slow_jobs: Sequence[str], remarks: list[Remark]) -> Event | None:
     """Return the event of a job that became several times slower, where a node of it shows why or a person should know.
 
     Args:
         view: Of the job.
         slow: How much slower it is, and since when.
         nodes: What its nodes show.
-        others: Jobs on other nodes that became slow about when it did: the cause is then none of a node of its.
+        slow_jobs: Jobs on other nodes that became slow about when it did: the cause is then none of a node of its.
         remarks: Get what may pass, and what is told of another job already.
     """
     job = view.job
-    if not nodes.words_by_node and (not slow.worth_telling or any(other < job.id for other in others)):
+    if not nodes.words_by_node and (not slow.worth_telling or any(job_id < job.id for job_id in slow_jobs)):
         why = f", for it changed its work ({slow.changed})" if slow.changed else ""
         if slow.changed and slow.lasted_s > view.limits.slowdown.told_s:
             view.slowdown.accept()
@@ -342,7 +342,7 @@ def slowdown_of(view: View, slow: Slowdown, nodes: SlowNodes, others: Sequence[s
         "slowed": dict(nodes.words_by_node),
         "links": dict(nodes.links),
         "unseen": nodes.unanswered,
-        "others": list(others)[:MOST_OTHERS],
+        "others": list(slow_jobs)[:MOST_OTHERS],
         SUDDEN: True,
     }
     return Event(EventKind.SLOW_JOB, job.id, None, slow.since, detail, job.attempt)

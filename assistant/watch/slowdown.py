@@ -149,7 +149,7 @@ def slowed_at_once(job: Job, since: datetime, slow: Sequence[tuple[Job, datetime
         slow: All slow jobs by their ids, `MOST_COMPARED` at most, with the same time of each.
     """
     nodes = {*job.nodes}
-    return [other.id for other, other_since in slow if abs(other_since - since) <= AT_ONCE and nodes.isdisjoint(other.nodes)]
+    return [peer.id for peer, peer_since in slow if abs(peer_since - since) <= AT_ONCE and nodes.isdisjoint(peer.nodes)]
 
 
 @dataclass(slots=True)
