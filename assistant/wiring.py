@@ -17,7 +17,7 @@ from assistant.engine import Engine
 from assistant.engine.answers import PipelineAnswers
 from assistant.engine.masking import mask_for
 from assistant.engine.outages import OutageLimits, Outages
-from assistant.engine.second_look import NodeLook
+from assistant.engine.second_look import NodeLook, PaceNodeLook
 from assistant.errors import ConfigError
 from assistant.gate import Gate, Park
 from assistant.llm.embedded import EmbeddedEmbedder
@@ -111,6 +111,7 @@ def build(
         # where time jumps, an answer must not depend on which thread is first
         second=NodeLook(gate, clock, beside=isinstance(clock, SystemClock)),
         store_id=store.store_id,
+        paces=PaceNodeLook(gate, clock, threaded=isinstance(clock, SystemClock)),
     )
     embedder = EmbeddedEmbedder()
     memory = MemoryOpinion(store, embedder, lambda: reasons(settings.content))

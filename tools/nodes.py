@@ -14,6 +14,7 @@ from assistant.records import Node, Risk
 from assistant.tooling import Context, tool
 from assistant.tools._gpu_faults import gpu_faults
 from assistant.tools._second import seconded
+from assistant.tools._slowed import bad_links, held_back
 from assistant.tools.cordons import cordon_leases, cordon_node, renew_cordon, uncordon_node
 from assistant.tools.probes._check import at, check, told
 
@@ -76,7 +77,9 @@ def check_nodes(
     `gpu_faults` lists nodes where a GPU shows since the job, or since its driver was loaded, an error by which it may compute
     wrong, and `gpu_fault_words` says which: a restart after a loss that is no number stays away from them. `faulty` lists those
     whose hardware must be taken out of service: one sign for which the vendor asks that, or two critical ones of different
-    witnesses. A node that does not answer, a program that is missing or does not end, is unknown, never bad.
+    witnesses. `slowed` lists those on which a job may be slow: faulty ones, and ones whose GPUs are held back now by heat or
+    power; `slowed_words` says by what, and `link_words` what is wrong with links, which may have been so before.
+    A node that does not answer, a program that is missing or does not end, is unknown, never bad.
 
     Args:
         nodes: Names of the nodes; all when not given.
@@ -107,11 +110,15 @@ def check_nodes(
     except ValueError as error:
         raise ToolError(str(error)) from error
     checked = check(context, list(busy) if nodes is None else nodes, circumstances, {} if idle else busy)
+    slow_words = held_back(checked)
     return {
         "nodes": {node: told(result) for node, result in checked.items()},
         "faulty": [node for node, result in checked.items() if result.faulty],
         "gpu_faults": list(faults := gpu_faults(checked)),
         "gpu_fault_words": "; ".join(f"{node}: {words}" for node, words in faults.items()),
+        "slowed": [node for node, result in checked.items() if result.faulty or node in slow_words],
+        "slowed_words": slow_words,
+        "link_words": bad_links(checked),
         "seconded": [node for node in accused or () if seconded(context, node, checked, shown)],
         "events": sorted({event for result in checked.values() for event in result.events}),
     }

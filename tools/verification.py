@@ -237,6 +237,29 @@ def job_ended(context: Context, job: str, timeout_s: float = 60.0) -> dict[str, 
 
 
 @tool(risk=Risk.READ)
+def saved_since(context: Context, job: str, step: int | None = None, timeout_s: float = 60.0) -> dict[str, Any]:
+    """Tell whether a running job has saved a checkpoint that may be loaded since a step; `status` is saved, waiting or ended.
+
+    Where no step is known the newest one that may be loaded counts.
+
+    Args:
+        job: Scheduler job id.
+        step: The step from which on a checkpoint counts.
+        timeout_s: How long to wait for one.
+    """
+
+    def look() -> Seen:
+        state = context.scheduler.job(job).state
+        if state.ended:
+            return Seen(Look.ENDED, f"job {job} is {state}")
+        choice = choose_checkpoint(context, job)
+        saved = bool(choice["restart_from"] and choice["path"]) and (step is None or choice["step"] >= step)
+        return Seen(Look.SAVED if saved else Look.WAITING, str(choice["note"]))
+
+    return _until(context, look, timeout_s)
+
+
+@tool(risk=Risk.READ)
 def wait_storage(
     context: Context, job: str = "", folder: str = "", timeout_s: float = 60.0, apart_s: float = 20.0
 ) -> dict[str, Any]:

@@ -207,6 +207,8 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     reason = diagnosis.reason if diagnosis is not None else str(incident.kind)
     about = About.ESCALATED if state is IncidentState.ESCALATED else About.RECOVERED
     severity = Severity.CRITICAL if state is IncidentState.ESCALATED else Severity.INFO
+    if severity is Severity.CRITICAL and incident.kind is EventKind.SLOW_JOB:
+        severity = Severity.WARNING  # it makes its steps: that can wait for the morning
     facts = facts_of_page(store, incident.id)
     if facts.undrained and severity is Severity.INFO:
         severity = Severity.WARNING  # the job is well, and a node that broke it still takes others

@@ -78,7 +78,7 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: 
     if kernel_text:
         # the text that citations of dmesg.log count the lines of
         store.add_evidence(incident.id, "dmesg.log", kernel_text[-KEPT_CHARACTERS:], {"nodes": nodes})
-    scheduler_text = lines_of_attempt(str((scheduler or {}).get("text", "")), job)
+    scheduler_text = lines_of_attempt(str((scheduler or {}).get("text", "")), job, incident.attempt)
     try:
         case = within(LOOK_S, lambda: Case.from_parts(log, kernel_text, scheduler_text, _metrics(job), job, event), f"{log}")
         case = replace(case, neighbours=neighbours_of(job, jobs))
@@ -88,17 +88,21 @@ def gather(store: Store, gate: Gate, incident: Incident, job: Job | None, jobs: 
         return Case.from_parts(None, kernel_text, scheduler_text, None, job, event)
 
 
-def lines_of_attempt(text: str, job: Job | None) -> str:
-    """Return what the controller logged since an attempt began that was queued again: what ended the one before is not its.
+def lines_of_attempt(text: str, job: Job | None, attempt: int | None = None) -> str:
+    """Return what the controller logged about one attempt of a job that was queued again: what ended another one is not its.
 
     Args:
         text: Of the controller's log, times in this machine's zone.
-        job: The attempt; of the first one, and of one that has not begun, everything counts.
+        job: As the scheduler shows it; where it has not begun, everything counts.
+        attempt: The one that is looked into; the last one when not given. Of one before it the lines up to the last start count.
     """
     if job is None or not job.attempt or job.started is None:
         return text
-    since = f"[{job.started.astimezone():%Y-%m-%dT%H:%M:%S}"
-    return "\n".join(line for line in text.splitlines() if not line.startswith("[2") or line[: len(since)] >= since)
+    began = f"[{job.started.astimezone():%Y-%m-%dT%H:%M:%S}"
+    is_earlier = attempt is not None and attempt < job.attempt
+    return "\n".join(
+        line for line in text.splitlines() if not line.startswith("[2") or (line[: len(began)] >= began) is not is_earlier
+    )
 
 
 def with_all_parts(job: Job | None, jobs: Sequence[Job]) -> Job | None:

@@ -18,6 +18,7 @@ from assistant.gate import Gate
 from assistant.ports import Clock
 from assistant.records import Job
 from assistant.watch.hang import Suspicion
+from assistant.watch.slowdown import SlowNodes
 from assistant.watch.witness import Witness, WitnessVote, witness_of
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,11 @@ PATIENCE = timedelta(minutes=3)
 KEPT = 512
 MOST_NODES = 16
 """Nodes whose processes are asked for."""
+MOST_PROBED = 128
+"""Nodes of a slow job that are probed beside the watch."""
+PROBED_EVERY = timedelta(minutes=10)
+"""Nodes of a job that stays slow are asked once more after so long: heat comes and goes."""
+TIMES = 3
 
 
 @dataclass
@@ -87,3 +93,64 @@ class NodeLook:
             logger.info("job=%s %s could not be asked: %s", job.id, name, error)
             return None
         return outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else None
+
+
+@dataclass
+class _Probed:
+    at: datetime
+    times: int = 0
+    thread: threading.Thread | None = None
+    nodes: SlowNodes | None = None
+
+
+class PaceNodeLook:
+    """A `PaceLook` by the tool `check_nodes`; a few jobs at once, each a few times."""
+
+    def __init__(self, gate: Gate, clock: Clock, *, threaded: bool = False) -> None:
+        """Ask through a gate; in a thread where `threaded`."""
+        self._gate, self._clock, self.threaded = gate, clock, threaded
+        self._probed: dict[tuple[str, int, datetime], _Probed] = {}
+
+    def ask(self, job: Job, since: datetime, lasted_s: float) -> SlowNodes | None:
+        """Return what the nodes of a slow job show; None while the answer is under way. What does not answer shows nothing."""
+        if not 0 < len(job.nodes) <= MOST_PROBED:
+            return SlowNodes(unanswered=f"{len(job.nodes)} nodes were not asked")
+        now, probed = self._clock.now(), self._probed.get((job.id, job.attempt, since))
+        is_due = probed is None or (probed.nodes is not None and probed.times < TIMES and now - probed.at > PROBED_EVERY)
+        if is_due and sum(entry.thread is not None and entry.thread.is_alive() for entry in self._probed.values()) < AT_MOST:
+            probed = self._probed.setdefault((job.id, job.attempt, since), _Probed(now))
+            probed.at, probed.times = now, probed.times + 1
+            while len(self._probed) > KEPT:
+                del self._probed[next(iter(self._probed))]
+            if self.threaded:
+                probed.thread = threading.Thread(
+                    target=self._look, args=(probed, job), daemon=True, name=f"look at the pace of {job.id}"
+                )
+                probed.thread.start()
+            else:
+                self._look(probed, job)
+        if probed is None:
+            return None
+        if probed.nodes is None and now - probed.at > PATIENCE:
+            return SlowNodes(unanswered="its nodes did not answer in time")
+        return probed.nodes
+
+    def _look(self, probed: _Probed, job: Job) -> None:
+        arguments: dict[str, Any] = {"nodes": list(job.nodes)}
+        if job.started is not None:
+            arguments["job_started"] = job.started.isoformat()
+        try:
+            outcome = self._gate.call("check_nodes", arguments, why="the job became several times slower: why?", by="watch")
+            value = outcome.value if outcome.ok and isinstance(outcome.value, Mapping) else {}
+        except NightshiftError as error:
+            logger.info("job=%s its nodes could not be asked: %s", job.id, error)
+            value = {}
+        status_by_node = {node: answer.get("status") for node, answer in value.get("nodes", {}).items()}
+        silent = [node for node in job.nodes if status_by_node.get(node, "unknown") == "unknown"]
+        unanswered = f"{', '.join(silent[:4])}: no answer" if silent else ""
+        probed.nodes = SlowNodes(dict(value.get("slowed_words", {})), dict(value.get("link_words", {})), unanswered)
+        logger.info(
+            "job=%s is slow; its nodes: %s",
+            job.id,
+            dict(value.get("slowed_words", {})) or unanswered or "nothing is wrong with them",
+        )

@@ -21,9 +21,10 @@ from assistant.engine.remaining_commands import with_remaining_commands
 from assistant.engine.repeated_spikes import with_repeated_spike
 from assistant.engine.senders import with_sender
 from assistant.engine.siblings import with_own_divergence
+from assistant.engine.slow_jobs import with_slowdown
 from assistant.engine.storage import with_storage
 from assistant.engine.went_on import with_wait
-from assistant.records import Diagnosis, Incident, Job
+from assistant.records import Diagnosis, EventKind, Incident, Job
 from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
         return diagnosis
     diagnosis = with_sender(with_storage(engine, incident, with_own_divergence(engine, diagnosis, job), job), job)
     diagnosis = with_faulty_gpu(engine, incident, with_repeated_spike(engine, incident, diagnosis, job), job)
-    diagnosis = with_wait(engine, incident, diagnosis, job)
+    diagnosis = with_slowdown(engine, incident, with_wait(engine, incident, diagnosis, job), job)
+    if diagnosis.reason == "slow_job" and incident.kind is EventKind.SLOW_JOB:
+        return diagnosis  # nothing has failed, so nothing is looked for that ended it
     diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
     diagnosis = with_memory_hog(engine, incident, diagnosis, job)
     diagnosis = with_missing_program(engine, incident, diagnosis, job)

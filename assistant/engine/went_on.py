@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from assistant.engine.again import UNPROVEN
+from assistant.engine.slow_jobs import completed_meanwhile, sudden_slowdown
+from assistant.engine.stale_addresses import awaited_address
 from assistant.engine.waited_servers import event_of_server, server_at_fault
 from assistant.errors import NightshiftError, ToolError
 from assistant.records import (
@@ -87,6 +89,8 @@ def _how_it_goes_on(engine: Engine, incident: Incident) -> str:
         job = engine.scheduler.job(incident.job)
     except ToolError:
         return ""
+    if completed := completed_meanwhile(engine, incident, job):
+        return completed
     if job.state is not JobState.RUNNING or job.attempt != incident.attempt:
         return ""
     if incident.kind is EventKind.SLOW_JOB:
@@ -131,7 +135,10 @@ def _paced_again(engine: Engine, incident: Incident, job: Job) -> str:
     view = engine.watcher.view(job.id, job.attempt)
     slow = next((event for event in reversed(engine.store.events(incident.id)) if event.kind is EventKind.SLOW_JOB), None)
     usual_s = slow.detail.get("usual_s") if slow is not None else None
-    if view is None or not isinstance(usual_s, int | float) or not view.pace.is_usual_again(usual_s, since=incident.opened):
+    if view is None or not isinstance(usual_s, int | float):
+        return ""
+    sudden = sudden_slowdown(engine, incident) is not None
+    if not (view.slowdown.is_usual_again(usual_s) if sudden else view.pace.is_usual_again(usual_s, since=incident.opened)):
         return ""
     at = f" at step {view.last_step}" if view.last_step is not None else ""
     return f"went on by itself: it makes its steps as fast as usual again{at}; it was left alone"
@@ -163,9 +170,17 @@ def waiting_job(engine: Engine, incident: Incident, job: Job | None) -> str:
             f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}. {server.sentence}. That is "
             f"incident {opened.id}; job {job.id} was left running and goes on by itself once it is answered again"
         )
+    wait_words = f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}."
+    awaited = awaited_address(engine, incident, job, event)
+    if awaited is not None and awaited.never_ends:
+        way = f"scontrol requeue {job.id}, or scancel {job.id} and submit it again"
+        return f"{wait_words} {awaited.sentence(job)}: {way}. It was left running"
+    if awaited is not None and awaited.host_state:
+        end = f"If nothing brings that back, end it: scancel {job.id}"
+        return f"{wait_words} {awaited.sentence(job)} It was left running.{ended} {end}"
     return (
-        f"job {job.id} makes no steps{at}: it waits, and says so {times}: {event.detail[WAITS]!r}. It was left running and goes "
-        f"on by itself once that is there.{ended} If nothing brings that back, end it: scancel {job.id}"
+        f"{wait_words} It was left running and goes on by itself once that is there.{ended} If nothing brings that back, end it: "
+        f"scancel {job.id}"
     )
 
 
@@ -178,6 +193,15 @@ def with_wait(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job
     advice = (
         "Bring back what it waits for; the job goes on by itself then. Do not restart it: that loses its steps and mends nothing."
     )
+    awaited = awaited_address(engine, incident, job, event)
+    if awaited is not None and (sentence := awaited.sentence(job)):
+        words = f"{words} {sentence}{'.' * awaited.never_ends}"
+        advice = (
+            f"Start job {job.id} again (scontrol requeue {job.id}, or scancel {job.id} and submit it again): it then reads "
+            f"{awaited.now_named} from {awaited.path}. Leave what runs at {awaited.now_named} alone."
+            if awaited.never_ends
+            else f"Bring {awaited.address.host} back, or start job {job.id} again with the address of what took its place."
+        )
     server = server_at_fault(engine, incident, job, event)
     if server is not None:
         # what the kernel says there is no fault of the client

@@ -440,6 +440,9 @@ def _behind_mark(job: Job, file: LogFile, pattern: LogPattern, marks: Sequence[L
         return replace(file, begin=begin, sure=False, note=f"behind byte {begin:,}, where Slurm ended the attempt before")
     if begin is None:
         return replace(file, sure=False, note="it is appended to; lines of earlier attempts may stand in it")
+    if pattern.origin in STREAMS and begin < file.size_bytes:
+        # the mark is as old as the last look: what ended the attempt before was written later
+        begin = max(begin, end_of_attempt_before(job, file.path, dated=True) or 0)
     return replace(file, begin=begin, note=f"what stands behind byte {begin:,} is this attempt's" if begin else "")
 
 

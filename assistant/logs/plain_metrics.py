@@ -41,11 +41,17 @@ OTHER_MATTER = re.compile(
 )
 """What a line about something else than a training step says."""
 FEWEST_PAIRS = 3
+FEWEST_BRACKETED = 2
 FEWEST_COLUMNS = 2
 LONGEST = 4000
 _PAIRED = re.compile(r"(?:step|iter|iteration|update|idx)s?\)?\s{0,8}[:=]\s{0,8}\d", re.IGNORECASE)
 _CLU = re.compile(r"\.py:\d{1,6}\] \[(?P<step>\d{1,12})\] (?=[A-Za-z_][\w/.-]{0,80} ?=)")
 """Behind absl's prefix. Source: google/CommonLoopUtils, clu/metric_writers/logging_writer.py."""
+_BRACKETED = re.compile(
+    r"\[\s{0,4}(?:global[_ ]|train[_ ])?(?:step|iter|iteration|update)[ =:]{1,3}(?P<step>\d{1,15})(?:\s?/\s?\d{1,15})?\s{0,4}\]\s",
+    re.IGNORECASE,
+)
+"""A step that stands by itself before the numbers of its line: `[step 40] nll=3.5659, steps_per_sec=3.32`."""
 _TITLE = re.compile(
     r"(?:^|[|│┃\t,]|\s\s)\s{0,4}(?:\w{1,20}[_ /])?(?:step|iter|iteration|update)s?\s{0,4}(?:$|[|│┃\t,]|\s\s)", re.IGNORECASE
 )
@@ -103,6 +109,12 @@ def pairs_reading(text: str) -> PairsReading | None:
             {**dict(reversed([(m["key"].strip(), m["value"]) for m in PAIR.finditer(text, clu.end())])), "step": clu["step"]}
         )
         return reading if reading is not None and (reading.loss is not None or reading.norm is not None) else None
+    if (bracketed := _BRACKETED.search(text)) is not None:
+        pairs = list(PAIR.finditer(text, bracketed.end()))
+        if len(pairs) < FEWEST_BRACKETED or OTHER_MATTER.search(text, bracketed.end()):
+            return None
+        numbers = dict(reversed([(pair["key"].strip(), pair["value"]) for pair in pairs]))
+        return _reading({"step": bracketed["step"]} | {key: value for key, value in numbers.items() if not _is_step(key)})
     if not _PAIRED.search(text):
         return None
     matches = list(PAIR.finditer(text))

@@ -356,7 +356,7 @@ def first_own_byte(job: Job, path: Path, inode: int, size_bytes: int, *, pattern
     return None
 
 
-def end_of_attempt_before(job: Job, path: Path) -> int | None:
+def end_of_attempt_before(job: Job, path: Path, *, dated: bool = False) -> int | None:
     """Return the byte behind the line with which Slurm ended the attempt before a job's own; None where none is proven to be that.
 
     The attempt before may still have said its last words behind it: all that stands before the byte is not this attempt's.
@@ -365,6 +365,7 @@ def end_of_attempt_before(job: Job, path: Path) -> int | None:
         job: Whose last attempt is meant. As many ends as it was queued again are one for each attempt; of fewer the last one
             before it began counts.
         path: A file that only this job and Slurm write, and that is appended to.
+        dated: Whether only an end counts that is dated before the attempt: the file may begin with that attempt.
     """
     if not job.attempt:
         return None
@@ -383,7 +384,7 @@ def end_of_attempt_before(job: Job, path: Path) -> int | None:
             ends[-1] = (ends[-1][0], first + end)
         else:
             ends.append((at, first + end))
-    if not first and len(ends) in (job.attempt, job.attempt + 1):
+    if not dated and not first and len(ends) in (job.attempt, job.attempt + 1):
         return ends[job.attempt - 1][1]
     before = [end for at, end in ends if job.started is not None and at <= job.started + ROUNDED]
     return before[-1] if before else None

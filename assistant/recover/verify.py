@@ -76,6 +76,8 @@ class Look(StrEnum):
     """The run is pending or running again."""
     GONE = "gone"
     """The run does not come back by itself."""
+    SAVED = "saved"
+    """A checkpoint is there that was made since."""
     STORAGE_ANSWERS = "storage_answers"
     UNKNOWN = "unknown"
     """It cannot be told: nothing is logged to compare."""

@@ -40,6 +40,11 @@ class SimulatedRun:
     """The node that dies when it fails."""
     hangs_at: int | None = None
     """The step after which nothing happens any more."""
+    slow_at: int | None = None
+    """The step after which steps take `slow_by` times as long, until `slow_until`, on the node `slow_on` or on any."""
+    slow_by: float = 5.0
+    slow_until: int = 10**9
+    slow_on: str | None = None
     spikes_at: int | None = None
     """The step from which the loss is high, unless its samples are skipped."""
     spikes_anyway: bool = False
@@ -109,12 +114,26 @@ class SimulatedProgress:
 
     def time_of(self, step: int) -> datetime:
         """Return when a step is made."""
-        return self.started + timedelta(seconds=self.run.launch_s + (step - self.first) * self.run.step_s)
+        return self.started + timedelta(seconds=self.run.launch_s + (step - self.first + self._lost_steps(step)) * self.run.step_s)
+
+    def step_s(self, step: int) -> float:
+        """Return what a step takes."""
+        slow = self._lost_steps(step) > self._lost_steps(step - 1)
+        return self.run.step_s * (self.run.slow_by if slow else 1)
+
+    def _lost_steps(self, step: int) -> float:
+        """Return how many steps more could have been made by then at the usual pace."""
+        run = self.run
+        if run.slow_at is None or (run.slow_on is not None and run.slow_on not in self.nodes):
+            return 0.0
+        return max(0, min(step, run.slow_until) - max(run.slow_at, self.first)) * (run.slow_by - 1)
 
     def advance(self, now: datetime) -> bool:
         """Write all steps up to now; return whether the run is over."""
         passed_s = (now - self.started).total_seconds() - self.run.launch_s
         reached = min(self.stops_at, self.first + math.floor(passed_s / self.run.step_s + 1e-9)) if passed_s >= 0 else self.first
+        while self.run.slow_at is not None and reached > self.step and self.time_of(reached) > now:
+            reached -= 1
         if reached > self.step:
             with self.log.open("a", encoding="utf-8") as file:
                 for step in range(self.step + 1, reached + 1):
@@ -132,7 +151,7 @@ class SimulatedProgress:
 
     def _lines(self, step: int) -> list[str]:
         run, loss = self.run, self.loss(step)
-        report = StepReport(step, run.steps, step * BATCH_SIZE, run.step_s, 1e-3, BATCH_SIZE, loss, loss / 10)
+        report = StepReport(step, run.steps, step * BATCH_SIZE, self.step_s(step), 1e-3, BATCH_SIZE, loss, loss / 10)
         lines = [iteration_line(report, self.time_of(step)), *(run.lines if step == run.says_at else ())]
         if run.checkpoints is not None and step % run.save_every == 0:
             lines.append(saving_line(step, run.checkpoints))

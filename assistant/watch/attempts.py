@@ -15,7 +15,8 @@ from typing import Any
 
 from assistant.records import Event, EventKind, Incident, IncidentState, Job, JobState
 from assistant.watch.hang import WAITS, OutsideWait, Still, Suspicion
-from assistant.watch.progress import SaveLimits, Slow
+from assistant.watch.progress import PaceTrack, SaveLimits, Slow
+from assistant.watch.slowdown import Slowdown, SlowNodes
 from assistant.watch.view import View
 from assistant.watch.witness import READ_UP_TO, Witness, proofs_of_hang, unobserved
 
@@ -36,6 +37,7 @@ __all__ = [
     "hidden_failure_in",
     "late_saves_of",
     "remark_on",
+    "slowdown_of",
     "slowness_of",
     "spike_of",
     "wait_of",
@@ -214,6 +216,9 @@ def hidden_failure_in(events: Iterable[Event]) -> str:
 
 RESTART_S = 300.0
 """What a job takes to its first step where that was not seen."""
+SUDDEN = "sudden"
+"""In the detail of an event about a slow job: it became several times slower than itself, whatever blocks of its steps say."""
+MOST_OTHERS = 8
 TOLD_AFTER_S = 4 * 3600.0
 """After so long a person is told of a slow job even where a restart does not pay."""
 
@@ -298,6 +303,47 @@ def slowness_of(view: View, now: datetime, peers: Sequence[float], remarks: list
         "restart_s": round(restart_s),
         "restart_pays": pays,
         "step": view.last_step,
+    }
+    return Event(EventKind.SLOW_JOB, job.id, None, slow.since, detail, job.attempt)
+
+
+def slowdown_of(view: View, slow: Slowdown, nodes: SlowNodes, slow_jobs: Sequence[str], remarks: list[Remark]) -> Event | None:
+    """Return the event of a job that became several times slower, where a node of it shows why or a person should know.
+
+    Args:
+        view: Of the job.
+        slow: How much slower it is, and since when.
+        nodes: What its nodes show.
+        slow_jobs: Jobs on other nodes that became slow about when it did: the cause is then none of a node of its.
+        remarks: Get what may pass, and what is told of another job already.
+    """
+    job = view.job
+    if not nodes.words_by_node and (not slow.worth_telling or any(job_id < job.id for job_id in slow_jobs)):
+        why = f", for it changed its work ({slow.changed})" if slow.changed else ""
+        if slow.changed and slow.lasted_s > view.limits.slowdown.told_s:
+            view.slowdown.accept()
+            view.pace = PaceTrack(view.limits.pace)  # it is to be measured by its new work
+        remarks.append(remark_on(view, "slow", f"is {slow.ratio:.1f} times slower than before since {slow.since:%H:%M}{why}"))
+        return None
+    restart_s = _restart_s(view)
+    detail = {
+        **about(job),
+        "ratio": round(slow.ratio, 2),
+        "usual_s": slow.usual_s,
+        "now_s": slow.now_s,
+        "against": "itself",
+        "since": slow.since.isoformat(),
+        "lost_s": round(slow.lost_s),
+        "lost_node_h": round(slow.lost_s * max(1, len(job.nodes)) / 3600, 2),
+        "restart_s": round(restart_s),
+        "restart_pays": slow.lost_s >= restart_s,
+        "step": view.last_step,
+        "from_step": slow.from_step if view.last_step is not None else None,
+        "slowed": dict(nodes.words_by_node),
+        "links": dict(nodes.links),
+        "unseen": nodes.unanswered,
+        "others": list(slow_jobs)[:MOST_OTHERS],
+        SUDDEN: True,
     }
     return Event(EventKind.SLOW_JOB, job.id, None, slow.since, detail, job.attempt)
 

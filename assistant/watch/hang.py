@@ -10,6 +10,9 @@ evaluation's. So a save of ten minutes never makes a training step of ten minute
 A job that waits for something outside of it and tries again is no hang, and nothing to restart: a trainer whose generation server
 is down prints the same line every few seconds and goes on once the server answers. What ranks of one job wait for among themselves
 (a barrier, a collective, a store) is no such wait: there nobody comes from outside.
+
+A service that makes no steps and is asked nothing is idle, and its workers wait for one another as they do in a hang. It is one
+only where its program is gone or stopped; that its client waits in vain is the client's incident.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ __all__ = [
     "rarest",
     "suspect_after_s",
     "suspicion_of",
+    "tells_of_service",
     "tells_of_wait",
 ]
 
@@ -215,6 +219,27 @@ def tells_of_wait(text: str) -> bool:
     if len(text) > LONGEST_LINE or not _TRIES.search(text) or not _OUTSIDE.search(text):
         return False
     return not _AMONG_RANKS.search(text) and not _ASIDE.search(text)
+
+
+_SERVES = re.compile(
+    r"\b(?:serving|listening|running|ready|started|accepting connections|api server)\b.{0,40}?\b(?:on|at|port)\b.{0,20}?"
+    r"(?:\w{2,8}://\S|[\w.\[\]:*-]{1,100}:\d{2,5}\b|\bport:? \d{2,5})|\bApplication startup complete\b",
+    re.IGNORECASE,
+)
+_ASIDE_SERVICE = re.compile(
+    r"tensor-?board|dashboard|prometheus|metrics|debug|jupyter|notebook|wandb|mlflow|rendezvous|rdzv|master|c10d|store|monitor|profil"
+    r"|\bray\b|visdom|grafana|exporter|\bpdb|rank|nccl|gloo",
+    re.IGNORECASE,
+)
+"""What a training opens beside itself."""
+_REQUEST = re.compile(r'"(?:GET|POST|PUT|PATCH|DELETE|HEAD) /\S{0,300} HTTP/\d')
+
+
+def tells_of_service(text: str) -> bool:
+    """Tell whether a line says that its program serves others: it listens, or logs a request that it answered."""
+    if len(text) > LONGEST_LINE or _ASIDE_SERVICE.search(text):
+        return False
+    return _SERVES.search(text) is not None or _REQUEST.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from os import stat_result
 from pathlib import Path
+from statistics import median
 
 from assistant.logs.attempt import names_job
 from assistant.logs.lines import Line
@@ -21,8 +22,9 @@ from assistant.logs.spikes import Spike
 from assistant.logs.tail import LogFollower, TailPosition
 from assistant.records import Job, MetricPoint
 from assistant.untrusted import status_of
-from assistant.watch.hang import Cadence, HangLimits, Signs, Suspicion, WaitTrack, rarest, suspicion_of
+from assistant.watch.hang import Cadence, HangLimits, Signs, Suspicion, WaitTrack, rarest, suspicion_of, tells_of_service
 from assistant.watch.progress import LossTrack, PaceLimits, PaceTrack, SaveTrack, SpikeLimits, tells_of_save
+from assistant.watch.slowdown import PaceSpan, SlowdownLimits, SlowdownTrack
 from assistant.watch.witness import HeartbeatReading, heartbeat_path, last_beat, path_in
 
 LOOKED_BACK_BYTES = 1 << 20
@@ -48,6 +50,7 @@ class ViewLimits:
     hang: HangLimits
     spike: SpikeLimits
     pace: PaceLimits
+    slowdown: SlowdownLimits = field(default_factory=SlowdownLimits)
 
 
 @dataclass
@@ -93,6 +96,8 @@ class View:
     """When the look was that brought the step at which the loss went off."""
     wait: WaitTrack = field(default_factory=WaitTrack)
     """What it says that it waits for, since the last step."""
+    says_it_serves: bool = False
+    """Whether its log says that it listens, or answers requests."""
     excused_until: datetime | None = None
     """A second witness saw it work."""
     _met: set[LogPhase] = field(default_factory=set)
@@ -107,6 +112,10 @@ class View:
     _sources_by_path: dict[Path, _Source] = field(default_factory=dict)
     _leader: Path | None = None
     """The log whose steps count: others may show the same ones."""
+    _first_batch: int | None = None
+    """Samples of a step in the beginning: a step of more of them takes longer and is not slow."""
+    _did_else: bool = False
+    """Whether anything but training was done since the look that brought the last step."""
     _from_the_middle: bool = False
     """Whether its first steps were not seen."""
 
@@ -115,9 +124,15 @@ class View:
         """The newest step; None where there is none, or where it was only counted."""
         return self.last.step if self.last is not None and not self.last.counted else None
 
+    @property
+    def serves(self) -> bool:
+        """Whether it is a service: it says so, makes no steps and has no heartbeat."""
+        return self.says_it_serves and self.last is None and self.beat is None
+
     def __post_init__(self) -> None:
         """Begin with no step; no file is touched, since a mount may hang."""
         self.loss, self.pace, self.saves = LossTrack(self.limits.spike), PaceTrack(self.limits.pace), SaveTrack()
+        self.slowdown = SlowdownTrack(self.limits.slowdown)
         self.heart = heartbeat_path(self.job)
 
     def read(self, now: datetime) -> None:
@@ -147,6 +162,7 @@ class View:
         self._seen_at = array("d", [at + by.total_seconds() for at in self._seen_at])
         self.wait.shift(by)
         self.pace.shift(by.total_seconds())
+        self.slowdown.shift(by)
         self.saves.shift(by)
 
     def suspicion(self, now: datetime) -> Suspicion | None:
@@ -260,14 +276,18 @@ class View:
         by_line = {point.line: point for point in points}
         waiting: list[MetricPoint] = []
         each_s = None if first else self._each_s(at, len(points))
+        before, before_at, text = self.last, self.step_at, ""
         for line in lines:
             point = by_line.get(line.number)
             if point is not None:
                 self._stepped(point, at, each_s, last=point is points[-1])
                 waiting.append(point)
+                text = line.text
                 continue
             self._take_words(line.text, at)
+            self.slowdown.says(line.text)
         self._judge(waiting, at)
+        self._take_pace(waiting, before, None if first else before_at, at, text)
         if self.last is None:
             self.life_at = at  # of a job that shows no steps any output counts
 
@@ -286,6 +306,7 @@ class View:
         if tells_of_save(text):
             self.saves.saved(text, self.last.step if self.last is not None else 0, at)
         self.wait.take(text, at)
+        self.says_it_serves = self.says_it_serves or tells_of_service(text)
         self.heart = path_in(text) or self.heart
         if self._is_new(text):
             self.life_at = at
@@ -303,9 +324,28 @@ class View:
 
     def _take_points(self, points: Sequence[MetricPoint], at: datetime) -> None:
         each_s = self._each_s(at, len(points))
+        before, before_at = self.last, self.step_at
         for point in points:
             self._stepped(point, at, each_s, last=point is points[-1])
         self._judge(points, at)
+        self._take_pace(points, before, before_at, at, "")
+
+    def _take_pace(
+        self, points: Sequence[MetricPoint], before: MetricPoint | None, before_at: datetime | None, at: datetime, text: str
+    ) -> None:
+        """Give the steps of a look to the pace by our clock; what was saved, loaded or evaluated meanwhile is no pace."""
+        if not points:
+            return
+        only_trained, self._did_else = not self._did_else, False
+        newest = points[-1]
+        step_count = newest.step - before.step if before is not None else 0
+        if step_count <= 0 or before_at is None:
+            return
+        self._first_batch = self._first_batch or newest.batch
+        share = self._first_batch / newest.batch if self._first_batch and newest.batch else 1.0
+        spent = [point.seconds * share for point in points if point.seconds is not None]
+        wall_s = (at - before_at).total_seconds() / step_count * share if only_trained else None
+        self.slowdown.take(PaceSpan(at, newest.step, wall_s, median(spent) if spent else None, newest.epoch, text))
 
     def _each_s(self, at: datetime, count: int) -> float | None:
         """Return how long each of the steps took that a look brought; None where nobody looked before."""
@@ -318,6 +358,7 @@ class View:
         self._met.add(LogPhase.START if went_back or before is None else LogPhase.TRAINING)
         gap = self._gap_s(point, each_s)
         phase = rarest(self._met)
+        self._did_else = self._did_else or phase is not LogPhase.TRAINING
         if before is not None and gap is not None:
             self.cadence.add(phase, gap, max(0, point.step - before.step))
             self._learn_phases(gap)

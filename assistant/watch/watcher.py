@@ -33,6 +33,7 @@ from assistant.watch.attempts import (
     hang_of,
     late_saves_of,
     remark_on,
+    slowdown_of,
     slowness_of,
     spike_of,
     wait_of,
@@ -40,8 +41,9 @@ from assistant.watch.attempts import (
 from assistant.watch.hang import HangLimits
 from assistant.watch.progress import PaceLimits, SaveLimits, SpikeLimits
 from assistant.watch.readers import ReadableLog, Readers
+from assistant.watch.slowdown import MOST_COMPARED, PaceLook, SlowdownLimits, SlowNodes, slowed_at_once
 from assistant.watch.view import View, ViewLimits, view_of
-from assistant.watch.witness import SecondLook, Witness, WitnessVote
+from assistant.watch.witness import SecondLook, Witness, WitnessVote, has_lost_its_program
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +93,7 @@ class Watcher:
         second: SecondLook | None = None,
         readers: Readers | None = None,
         store_id: str = "",
+        paces: PaceLook | None = None,
     ) -> None:
         """Start watching.
 
@@ -105,9 +108,13 @@ class Watcher:
             second: Asks the nodes of a job that stands still before that is called a hang; None: nobody is asked.
             readers: Read the logs.
             store_id: Of the own store; tags of others are told of. Empty: nobody looks for them.
+            paces: Asks the nodes of a job that became several times slower; None: nobody is asked.
         """
         self._scheduler, self._clock, self._since = scheduler, clock, since
-        self._limits = ViewLimits(hang, spike, pace or PaceLimits())
+        slow_s = (pace := pace or PaceLimits()).persist_s
+        self._limits = ViewLimits(hang, spike, pace, SlowdownLimits(looked_s=slow_s / 9, told_s=slow_s / 3))
+        self._paces = paces
+        self._slow: list[tuple[Job, datetime]] = []
         self._saves, self._second, self._readers = saves or SaveLimits(), second, readers or Readers()
         self._views: dict[Attempt, View] = {}
         self._raised: dict[Attempt, set[EventKind]] = {}
@@ -156,6 +163,8 @@ class Watcher:
         remarks += failed_steps(jobs, self._since)
         self._forget(jobs, running)
         views, trouble = self._read(running, incidents, now)
+        slow = [(view.job, slow.since) for view in views if (slow := view.slowdown.current(now)) is not None]
+        self._slow = sorted(slow, key=lambda entry: entry[0].id)[:MOST_COMPARED]
         by_task = self._usual_by_task()
         for view in views:
             try:
@@ -208,6 +217,8 @@ class Watcher:
         """Say whether a look goes on while nodes are asked; else it waits, as a single pass must: no later one hears the answer."""
         if self._second is not None:
             self._second.beside = beside
+        if self._paces is not None:
+            self._paces.threaded = beside
 
     def view(self, job: str, attempt: int = 0) -> View | None:
         """Return what is remembered of a running attempt, for status and figures."""
@@ -298,11 +309,23 @@ class Watcher:
         if candidates == [None, None]:
             task = _task(job)
             peers = [usual for peer, usual in by_task.get(task, ()) if peer is not view] + self._runs.usual.get(task, [])
-            candidates += [slowness_of(view, now, peers, remarks), late_saves_of(view, self._saves, now)]
+            sudden = view.slowdown.current(now) is not None
+            slow = self._slowed_down(view, now, remarks) if sudden else slowness_of(view, now, peers, remarks)
+            candidates += [slow, late_saves_of(view, self._saves, now)]
         for event in candidates:
             if event is not None and event.kind not in raised and not incidents.covers(job, event.kind):
                 yield event
                 raised.add(event.kind)
+
+    def _slowed_down(self, view: View, now: datetime, remarks: list[Remark]) -> Event | None:
+        """Return the event of a job that became several times slower; its nodes are asked before anybody is told."""
+        slow, job = view.slowdown.current(now), view.job
+        if slow is None or EventKind.SLOW_JOB in self._raised.get((job.id, job.attempt), ()):
+            return None
+        nodes = self._paces.ask(job, slow.since, slow.lasted_s) if self._paces is not None else SlowNodes()
+        if nodes is None:
+            return None  # the answer is under way
+        return slowdown_of(view, slow, nodes, slowed_at_once(job, slow.since, self._slow), remarks)
 
     def _still(self, view: View, now: datetime, remarks: list[Remark], *, again_s: float = 0.0) -> Event | None:
         """Return the event of a job that stands still; its nodes are asked anew every `again_s` seconds, once for 0."""
@@ -334,6 +357,8 @@ class Watcher:
                 view.excused_until = now + timedelta(seconds=max(suspicion.limit_s, self._limits.hang.told_s))
                 remarks.append(remark_on(view, "silent", f"is silent and at work: {witness.text}"))
                 return None
+        if view.serves and not has_lost_its_program(witness):
+            return None  # a service that is asked nothing does nothing
         if not suspicion.certain and (witness is None or witness.vote is not WitnessVote.HUNG):
             return None
         return hang_of(view, suspicion, witness)

@@ -294,6 +294,11 @@ def proofs_of_hang(suspicion: Suspicion, witness: Witness | None) -> tuple[str, 
     return tuple(text for text, holds in proofs.items() if holds)
 
 
+def has_lost_its_program(witness: Witness | None) -> bool:
+    """Tell whether the nodes of a job show that its program is gone, or stopped while others are not."""
+    return witness is not None and bool(witness.facts.get("gone") or witness.facts.get("stopped"))
+
+
 def unobserved(witness: Witness | None) -> str:
     """Return what could not be looked at and why, for people; empty where all was seen."""
     parts = []

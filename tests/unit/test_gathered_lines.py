@@ -28,6 +28,11 @@ def test_what_ended_the_attempt_before_is_no_evidence_about_the_next_one() -> No
     assert lines_of_attempt("\n".join(LINES), JOB).splitlines() == LINES[2:]
 
 
+def test_what_ended_an_attempt_stays_its_evidence_when_the_next_one_has_begun() -> None:
+    assert lines_of_attempt("\n".join(LINES), JOB, 0).splitlines() == LINES[:2]
+    assert lines_of_attempt("\n".join(LINES), JOB, 1).splitlines() == LINES[2:]
+
+
 def test_of_a_first_attempt_and_of_one_that_waits_all_lines_count() -> None:
     for job in (replace(JOB, attempt=0), replace(JOB, started=None), None):
         assert lines_of_attempt("\n".join(LINES), job).splitlines() == LINES

@@ -84,6 +84,20 @@ def test_of_an_appended_file_what_stood_before_is_left_out_or_nothing_is_sure(tm
     assert job_logs(job, marks=[whole]).files[0].state is LogFileState.EARLIER
 
 
+def test_what_ended_the_attempt_before_is_left_out_although_the_last_look_was_before_it(tmp_path: Path) -> None:
+    first, ended_at = "step 45 loss 2\n", START - timedelta(seconds=20)
+    end = "srun: error: Node failure on gpu001\nslurmstepd: error: *** JOB 812 ON gpu001 CANCELLED AT {} DUE TO NODE FAILURE ***\n"
+    before = end.format(f"{ended_at.astimezone():%Y-%m-%dT%H:%M:%S}")
+    log = write(tmp_path / "train.log", f"{first}{before}ValueError: it is torn\n")
+    job = job_in(tmp_path, log=log, appends=True, attempt=1)
+    mark = LogMark(str(log), log.stat().st_ino, len(first), START - timedelta(minutes=5))
+    assert [(file.begin, file.sure) for file in job_logs(job, marks=[mark]).readable] == [(len(first + before), True)]
+    # the end of the attempt itself takes nothing away from it
+    own = end.format(f"{(START + timedelta(minutes=2)).astimezone():%Y-%m-%dT%H:%M:%S}")
+    write(log, f"{first}ValueError: it is torn\n{own}")
+    assert [file.begin for file in job_logs(job, marks=[mark]).readable] == [len(first)]
+
+
 def test_ranks_are_found_by_their_names_and_strangers_files_are_not(tmp_path: Path) -> None:
     job = job_in(tmp_path, "srun --output=r_%j_%t.log x")
     for rank in (0, 1, 10):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.watch.hang import WaitTrack, tells_of_wait
+from assistant.watch.hang import WaitTrack, tells_of_service, tells_of_wait
 
 LINES = tomllib.loads((Path(__file__).parents[1] / "cases" / "waiting" / "lines.toml").read_text())
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -23,6 +23,16 @@ def test_a_wait_for_something_outside_is_told_by_its_words(text: str) -> None:
 @pytest.mark.parametrize("text", LINES["other"])
 def test_what_ranks_wait_for_among_themselves_and_reports_aside_are_no_such_wait(text: str) -> None:
     assert not tells_of_wait(text)
+
+
+@pytest.mark.parametrize("text", LINES["serves"])
+def test_a_service_is_told_by_its_words(text: str) -> None:
+    assert tells_of_service(text)
+
+
+@pytest.mark.parametrize("text", LINES["serves_not"])
+def test_what_a_training_opens_beside_itself_makes_it_no_service(text: str) -> None:
+    assert not tells_of_service(text)
 
 
 def track(every_s: float, count: int) -> WaitTrack:
