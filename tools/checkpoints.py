@@ -28,6 +28,7 @@ from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, fo
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.launches import never_began, never_began_words
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import cost_of_beginning
 from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_job
@@ -139,6 +140,9 @@ def choose_checkpoint(context: Context, job: str, which: str = "last_healthy", s
     if which == "before_step" and step < 1:
         raise ToolError("which=before_step needs the step to stay before")
     shown = context.scheduler.job(job)
+    if never_began(shown):
+        words = never_began_words(shown)
+        return {**_none(Choice(None, ()), words, fresh=True, notes=()), "resumes": "", "state": str(SaveState.NEVER_SAVED)}
     search = search_of(context, shown)
     way = resume_of(context, shown, search)
     found = search.inventory

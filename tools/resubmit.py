@@ -15,6 +15,7 @@ from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, ta
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
+from assistant.recover.launches import never_began
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import (
@@ -415,7 +416,7 @@ def plan_submission(
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     if problem := hidden_variable(spec, context.scheduler.command_lines("submit", spec)):
         raise ToolError(f"job {job_id} is not submitted again: {problem}")
-    begin = f"from step {chosen.step}" if chosen is not None else "from the start"
+    begin = f"from step {chosen.step}" if chosen is not None else "as it was" if never_began(job) else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
     return Plan(job, spec, chosen, left_out, reached, f"{begin}{blind}; {way}" if way else f"{begin}{blind}", way, files)
 
@@ -428,6 +429,8 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     Raises:
         ToolError: It would load another one, or start at 0 over checkpoints, or that is not known.
     """
+    if chosen is None and never_began(job):
+        return None
     search = search_of(context, job)
     way = resume_of(context, job, search)
     if chosen is None and search.inventory is None:

@@ -153,7 +153,7 @@ def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
     if len(owners) <= 1 and (incident.service or "").startswith("error "):
         blame = "all jobs failed of the same"
     if (incident.service or "").startswith("node "):
-        blame = "none of them has to change anything: somebody has to see to the node"
+        blame = "somebody has to see to the node"
     ended = incident.state.ended and row.what == "incident.state"
     word = {IncidentState.ESCALATED: "needs a person", IncidentState.RECOVERED: "is over"}.get(incident.state, "") if ended else ""
     lines = [
@@ -214,6 +214,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     advice = [f"to do: {open_advice}"] if open_advice else []
     lines = [
         row.why or incident.note,
+        *facts.moved,
         *facts.undrained,
         *_finding(diagnosis),
         *_symptoms(incident, store),

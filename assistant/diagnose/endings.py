@@ -27,6 +27,7 @@ from assistant.diagnose.tracebacks import Kind
 from assistant.diagnose.training_tail import ends_of_training
 from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState, NodeFinding
+from assistant.records.jobs import LAUNCH_FAILURE, OUTPUT_FAILED
 
 START_ONLY = frozenset({"import_error", "argument_error", "syntax_error"})
 """Errors that a program meets when it begins, never when it is torn down."""
@@ -47,9 +48,6 @@ _ALARM = re.compile(
     r"\b(?:ERROR|FATAL|CRITICAL|[Ff]atal)\b"
     r"|\b(?:lost|evicted|removed|exceeded|reclaimed|is (?:down|gone)|no longer|expired|impaired)\b"
 )
-OUTPUT_FAILED = 53
-"""Signal that Slurm shows for a batch script whose output, input or error file it could not open."""
-LAUNCH_FAILURE = "JobLaunchFailure"
 _STATES = {
     JobState.CANCELLED: "cancelled",
     JobState.TIMEOUT: "time_limit",

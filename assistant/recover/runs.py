@@ -26,7 +26,7 @@ from assistant.recover.dependencies import Turn, is_behind, turn_of
 from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.joblog import log_lines
-from assistant.recover.restart import same_run
+from assistant.recover.restart import OF_THE_JOB, same_run
 from assistant.untrusted import LOOK_S, status_of, within
 
 LOG_BYTES = 1 << 20
@@ -270,6 +270,42 @@ def writer_beside(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, 
         if after and _saves_there(scheduler, settings, own, other):
             return other
     return None
+
+
+def twin_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job) -> Job | None:
+    """Return a copy of an ended job that was at work beside it when it ended, and still is or has done the work since; else None.
+
+    A copy has the same owner, script, arguments and work folder, and is known to save into the same folder; where that is not known,
+    nothing that runs may tell the two apart, such as the id of the job.
+
+    Raises:
+        Unavailable: The scheduler, or a storage, did not answer.
+    """
+    own = SaveFolders(job, settings)
+    for other in reversed(scheduler.user_jobs(job.user)):
+        if other.id == job.id or is_claim(other) or other.started is None or job.ended is None or other.started >= job.ended:
+            continue
+        lives = other.state is JobState.RUNNING
+        if not lives and not (other.state is JobState.COMPLETED and other.ended is not None and other.ended >= job.ended):
+            continue
+        try:
+            others = SaveFolders(_with_spec(scheduler, other), settings)
+        except ToolError:
+            continue
+        if others.job.spec is None or job.spec is None or not same_run(job, others.job):
+            continue
+        known = one_folder(own, others)
+        if known or (known is None and not _tells_apart(own)):
+            return other
+    return None
+
+
+def _tells_apart(own: SaveFolders) -> bool:
+    """Tell whether a script, or a program that it starts, takes something by which two runs of it differ."""
+    texts = [own.job.spec.script if own.job.spec is not None else ""]
+    texts += [source.text for program in own.programs for source in program.sources]
+    code = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
+    return not own.programs or any(OF_THE_JOB.search(line) for line in code)
 
 
 def _saves_there(scheduler: Scheduler, settings: Mapping[str, Path], own: SaveFolders, other: Job) -> bool:
