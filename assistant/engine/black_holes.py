@@ -1,5 +1,7 @@
 """Set a node aside at once that is proven to be at fault and fails one job after the other: an idle broken node takes the next ones.
 
+A disk of a node that others than the owners of the failing jobs have filled counts once several jobs have failed of it there.
+
 The steps are those of the playbook that the incident will run, made earlier: it finds their outcome when it comes to them. The gate
 decides about each as it would then.
 """
@@ -7,27 +9,39 @@ decides about each as it would then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import pwd
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assistant.content.playbooks import Step
 from assistant.engine import again
+from assistant.engine.gather import ask
+from assistant.engine.storage import probe_line
+from assistant.engine.unnamed_storage import LARGE_SHARE
 from assistant.errors import NightshiftError
-from assistant.records import Diagnosis, Incident, Job, JobState, NodeState
+from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFinding, NodeState
 from assistant.recover.playbook import Wanted, calls_of
 from assistant.recover.signals import proven
+from assistant.recover.situation import AVOIDED
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["set_aside_at_once", "swallows"]
+__all__ = ["filled_by_strangers", "set_aside_at_once", "swallows", "with_swallowing_disk"]
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE = timedelta(minutes=1)
 FEWEST = 2
 """Jobs that failed on a node within `AT_ONCE` before it counts as one that swallows jobs."""
+MOST = 500
+LATELY = timedelta(minutes=15)
+"""Between failures of jobs by the same full disk."""
+OF_DISK = "storage.full_of_others"
+_FULL = re.compile(rf"{re.escape(AVOIDED)} (/\S{{1,200}}) (?:is full|has hardly any room left) there")
 OUT = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
 OF_PROVEN = "{diagnosis.proven_nodes}"
 """Over what a step goes that needs no further look."""
@@ -69,3 +83,66 @@ def _make(engine: Engine, incident: Incident, wanted: Wanted, by: str) -> None:
         engine.gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident.id, step=wanted.key)
     except NightshiftError as error:
         logger.info("incident=%s %s is not set aside yet: %s", incident.id, wanted.arguments.get("node"), error)
+
+
+def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return a diagnosis that accuses a node whose own disk is full of strangers' files, where it has failed several jobs; else as it is.
+
+    Whoever fills a disk and lets jobs fail of it there accuses nobody but themselves: whose files they are is asked on the node.
+    """
+    if job is None or not job.user or diagnosis.faulty_nodes:
+        return diagnosis
+    full = [(place.node, match[1]) for place in diagnosis.where if place.node and (match := _FULL.match(place.why))]
+    for node, disk in full:
+        victims = _victims(engine, incident, node, disk)
+        if not victims:
+            continue
+        rows = (ask(engine.store, engine.gate, incident, "space_holders", {"nodes": [node], "place": disk}) or {}).get("rows") or ()
+        if not filled_by_strangers([row for row in rows if row["node"] == node], {job.user, *victims.values()}, _uid):
+            continue
+        names = ", ".join([job.id, *victims])
+        words = f"{disk} is full on {node}, of files of others than the owners of jobs {names}, which failed of it there."
+        lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
+        finding = NodeFinding(node, words, (*lines, probe_line(engine, incident, words, OF_DISK)))
+        return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), summary=f"{diagnosis.summary} {words}")
+    return diagnosis
+
+
+def filled_by_strangers(rows: Sequence[Mapping[str, Any]], users: Collection[str], uid_of: Callable[[str], int | None]) -> bool:
+    """Tell whether those whose files take most of a disk are none of some users. Pure.
+
+    Args:
+        rows: Of `space_holders` for one node.
+        users: Names of accounts.
+        uid_of: Gives the number of an account; None where it is not known, and then no number counts as a stranger's.
+    """
+    total = sum(int(row["held_bytes"]) for row in rows)
+    large = {str(row["user"]) for row in rows if int(row["held_bytes"]) >= LARGE_SHARE * total > 0}
+    numbers = {uid_of(user) for user in users}
+    unsure = None in numbers and any(holder.isdecimal() for holder in large)
+    return bool(large) and not unsure and not large & {*users, *map(str, numbers), "root"}
+
+
+def _victims(engine: Engine, incident: Incident, node: str, disk: str) -> dict[str, str]:
+    """Return the other jobs that failed lately of the same disk of a node, with their users; none where a user is not known."""
+    at = incident.failed_at or incident.opened
+    victims = {}
+    for other in engine.store.incidents(limit=MOST):
+        if other.id == incident.id or other.job in (None, incident.job) or abs((other.failed_at or other.opened) - at) > LATELY:
+            continue
+        found = engine.store.diagnosis(other.id)
+        same = [place for place in (found.where if found is not None else ()) if place.node == node and _FULL.match(place.why)]
+        if not any((match := _FULL.match(place.why)) and match[1] == disk for place in same):
+            continue
+        user = next((one.user for one in engine.watcher.jobs if one.id == other.job), "")
+        if not user:
+            return {}
+        victims[str(other.job)] = user
+    return victims
+
+
+def _uid(user: str) -> int | None:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None

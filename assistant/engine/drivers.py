@@ -65,7 +65,7 @@ def driver_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Dri
     if diagnosis.category is Category.INFRASTRUCTURE and diagnosis.faulty_nodes:
         return DriverTurn()
     child = _failed_child(engine, job, own)
-    return DriverTurn(over=_given_up(engine, job, child)) if child is not None else DriverTurn()
+    return _given_up(engine, job, child) if child is not None else DriverTurn()
 
 
 def start_line(job: Job) -> str:
@@ -86,14 +86,16 @@ def _left_to(engine: Engine, job: Job, parent: Job) -> DriverTurn:
     return DriverTurn(over=f"{words}, and has not begun again since. If nothing comes of it: {start_line(job)}")
 
 
-def _given_up(engine: Engine, job: Job, child: Job) -> str:
-    successor = next((one for one in engine.watcher.jobs if _restarts(engine, one, child)), None)
-    goes_on = f"it goes on as job {successor.id}" if successor is not None else "see the incident of that"
+def _given_up(engine: Engine, job: Job, child: Job) -> DriverTurn:
+    begun = f"job {job.id} ({job.name}) submitted job {child.id} ({child.name}) and ended because that failed"
+    successor = next((one for one in engine.scheduler.user_jobs(job.user) if _restarts(engine, one, child)), None)
+    undecided = [one for one in engine.store.incidents(job=child.id) if not one.state.ended]
+    if successor is None and undecided:
+        return DriverTurn(waits=f"{begun}; waits for incident {undecided[0].id} about that")
+    goes_on = f"it goes on as job {successor.id}" if successor is not None else f"see the incident of job {child.id}"
     when = f"Once job {successor.id} has ended well" if successor is not None else "Once that is done"
-    return (
-        f"job {job.id} ({job.name}) submitted job {child.id} ({child.name}) and ended because that failed; {goes_on}. Job {job.id} was "
-        f"not started again beside it: two would do the same work. {when}, its owner starts it again: {start_line(job)}"
-    )
+    words = f"Job {job.id} was not started again beside it: two would do the same work. {when}, its owner starts it again"
+    return DriverTurn(over=f"{begun}; {goes_on}. {words}: {start_line(job)}")
 
 
 def _restarts(engine: Engine, job: Job, child: Job) -> bool:

@@ -327,7 +327,7 @@ def _with_crowded(
     peer_words = ", ".join(f"{shares[name]} on {name}" for name in disk.fine[:4])
     words = f"Of {disk.place} ({disk.kind}) of {node} {shares[node]} is in use now, behind the job's end, and {peer_words}."
     diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}")
-    apart = bool(paths) and not any(path.is_relative_to(disk.place) for path in paths)
+    apart = not any(path.is_relative_to(disk.place) for path in paths)
     moved = _moved(engine, incident, diagnosis, (disk.place, node, DiskFault.CROWDED), job, words) if apart else diagnosis
     # where the job stays, people hear which disk it is all the same
     return moved if moved.where != diagnosis.where else replace(moved, advice=f"{moved.advice} {words}")
@@ -390,7 +390,7 @@ def _met_full_disk(state: Mapping[str, Any], error: str) -> bool:
 def _is_only_there(engine: Engine, incident: Incident, full: Mapping[str, Any], job: Job) -> bool:
     """Tell whether nothing that the job keeps lies on a full disk, and that disk is full on no other of its nodes."""
     place, kept = str(full["place"]), _kept(engine, job)
-    if not kept or any(path.is_relative_to(place) for path in kept):
+    if any(path.is_relative_to(place) for path in kept):
         return False
     peers = [node for node in job.nodes if node != full["node"]][:MOST_OTHERS]
     if not peers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assistant.engine.black_holes import with_swallowing_disk
 from assistant.engine.changed_files import with_changed_files
 from assistant.engine.cut_files import with_cut_file
 from assistant.engine.failed_launches import with_failed_launch
@@ -36,7 +37,7 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     if engine.replays:
         return diagnosis
     diagnosis = with_sender(with_storage(engine, incident, with_own_divergence(engine, diagnosis, job), job), job)
-    diagnosis = with_failed_launch(engine, incident, diagnosis, job)
+    diagnosis = with_swallowing_disk(engine, incident, with_failed_launch(engine, incident, diagnosis, job), job)
     diagnosis = with_faulty_gpu(engine, incident, with_repeated_spike(engine, incident, diagnosis, job), job)
     diagnosis = with_wait(engine, incident, diagnosis, job)
     diagnosis = with_unreached_host(engine, incident, with_changed_files(engine, incident, diagnosis, job), job)
