@@ -15,8 +15,8 @@ from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, ta
 from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
-from assistant.recover.launches import never_began
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
+from assistant.recover.launches import never_began
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import (
     RESUME_FROM,
@@ -158,8 +158,7 @@ def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any
         submitted = context.scheduler.job(listed.id)  # a list may leave the spec out
         spec = submitted.spec if submitted.spec is not None else JobSpec(submitted.name, "", comment=submitted.comment)
         answer = _answer(submitted.id, spec, f"found again by {tag}")
-        # without its variables it cannot be told what it was to go on from; the arguments of the call may
-        # it was interrupted before or after it moved those that wait: a look changes nothing, so people are told of them
+        # a look moves nobody who waits: people are told. Without its variables the call's arguments may tell the checkpoint
         answer = dependents_left(context, job, submitted.id).added_to(answer)
         return answer if submitted.spec is not None else {**answer, "checkpoint": None}
     return None
@@ -395,7 +394,7 @@ def plan_submission(
     if problem := repeat_problem(job):
         raise ToolError(f"job {job_id} cannot be submitted again as it was: {problem}")
     chosen = _checkpoint(context, job, checkpoint, read=read)
-    loads = _must_load(context, job, chosen, read=read)
+    loads = None if chosen is None and never_began(job) else _must_load(context, job, chosen, read=read)
     way = loads.sentence if loads is not None else ""
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
@@ -429,8 +428,6 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     Raises:
         ToolError: It would load another one, or start at 0 over checkpoints, or that is not known.
     """
-    if chosen is None and never_began(job):
-        return None
     search = search_of(context, job)
     way = resume_of(context, job, search)
     if chosen is None and search.inventory is None:

@@ -1,4 +1,4 @@
-"""Set a node aside at once that is proven to be at fault and fails one job after the other: an idle broken node takes the next ones.
+"""Set a node aside at once that is proven to be at fault and fails one job after the other: an idle one takes the next, too.
 
 A disk of a node that others than the owners of the failing jobs have filled counts once several jobs have failed of it there.
 
@@ -86,7 +86,7 @@ def _make(engine: Engine, incident: Incident, wanted: Wanted, by: str) -> None:
 
 
 def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
-    """Return a diagnosis that accuses a node whose own disk is full of strangers' files, where it has failed several jobs; else as it is.
+    """Return a diagnosis that accuses a node whose own disk strangers have filled, where it failed several jobs; else as it is.
 
     Whoever fills a disk and lets jobs fail of it there accuses nobody but themselves: whose files they are is asked on the node.
     """

@@ -58,8 +58,8 @@ def driver_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Dri
         return _left_to(engine, job, parent)
     if workflow := workflow_of(job) if parent is None else None:
         words = (
-            f"job {job.id} is a task of {workflow.name}, which starts it again by itself or gives up: it is left to that, and was not "
-            f"started again. Where that has ended, its owner goes on with: {workflow.again}. {diagnosis.summary}"
+            f"job {job.id} is a task of {workflow.name}, which starts it again by itself or gives up: it is left to that, and was "
+            f"not started again. Where that has ended, its owner goes on with: {workflow.again}. {diagnosis.summary}"
         )
         return DriverTurn(over=words)
     if diagnosis.category is Category.INFRASTRUCTURE and diagnosis.faulty_nodes:
@@ -78,8 +78,8 @@ def start_line(job: Job) -> str:
 
 def _left_to(engine: Engine, job: Job, parent: Job) -> DriverTurn:
     words = (
-        f"job {job.id} was submitted by job {parent.id} ({parent.name}), which still runs and starts it again by itself, or gives up: "
-        "it is left to that"
+        f"job {job.id} was submitted by job {parent.id} ({parent.name}), which still runs and starts it again by itself, or gives "
+        "up: it is left to that"
     )
     if job.ended is not None and engine.clock.now() - job.ended < ACTS_WITHIN:
         return DriverTurn(waits=f"{words}; it is looked at again")

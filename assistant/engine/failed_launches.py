@@ -80,8 +80,11 @@ def starts_elsewhere(job: Job, jobs: Sequence[Job]) -> tuple[Job, ...]:
 
 def _without_launches(engine: Engine, diagnosis: Diagnosis, job: Job, node: str, others: Sequence[Job]) -> Diagnosis:
     names = ", ".join(f"{one.id} on {one.nodes[0]}" for one in others[:3])
-    words = f"Several jobs of {job.user or 'its owner'} never began on {node} in one minute, while others with the same folders began: {names}."
-    text = f"Slurm opens no output of jobs on {node}, and jobs of {job.user} failed by that: see to it there, other jobs will meet it"
+    owner = job.user or "its owner"
+    words = f"Several jobs of {owner} never began on {node} in one minute, while others with the same folders began: {names}."
+    text = (
+        f"Slurm opens no output of jobs on {node}, and jobs of {job.user} failed by that: see to it there, other jobs will meet it"
+    )
     engine.good_runs.remarks.append(Remark(f"launches on {node}", text))
     advice = f"Start it on other nodes than {node}. {words} Somebody has to see to it there."
     where = (*diagnosis.where, Whereabouts(f"{AVOIDED} jobs never begin there, and others do elsewhere", node))

@@ -178,8 +178,8 @@ def is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) ->
 def served_there(engine: Engine, job: Job, node: str, place: str) -> bool:
     """Tell whether the output of a job shows that a node had a file system mounted a while ago: it lies there.
 
-    Slurm opens the output on the first node before anything of the script runs. Only what ran to its own end counts, whosever it is:
-    of a job that was ended before its launch anybody may have written such a file elsewhere.
+    Slurm opens the output on the first node before anything of the script runs. Only what ran to its own end counts, whosever it
+    is: of a job that was ended before its launch anybody may have written such a file elsewhere.
     """
     others = [one for one in engine.watcher.jobs if one.id != job.id and one.nodes[:1] == (node,)]
     return any(_opened_output(one, node, place) for one in (job, *shown_jobs(engine, job, others)))

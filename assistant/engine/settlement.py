@@ -85,9 +85,9 @@ def _beside_its_twin(engine: Engine, job: Job) -> str:
     if twin is None:
         return ""
     return (
-        f"settled elsewhere: job {twin.id} ({twin.state}) of {job.user or 'its owner'} runs the same script with the same arguments "
-        f"in the same folder, and began before job {job.id} ended: submitted twice. Job {twin.id} does the work, and both write into "
-        f"one folder; job {job.id} is not started again beside it. Copies need folders of their own"
+        f"settled elsewhere: job {twin.id} ({twin.state}) of {job.user or 'its owner'} runs the same script with the same "
+        f"arguments in the same folder, and began before job {job.id} ended: submitted twice. Job {twin.id} does the work, and "
+        f"both write into one folder; job {job.id} is not started again beside it. Copies need folders of their own"
     )
 
 

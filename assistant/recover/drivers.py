@@ -1,7 +1,7 @@
 """Which job submitted another one: the driver of a workflow, which starts what failed again by itself or gives up. Pure.
 
-Sources: snakemake 7 (`Submitted job 2 with external jobid '3'.`) and its slurm executor 8 (`submitted with SLURM jobid 3`), Nextflow
-24 (`.command.run` with `nxf_launch`), dask-jobqueue 0.9 (`python -m distributed.cli.dask_worker`), sbatch.
+Sources: snakemake 7 (`Submitted job 2 with external jobid '3'.`) and its slurm executor 8 (`submitted with SLURM jobid 3`),
+Nextflow 24 (`.command.run` with `nxf_launch`), dask-jobqueue 0.9 (`python -m distributed.cli.dask_worker`), sbatch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _WORKFLOWS = (
     (re.compile(r"^\s{0,8}nxf_(?:launch|main|stage)\b", re.MULTILINE), Workflow("Nextflow", "nextflow run ... -resume")),
     (
         re.compile(r"\bdistributed\.cli\.dask_worker\b|\bdask[- ]worker\s+(?:tcp|tls)://"),
-        Workflow("a Dask cluster (dask-jobqueue)", "start the program that made the cluster; adaptive clusters ask for new workers"),
+        Workflow(
+            "a Dask cluster (dask-jobqueue)", "start the program that made the cluster; adaptive clusters ask for new workers"
+        ),
     ),
 )
 

@@ -275,8 +275,8 @@ def writer_beside(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, 
 def twin_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job) -> Job | None:
     """Return a copy of an ended job that was at work beside it when it ended, and still is or has done the work since; else None.
 
-    A copy has the same owner, script, arguments and work folder, and is known to save into the same folder; where that is not known,
-    nothing that runs may tell the two apart, such as the id of the job.
+    A copy has the same owner, script, arguments and work folder, and is known to save into the same folder; where that is not
+    known, nothing that runs may tell the two apart, such as the id of the job.
 
     Raises:
         Unavailable: The scheduler, or a storage, did not answer.

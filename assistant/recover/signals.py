@@ -22,7 +22,9 @@ WITNESSES: Mapping[str, str] = {
 }
 """Who speaks in each file of a case."""
 _XID = re.compile(r"\b(S?Xid) \((?:PCI:)?[0-9a-fA-F:.]{1,64}\): (\d{1,6})\b")
-_OF_NODE = re.compile(r"(\S{1,200} (?:is not mounted|is missing|is full|is mounted read-only|does not answer|has other owners or rights)) on ")
+_OF_NODE = re.compile(
+    r"(\S{1,200} (?:is not mounted|is missing|is full|is mounted read-only|does not answer|has other owners or rights)) on "
+)
 """How a finding about a path of a node begins."""
 
 

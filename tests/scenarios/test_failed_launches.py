@@ -1,4 +1,4 @@
-"""Jobs that never began: a node on which none begins is set aside where it lacks what others have, and never for what owners did."""
+"""Jobs that never began: a node is set aside where it lacks what others have, and never for what owners did."""
 
 from __future__ import annotations
 

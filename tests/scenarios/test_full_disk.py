@@ -235,7 +235,9 @@ def test_where_a_program_writes_besides_its_checkpoints_is_nothing_that_a_restar
 
 
 @pytest.mark.parametrize(
-    ("holder", "drained"), [("jlee", True), ("ada", False), ("root", False), ("2044", False)], ids=["another", "own", "root", "unknown"]
+    ("holder", "drained"),
+    [("jlee", True), ("ada", False), ("root", False), ("2044", False)],
+    ids=["another", "own", "root", "unknown"],
 )
 def test_a_node_whose_disk_strangers_have_filled_is_set_aside_once_it_has_failed_a_second_job(
     holder: str, drained: bool, tmp_path: Path

@@ -30,7 +30,9 @@ from assistant.recover.signals import cause_words
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-def job(number: str, node: str = "n1", *, user: str = "ada", at_s: float = 0.0, failed: bool = True, folder: Path = Path("/w")) -> Job:
+def job(
+    number: str, node: str = "n1", *, user: str = "ada", at_s: float = 0.0, failed: bool = True, folder: Path = Path("/w")
+) -> Job:
     """Return a job that ran for two seconds on one node; one that failed never began."""
     return Job(
         id=number,
@@ -112,6 +114,7 @@ def diagnosis(*lines: tuple[str, str], why: str = "") -> Diagnosis:
     )
 
 
+LOST = "/data is not mounted on n1, and nothing is wrong with it on n2."
 XID = "NVRM: Xid (PCI:0000:8b:00): 79, pid='<unknown>', GPU has fallen off the bus."
 
 
@@ -121,9 +124,9 @@ XID = "NVRM: Xid (PCI:0000:8b:00): 79, pid='<unknown>', GPU has fallen off the b
         (diagnosis(("dmesg.log", XID)), "XID 79 (cuda_error)"),
         (diagnosis(("job.log", XID)), "cuda_error"),  # a job may print what it likes
         (diagnosis(("dmesg.log", "NVRM: other")), "cuda_error"),
-        (diagnosis(("scheduler", "x"), why="/data is not mounted on n1, and nothing is wrong with it on n2."), "/data is not mounted (cuda_error)"),
+        (diagnosis(("scheduler", "x"), why=LOST), "/data is not mounted (cuda_error)"),
     ],
-)  # fmt: skip
+)
 def test_a_drain_names_what_is_wrong_with_the_node(found: Diagnosis, words: str) -> None:
     assert cause_words(found) == words
 
