@@ -7,6 +7,7 @@ import pickle
 import random
 import re
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,6 +17,7 @@ from pathlib import Path
 from sqlite3 import Connection, Row
 from typing import Any
 
+from assistant import untrusted
 from assistant.engine.left_open import withdraw_strays
 from assistant.errors import NightshiftError, ToolError
 from assistant.gate import Gate, Park
@@ -24,6 +26,10 @@ from assistant.gate import running as running_module
 from assistant.policy import Mode, Policy
 from assistant.ports import JumpingClock
 from assistant.records import Call, CallStatus, Decision, Event, EventKind, Job, JobSpec, JobState, Verdict, tag_of
+from assistant.recover import job_program, joblog
+from assistant.recover.checkpoints.search import search_checkpoints
+from assistant.recover.resume import resume_way
+from assistant.redact.text import redact
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.store import Store
@@ -51,6 +57,8 @@ READERS: tuple[tuple[Any, str], ...] = (
     (resubmit, "_must_win"),
 )
 """Functions that read, and of whose reading nothing stays but the answer and, of the last look, its own record."""
+FILE_READERS = (joblog.log_lines, joblog.log_points, job_program.programs_of, search_checkpoints, resume_way, redact)
+"""Functions of their arguments and of files, which do not change while the search runs."""
 ORDER_ONLY = {"hash", "min(id)"}
 """Columns by which a row of the audit is known: it has numbers and a chain that tell the order and decide nothing."""
 
@@ -306,7 +314,16 @@ class Night:
         for place, name in READERS:
             self._replaced.append((place, name, getattr(place, name)))
             setattr(place, name, self.actors.keeping_the_answer(getattr(place, name)))
+        for reader in FILE_READERS:
+            self._replace_everywhere(reader, self.actors.answering_once(reader))
+        self._replace_everywhere(untrusted.within, lambda seconds, work, subject: work())  # these files hang nobody
         return self.actors
+
+    def _replace_everywhere(self, function: Any, other: Any) -> None:
+        for module in [module for name, module in sys.modules.items() if name.startswith("assistant.")]:
+            for name in [name for name, value in vars(module).items() if value is function]:
+                self._replaced.append((module, name, function))
+                setattr(module, name, other)
 
     def close(self) -> None:
         """End the actors and close the stores."""

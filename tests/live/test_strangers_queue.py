@@ -223,6 +223,7 @@ def test_what_waits_for_a_whole_array_waits_for_the_restarts_of_two_tasks(engine
 def test_a_requeued_job_whose_script_begins_anew_is_told_of_and_left_running(engine: Engine, owner: Owner) -> None:
     (owner.folder / "failed").touch()
     (owner.folder / "x.py").write_text(SAVING.replace("old = sorted(", "old = []\nunused = sorted("))
+    owner.script("run.sh", "srun python3 -u x.py --steps 4000 --out $SLURM_SUBMIT_DIR/ckpt")  # longer than the watch may take
     first = owner.sbatch("run.sh")
     until(lambda: (owner.folder / "ckpt/step_30").exists(), 60)
     for _ in range(3):
@@ -235,6 +236,7 @@ def test_a_requeued_job_whose_script_begins_anew_is_told_of_and_left_running(eng
     assert f"scancel {first}" in incident.note
     assert engine.scheduler.job(first).state is JobState.RUNNING
     assert not engine.store.calls(incident.id)
+    engine.scheduler.cancel(first)
 
 
 def test_what_waits_for_a_job_that_is_queued_again_under_its_own_id_begins_when_it_ends_well(engine: Engine, owner: Owner) -> None:
