@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assistant.content.playbooks import Playbook
 from assistant.display import shorten
 from assistant.engine.black_holes import set_aside_at_once
-from assistant.engine.drivers import driver_turn
+from assistant.engine.drivers import DriverTurn, driver_turn
 from assistant.engine.job_failures import failure_of
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Call, CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
@@ -92,6 +92,8 @@ class Outages:
 
     limits: OutageLimits = field(default_factory=OutageLimits)
     _read: dict[int, JobFailure | None] = field(default_factory=dict)
+    _undriven: set[int] = field(default_factory=set)
+    """Incidents whose job no driver submitted, and that is none: that does not change."""
     _turns: dict[int, datetime] = field(default_factory=dict)
     """When a member of each shared cause was given its turn last."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -110,9 +112,10 @@ class Outages:
         """Tell what an incident that was diagnosed does now: wait for others or for the cause, go on, or be left to a person."""
         if incident.kind is not EventKind.JOB_ENDED:
             return Turn()
-        driver = driver_turn(engine, incident, diagnosis)
+        driver = driver_turn(engine, incident, diagnosis) if incident.id not in self._undriven else DriverTurn()
         if driver.waits or driver.over:
             return Turn(driver.waits, over=driver.over)
+        self._undriven.add(incident.id)
         with self._lock:
             parent = shared_by(engine.store.events(incident.id))
             if parent is None:

@@ -31,6 +31,8 @@ from assistant.untrusted import LOOK_S, status_of, within
 
 LOG_BYTES = 1 << 20
 """Of the end of a log, for the folder of the checkpoints that it tells of."""
+MOST_COMPARED = 16
+"""Other jobs of one owner, name and work folder that one is compared with."""
 UNKNOWN_PART = re.compile(r"[$%{*]")
 """What only the job's own shell fills in."""
 
@@ -282,12 +284,7 @@ def twin_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job) -> Job
         Unavailable: The scheduler, or a storage, did not answer.
     """
     own = SaveFolders(job, settings)
-    for other in reversed(scheduler.user_jobs(job.user)):
-        if other.id == job.id or is_claim(other) or other.started is None or job.ended is None or other.started >= job.ended:
-            continue
-        lives = other.state is JobState.RUNNING
-        if not lives and not (other.state is JobState.COMPLETED and other.ended is not None and other.ended >= job.ended):
-            continue
+    for other in [one for one in reversed(scheduler.user_jobs(job.user)) if _may_be_twin(job, one)][:MOST_COMPARED]:
         try:
             others = SaveFolders(_with_spec(scheduler, other), settings)
         except ToolError:
@@ -298,6 +295,16 @@ def twin_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job) -> Job
         if known or (known is None and not _tells_apart(own)):
             return other
     return None
+
+
+def _may_be_twin(job: Job, other: Job) -> bool:
+    """Tell whether another job may be a copy of one that ended, by what a list of jobs shows."""
+    if other.id == job.id or (other.name, other.work_dir) != (job.name, job.work_dir) or is_claim(other):
+        return False
+    if _tasks_of_one_array(job, other) or other.started is None or job.ended is None or other.started >= job.ended:
+        return False
+    did_the_work = other.state is JobState.COMPLETED and other.ended is not None and other.ended >= job.ended
+    return other.state is JobState.RUNNING or did_the_work
 
 
 def _tells_apart(own: SaveFolders) -> bool:
