@@ -58,19 +58,23 @@ def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
         return
     nodes = [node.name for node in engine.scheduler.nodes() if node.name in accused and node.state not in OUT]
     job = engine.scheduler.job(incident.job) if incident.job is not None else None
-    chosen, _ = engine.playbook_for(diagnosis, job)
-    steps = [step for step in chosen.step if _is_early(step)] if chosen is not None else []
+    playbook, _ = engine.playbook_for(diagnosis, job)
+    steps = [step for step in playbook.step if _is_early(step)] if playbook is not None else []
     values = again.situation_of(engine.store, incident, diagnosis, job) if steps else {}
     for step in steps:
-        for wanted in calls_of(step, values):
-            if wanted.arguments.get("node") in nodes and not engine.gate.is_begun(incident.id, wanted.key):
-                _make(engine, incident, wanted, f"playbook:{chosen.name}" if chosen is not None else "watch")
+        for planned_call in calls_of(step, values):
+            if planned_call.arguments.get("node") in nodes and not engine.gate.is_begun(incident.id, planned_call.key):
+                _make(engine, incident, planned_call, f"playbook:{playbook.name}" if playbook is not None else "watch")
 
 
 def swallows(jobs: Iterable[Job], node: str, at: datetime) -> bool:
     """Tell whether several jobs failed on a node within a minute of a time, whosever they are. Pure."""
     bad = (JobState.FAILED, JobState.NODE_FAIL)
-    failed = {one.id for one in jobs if one.state in bad and node in one.nodes and one.ended and abs(one.ended - at) <= AT_ONCE}
+    failed = {
+        entry.id
+        for entry in jobs
+        if entry.state in bad and node in entry.nodes and entry.ended and abs(entry.ended - at) <= AT_ONCE
+    }
     return len(failed) >= FEWEST
 
 
@@ -78,11 +82,13 @@ def _is_early(step: Step) -> bool:
     return step.use == "cordon_node" and step.each == OF_PROVEN and not step.when and not step.unless
 
 
-def _make(engine: Engine, incident: Incident, wanted: Wanted, by: str) -> None:
+def _make(engine: Engine, incident: Incident, planned_call: Wanted, by: str) -> None:
     try:
-        engine.gate.call(wanted.tool, wanted.arguments, why=wanted.why, by=by, incident=incident.id, step=wanted.key)
+        engine.gate.call(
+            planned_call.tool, planned_call.arguments, why=planned_call.why, by=by, incident=incident.id, step=planned_call.key
+        )
     except NightshiftError as error:
-        logger.info("incident=%s %s is not set aside yet: %s", incident.id, wanted.arguments.get("node"), error)
+        logger.info("incident=%s %s is not set aside yet: %s", incident.id, planned_call.arguments.get("node"), error)
 
 
 def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
@@ -127,17 +133,21 @@ def _victims(engine: Engine, incident: Incident, node: str, disk: str) -> dict[s
     """Return the other jobs that failed lately of the same disk of a node, with their users; none where a user is not known."""
     at = incident.failed_at or incident.opened
     victims = {}
-    for other in engine.store.incidents(limit=MOST):
-        if other.id == incident.id or other.job in (None, incident.job) or abs((other.failed_at or other.opened) - at) > LATELY:
+    for candidate in engine.store.incidents(limit=MOST):
+        if (
+            candidate.id == incident.id
+            or candidate.job in (None, incident.job)
+            or abs((candidate.failed_at or candidate.opened) - at) > LATELY
+        ):
             continue
-        found = engine.store.diagnosis(other.id)
-        same = [place for place in (found.where if found is not None else ()) if place.node == node and _FULL.match(place.why)]
+        earlier = engine.store.diagnosis(candidate.id)
+        same = [place for place in (earlier.where if earlier is not None else ()) if place.node == node and _FULL.match(place.why)]
         if not any((match := _FULL.match(place.why)) and match[1] == disk for place in same):
             continue
-        user = next((one.user for one in engine.watcher.jobs if one.id == other.job), "")
+        user = next((entry.user for entry in engine.watcher.jobs if entry.id == candidate.job), "")
         if not user:
             return {}
-        victims[str(other.job)] = user
+        victims[str(candidate.job)] = user
     return victims
 
 

@@ -52,14 +52,14 @@ def driver_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Dri
         return DriverTurn()
     if restart_of(engine.store, job) is not None:
         return DriverTurn()
-    own = [one for one in engine.watcher.jobs if one.user == job.user and one.id != job.id]
+    own = [entry for entry in engine.watcher.jobs if entry.user == job.user and entry.id != job.id]
     parent = _parent(engine, job, own)
     if parent is not None and parent.state is JobState.RUNNING:
         return _left_to(engine, job, parent)
     if workflow := workflow_of(job) if parent is None else None:
         words = (
             f"job {job.id} is a task of {workflow.name}, which starts it again by itself or gives up: it is left to that, and was "
-            f"not started again. Where that has ended, its owner goes on with: {workflow.again}. {diagnosis.summary}"
+            f"not started again. Where that has ended, its owner goes on with: {workflow.command}. {diagnosis.summary}"
         )
         return DriverTurn(over=words)
     if diagnosis.category is Category.INFRASTRUCTURE and diagnosis.faulty_nodes:
@@ -87,15 +87,15 @@ def _left_to(engine: Engine, job: Job, parent: Job) -> DriverTurn:
 
 
 def _given_up(engine: Engine, job: Job, child: Job) -> DriverTurn:
-    begun = f"job {job.id} ({job.name}) submitted job {child.id} ({child.name}) and ended because that failed"
-    successor = next((one for one in engine.scheduler.user_jobs(job.user) if _restarts(engine, one, child)), None)
-    undecided = [one for one in engine.store.incidents(job=child.id) if not one.state.ended]
+    words_begin = f"job {job.id} ({job.name}) submitted job {child.id} ({child.name}) and ended because that failed"
+    successor = next((entry for entry in engine.scheduler.user_jobs(job.user) if _restarts(engine, entry, child)), None)
+    undecided = [entry for entry in engine.store.incidents(job=child.id) if not entry.state.ended]
     if successor is None and undecided:
-        return DriverTurn(waits=f"{begun}; waits for incident {undecided[0].id} about that")
+        return DriverTurn(waits=f"{words_begin}; waits for incident {undecided[0].id} about that")
     goes_on = f"it goes on as job {successor.id}" if successor is not None else f"see the incident of job {child.id}"
     when = f"Once job {successor.id} has ended well" if successor is not None else "Once that is done"
     words = f"Job {job.id} was not started again beside it: two would do the same work. {when}, its owner starts it again"
-    return DriverTurn(over=f"{begun}; {goes_on}. {words}: {start_line(job)}")
+    return DriverTurn(over=f"{words_begin}; {goes_on}. {words}: {start_line(job)}")
 
 
 def _restarts(engine: Engine, job: Job, child: Job) -> bool:
@@ -106,9 +106,9 @@ def _restarts(engine: Engine, job: Job, child: Job) -> bool:
 def _parent(engine: Engine, job: Job, own: Sequence[Job]) -> Job | None:
     """Return the job that submitted another one; None where that is not known."""
     for candidate in parents_first(own, job)[:MOST_LOGS]:
-        shown = _shown(engine, candidate)
-        if shown is not None and submitted_by(job, shown, _named_by(shown)) and _is_driver(shown):
-            return shown
+        listing = _listing(engine, candidate)
+        if listing is not None and submitted_by(job, listing, _named_by(listing)) and _is_driver(listing):
+            return listing
     return None
 
 
@@ -117,19 +117,19 @@ def _failed_child(engine: Engine, job: Job, own: Sequence[Job]) -> Job | None:
     if job.ended is None:
         return None
     near = [
-        one
-        for one in own
-        if one.ended_badly and one.ended is not None and one.ended <= job.ended and job.ended - one.ended <= FAILS_WITHIN
+        entry
+        for entry in own
+        if entry.ended_badly and entry.ended is not None and entry.ended <= job.ended and job.ended - entry.ended <= FAILS_WITHIN
     ]
-    named = _named_by(job) if near and _is_driver(job) else frozenset()
-    for one in near[-MOST_LOGS:]:
-        shown = _shown(engine, one)
-        if shown is not None and submitted_by(shown, job, named):
-            return shown
+    job_ids = _named_by(job) if near and _is_driver(job) else frozenset()
+    for entry in near[-MOST_LOGS:]:
+        listing = _listing(engine, entry)
+        if listing is not None and submitted_by(listing, job, job_ids):
+            return listing
     return None
 
 
-def _shown(engine: Engine, job: Job) -> Job | None:
+def _listing(engine: Engine, job: Job) -> Job | None:
     try:
         return engine.scheduler.job(job.id)
     except (ToolError, Unavailable):

@@ -49,8 +49,8 @@ def with_failed_launch(engine: Engine, incident: Incident, diagnosis: Diagnosis,
         fault = node_fault(ABSENT, [row for row in states if row["path"] == str(path)], job.user)
         if fault is not None and fault.node == node:
             return without_node(engine, incident, diagnosis, job, fault)
-    others = starts_elsewhere(job, shown_jobs(engine, job, [one for one in engine.watcher.jobs if one.user == job.user]))
-    return _without_launches(engine, diagnosis, job, node, others) if others else diagnosis
+    candidates = starts_elsewhere(job, shown_jobs(engine, job, [entry for entry in engine.watcher.jobs if entry.user == job.user]))
+    return _without_launches(engine, diagnosis, job, node, candidates) if candidates else diagnosis
 
 
 def starts_elsewhere(job: Job, jobs: Sequence[Job]) -> tuple[Job, ...]:
@@ -60,26 +60,26 @@ def starts_elsewhere(job: Job, jobs: Sequence[Job]) -> tuple[Job, ...]:
         job: That never began.
         jobs: Of its owner. All of those that never began about that time have to be of its node, two at least.
     """
-    failed = [one for one in jobs if never_began(one) and one.nodes and _apart(one.ended, job.ended) <= AT_ONCE]
+    failed = [entry for entry in jobs if never_began(entry) and entry.nodes and _apart(entry.ended, job.ended) <= AT_ONCE]
     first = job.nodes[0]
-    if len({one.id for one in (*failed, job)}) < FEWEST or any(one.nodes[0] != first for one in failed):
+    if len({entry.id for entry in (*failed, job)}) < FEWEST or any(entry.nodes[0] != first for entry in failed):
         return ()
     folders = launch_paths(job)
     return tuple(
-        one
-        for one in jobs
-        if one.started is not None
-        and one.nodes
-        and one.nodes[0] != first
-        and not never_began(one)
-        and launch_paths(one) == folders
-        and _apart(one.started, job.ended) <= NEAR
-        and wrote_log(one)
+        entry
+        for entry in jobs
+        if entry.started is not None
+        and entry.nodes
+        and entry.nodes[0] != first
+        and not never_began(entry)
+        and launch_paths(entry) == folders
+        and _apart(entry.started, job.ended) <= NEAR
+        and wrote_log(entry)
     )
 
 
-def _without_launches(engine: Engine, diagnosis: Diagnosis, job: Job, node: str, others: Sequence[Job]) -> Diagnosis:
-    names = ", ".join(f"{one.id} on {one.nodes[0]}" for one in others[:3])
+def _without_launches(engine: Engine, diagnosis: Diagnosis, job: Job, node: str, candidates: Sequence[Job]) -> Diagnosis:
+    names = ", ".join(f"{entry.id} on {entry.nodes[0]}" for entry in candidates[:3])
     owner = job.user or "its owner"
     words = f"Several jobs of {owner} never began on {node} in one minute, while others with the same folders began: {names}."
     text = (
@@ -87,16 +87,16 @@ def _without_launches(engine: Engine, diagnosis: Diagnosis, job: Job, node: str,
     )
     engine.good_runs.remarks.append(Remark(f"launches on {node}", text))
     advice = f"Start it on other nodes than {node}. {words} Somebody has to see to it there."
-    where = (*diagnosis.where, Whereabouts(f"{AVOIDED} jobs never begin there, and others do elsewhere", node))
+    places = (*diagnosis.where, Whereabouts(f"{AVOIDED} jobs never begin there, and others do elsewhere", node))
     return replace(
         diagnosis,
         category=Category.INFRASTRUCTURE,
         action=Action.RESTART_SAME_NODES,
         summary=f"{diagnosis.summary} {words}",
         advice=advice,
-        where=where,
+        where=places,
     )
 
 
-def _apart(one: datetime | None, other: datetime | None) -> timedelta:
-    return abs(one - other) if one is not None and other is not None else timedelta.max
+def _apart(entry: datetime | None, candidate: datetime | None) -> timedelta:
+    return abs(entry - candidate) if entry is not None and candidate is not None else timedelta.max

@@ -181,8 +181,8 @@ def served_there(engine: Engine, job: Job, node: str, place: str) -> bool:
     Slurm opens the output on the first node before anything of the script runs. Only what ran to its own end counts, whosever it
     is: of a job that was ended before its launch anybody may have written such a file elsewhere.
     """
-    others = [one for one in engine.watcher.jobs if one.id != job.id and one.nodes[:1] == (node,)]
-    return any(_opened_output(one, node, place) for one in (job, *shown_jobs(engine, job, others)))
+    candidates = [entry for entry in engine.watcher.jobs if entry.id != job.id and entry.nodes[:1] == (node,)]
+    return any(_opened_output(entry, node, place) for entry in (job, *shown_jobs(engine, job, candidates)))
 
 
 def _opened_output(job: Job, node: str, place: str) -> bool:
@@ -191,16 +191,18 @@ def _opened_output(job: Job, node: str, place: str) -> bool:
 
 
 def shown_jobs(engine: Engine, job: Job, jobs: Sequence[Job]) -> list[Job]:
-    """Return jobs as the scheduler shows each of them, with its log and folders: those that began next to another one, not all."""
+    """Return jobs as the scheduler shows each of them, with its log and folders: those that began next to it, not all."""
     at = job.started or job.ended
-    apart = [(abs(one.started - at), one.id) for one in jobs if one.started is not None and at is not None and one.id != job.id]
-    shown = []
+    apart = [
+        (abs(entry.started - at), entry.id) for entry in jobs if entry.started is not None and at is not None and entry.id != job.id
+    ]
+    listing = []
     for _, number in sorted(apart)[:MOST_SHOWN]:
         try:
-            shown.append(engine.scheduler.job(number))
+            listing.append(engine.scheduler.job(number))
         except (ToolError, Unavailable):
             continue
-    return shown
+    return listing
 
 
 def wrote_log(job: Job) -> bool:

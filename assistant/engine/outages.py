@@ -425,19 +425,19 @@ def _job(engine: Engine, job_id: str) -> Job | None:
         return None
 
 
-def _left_words(members: Sequence[Incident], left: Sequence[Incident]) -> str:
+def _left_words(members: Sequence[Incident], handed_over: Sequence[Incident]) -> str:
     """Return which jobs of a shared cause were not started again, and why; and how many go on."""
     by_why: dict[str, list[Incident]] = {}
-    for member in left:
+    for member in handed_over:
         why = shorten(member.note.replace(f"job {member.job} ", "it ").replace(f"job {member.job}:", "it:"), WHY_SHOWN)
         by_why.setdefault(why, []).append(member)
     parts = []
     for why, those in list(by_why.items())[:MOST_WHYS]:
-        jobs, numbers = _some([str(one.job) for one in those]), _some([f"{one.id}" for one in those])
+        jobs, numbers = _some([str(entry.job) for entry in those]), _some([f"{entry.id}" for entry in those])
         parts.append(f"job{'s' * (len(those) > 1)} {jobs} (incident{'s' * (len(those) > 1)} {numbers}): {why}")
     more = len(by_why) - MOST_WHYS
     parts += [f"{more} other reasons"] if more > 0 else []
-    gone_on = len(members) - len(left)
+    gone_on = len(members) - len(handed_over)
     return f"{f'{gone_on} of {len(members)} go on; ' if gone_on else ''}a person has {'; '.join(parts)}"
 
 

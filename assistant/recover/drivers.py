@@ -14,7 +14,7 @@ from assistant.records import Job
 
 __all__ = ["Workflow", "named_jobs", "parents_first", "submitted_by", "watches_over_jobs", "workflow_of"]
 
-_NAMED = re.compile(
+_JOB_ID = re.compile(
     r"\bSubmitted batch job (\d{1,12})\b"
     r"|\bexternal(?: jobid|: ) ?'?(?:Submitted batch job )?(\d{1,12})\b"
     r"|\b(?:cluster|external)_jobid: '?(\d{1,12})\b"
@@ -34,7 +34,7 @@ class Workflow(NamedTuple):
     """A program outside of Slurm that submits jobs and watches over them."""
 
     name: str
-    again: str
+    command: str
     """How its owner starts it again."""
 
 
@@ -51,11 +51,11 @@ _WORKFLOWS = (
 
 def named_jobs(texts: Iterable[str]) -> frozenset[str]:
     """Return the ids of jobs that a log says were submitted."""
-    matches = (match for text in texts for match in _NAMED.finditer(text[:MOST_CHARACTERS]))
+    matches = (match for text in texts for match in _JOB_ID.finditer(text[:MOST_CHARACTERS]))
     return frozenset(next(filter(None, match.groups())) for match in matches)
 
 
-def submitted_by(child: Job, parent: Job, named: frozenset[str]) -> bool:
+def submitted_by(child: Job, parent: Job, job_ids: frozenset[str]) -> bool:
     """Tell whether a job was submitted by another one of its owner: it was at work then, and its log names the other.
 
     Variables that a job took over from another one say less: whoever works in an allocation submits from it by hand.
@@ -63,13 +63,13 @@ def submitted_by(child: Job, parent: Job, named: frozenset[str]) -> bool:
     Args:
         child: As the scheduler shows it.
         parent: That may have submitted it.
-        named: From the parent's log, by `named_jobs`.
+        job_ids: From the parent's log, by `named_jobs`.
     """
     if child.id == parent.id or child.user != parent.user or child.submitted is None or parent.started is None:
         return False
     if child.submitted < parent.started or (parent.ended is not None and child.submitted > parent.ended):
         return False
-    return not parent.interactive and child.id.partition("_")[0] in named
+    return not parent.interactive and child.id.partition("_")[0] in job_ids
 
 
 def watches_over_jobs(texts: Iterable[str]) -> bool:
@@ -92,13 +92,13 @@ def parents_first(jobs: Sequence[Job], child: Job) -> list[Job]:
     """Return the jobs that may have submitted one: of its owner, at work when it was submitted; the last begun first."""
     at = child.submitted
     fit = [
-        one
-        for one in jobs
-        if one.user == child.user
-        and one.id != child.id
+        entry
+        for entry in jobs
+        if entry.user == child.user
+        and entry.id != child.id
         and at is not None
-        and one.started is not None
-        and one.started <= at
-        and (one.ended is None or one.ended >= at)
+        and entry.started is not None
+        and entry.started <= at
+        and (entry.ended is None or entry.ended >= at)
     ]
-    return sorted(fit, key=lambda one: (one.started is not None and one.started.timestamp()) or 0.0, reverse=True)
+    return sorted(fit, key=lambda entry: (entry.started is not None and entry.started.timestamp()) or 0.0, reverse=True)

@@ -15,8 +15,8 @@ __all__ = ["launch_paths", "never_began", "never_began_words"]
 
 def never_began(job: Job) -> bool:
     """Tell whether no line of a job's script ran in any of its attempts, as the scheduler itself says."""
-    said = job.reason in ("", LAUNCH_FAILURE)
-    return job.state is JobState.FAILED and job.signal == OUTPUT_FAILED and said and not job.attempt and not job.steps
+    by_launch = job.reason in ("", LAUNCH_FAILURE)
+    return job.state is JobState.FAILED and job.signal == OUTPUT_FAILED and by_launch and not job.attempt and not job.steps
 
 
 def never_began_words(job: Job) -> str:

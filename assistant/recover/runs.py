@@ -284,27 +284,27 @@ def twin_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job) -> Job
         Unavailable: The scheduler, or a storage, did not answer.
     """
     own = SaveFolders(job, settings)
-    for other in [one for one in reversed(scheduler.user_jobs(job.user)) if _may_be_twin(job, one)][:MOST_COMPARED]:
+    for candidate in [entry for entry in reversed(scheduler.user_jobs(job.user)) if _may_be_twin(job, entry)][:MOST_COMPARED]:
         try:
-            others = SaveFolders(_with_spec(scheduler, other), settings)
+            candidates = SaveFolders(_with_spec(scheduler, candidate), settings)
         except ToolError:
             continue
-        if others.job.spec is None or job.spec is None or not same_run(job, others.job):
+        if candidates.job.spec is None or job.spec is None or not same_run(job, candidates.job):
             continue
-        known = one_folder(own, others)
-        if known or (known is None and not _tells_apart(own)):
-            return other
+        one_place = one_folder(own, candidates)
+        if one_place or (one_place is None and not _tells_apart(own)):
+            return candidate
     return None
 
 
-def _may_be_twin(job: Job, other: Job) -> bool:
+def _may_be_twin(job: Job, candidate: Job) -> bool:
     """Tell whether another job may be a copy of one that ended, by what a list of jobs shows."""
-    if other.id == job.id or (other.name, other.work_dir) != (job.name, job.work_dir) or is_claim(other):
+    if candidate.id == job.id or (candidate.name, candidate.work_dir) != (job.name, job.work_dir) or is_claim(candidate):
         return False
-    if _tasks_of_one_array(job, other) or other.started is None or job.ended is None or other.started >= job.ended:
+    if _tasks_of_one_array(job, candidate) or candidate.started is None or job.ended is None or candidate.started >= job.ended:
         return False
-    did_the_work = other.state is JobState.COMPLETED and other.ended is not None and other.ended >= job.ended
-    return other.state is JobState.RUNNING or did_the_work
+    did_the_work = candidate.state is JobState.COMPLETED and candidate.ended is not None and candidate.ended >= job.ended
+    return candidate.state is JobState.RUNNING or did_the_work
 
 
 def _tells_apart(own: SaveFolders) -> bool:
