@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from assistant.errors import RestartPending, ToolError, Unavailable
 from assistant.records import CallStatus, EventKind, Incident, Job, JobState, run_of
 from assistant.recover import runs
-from assistant.recover.dependencies import task_at_work
+from assistant.recover.dependencies import task_at_work, tasks_at_a_time
 from assistant.recover.identity import HELD_UNKNOWN, is_claim, is_held_by, is_watchs, other_keeper, restart_of
 from assistant.recover.second_writer import TEAR_DOWN, Files, change_between, files_in, lock_after, open_in, save_after
 from assistant.tooling import Context
@@ -104,7 +104,7 @@ def must_be_ours_to_restart(context: Context, job: Job) -> None:
 
 
 def must_have_its_turn(context: Context, job: Job) -> None:
-    """Make sure that no other task is at work of an array whose tasks run one at a time; a watch's call is put off until then.
+    """Make sure that an array has not as many tasks at work as it may have at a time; a watch's call is put off until then.
 
     Raises:
         RestartPending: One is; it is looked at again.
@@ -118,7 +118,9 @@ def must_have_its_turn(context: Context, job: Job) -> None:
     task = task_at_work(job, context.scheduler.user_jobs(job.user), restarted)
     if task is None:
         return
-    words = f"tasks of the array of job {job.id} run one at a time (%1), and job {task.id} ({task.state}) is at work"
+    limit = tasks_at_a_time(job)
+    run = "run one at a time" if limit == 1 else f"run {limit} at a time, and so many are at work"
+    words = f"tasks of the array of job {job.id} {run} (%{limit}), and job {task.id} ({task.state}) is at work"
     raise RestartPending(f"{words}: its turn comes after that") if is_watchs(context) else ToolError(f"{words}: wait for it")
 
 

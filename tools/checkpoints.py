@@ -31,6 +31,7 @@ from assistant.recover.fault_times import fault_time, suspect_words
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points
+from assistant.recover.launches import never_began, never_began_words
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import cost_of_beginning
 from assistant.recover.refused_values import refused_words
@@ -149,6 +150,9 @@ def choose_checkpoint(
     if which == "before_step" and step < 1:
         raise ToolError("which=before_step needs the step to stay before")
     shown = context.scheduler.job(job)
+    if never_began(shown):
+        words = never_began_words(shown)
+        return {**no_choice(Choice(None, ()), words, fresh=True, notes=()), "resumes": "", "state": str(SaveState.NEVER_SAVED)}
     search = search_of(context, shown)
     way = resume_of(context, shown, search)
     found = search.inventory

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
 from assistant.records import JobState, Risk
-from assistant.recover.identity import LEFT_BEHIND, restart_of
+from assistant.recover.identity import LEFT_BEHIND, MOVED, restart_of
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
 
@@ -28,7 +28,8 @@ class DependentMoves(NamedTuple):
     def added_to(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of a restart with what became of the jobs that wait for it."""
         left = {LEFT_BEHIND: list(self.left_behind)} if self.left_behind else {}
-        return {**answer, "note": f"{answer['note']}{self.text}", **left}
+        moved = {MOVED: list(self.moved)} if self.moved else {}
+        return {**answer, "note": f"{answer['note']}{self.text}", **left, **moved}
 
 
 def move_dependents(context: Context, old: str, new: str) -> DependentMoves:
@@ -47,7 +48,7 @@ def move_dependents(context: Context, old: str, new: str) -> DependentMoves:
         for waiting in scheduler.dependents(old):
             try:
                 scheduler.move_dependent(waiting.id, old, new)
-                moved.append(f"job {waiting.id} waits for {'it' if new != old else f'job {old} anew'} now")
+                moved.append(f"job {waiting.id} ({waiting.name} of {waiting.user}) waits for job {new}{' anew' * (new == old)} now")
             except ToolError as error:
                 left.append(f"job {waiting.id} of {waiting.user} still waits for {old}, which failed, and not for {new}: {error}")
         left += _lost(scheduler, old, new)

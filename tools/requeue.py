@@ -21,6 +21,7 @@ from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.checkpoints.search import SaveState
 from assistant.recover.directives import read_directives
 from assistant.recover.identity import HELD_UNKNOWN, is_held_by
+from assistant.recover.launches import never_began
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
 from assistant.recover.resume_means import ResumeMeans
@@ -192,6 +193,8 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
     Raises:
         ToolError: It would load another one or none, or that is not known.
     """
+    if checkpoint in ("", "none") and never_began(job):
+        return
     script = job.spec.script if job.spec is not None else ""
     search = search_of(context, job)
     way = resume_of(context, job, search)

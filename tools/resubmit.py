@@ -15,6 +15,7 @@ from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
+from assistant.recover.launches import never_began
 from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.restart import (
     RESUME_FROM,
@@ -161,8 +162,7 @@ def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any
         submitted = context.scheduler.job(listed.id)  # a list may leave the spec out
         spec = submitted.spec if submitted.spec is not None else JobSpec(submitted.name, "", comment=submitted.comment)
         answer = _answer(submitted.id, spec, f"found again by {tag}")
-        # without its variables it cannot be told what it was to go on from; the arguments of the call may
-        # it was interrupted before or after it moved those that wait: a look changes nothing, so people are told of them
+        # a look moves nobody who waits: people are told. Without its variables the call's arguments may tell the checkpoint
         answer = dependents_left(context, job, submitted.id).added_to(answer)
         return answer if submitted.spec is not None else {**answer, "checkpoint": None}
     return None
@@ -398,7 +398,7 @@ def plan_submission(
     if problem := repeat_problem(job):
         raise ToolError(f"job {job_id} cannot be submitted again as it was: {problem}")
     chosen = named_checkpoint(context, job, checkpoint, read=read)
-    loads = _must_load(context, job, chosen, read=read)
+    loads = None if chosen is None and never_began(job) else _must_load(context, job, chosen, read=read)
     way = loads.sentence if loads is not None else ""
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
@@ -421,7 +421,7 @@ def plan_submission(
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     if problem := hidden_variable(spec, context.scheduler.command_lines("submit", spec)):
         raise ToolError(f"job {job_id} is not submitted again: {problem}")
-    begin = f"from step {chosen.step}" if chosen is not None else "from the start"
+    begin = f"from step {chosen.step}" if chosen is not None else "as it was" if never_began(job) else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
     return Plan(
         job,

@@ -157,7 +157,7 @@ def _shared(row: AuditRow, incident: Incident, store: Store) -> Notice:
     if len(owners) <= 1 and (incident.service or "").startswith("error "):
         blame = "all jobs failed of the same"
     if (incident.service or "").startswith("node "):
-        blame = "none of them has to change anything: somebody has to see to the node"
+        blame = "somebody has to see to the node"
     ended = incident.state.ended and row.what == "incident.state"
     word = {IncidentState.ESCALATED: "needs a person", IncidentState.RECOVERED: "is over"}.get(incident.state, "") if ended else ""
     lines = [
@@ -222,7 +222,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     if about is About.ESCALATED and facts.saved and facts.saved not in note:
         advice.append(f"left: {facts.saved}")
     lines = [
-        *_prose([note, *facts.undrained, *_finding(diagnosis), *_symptoms(incident, store), *advice]),
+        *_prose([note, *facts.moved, *facts.undrained, *_finding(diagnosis), *_symptoms(incident, store), *advice]),
         _more(incident),
     ]
     return _notice(row, about, severity, title, lines, incident, reason, store)

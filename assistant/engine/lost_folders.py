@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from assistant.engine.gather import ask
 from assistant.engine.node_paths import NodeFault
-from assistant.errors import NightshiftError, Unavailable
-from assistant.records import Action, Category, Diagnosis, Incident, Job, Whereabouts
+from assistant.errors import NightshiftError, ToolError, Unavailable
+from assistant.records import Action, Category, Diagnosis, Incident, Job, JobState, Whereabouts
 from assistant.recover.joblog import log_lines
 from assistant.recover.saved_into import saved_into
 from assistant.recover.situation import AWAY
@@ -21,8 +21,21 @@ from assistant.watch.outages import NOT_THERE, unescaped_lines
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["lost_saves", "missing_folder", "relative_paths", "with_file_back", "with_lost_saves", "without_its_data"]
+__all__ = [
+    "is_shared",
+    "lost_saves",
+    "missing_folder",
+    "relative_paths",
+    "served_there",
+    "shown_jobs",
+    "with_file_back",
+    "with_lost_saves",
+    "without_its_data",
+    "wrote_log",
+]
 
+MOST_SHOWN = 8
+"""Jobs beside another one that are asked for one by one."""
 LEAST_NUMBER = 2
 """Of a file of a series: those before it had been read."""
 _RELATIVE = re.compile(r"""['"`](?:\./)?([\w@%+=~-][\w.@%+=~-]{0,255}(?:/[\w.@%+=,~-]{1,255}){1,40})['"`]""")
@@ -160,3 +173,46 @@ def is_shared(engine: Engine, incident: Incident, job: Job, fault: NodeFault) ->
     rows = [row for row in answer.get("states") or () if not row.get("silent") and row["stands"] == row["real"]]
     seen_by = {str(row["node"]) for row in rows if row["place"] == fault.subject}
     return written >= job.started.timestamp() and seen_by == {*strangers}
+
+
+def served_there(engine: Engine, job: Job, node: str, place: str) -> bool:
+    """Tell whether the output of a job shows that a node had a file system mounted a while ago: it lies there.
+
+    Slurm opens the output on the first node before anything of the script runs. Only what ran to its own end counts, whosever it
+    is: of a job that was ended before its launch anybody may have written such a file elsewhere.
+    """
+    candidates = [entry for entry in engine.watcher.jobs if entry.id != job.id and entry.nodes[:1] == (node,)]
+    return any(_opened_output(entry, node, place) for entry in (job, *shown_jobs(engine, job, candidates)))
+
+
+def _opened_output(job: Job, node: str, place: str) -> bool:
+    ran = job.state in (JobState.COMPLETED, JobState.FAILED) and not job.signal and job.nodes[:1] == (node,)
+    return ran and job.log is not None and job.log.is_relative_to(place) and wrote_log(job)
+
+
+def shown_jobs(engine: Engine, job: Job, jobs: Sequence[Job]) -> list[Job]:
+    """Return jobs as the scheduler shows each of them, with its log and folders: those that began next to it, not all."""
+    at = job.started or job.ended
+    apart = [
+        (abs(entry.started - at), entry.id) for entry in jobs if entry.started is not None and at is not None and entry.id != job.id
+    ]
+    listing = []
+    for _, number in sorted(apart)[:MOST_SHOWN]:
+        try:
+            listing.append(engine.scheduler.job(number))
+        except (ToolError, Unavailable):
+            continue
+    return listing
+
+
+def wrote_log(job: Job) -> bool:
+    """Tell whether a job's log is there, with the rights of its owner, written since it began."""
+    log = job.log
+    if log is None or job.started is None:
+        return False
+    try:
+        with reading_as(job.account):
+            written = within(LOOK_S, lambda: status_of(log).st_mtime, f"{log}")
+    except (OSError, NightshiftError):
+        return False
+    return not job.dated_logs or written >= int(job.started.timestamp())

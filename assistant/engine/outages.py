@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.content.playbooks import Playbook
 from assistant.display import shorten
+from assistant.engine.black_holes import set_aside_at_once
+from assistant.engine.drivers import DriverTurn, driver_turn
 from assistant.engine.job_failures import failure_of
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Call, CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
@@ -50,6 +52,8 @@ LONGEST_SETTLES = 5
 SAMPLE = 5
 """Members whose own paths a probe asks for."""
 LINE_SHOWN = 300
+WHY_SHOWN, MOST_WHYS = 200, 3
+"""Of why members were not started again."""
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
 """After a restart that failed of a cause that nobody can ask about."""
 PASSED, RESTARTED = "passed", "restarted"
@@ -88,6 +92,8 @@ class Outages:
 
     limits: OutageLimits = field(default_factory=OutageLimits)
     _read: dict[int, JobFailure | None] = field(default_factory=dict)
+    _undriven: set[int] = field(default_factory=set)
+    """Incidents whose job no driver submitted, and that is none: that does not change."""
     _turns: dict[int, datetime] = field(default_factory=dict)
     """When a member of each shared cause was given its turn last."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -106,9 +112,14 @@ class Outages:
         """Tell what an incident that was diagnosed does now: wait for others or for the cause, go on, or be left to a person."""
         if incident.kind is not EventKind.JOB_ENDED:
             return Turn()
+        driver = driver_turn(engine, incident, diagnosis) if incident.id not in self._undriven else DriverTurn()
+        if driver.waits or driver.over:
+            return Turn(driver.waits, over=driver.over)
+        self._undriven.add(incident.id)
         with self._lock:
             parent = shared_by(engine.store.events(incident.id))
             if parent is None:
+                set_aside_at_once(engine, incident, diagnosis)
                 if waits := self._settles(engine, incident, diagnosis):
                     return Turn(waits)
                 if incident.id in self._attach(engine):
@@ -268,8 +279,8 @@ class Outages:
         if cause.kind is CauseKind.ERROR:
             return f"what may be restarted is, one job first, then {self.limits.apart_s:g} s apart"
         if cause.kind is CauseKind.NODE:
-            return f"they restart without it, {self.limits.apart_s:g} s apart"
-        return f"they restart when it answers, {self.limits.apart_s:g} s apart"
+            return f"what may be restarted goes on without it, {self.limits.apart_s:g} s apart"
+        return f"what may be restarted is when it answers, {self.limits.apart_s:g} s apart"
 
     def _state(self, engine: Engine, parent: Incident, note: str) -> None:
         if (parent.state, parent.note) != (IncidentState.VERIFYING, note):
@@ -414,6 +425,22 @@ def _job(engine: Engine, job_id: str) -> Job | None:
         return None
 
 
+def _left_words(members: Sequence[Incident], handed_over: Sequence[Incident]) -> str:
+    """Return which jobs of a shared cause were not started again, and why; and how many go on."""
+    by_why: dict[str, list[Incident]] = {}
+    for member in handed_over:
+        why = shorten(member.note.replace(f"job {member.job} ", "it ").replace(f"job {member.job}:", "it:"), WHY_SHOWN)
+        by_why.setdefault(why, []).append(member)
+    parts = []
+    for why, those in list(by_why.items())[:MOST_WHYS]:
+        jobs, numbers = _some([str(entry.job) for entry in those]), _some([f"{entry.id}" for entry in those])
+        parts.append(f"job{'s' * (len(those) > 1)} {jobs} (incident{'s' * (len(those) > 1)} {numbers}): {why}")
+    more = len(by_why) - MOST_WHYS
+    parts += [f"{more} other reasons"] if more > 0 else []
+    gone_on = len(members) - len(handed_over)
+    return f"{f'{gone_on} of {len(members)} go on; ' if gone_on else ''}a person has {'; '.join(parts)}"
+
+
 def _ended(engine: Engine, incident: Incident) -> bool:
     """End the incident of a shared cause once all of its members have ended; tell whether it has."""
     store = engine.store
@@ -423,8 +450,7 @@ def _ended(engine: Engine, incident: Incident) -> bool:
     left = [member for member in members if member.state is IncidentState.ESCALATED]
     if left:
         over = str(_about(engine, incident).get("over", ""))
-        numbers = _some([f"incident {member.id}" for member in left])
-        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; a person has {numbers}"
+        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; {_left_words(members, left)}"
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)
         return True

@@ -132,6 +132,7 @@ def _done(store: Store, incident_id: int) -> Iterator[str]:
     yield "\n## What was done\n"
     for call in changes:
         yield from _change(store, call)
+    yield from (f"- {_plain(sentence)}" for sentence in facts_of_page(store, incident_id).moved)
 
 
 def _change(store: Store, call: Call) -> Iterator[str]:

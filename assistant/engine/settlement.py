@@ -12,7 +12,8 @@ from assistant.records import CallStatus, Diagnosis, EventKind, Incident, Job, J
 from assistant.recover.dependencies import never_begin
 from assistant.recover.identity import RESTARTS, other_store, restart_of
 from assistant.recover.joblog import log_points
-from assistant.recover.runs import successor_of
+from assistant.recover.runs import successor_of, twin_of
+from assistant.untrusted import reading_as
 from assistant.watch.attempts import Remark, hidden_failure_in
 from assistant.watch.progress import loss_in_words
 
@@ -70,7 +71,24 @@ def settled_elsewhere(
         return f"settled elsewhere: job {job.id} completed meanwhile"
     if not job.state.ended:
         return ""
-    return _as_another_job(engine, incident, job, among)
+    settled = _as_another_job(engine, incident, job, among)
+    blames = diagnosis is not None and bool(diagnosis.faulty_nodes)  # the node has to be seen to all the same
+    return settled or (_beside_its_twin(engine, job) if among is None and not blames else "")
+
+
+def _beside_its_twin(engine: Engine, job: Job) -> str:
+    """Return that a copy of a job does its work, so that nobody misses the one that failed; empty where there is none."""
+    if job.state is not JobState.FAILED:
+        return ""
+    with reading_as(job.account):
+        twin = twin_of(engine.scheduler, engine.checkpoint_folders, job)
+    if twin is None:
+        return ""
+    return (
+        f"settled elsewhere: job {twin.id} ({twin.state}) of {job.user or 'its owner'} runs the same script with the same "
+        f"arguments in the same folder, and began before job {job.id} ended: submitted twice. Job {twin.id} does the work, and "
+        f"both write into one folder; job {job.id} is not started again beside it. Copies need folders of their own"
+    )
 
 
 def lost_training(engine: Engine, incident: Incident, job: Job | None) -> str:

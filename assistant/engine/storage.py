@@ -16,6 +16,7 @@ from assistant.engine.lost_folders import (
     lost_saves,
     missing_folder,
     relative_paths,
+    served_there,
     with_file_back,
     with_lost_saves,
     without_its_data,
@@ -224,7 +225,7 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     """Return a diagnosis by which the job goes on without a node; as it is where what it needs lies there and nowhere else.
 
     A node that lost a whole file system is accused: the job's line and its mount table are two witnesses where the job had trained
-    on it, else its fstab has to be the second. Any other is only left out. People hear of both.
+    on it, or the output of a job there shows that it had it, else its fstab has to be the second. Any other is only left out.
     """
     keeps_there = fault.own and any(path.is_relative_to(fault.subject) for path in _kept(engine, job))
     if keeps_there and not is_shared(engine, incident, job, fault):
@@ -239,7 +240,8 @@ def without_node(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: 
     if not fault.lost_mount or not _of_same_kind(nodes_of_cluster(engine), fault):
         return replace(diagnosis, action=Action.RESTART_SAME_NODES, where=places)
     lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
-    probe_lines = (probe_line(engine, incident, fault.sentence, COMPARED),) if diagnosis.step is not None else ()
+    had_it = diagnosis.step is not None or served_there(engine, job, fault.node, fault.subject)
+    probe_lines = (probe_line(engine, incident, fault.sentence, COMPARED),) if had_it else ()
     finding = NodeFinding(fault.node, fault.sentence, (*lines, *probe_lines))
     return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), where=places)
 
@@ -325,7 +327,7 @@ def _with_crowded(
     peer_words = ", ".join(f"{shares[name]} on {name}" for name in disk.fine[:4])
     words = f"Of {disk.place} ({disk.kind}) of {node} {shares[node]} is in use now, behind the job's end, and {peer_words}."
     diagnosis = replace(diagnosis, summary=f"{diagnosis.summary} {words}")
-    apart = bool(paths) and not any(path.is_relative_to(disk.place) for path in paths)
+    apart = not any(path.is_relative_to(disk.place) for path in paths)
     moved = _moved(engine, incident, diagnosis, (disk.place, node, DiskFault.CROWDED), job, words) if apart else diagnosis
     # where the job stays, people hear which disk it is all the same
     return moved if moved.where != diagnosis.where else replace(moved, advice=f"{moved.advice} {words}")
@@ -388,7 +390,7 @@ def _met_full_disk(state: Mapping[str, Any], error: str) -> bool:
 def _is_only_there(engine: Engine, incident: Incident, full: Mapping[str, Any], job: Job) -> bool:
     """Tell whether nothing that the job keeps lies on a full disk, and that disk is full on no other of its nodes."""
     place, kept = str(full["place"]), _kept(engine, job)
-    if not kept or any(path.is_relative_to(place) for path in kept):
+    if any(path.is_relative_to(place) for path in kept):
         return False
     peers = [node for node in job.nodes if node != full["node"]][:MOST_OTHERS]
     if not peers:

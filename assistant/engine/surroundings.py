@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from assistant.engine.black_holes import with_swallowing_disk
 from assistant.engine.changed_files import with_changed_files
 from assistant.engine.cut_files import with_cut_file
+from assistant.engine.failed_launches import with_failed_launch
 from assistant.engine.faulty_gpus import with_faulty_gpu
 from assistant.engine.gather import with_no_checkpoint
 from assistant.engine.held_gpus import with_gpu_holder
@@ -36,6 +38,7 @@ def with_surroundings(engine: Engine, incident: Incident, diagnosis: Diagnosis, 
     if engine.replays:
         return diagnosis
     diagnosis = with_sender(with_storage(engine, incident, with_own_divergence(engine, diagnosis, job), job), job)
+    diagnosis = with_swallowing_disk(engine, incident, with_failed_launch(engine, incident, diagnosis, job), job)
     diagnosis = with_faulty_gpu(engine, incident, with_repeated_spike(engine, incident, diagnosis, job), job)
     diagnosis = with_slowdown(engine, incident, with_wait(engine, incident, diagnosis, job), job)
     if diagnosis.reason == "slow_job" and incident.kind is EventKind.SLOW_JOB:

@@ -203,6 +203,12 @@ class JobSpec:
     """Whether it was given variables of the shell that submitted it, of which the scheduler keeps none."""
 
 
+OUTPUT_FAILED = 53
+"""Signal that Slurm shows for a batch script whose output, input or error file it could not open."""
+LAUNCH_FAILURE = "JobLaunchFailure"
+"""Reason that Slurm gives such a job."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobStep:
     """One `srun` of a job, as the accounting keeps it."""

@@ -22,8 +22,8 @@ _CLAUSE = re.compile(
 """Of a dependency as `squeue` shows it: `afterok:12_*(failed)`, `after:12+30(unfulfilled)`, `singleton(unfulfilled)`."""
 _ENDS_WELL = frozenset({"afterok", "aftercorr"})
 _MOST_TOLD = 4
-_ONE_AT_A_TIME = re.compile(r"^#SBATCH[ \t]+(?:\S[^\n]*[ \t])?(?:--array[= \t]|-a[ \t]?)[\d,:-]+%1(?!\d)", re.MULTILINE)
-"""An array whose tasks run one after the other, as pieces of a chain do: `#SBATCH --array=1-4%1`."""
+_AT_A_TIME = re.compile(r"^#SBATCH[ \t]+(?:\S[^\n]*[ \t])?(?:--array[= \t]|-a[ \t]?)[\d,:-]+%(\d{1,6})", re.MULTILINE)
+"""An array of which only so many tasks run at a time: `#SBATCH --array=1-4%1`, as pieces of a chain do."""
 _MOST_LINKS = 50
 """Jobs of one chain that are followed."""
 
@@ -116,26 +116,35 @@ def is_behind(link: Job, ended: Job, job_of: Callable[[str], Job | None]) -> boo
 
 
 def task_at_work(job: Job, user_jobs: Sequence[Job], restarted: Callable[[Job], str]) -> Job | None:
-    """Return another task that runs or waits of an array whose tasks run one at a time (`%1`); None for none, and for other arrays.
+    """Return a task that is at work of an array which has as many of them as it may (`%1`, `%6`); None where one more may begin.
 
-    Beside it a restart would be the second at work, in one folder where the tasks are pieces of one training.
+    Beside it a restart would be one too many: of pieces of one training in one folder the second, of others beyond what their owner
+    wanted to run at a time.
 
     Args:
         job: The task that ended.
         user_jobs: The jobs of its user.
         restarted: Says of which job another one is the restart; empty for none of ours.
     """
-    options = job.spec.options if job.spec is not None else ()
-    limited = any(re.fullmatch(r"(?:--array=|-a)[\d,:-]+%1", word) for word in options)
-    if job.spec is None or not (limited or _ONE_AT_A_TIME.search(job.spec.script)):
+    limit = tasks_at_a_time(job)
+    if limit is None:
         return None
 
     def array_of(task: Job) -> str:
         return (restarted(task) or task.id).partition("_")[0]
 
     array = array_of(job)
-    alive = (task for task in user_jobs if task.id != job.id and not task.state.ended and not task.held)
-    return next((task for task in alive if array_of(task) == array), None)
+    alive = [task for task in user_jobs if task.id != job.id and not task.state.ended and not task.held and array_of(task) == array]
+    return alive[0] if len(alive) >= limit else None
+
+
+def tasks_at_a_time(job: Job) -> int | None:
+    """Return how many tasks of an array may be at work; None for a job of no array, or of one without a limit."""
+    if job.spec is None:
+        return None
+    typed = [match[1] for word in job.spec.options if (match := re.fullmatch(r"(?:--array=|-a)[\d,:-]+%(\d{1,6})", word))]
+    limits = typed or _AT_A_TIME.findall(job.spec.script)
+    return max(1, int(limits[-1])) if limits else None
 
 
 def never_begin(scheduler: Scheduler, ended: str | None, successor: str = "") -> str:

@@ -35,6 +35,8 @@ RESTARTS = ("resubmit_job", "requeue_ended_job")
 """Tools that start a job again."""
 LEFT_BEHIND = "left_behind"
 """Key of their value: which jobs wait for the failed attempt and could not be moved to the restart."""
+MOVED = "moved"
+"""Key of their value: which jobs waited for the failed attempt and wait for the restart now."""
 LIVING = timedelta(hours=24)
 """A store whose tag was written that lately counts as one at work."""
 

@@ -31,6 +31,9 @@ IN_CONFIG = re.compile(r"\$\{(?:oc\.env|oc\.decode:\$\{oc\.env|env):([A-Za-z_]\w
 """OmegaConf's `${oc.env:LR}`, and `${LR}` or `$LR` where a program expands them itself."""
 BY_NAME = "variables whose names it makes itself"
 MOST_NAMED = 4
+_SUBMITIT = re.compile(r"(?:^|\s)submitit\.core\._submit(?:\s|$)", re.MULTILINE)
+OF_SUBMITIT = "submitit looks for its call in a file that is named by the job's id, and a new job has another one"
+"""Source: submitit 1.5, core/job_environment.py and core/utils.py: `JOBID_submitted.pkl`, `JOBID_TASK_submitted.pkl`."""
 PRINTED = r"(?i)(?<![\w.-]){name}[\"']?\s{{0,20}}[=:]\s{{0,3}}[\"']?([^\s\"',;)}}\]]{{1,60}})"
 
 
@@ -42,6 +45,8 @@ def repeat_problem(job: Job) -> str:
     """
     if job.spec is None or job.spec.doubt:
         return job.spec.doubt if job.spec is not None else ""
+    if _SUBMITIT.search(job.spec.script):
+        return OF_SUBMITIT
     return lost_variables(job) if job.spec.environment_lost else ""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from assistant.records import Call, CallStatus, Incident, IncidentState
-from assistant.recover.identity import RESTARTS
+from assistant.recover.identity import MOVED, RESTARTS
 from assistant.recover.situation import AVOIDED
 from assistant.store import WENT_ON
 from assistant.tooling import History
@@ -39,6 +39,8 @@ class PageFacts:
     """Sentences about nodes that were to be taken out of service and were not, or that only the restart stays away from."""
     saved: str = ""
     """What the job left to go on from; empty where nobody asked, or nothing is known of it."""
+    moved: tuple[str, ...] = ()
+    """Sentences about jobs that waited for the failed one and were let wait for its restart."""
 
 
 def facts_of_page(store: History, incident: int) -> PageFacts:
@@ -52,7 +54,10 @@ def facts_of_page(store: History, incident: int) -> PageFacts:
     refused = failed or (bool(asked) and not asked[-1]["restart_from"])
     saved = next((str(value["saved"]) for _, value in reversed(done) if value.get("saved")), "")
     undrained = [*_undrained(store, calls), *_in_service(store, calls, incident)]
-    return PageFacts(ended, restarts[-1] if restarts else "", refused and not restarts, tuple(undrained), saved)
+    moves = [value.get(MOVED) for _, value in done]
+    moved = [str(sentence) for those in moves if isinstance(those, list | tuple) for sentence in those]
+    as_job = restarts[-1] if restarts else ""
+    return PageFacts(ended, as_job, refused and not restarts, tuple(undrained), saved, tuple(dict.fromkeys(moved)))
 
 
 def advice_left(advice: str, facts: PageFacts, incident: Incident, store: History) -> str:

@@ -7,7 +7,7 @@ a key that was done before with the old outcome: to resume is to run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
@@ -171,19 +171,26 @@ def _restart_behind(playbook: Playbook, step: Step) -> str:
 
 def _take(step: Step, known: Mapping[str, Any], restarts_by: str) -> Generator[Wanted, Outcome, list[Outcome]]:
     """Make a step's call, or one for each of its items."""
-    items = look_up(step.each[1:-1], known) if step.each else [None]
     outcomes: list[Outcome] = []
-    for item in items or ():
-        here = {**known, "item": item}
-        key = f"{step.name}[{item}]" if step.each else step.name
-        why = text(step.why, here) or f"step {step.name} of the playbook"
-        outcome = yield Wanted(
-            key, step.use, filled(step.with_, here), why, await_answer=step.await_answer, restarts_by=restarts_by
-        )
+    for call in calls_of(step, known, restarts_by):
+        outcome = yield call
         outcomes.append(outcome)
         if not outcome.ok and not step.optional:
             break
     return outcomes
+
+
+def calls_of(step: Step, values: Mapping[str, Any], restarts_by: str = "") -> Iterator[Wanted]:
+    """Yield the call of a step, or one for each of its items.
+
+    Raises:
+        ToolError: Something that it refers to is not known.
+    """
+    for item in (look_up(step.each[1:-1], values) if step.each else [None]) or ():
+        here = {**values, "item": item}
+        key = f"{step.name}[{item}]" if step.each else step.name
+        why = text(step.why, here) or f"step {step.name} of the playbook"
+        yield Wanted(key, step.use, filled(step.with_, here), why, await_answer=step.await_answer, restarts_by=restarts_by)
 
 
 class Looked(NamedTuple):

@@ -26,11 +26,13 @@ from assistant.recover.dependencies import Turn, is_behind, turn_of
 from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.joblog import log_lines
-from assistant.recover.restart import same_run
+from assistant.recover.restart import OF_THE_JOB, same_run
 from assistant.untrusted import LOOK_S, status_of, within
 
 LOG_BYTES = 1 << 20
 """Of the end of a log, for the folder of the checkpoints that it tells of."""
+MOST_COMPARED = 16
+"""Other jobs of one owner, name and work folder that one is compared with."""
 UNKNOWN_PART = re.compile(r"[$%{*]")
 """What only the job's own shell fills in."""
 
@@ -270,6 +272,47 @@ def writer_beside(scheduler: Scheduler, settings: Mapping[str, Path], job: Job, 
         if after and _saves_there(scheduler, settings, own, other):
             return other
     return None
+
+
+def twin_of(scheduler: Scheduler, settings: Mapping[str, Path], job: Job) -> Job | None:
+    """Return a copy of an ended job that was at work beside it when it ended, and still is or has done the work since; else None.
+
+    A copy has the same owner, script, arguments and work folder, and is known to save into the same folder; where that is not
+    known, nothing that runs may tell the two apart, such as the id of the job.
+
+    Raises:
+        Unavailable: The scheduler, or a storage, did not answer.
+    """
+    own = SaveFolders(job, settings)
+    for candidate in [entry for entry in reversed(scheduler.user_jobs(job.user)) if _may_be_twin(job, entry)][:MOST_COMPARED]:
+        try:
+            candidates = SaveFolders(_with_spec(scheduler, candidate), settings)
+        except ToolError:
+            continue
+        if candidates.job.spec is None or job.spec is None or not same_run(job, candidates.job):
+            continue
+        one_place = one_folder(own, candidates)
+        if one_place or (one_place is None and not _tells_apart(own)):
+            return candidate
+    return None
+
+
+def _may_be_twin(job: Job, candidate: Job) -> bool:
+    """Tell whether another job may be a copy of one that ended, by what a list of jobs shows."""
+    if candidate.id == job.id or (candidate.name, candidate.work_dir) != (job.name, job.work_dir) or is_claim(candidate):
+        return False
+    if _tasks_of_one_array(job, candidate) or candidate.started is None or job.ended is None or candidate.started >= job.ended:
+        return False
+    did_the_work = candidate.state is JobState.COMPLETED and candidate.ended is not None and candidate.ended >= job.ended
+    return candidate.state is JobState.RUNNING or did_the_work
+
+
+def _tells_apart(own: SaveFolders) -> bool:
+    """Tell whether a script, or a program that it starts, takes something by which two runs of it differ."""
+    texts = [own.job.spec.script if own.job.spec is not None else ""]
+    texts += [source.text for program in own.programs for source in program.sources]
+    code = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
+    return not own.programs or any(OF_THE_JOB.search(line) for line in code)
 
 
 def _saves_there(scheduler: Scheduler, settings: Mapping[str, Path], own: SaveFolders, other: Job) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from assistant.records import Action, Category, Diagnosis, EventKind, Incident, Job
 from assistant.recover.directives import directives_of
 from assistant.recover.restart import attempt_of
-from assistant.recover.signals import accused, proven, witnesses
+from assistant.recover.signals import accused, cause_words, proven, witnesses
 from assistant.watch.outages import AwaitedService, awaited_by
 
 AVOIDED = "a restart stays away from it:"
@@ -87,6 +87,7 @@ def _about(diagnosis: Diagnosis) -> Mapping[str, Any]:
     awaited = _awaited(diagnosis)
     return {
         "reason": diagnosis.reason,
+        "cause": cause_words(diagnosis),
         "category": str(diagnosis.category),
         "action": str(diagnosis.action),
         "cordon": "yes" if diagnosis.action is Action.CORDON_AND_RESTART else "",

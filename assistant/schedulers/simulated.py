@@ -23,7 +23,7 @@ from assistant.errors import ToolError, Unavailable
 from assistant.nodeset import fold
 from assistant.ports import Clock, Reply
 from assistant.records import Job, JobSpec, JobState, Node
-from assistant.records.jobs import REQUEUED_HELD, ProcessReport
+from assistant.records.jobs import LAUNCH_FAILURE, OUTPUT_FAILED, REQUEUED_HELD, ProcessReport
 from assistant.rendering import method_lines
 from assistant.schedulers.cordons import HELD_BY_USER, must_cordon, must_uncordon, node_of
 from assistant.schedulers.simulated_run import SimulatedProgress, SimulatedRun, process_answer
@@ -333,6 +333,9 @@ class SimulatedCluster:
         run = progress.run
         if not progress.fails:
             self._end(job_id, JobState.COMPLETED, exit_code=0)
+            return
+        if not run.opens_output:
+            self._end(job_id, JobState.FAILED, exit_code=0, signal=OUTPUT_FAILED, reason=LAUNCH_FAILURE)
             return
         at = progress.time_of(progress.step)
         self._say(job_id, run.lines, run.own_log)

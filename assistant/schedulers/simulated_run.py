@@ -34,6 +34,8 @@ class SimulatedRun:
     signal: int | None = None
     only_on: str | None = None
     """Fails only when this node is among its own."""
+    opens_output: bool = True
+    """Whether its log can be opened where it fails: else no line of its script runs, and there is no log."""
     kernel: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Lines for the kernel logs of nodes when it fails, without time."""
     downs: str | None = None
@@ -81,6 +83,8 @@ class SimulatedProgress:
         digits = environment.get("NIGHTSHIFT_STEP") or "".join(letter for letter in Path(source).name if letter.isdigit())
         self.first = self.step = int(digits or 0)
         self.skips = "NIGHTSHIFT_SKIP_FROM" in environment
+        if self.fails and not self.run.opens_output:
+            return
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if self.run.own_log is not None:
             self.log.touch()

@@ -232,3 +232,36 @@ def test_where_a_program_writes_besides_its_checkpoints_is_nothing_that_a_restar
     kept = _kept(scene.engine, job)
     assert saved.parent in kept
     assert not any(path.is_relative_to("/scratch") for path in kept)
+
+
+@pytest.mark.parametrize(
+    ("holder", "drained"),
+    [("jlee", True), ("ada", False), ("root", False), ("2044", False)],
+    ids=["another", "own", "root", "unknown"],
+)
+def test_a_node_whose_disk_strangers_have_filled_is_set_aside_once_it_has_failed_a_second_job(
+    holder: str, drained: bool, tmp_path: Path
+) -> None:
+    disk = Disk()
+    lines = tuple(line.format(named="", error=disk.error) for line in ENOSPC)
+    scene = Scene(tmp_path, nodes=4)
+    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, "/scratch", mounts=True)
+    held = f"held 131072 {holder}/featdump\nend\n"
+    scene.cluster.answers[shlex.join(("sh", "-c", _HOLDERS, "sh", "/scratch"))] = lambda node: Reply(node, True, 0, held, "")
+    for number in range(2):
+        script = scene.spec.script.replace(str(tmp_path / "checkpoints"), str(tmp_path / f"run{number}"))
+        script = script.replace("train.py", f"train.py --stage /scratch/ada --run {number}")
+        run = SimulatedRun(fails_at=5, lines=lines, only_on="node01", steps=20)
+        scene.cluster.plan(f"llm-{number}", run, SimulatedRun(steps=20))
+        spec = replace(scene.spec, name=f"llm-{number}", script=script, nodes=1, user="ada", log=f"{number}-%j.log")
+        started = scene.cluster.job(scene.cluster.submit(spec)).started
+        assert started is not None
+        looks = ("sh", "-c", _SUMMED, _WRITTEN, "/scratch", "ada", str(int(started.timestamp())))
+        scene.cluster.answers[shlex.join(looks)] = partial(writers, disk)
+        for _ in range(12):
+            scene.clock.sleep(10)
+            scene.engine.tick(owner="watch")
+        scene.clock.sleep(10)
+    assert ("cordon node01" in scene.cluster.changes) is drained, [one.note for one in scene.engine.store.incidents()]
+    if drained:
+        assert "/scratch is full" in next(node.reason for node in scene.cluster.nodes() if node.name == "node01")

@@ -25,6 +25,7 @@ from assistant.diagnose.weighing.survival import SURVIVED_STEPS, cut_off
 from assistant.diagnose.weighing.training_failure import ends_of_training
 from assistant.logs.spikes import Spike
 from assistant.records import Citation, EventKind, JobState, NodeFinding
+from assistant.records.jobs import LAUNCH_FAILURE, OUTPUT_FAILED
 
 START_ONLY = frozenset({"import_error", "argument_error", "syntax_error"})
 """Errors that a program meets when it begins, never when it is torn down."""
@@ -45,9 +46,6 @@ _ALARM = re.compile(
     r"\b(?:ERROR|FATAL|CRITICAL|[Ff]atal)\b"
     r"|\b(?:lost|evicted|removed|exceeded|reclaimed|is (?:down|gone)|no longer|expired|impaired)\b"
 )
-OUTPUT_FAILED = 53
-"""Signal that Slurm shows for a batch script whose output, input or error file it could not open."""
-LAUNCH_FAILURE = "JobLaunchFailure"
 _STATES = {
     JobState.CANCELLED: "cancelled",
     JobState.TIMEOUT: "time_limit",

@@ -122,7 +122,8 @@ def _search(
     ]
     stated = bool(places) and places[0].stated
     places = places[:1] if stated else places
-    if not places and not process_places(job) and keeps_no_state(programs) and not says_saved(texts) and not _trains(texts):
+    seen_writing = [place for place in process_places(job) if place.witness not in (job.log, job.error_log)]
+    if not places and not seen_writing and keeps_no_state(programs) and not says_saved(texts) and not _trains(texts):
         names = ", ".join(one.name for one in programs[:3])
         note = f"{f'job {job.id}' if job.id else 'it'} saves nothing: {names} holds no call that saves, and its log shows no step"
         return CheckpointSearch(SaveState.NEVER_SAVED, None, None, note, "", programs, stateless=True)

@@ -1,0 +1,158 @@
+"""Set a node aside at once that is proven to be at fault and fails one job after the other: an idle one takes the next, too.
+
+A disk of a node that others than the owners of the failing jobs have filled counts once several jobs have failed of it there.
+
+The steps are those of the playbook that the incident will run, made earlier: it finds their outcome when it comes to them. The gate
+decides about each as it would then.
+"""
+
+from __future__ import annotations
+
+import logging
+import pwd
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from assistant.content.playbooks import Step
+from assistant.engine import again
+from assistant.engine.gather import ask
+from assistant.engine.storage import probe_line
+from assistant.engine.unnamed_storage import LARGE_SHARE
+from assistant.errors import NightshiftError
+from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFinding, NodeState
+from assistant.recover.playbook import Wanted, calls_of
+from assistant.recover.signals import proven
+from assistant.recover.situation import AVOIDED
+
+if TYPE_CHECKING:
+    from assistant.engine.engine import Engine
+
+__all__ = ["filled_by_strangers", "set_aside_at_once", "swallows", "with_swallowing_disk"]
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = timedelta(minutes=1)
+FEWEST = 2
+"""Jobs that failed on a node within `AT_ONCE` before it counts as one that swallows jobs."""
+MOST = 500
+LATELY = timedelta(minutes=15)
+"""Between failures of jobs by the same full disk."""
+OF_DISK = "storage.full_of_others"
+_FULL = re.compile(rf"{re.escape(AVOIDED)} (/\S{{1,200}}) (?:is full|has hardly any room left) there")
+OUT = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
+OF_PROVEN = "{diagnosis.proven_nodes}"
+"""Over what a step goes that needs no further look."""
+
+
+def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
+    """Make the cordons of an incident's playbook before it waits for others, for nodes that two witnesses accuse.
+
+    Only where several jobs failed on the node within a minute; who is not sure of a node, or is refused, waits as ever.
+    """
+    at = incident.failed_at or incident.opened
+    accused = [node for node in proven(diagnosis) if swallows(engine.watcher.jobs, node, at)]
+    if not accused:
+        return
+    nodes = [node.name for node in engine.scheduler.nodes() if node.name in accused and node.state not in OUT]
+    job = engine.scheduler.job(incident.job) if incident.job is not None else None
+    playbook, _ = engine.playbook_for(diagnosis, job)
+    steps = [step for step in playbook.step if _is_early(step)] if playbook is not None else []
+    values = again.situation_of(engine.store, incident, diagnosis, job) if steps else {}
+    for step in steps:
+        for planned_call in calls_of(step, values):
+            if planned_call.arguments.get("node") in nodes and not engine.gate.is_begun(incident.id, planned_call.key):
+                _make(engine, incident, planned_call, f"playbook:{playbook.name}" if playbook is not None else "watch")
+
+
+def swallows(jobs: Iterable[Job], node: str, at: datetime) -> bool:
+    """Tell whether several jobs failed on a node within a minute of a time, whosever they are. Pure."""
+    bad = (JobState.FAILED, JobState.NODE_FAIL)
+    failed = {
+        entry.id
+        for entry in jobs
+        if entry.state in bad and node in entry.nodes and entry.ended and abs(entry.ended - at) <= AT_ONCE
+    }
+    return len(failed) >= FEWEST
+
+
+def _is_early(step: Step) -> bool:
+    return step.use == "cordon_node" and step.each == OF_PROVEN and not step.when and not step.unless
+
+
+def _make(engine: Engine, incident: Incident, planned_call: Wanted, by: str) -> None:
+    try:
+        engine.gate.call(
+            planned_call.tool, planned_call.arguments, why=planned_call.why, by=by, incident=incident.id, step=planned_call.key
+        )
+    except NightshiftError as error:
+        logger.info("incident=%s %s is not set aside yet: %s", incident.id, planned_call.arguments.get("node"), error)
+
+
+def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return a diagnosis that accuses a node whose own disk strangers have filled, where it failed several jobs; else as it is.
+
+    Whoever fills a disk and lets jobs fail of it there accuses nobody but themselves: whose files they are is asked on the node.
+    """
+    if job is None or not job.user or diagnosis.faulty_nodes:
+        return diagnosis
+    full = [(place.node, match[1]) for place in diagnosis.where if place.node and (match := _FULL.match(place.why))]
+    for node, disk in full:
+        victims = _victims(engine, incident, node, disk)
+        if not victims:
+            continue
+        rows = (ask(engine.store, engine.gate, incident, "space_holders", {"nodes": [node], "place": disk}) or {}).get("rows") or ()
+        if not filled_by_strangers([row for row in rows if row["node"] == node], {job.user, *victims.values()}, _uid):
+            continue
+        names = ", ".join([job.id, *victims])
+        words = f"{disk} is full on {node}, of files of others than the owners of jobs {names}, which failed of it there."
+        lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
+        finding = NodeFinding(node, words, (*lines, probe_line(engine, incident, words, OF_DISK)))
+        return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), summary=f"{diagnosis.summary} {words}")
+    return diagnosis
+
+
+def filled_by_strangers(rows: Sequence[Mapping[str, Any]], users: Collection[str], uid_of: Callable[[str], int | None]) -> bool:
+    """Tell whether those whose files take most of a disk are none of some users. Pure.
+
+    Args:
+        rows: Of `space_holders` for one node.
+        users: Names of accounts.
+        uid_of: Gives the number of an account; None where it is not known, and then no number counts as a stranger's.
+    """
+    total = sum(int(row["held_bytes"]) for row in rows)
+    large = {str(row["user"]) for row in rows if int(row["held_bytes"]) >= LARGE_SHARE * total > 0}
+    numbers = {uid_of(user) for user in users}
+    unsure = None in numbers and any(holder.isdecimal() for holder in large)
+    return bool(large) and not unsure and not large & {*users, *map(str, numbers), "root"}
+
+
+def _victims(engine: Engine, incident: Incident, node: str, disk: str) -> dict[str, str]:
+    """Return the other jobs that failed lately of the same disk of a node, with their users; none where a user is not known."""
+    at = incident.failed_at or incident.opened
+    victims = {}
+    for candidate in engine.store.incidents(limit=MOST):
+        if (
+            candidate.id == incident.id
+            or candidate.job in (None, incident.job)
+            or abs((candidate.failed_at or candidate.opened) - at) > LATELY
+        ):
+            continue
+        earlier = engine.store.diagnosis(candidate.id)
+        same = [place for place in (earlier.where if earlier is not None else ()) if place.node == node and _FULL.match(place.why)]
+        if not any((match := _FULL.match(place.why)) and match[1] == disk for place in same):
+            continue
+        user = next((entry.user for entry in engine.watcher.jobs if entry.id == candidate.job), "")
+        if not user:
+            return {}
+        victims[str(candidate.job)] = user
+    return victims
+
+
+def _uid(user: str) -> int | None:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None

@@ -1,0 +1,101 @@
+"""Jobs that another job submitted and watches over, and copies of one run: nothing is started again beside who does the work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from assistant.records import IncidentState, JobSpec
+from assistant.schedulers.simulated_run import SimulatedRun
+from tests.scenarios.scene import ECC, XID, Scene
+
+DRIVES = "python3 -m snakemake --jobs 4 --cluster 'sbatch --parsable'\n"
+NAMES = ("Submitted job 2 with external jobid '2'.",)
+
+
+def pipeline(scene: Scene, driver: SimulatedRun, script: str = DRIVES) -> None:
+    """Submit a driver and, once it is at work, the job that its log names; the GPU of that breaks at step 50."""
+    work = scene.folder / "work"
+    work.mkdir()
+    (work / "run.sh").write_text(script)
+    scene.cluster.plan("cells", driver)
+    scene.cluster.submit(JobSpec("cells", script, nodes=1, user="ada", work_dir=work, log="driver-%j.log"))
+    scene.clock.sleep(10)
+    scene.cluster.jobs()
+    checkpoints = scene.folder / "checkpoints"
+    run = SimulatedRun(fails_at=50, lines=ECC, kernel={"node02": XID}, only_on="node02", checkpoints=checkpoints)
+    scene.cluster.plan("llm", run)
+    scene.cluster.submit(replace(scene.spec, nodes=1, user="ada"))
+
+
+def test_a_job_is_left_to_its_driver_while_that_lives(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    pipeline(scene, SimulatedRun(steps=5000, says_at=1, lines=NAMES))
+    scene.watch(300)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.DIAGNOSED
+    assert "was submitted by job 1 (cells), which still runs and starts it again by itself, or gives up" in incident.note
+    scene.watch(1200)
+    incident = scene.engine.store.incident(incident.id)
+    assert incident.state is IncidentState.ESCALATED
+    assert "has not begun again since" in incident.note
+    assert [change for change in scene.cluster.changes if change.startswith("submit")] == ["submit 1", "submit 2"]
+
+
+def test_a_job_whose_submitter_does_not_watch_over_it_is_started_again(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    pipeline(scene, SimulatedRun(steps=5000, says_at=1, lines=NAMES), "sbatch next.sh\nsrun python other.py\n")
+    scene.watch(300)
+    assert "submit 3" in scene.cluster.changes
+
+
+def test_a_driver_that_gave_up_is_told_of_with_the_line_that_starts_it_and_its_job_goes_on(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    pipeline(scene, SimulatedRun(steps=5000, says_at=1, fails_at=70, lines=(*NAMES, "Exiting because a job execution failed.")))
+    scene.watch(1200)
+    of_job = {incident.job: incident for incident in scene.engine.store.incidents()}
+    assert of_job["2"].state is IncidentState.RECOVERED, of_job["2"].note
+    driver = of_job["1"]
+    assert driver.state is IncidentState.ESCALATED
+    assert "job 1 (cells) submitted job 2 (llm) and ended because that failed; it goes on as job 3" in driver.note
+    assert f"cd {scene.folder / 'work'} && sbatch run.sh" in driver.note
+    submitted = [change for change in scene.cluster.changes if change.startswith("submit")]
+    assert submitted == ["submit 1", "submit 2", "submit 3"]
+
+
+GONE = (
+    "Traceback (most recent call last):",
+    '  File "ppo.py", line 20, in rotate',
+    "FileNotFoundError: [Errno 2] No such file or directory: 'runs/agent_20.npz'",
+)
+
+
+def test_the_copy_of_a_run_that_is_at_work_is_not_started_again_and_nobody_is_called(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    checkpoints = scene.folder / "checkpoints"
+    scene.cluster.plan(
+        "llm", SimulatedRun(steps=3000, checkpoints=checkpoints), SimulatedRun(fails_at=30, lines=GONE, checkpoints=checkpoints)
+    )
+    for _ in range(2):
+        scene.cluster.submit(replace(scene.spec, user="ada", nodes=1))
+        scene.clock.sleep(5)
+        scene.cluster.jobs()
+    scene.watch(400)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.job == "2"
+    assert incident.state is IncidentState.CLOSED, incident.note
+    assert "job 1 (running) of ada runs the same script" in incident.note
+    assert scene.cluster.changes == ["submit 1", "submit 2"]
+
+
+def test_another_seed_of_a_run_is_no_copy(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.cluster.plan("llm", SimulatedRun(steps=3000), SimulatedRun(fails_at=30, lines=GONE))
+    for seed in range(2):
+        script = scene.spec.script.replace(str(scene.folder / "checkpoints"), str(scene.folder / f"checkpoints-{seed}"))
+        scene.cluster.submit(replace(scene.spec, user="ada", nodes=1, script=script, arguments=(str(seed),)))
+        scene.clock.sleep(5)
+        scene.cluster.jobs()
+    scene.watch(200)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is not IncidentState.CLOSED, incident.note
