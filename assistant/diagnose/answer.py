@@ -104,7 +104,10 @@ def placed(diagnosis: Diagnosis, place: Place, label_of: Callable[[int], str] = 
         place: Gives the file and the number in it.
         label_of: Gives what was put before a line and does not stand in the file.
     """
-    return _placed(diagnosis, place, label_of)
+    changed = _placed(diagnosis, place, label_of)
+    # several lines of one record stand in one line of the file
+    cited = {(citation.file, citation.line): citation for citation in reversed(changed.root_cause)}
+    return dataclasses.replace(changed, root_cause=tuple(reversed(cited.values())))
 
 
 def own_place(citation: Citation, place: Place, label_of: Callable[[int], str]) -> Citation:

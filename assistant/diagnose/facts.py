@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
+from pathlib import Path
 
 from assistant.content.reading import Filter
 from assistant.content.reasons import Herring, Signature
@@ -39,13 +40,17 @@ from assistant.diagnose.readers.streams import (
     stamp,
 )
 from assistant.diagnose.readers.tracebacks import Episode, read_tracebacks
+from assistant.logs.attempt import LogFile, LogFileState
 from assistant.logs.combined import Combined, combine
+from assistant.logs.declared import LogOrigin
+from assistant.logs.json_records import holds_records
 from assistant.logs.lines import Line
 from assistant.logs.metrics import metric_points
 from assistant.logs.reading import open_log
 from assistant.logs.scan import Hit, Scan, scan_rotated, scan_stream
 from assistant.records import Action, Job, MetricPoint
 from assistant.rules.matching import Patterns
+from assistant.untrusted import status_of
 
 _ZONE = re.compile(
     r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?: ?(?P<far>[+-]\d\d):?(?P<minutes>\d\d)\b|(?P<zulu>Z)\b"
@@ -277,7 +282,8 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     Raises:
         InputError: The job log cannot be read or is no log.
     """
-    combined = combine(case.logs) if case.logs else None
+    logs = case.logs or _as_records(case.job_log)
+    combined = combine(logs) if logs else None
     scan = scan_rotated(case.job_log, knowledge.patterns) if case.job_log is not None else None
     if combined is not None and combined.text:
         scan = scan_stream(combined.stream(), knowledge.patterns, name=case.name)
@@ -299,7 +305,7 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
     episodes = tracebacks.ended
     own_points = points if metric_file == "job.log" else metric_points(lines)
     progress = read_progress(lines, own_points, [(episode.first, episode.last) for episode in episodes])
-    if combined is None:
+    if not case.logs:
         proofs = progress.before(progress.leg - 1) if progress.leg else 0
         places.settle(progress.lines[proofs - 1] if proofs else 0)
     kernel = read_kernel(kernel_lines, places.hosts, year)
@@ -329,6 +335,15 @@ def gather(case: Case, knowledge: Knowledge) -> Facts:
         foreign=foreign_lines(kernel, case.job, case.neighbours),
         combined=combined,
     )
+
+
+def _as_records(log: Path | None) -> tuple[LogFile, ...]:
+    """Return a log whose records hold texts of several lines as one to be combined, which takes them apart; nothing otherwise."""
+    if log is None or str(log) == "-" or not holds_records(log):
+        return ()
+    status = status_of(log)
+    written = datetime.fromtimestamp(status.st_mtime, UTC)
+    return (LogFile(log, LogOrigin.OUTPUT, "its output", LogFileState.READABLE, inode=status.st_ino, written=written),)
 
 
 def _whole_name(node: str, case: Case) -> str:

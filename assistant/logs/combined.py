@@ -20,6 +20,7 @@ from assistant.errors import InputError
 from assistant.logs.attempt import STREAMS, LogFile
 from assistant.logs.declared import LogOrigin
 from assistant.logs.document import Document
+from assistant.logs.json_records import expanded
 from assistant.logs.lines import Lines
 from assistant.logs.metrics import metric_points
 from assistant.logs.prefix import times_of, year_of
@@ -217,8 +218,8 @@ class FilePiece(NamedTuple):
 
     name: str
     """Of the file, as citations give it."""
-    first: int
-    """Number of the first line."""
+    numbers: NDArray[np.int64]
+    """Of its lines, ascending; several lines of one record have the same."""
     lines: list[bytes]
 
 
@@ -329,7 +330,7 @@ def combine(files: Sequence[LogFile], *, most_bytes: int = MOST_BYTES) -> Combin
     for place, times in stamped:
         keys[place] = _timed(in_year(times, year) if year is not None else times)
     sources = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(piece.lines) for piece in pieces])
-    numbers = [np.arange(piece.first, piece.first + len(piece.lines), dtype=np.int64) for piece in pieces]
+    numbers = [piece.numbers for piece in pieces]
     ordered = np.argsort(np.concatenate(keys), kind="stable") if keys else np.empty(0, dtype=np.int64)
     labelled_lines = [_labelled(label, line) for piece, label in zip(pieces, labels, strict=True) for line in piece.lines]
     text = b"".join(labelled_lines[at] + b"\n" for at in ordered.tolist())
@@ -418,7 +419,10 @@ def _newlines(raw: io.FileIO, begin: int, end: int) -> int:
 
 
 def _piece(name: str, first: int, raw: bytes) -> FilePiece:
-    return FilePiece(name, first, raw.removesuffix(b"\n").split(b"\n") if raw else [])
+    import numpy as np
+
+    lines, positions = expanded(raw.removesuffix(b"\n").split(b"\n") if raw else [])
+    return FilePiece(name, np.array(positions, dtype=np.int64) + first, lines)
 
 
 def _untimed(lines: Sequence[bytes], place: int) -> NDArray[np.int64]:
