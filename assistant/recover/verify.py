@@ -226,6 +226,11 @@ def points_of_start(points: Sequence[MetricPoint]) -> Sequence[MetricPoint]:
 
 def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -> Verdict:
     job = restart.job
+    saved_step = restart.saved_step or 0
+    if (passed or (step is not None and step >= goal > 0)) and step is not None and saved_step > max(step, restart.restart_step):
+        # its lines count something else: epochs, batches, samples
+        note = f"job {job.id} completed and saved a whole checkpoint of step {saved_step}"
+        return Verdict(Standing.RECOVERED, note, saved_step, passed=True)
     if passed or (step is not None and step >= goal > 0):
         return Verdict(Standing.RECOVERED, f"job {job.id} completed at {_at(step, restart.unit)}", step, passed=True)
     if restart.finished:
@@ -240,9 +245,9 @@ def _completed(restart: Restart, step: int | None, goal: int, *, passed: bool) -
             step,
             passed=True,
         )
-    if restart.saved_step is not None and restart.saved_step >= goal and restart.saved_step > restart.restart_step:
-        note = f"job {job.id} completed and saved a whole checkpoint of step {restart.saved_step}"
-        return Verdict(Standing.RECOVERED, f"{note}; its lines: {_at(step, restart.unit)}", restart.saved_step, passed=True)
+    if saved_step >= goal and saved_step > restart.restart_step:
+        note = f"job {job.id} completed and saved a whole checkpoint of step {saved_step}"
+        return Verdict(Standing.RECOVERED, f"{note}; its lines: {_at(step, restart.unit)}", saved_step, passed=True)
     if step is not None and step >= goal:
         return Verdict(
             Standing.RECOVERED, f"job {job.id} completed; the last {restart.unit} that its lines show is {step}", step, passed=True

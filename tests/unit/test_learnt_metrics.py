@@ -185,6 +185,15 @@ def test_a_completed_job_is_proven_by_what_it_saved_or_not_at_all(saved: int | N
     assert verdict.standing is standing, verdict.note
 
 
+@pytest.mark.parametrize(("saved", "step"), [(240, 240), (9, 9), (None, 9)])
+def test_a_checkpoint_behind_the_last_line_says_how_far_a_job_came_whose_lines_count_epochs(saved: int | None, step: int) -> None:
+    job = job_in(Path("/w"), state=JobState.COMPLETED, exit_code=0, ended=LATER)
+    epochs = metric_points(lines_of("".join(f"epoch {epoch} step {epoch} loss {2 - epoch / 10}\n" for epoch in range(1, 10))))
+    verdict = judge_restart(Restart(job, epochs, epochs[:4], 0, 4, now=LATER, saved_step=saved))
+    assert (verdict.standing, verdict.step) == (Standing.RECOVERED, step), verdict.note
+    assert f"step {step}" in verdict.note
+
+
 # A training that is over
 
 
