@@ -144,7 +144,7 @@ def _only_others_speak(finding: Finding, facts: Facts) -> bool:
     return ends and all(facts.streams.body(entry.text).stream != finding.stream for entry in after)
 
 
-PYTHON_WARNING = re.compile(r"(?:\[?\w+\]?:? ?)?\S+:\d{1,9}: [A-Z]\w*Warning: ")
+PYTHON_WARNING = re.compile(r"(?:\[?\w{1,24}\]?:? ?)?\S{1,400}:\d{1,9}: [A-Z]\w{0,60}Warning: ")
 """What Python's module `warnings` prints: the place, the class, the words, and the line of source behind them."""
 
 
