@@ -34,6 +34,8 @@ CONFIG = "NIGHTSHIFT_CONFIG"
 COPIED = re.compile(r"\.nightshift-step\d{1,15}$")
 """How the name of such a copy ends, before its suffix."""
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
+HANDED_ON = re.compile(r"^\s*(?:exec\s+)?[\w./$\"{}-]+\s[^;|&<>#]*\"\$@\"\s*$")
+"""A command that ends with the arguments of the script: `exec ./launch.sh "$@"`."""
 OF_THE_JOB = re.compile(r"SLURM_(?:JOB_NAME|JOB_?ID|ARRAY_|PROCID)|\bRANDOM\b|\bdate\b|\bmktemp\b|\buuidgen\b|--export=\w+=")
 """What makes two runs of one script differ."""
 OF_A_SHELL = re.compile(
@@ -213,6 +215,7 @@ def _with_arguments(script: str) -> str:
     if any(name in line for line in code for name in (ARGS, RESUME_FROM, STEP)):
         return script
     launches = [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and LAUNCHER.search(line)]
+    launches = launches or [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and HANDED_ON.search(line)]
     place = _end_of_command(lines, launches[-1]) if launches else None
     if place is None:
         raise ToolError(

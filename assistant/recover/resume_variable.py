@@ -117,7 +117,8 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     place = f"line {line} of its script" if line else "its program reads it"
     unset = way.means is ResumeMeans.NONE and not spec.environment.get(name)
     by = f"{way.by}; {name} ({place}) is not set" if unset else way.by
-    hint = f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})"
+    template = next((text for text in trial_variables if text.startswith(f"{name}={{")), f"{name}={{checkpoint}}")
+    hint = f"{template} in the environment of its submission ({place}; {why})"
     return replace(argued, by=by, hint=hint)
 
 
