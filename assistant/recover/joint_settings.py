@@ -125,7 +125,7 @@ class _Reading:
     def branch(self, load: tuple[Caller, ast.expr]) -> LoadBranch | None:
         """Return the settings by which one load is made of what a start names; None where they are not known, or nothing is due."""
         caller, node = load
-        chosen = {setting: template for setting, template in self.leaves(caller.source, node, caller.scope)}
+        chosen = dict(self.leaves(caller.source, node, caller.scope))
         choices = [
             key
             for key in chosen

@@ -56,8 +56,7 @@ class LoadBranch(NamedTuple):
     switches: str
     """The arguments that switch it on, without the choice; empty for none."""
     templates: tuple[str, ...] = ()
-    """All arguments, with `{checkpoint}`, `{name}` or `{step}`, the most likely first; none where nothing chooses what is loaded."""
-
+    """All arguments, with `{checkpoint}`, `{name}` or `{step}`, the most likely first; none where nothing chooses what it loads."""
     passed: tuple[str, ...] = ()
     """Those of the settings that the script gives another value, as it passes them."""
 

@@ -157,13 +157,14 @@ def _filled_for_people(template: str, checkpoint: Checkpoint) -> str:
 
 
 def _switch_warning(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> str:
-    """Return that the switch by which a program goes on, without the choice, would load what must not be loaded; empty if not so."""
+    """Return that the switch by which a program goes on, alone, would load what must not be loaded; empty if not so."""
     branch = way.branch
     newest = max(found.checkpoints, key=lambda save: save.step, default=None) if found is not None else None
     if branch is None or not branch.switches or newest is None or newest.healthy or newest.step <= chosen.step:
         return ""
     why = f" ({newest.problems[0]})" if newest.problems else ""
-    return f"{branch.switches} alone may load {newest.path.name}, which must not be loaded{why}: pass it with the choice, or not at all"
+    refused = f"{newest.path.name}, which must not be loaded{why}"
+    return f"{branch.switches} alone may load {refused}: pass it with the choice, or not at all"
 
 
 def _is_one_file(checkpoint: Checkpoint, folder: Inventory | None) -> bool:

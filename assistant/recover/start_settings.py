@@ -1,6 +1,6 @@
 """The values that a start of a program can be given: options of argparse, and globals that a configurator takes from `--key=value`.
 
-Of nanoGPT and its kin: `exec(open("configurator.py").read())` runs a file that sets the globals of the program that came before. Pure.
+Of nanoGPT and its kin: `exec(open("configurator.py").read())` runs a file that sets the globals of the program. Pure.
 """
 
 from __future__ import annotations

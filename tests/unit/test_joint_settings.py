@@ -39,7 +39,8 @@ for arg in sys.argv[1:]:
         raise ValueError(key)
 """
 CONFIGURATORS = {
-    "literal_eval": f"{LOOP}    try:\n        val = literal_eval(val)\n    except ValueError:\n        pass\n    globals()[key] = val\n",
+    "literal_eval": f"{LOOP}    try:\n        val = literal_eval(val)\n    except ValueError:\n        pass\n"
+    "    globals()[key] = val\n",
     "eval": f"{LOOP}    globals()[key] = eval(val)\n",
     "exec": f"{LOOP}    globals()[key] = 0\n    exec(f'{{key}} = {{val}}')\n",
 }
