@@ -18,11 +18,12 @@ from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.file_uses import LOADERS, FileUses, argument_of, file_uses
 from assistant.recover.job_program import JobProgram
 from assistant.recover.load_proof import gives_back_a_count
+from assistant.recover.lost_environment import key_read
 from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_means import NO, SWITCH, LoadBranch
 from assistant.recover.scoped_names import Scope
 from assistant.recover.source_paths import Caller
-from assistant.recover.start_settings import Read, Setting, start_settings
+from assistant.recover.start_settings import Read, Setting, start_settings, variable_key
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
 
 MOST_FOLLOWED = 6
@@ -42,7 +43,7 @@ GOES_ON = re.compile(r"resum|contin|restor|restart|reload|from_?(?:ckpt|checkpoi
 """Values of a switch that say that a run goes on."""
 CHOOSES = re.compile(r"ckpt|chkpt|check_?point|snapshot|resum|restor|load|step|iter|epoch|from", re.IGNORECASE)
 """Names of settings that choose what is loaded."""
-OTHER_WEIGHTS = re.compile(r"pretrain|teacher|base_|init_w|vocab|token|data|encoder|finetune|lora|warm", re.IGNORECASE)
+OTHER_WEIGHTS = re.compile(r"pretrain|teacher|base_|init_w|vocab|token|data|encoder|finetune|lora", re.IGNORECASE)
 """Names of settings by which other weights than those of the run are loaded."""
 PATH_JOINS = frozenset("os.path.join path.join osp.join Path pathlib.Path join joinpath".split())
 
@@ -150,8 +151,9 @@ class _Reading:
             place,
             tuple(dict.fromkeys(setting.flag for setting in named)),
             " ".join(item.setting.assignment(item.text) for item in switches),
-            templates if choice else (),
+            templates if choice and len({setting.variable for setting in named}) == 1 else (),
             tuple(setting.assignment(str(setting.value)) for setting in named if setting.passed),
+            by_variables=all(setting.variable for setting in named),
         )
 
     def _is_free(self, key: str) -> bool:
@@ -210,6 +212,9 @@ class _Reading:
 
     def setting_of(self, source: TrainerSource, node: ast.expr, scope: Scope) -> str:
         """Return the setting that an expression reads; empty for none."""
+        name = source.value(key_read(source, node))
+        if isinstance(name, str) and variable_key(name) in self.settings:
+            return variable_key(name)
         key: Any = ""
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
             key = node.attr
@@ -297,11 +302,14 @@ class _Reading:
         key = self._read_setting(test, node)
         if key and holds and (setting := self.settings[key]).value is not UNKNOWN and not setting.value:
             text = self._word(setting, ()) if setting.kind is str else "True" if setting.kind is bool else ""
+            text = text or ("1" if setting.variable else "")
             if text:
                 yield _Value(setting, text)
 
     def _read_setting(self, test: _Test, node: ast.expr) -> str:
         """Return the setting that a part of a test reads, also by a name that is nothing else."""
+        while isinstance(node, ast.Call) and dotted(node.func) in ("int", "bool", "str") and len(node.args) == 1:
+            node = node.args[0]
         key = self.setting_of(test.source, node, test.scope)
         if key or not isinstance(node, ast.Name):
             return key

@@ -28,7 +28,7 @@ SKIP_TO = "NIGHTSHIFT_SKIP_TO"
 SKIP_STEPS = ("NIGHTSHIFT_SKIP_FROM_STEP", "NIGHTSHIFT_SKIP_TO_STEP")
 ATTEMPT = "NIGHTSHIFT_ATTEMPT"
 VARIABLE = "NIGHTSHIFT_VARIABLE"
-"""Names the variable of the script itself that a restart set."""
+"""Names the variables of the script itself that a restart set."""
 CONFIG = "NIGHTSHIFT_CONFIG"
 """Names the copy of a configuration that a restart gave the script as its argument."""
 COPIED = re.compile(r"\.nightshift-step\d{1,15}$")
@@ -98,7 +98,7 @@ def plan_restart(
         attempt: 1 for the first restart.
         tag: `nightshift:<store>:<incident>:<call>`; it is how the job is found again after a crash.
         resume: Arguments by which its program goes on, as `ResumeWay.argument`; what its script says outranks them.
-        variable: The assignment by which its script goes on, as `ResumeWay.variable`.
+        variable: The assignments by which its script goes on, as `ResumeWay.variable`.
         config: The arguments of its script with a copy of its configuration in them, and behind them that copy; empty for none.
 
     Returns:
@@ -120,8 +120,9 @@ def plan_restart(
     if arguments:
         environment[ARGS] = arguments
     if variable and checkpoint is not None:
-        name, _, template = variable.partition("=")
-        environment |= {name: _filled(template, _places(checkpoint)), VARIABLE: name}
+        templates = {name: template for name, _, template in (text.partition("=") for text in variable.split())}
+        environment |= {name: _filled(template, _places(checkpoint)) for name, template in templates.items()}
+        environment[VARIABLE] = " ".join(templates)
     if config and checkpoint is not None:
         environment[CONFIG] = config[-1]
     return replace(
@@ -148,8 +149,10 @@ def hidden_variable(spec: JobSpec, lines: Sequence[str]) -> str:
         spec: The planned job.
         lines: The commands that submit it, as they are approved.
     """
-    name = spec.environment.get(VARIABLE, "")
-    if not name or f"{name}={spec.environment.get(name, '')}" in " ".join(lines):
+    names = spec.environment.get(VARIABLE, "").split()
+    shown = " ".join(lines)
+    name = next((name for name in names if f"{name}={spec.environment.get(name, '')}" not in shown), "")
+    if not name:
         return ""
     return f"its script goes on by {name}, and slurm.job_environment lets no variable of that name through"
 

@@ -97,10 +97,11 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
     way = replace(way, trial_arguments=tuple(item.template for item in candidates))
     branch = load_branch(program, read)
     if branch is not None:
-        passable = [text for text in branch.templates if _started_with(job, program, text.format(**PROBE_PLACES), read) is not None]
+        arguments = branch.templates if not branch.by_variables else ()
+        passable = [text for text in arguments if _started_with(job, program, text.format(**PROBE_PLACES), read) is not None]
         templates = (*passable, *way.trial_arguments) if branch.switches else (*way.trial_arguments, *passable)
-        way = replace(way, branch=branch, trial_arguments=tuple(dict.fromkeys(templates)))
-        hint = next(iter(branch.templates), "") if branch.switches or not hint else hint
+        way = replace(way, branch=branch, loads_nothing="", trial_arguments=tuple(dict.fromkeys(templates)))
+        hint = next(iter(arguments), "") if branch.switches or not hint else hint
     return replace(way, hint=f"{hint} behind the command line of {program.name}") if hint else way
 
 

@@ -59,6 +59,8 @@ class LoadBranch(NamedTuple):
     """All arguments, with `{checkpoint}`, `{name}` or `{step}`, the most likely first; none where nothing chooses what it loads."""
     passed: tuple[str, ...] = ()
     """Those of the settings that the script gives another value, as it passes them."""
+    by_variables: bool = False
+    """Whether the settings are variables of the environment."""
 
     @property
     def sentence(self) -> str:
@@ -67,7 +69,8 @@ class LoadBranch(NamedTuple):
         passed = "it is not" if len(self.flags) == 1 else "neither is" if len(self.flags) == 2 else "none of them is"
         if self.passed:
             return f"its program resumes by {together} ({self.place}); the script passes {' '.join(self.passed)}"
-        return f"its program resumes by {together} ({self.place}); {passed} passed by the script as it is"
+        how = "set as it was submitted" if self.by_variables else "passed by the script as it is"
+        return f"its program resumes by {together} ({self.place}); {passed} {how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class ResumeWay:
     takes_folders: bool = False
     """Whether it must name a folder."""
     variable: str = ""
-    """An assignment by which its own script goes on, which a restart makes in the environment of the submission:
+    """The assignments by which its own script goes on, which a restart makes in the environment of the submission:
     `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; empty for none."""
     config: str = ""
     """The configuration of which a copy that names the checkpoint is given to its script as the argument; empty for none."""

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from assistant.processes import NAME
 from assistant.recover.declared_options import UNKNOWN
 from assistant.recover.job_program import JobProgram
-from assistant.recover.restart import NOT_SAFE
+from assistant.recover.lost_environment import key_read
+from assistant.recover.option_kinds import is_made_a_number
+from assistant.recover.restart import NOT_SAFE, VARIABLE
 from assistant.recover.trainer_source import UNPARSED, dotted, syntax_tree
 
 Read = Callable[[str], str | None]
@@ -38,6 +41,8 @@ class Setting(NamedTuple):
     """Whether its text has to be a literal of Python, with its quotes: the program evaluates it."""
     words: tuple[str, ...] = ()
     """The values that its declaration, a comment behind it or a comparison names."""
+    variable: bool = False
+    """Whether it is a variable of the environment; its flag is its name."""
     passed: bool = False
     """Whether the command line of the program gives it a value."""
 
@@ -58,7 +63,29 @@ def start_settings(program: JobProgram, read: Read) -> dict[str, Setting]:
     Raises:
         Unavailable: The storage did not answer.
     """
-    return {**_globals(program, read), **_declared(program)}
+    return {**_variables(program), **_globals(program, read), **_declared(program)}
+
+
+def variable_key(name: str) -> str:
+    """Return the name under which a variable of the environment stands among the settings."""
+    return f"${name}"
+
+
+def _variables(program: JobProgram) -> dict[str, Setting]:
+    """Return the variables of its environment that a program reads; one that a restart of ours set counts as not set."""
+    variables: dict[str, Setting] = {}
+    for source in program.sources:
+        own = source.environment.get(VARIABLE, "").split()
+        for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
+            name = source.value(key_read(source, node))
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                continue
+            default = source.value(node.args[1]) if isinstance(node, ast.Call) and len(node.args) > 1 else None
+            value = source.environment.get(name, default) if name not in own else default
+            kind = int if is_made_a_number(source.text, name) else str
+            typed = _typed(value, kind) if isinstance(value, str) else value
+            variables.setdefault(variable_key(name), Setting(variable_key(name), name, typed, kind, variable=True))
+    return variables
 
 
 def _declared(program: JobProgram) -> dict[str, Setting]:

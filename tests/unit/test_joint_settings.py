@@ -15,7 +15,7 @@ from assistant.records import Checkpoint, Job, JobSpec, JobState
 from assistant.recover import job_program
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.job_program import programs_of
-from assistant.recover.restart import plan_restart
+from assistant.recover.restart import hidden_variable, plan_restart
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
@@ -71,6 +71,8 @@ def test_switch_and_choice_are_tried_together_and_never_the_switch_alone(case: d
     arguments = [trial.argument for trial in trials_of(way) if trial.argument]
     assert arguments[:1] == [case["tried"]] if case["tried"] else all(" " not in text for text in arguments), arguments
     assert way.branch is None or way.branch.switches not in arguments
+    variables = [trial.variable for trial in trials_of(way) if trial.variable]
+    assert variables[:1] == [case["variables"]] if "variables" in case else not any(" " in text for text in variables), variables
     refusal = resume_plan(way, HELD, CHOSEN).refusal
     assert refusal
     for part in case.get("says", ()):
@@ -99,6 +101,19 @@ def test_a_restart_passes_all_of_them_and_no_path_that_a_shell_would_change(case
                 plan_restart(
                     job, job.spec, replace(CHOSEN, path=Path(f"/work/out/{name}")), attempt=1, tag="t", resume=proven.argument
                 )
+
+
+def test_a_restart_sets_all_variables_and_names_them(files: dict[str, str]) -> None:
+    job, way = laid_out(next(case for case in CASES if "variables" in case), files)
+    assert job.spec is not None
+    proven = trials_of(way)[0].way("a trial")
+    spec = plan_restart(job, job.spec, CHOSEN, attempt=1, tag="t", variable=proven.variable)
+    assert {**spec.environment, "GO_ON": "1", "WARM_CKPT": CHOSEN.path.name} == spec.environment
+    assert hidden_variable(spec, ["sbatch --export=ALL,GO_ON=1,WARM_CKPT=ckpt_000060.pt run.sh"]) == ""
+    assert "WARM_CKPT" in hidden_variable(spec, ["sbatch --export=ALL,GO_ON=1 run.sh"])
+    strange = replace(CHOSEN, path=Path("/work/out/a;b.pt"))
+    with pytest.raises(ToolError):
+        plan_restart(job, job.spec, strange, attempt=1, tag="t", variable=proven.variable)
 
 
 def test_what_a_person_is_to_type_is_quoted(files: dict[str, str]) -> None:

@@ -122,7 +122,10 @@ def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
         return ()
     if way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE, ResumeMeans.FIXED):
         return (TrialWay(way.variable, way.argument, way.config_key),) if way.home_made else ()
-    together = [TrialWay(argument=text) for text in way.trial_arguments if " " in text][: MOST_TRIALS - 2]
+    together = [
+        *(TrialWay(argument=text) for text in way.trial_arguments if " " in text),
+        *(TrialWay(variable=text) for text in way.trial_variables if " " in text),
+    ][: MOST_TRIALS - 2]
     by_hand = dict.fromkeys(
         (
             *together,  # switch and choice: where there are both, one alone loads something else or nothing
