@@ -23,7 +23,7 @@ from assistant.recover.restart import NOT_SAFE
 from assistant.recover.resume_means import NO, SWITCH, LoadBranch
 from assistant.recover.scoped_names import Scope
 from assistant.recover.source_paths import Caller
-from assistant.recover.start_settings import Read, Setting, start_settings, variable_key
+from assistant.recover.start_settings import Read, StartSetting, start_settings, variable_key
 from assistant.recover.trainer_source import SourceCall, TrainerSource, dotted
 
 MOST_FOLLOWED = 6
@@ -61,7 +61,7 @@ class _Test(NamedTuple):
 class _Value:
     """What a switch has to be given."""
 
-    setting: Setting
+    setting: StartSetting
     text: str
 
 
@@ -88,7 +88,7 @@ def load_branch(program: JobProgram, read: Read) -> LoadBranch | None:
 class _Reading:
     """The calls of one program that load, with the settings that stand around and in them."""
 
-    def __init__(self, program: JobProgram, settings: dict[str, Setting]) -> None:
+    def __init__(self, program: JobProgram, settings: dict[str, StartSetting]) -> None:
         self.program = program
         self.settings = settings
         self.uses: FileUses = file_uses(program)
@@ -126,10 +126,10 @@ class _Reading:
     def branch(self, load: tuple[Caller, ast.expr]) -> LoadBranch | None:
         """Return the settings by which one load is made of what a start names; None where they are not known, or nothing is due."""
         caller, node = load
-        chosen = dict(self.leaves(caller.source, node, caller.scope))
+        places = dict(self.leaves(caller.source, node, caller.scope))
         choices = [
             key
-            for key in chosen
+            for key in places
             if key not in self.in_saves and CHOOSES.search(key) and not OTHER_WEIGHTS.search(key) and self._is_free(key)
         ]
         call = SourceCall(dotted(caller.node.func), caller.node.lineno, tuple(caller.node.args), {})
@@ -144,16 +144,16 @@ class _Reading:
         if any(OTHER_WEIGHTS.search(f"{item.setting.key} {item.text}") for item in switches):
             return None
         choice = next(iter(choices), "")
-        templates = self._templates(choice, chosen.get(choice, ""), switches)
-        named = [*(item.setting for item in switches), *([self.settings[choice]] if choice else [])]
+        templates = self._templates(choice, places.get(choice, ""), switches)
+        settings = [*(item.setting for item in switches), *([self.settings[choice]] if choice else [])]
         place = f"{PurePosixPath(caller.source.path).name}:{caller.node.lineno}"
         return LoadBranch(
             place,
-            tuple(dict.fromkeys(setting.flag for setting in named)),
+            tuple(dict.fromkeys(setting.flag for setting in settings)),
             " ".join(item.setting.assignment(item.text) for item in switches),
-            templates if choice and len({setting.variable for setting in named}) == 1 else (),
-            tuple(setting.assignment(str(setting.value)) for setting in named if setting.passed),
-            by_variables=all(setting.variable for setting in named),
+            templates if choice and len({setting.variable for setting in settings}) == 1 else (),
+            tuple(setting.assignment(str(setting.value)) for setting in settings if setting.passed),
+            by_variables=all(setting.variable for setting in settings),
         )
 
     def _is_free(self, key: str) -> bool:
@@ -189,9 +189,9 @@ class _Reading:
         elif isinstance(node, ast.JoinedStr):
             before: Any = None
             for index, part in enumerate(node.values):
-                behind = node.values[index + 1] if index + 1 < len(node.values) else None
+                following = node.values[index + 1] if index + 1 < len(node.values) else None
                 if isinstance(part, ast.FormattedValue):
-                    yield from self.leaves(source, part.value, scope, _place_in_text(before, behind, place), depth + 1)
+                    yield from self.leaves(source, part.value, scope, _place_in_text(before, following, place), depth + 1)
                 before = part
         elif isinstance(node, ast.BinOp):
             yield from self.leaves(source, node.left, scope, place, depth + 1)
@@ -345,7 +345,7 @@ class _Reading:
         elif setting.kind is bool:
             yield _Value(setting, "True")
 
-    def _word(self, setting: Setting, others: Sequence[str]) -> str:
+    def _word(self, setting: StartSetting, refused_words: Sequence[str]) -> str:
         """Return a text that says that a run goes on, of those that declaration, comment and comparisons name; empty for none."""
         compared = [
             item.value
@@ -356,14 +356,14 @@ class _Reading:
             for item in ast.walk(comparator)
             if isinstance(item, ast.Constant) and isinstance(item.value, str)
         ]
-        words = [word for word in (*compared, *setting.words) if word not in others and not NOT_SAFE.search(word)]
+        words = [word for word in (*compared, *setting.words) if word not in refused_words and not NOT_SAFE.search(word)]
         return next((word for word in words if GOES_ON.search(word)), "")
 
 
-def _place_in_text(before: ast.expr | None, behind: ast.expr | None, place: str) -> str:
+def _place_in_text(before: ast.expr | None, following: ast.expr | None, place: str) -> str:
     """Return what a part of an f-string stands for, by what is written around it."""
     text = str(before.value) if isinstance(before, ast.Constant) else ""
-    follows = str(behind.value) if isinstance(behind, ast.Constant) else ""
+    follows = str(following.value) if isinstance(following, ast.Constant) else ""
     if (text and not text.endswith("/")) or (follows and not follows.startswith("/")):
         return "{step}"
     return "{name}" if text or isinstance(before, ast.FormattedValue) else place

@@ -150,8 +150,8 @@ def hidden_variable(spec: JobSpec, lines: Sequence[str]) -> str:
         lines: The commands that submit it, as they are approved.
     """
     names = spec.environment.get(VARIABLE, "").split()
-    shown = " ".join(lines)
-    name = next((name for name in names if f"{name}={spec.environment.get(name, '')}" not in shown), "")
+    text = " ".join(lines)
+    name = next((name for name in names if f"{name}={spec.environment.get(name, '')}" not in text), "")
     if not name:
         return ""
     return f"its script goes on by {name}, and slurm.job_environment lets no variable of that name through"

@@ -142,11 +142,11 @@ def _dead_end(way: ResumeWay, checkpoint: Checkpoint) -> str | None:
     return f"{way.loads_nothing} saves {checkpoint.path.name} and has no way to go on from it{why}: a start begins at step 0"
 
 
-def _settled_by(way: ResumeWay, found: Inventory | None, checkpoint: Checkpoint) -> str:
+def _settled_by(way: ResumeWay, folder: Inventory | None, checkpoint: Checkpoint) -> str:
     """Return what settles how a script goes on: the argument that it seems to take, and what its owner may write into it."""
     by_hand = _filled_for_people(way.hint, checkpoint)
     seems = f"it seems to go on with {by_hand}, which is not proven" if by_hand else ""
-    return "; ".join(part for part in (seems, way.usage, _switch_warning(way, found, checkpoint), SETTLE) if part)
+    return "; ".join(part for part in (seems, way.usage, _switch_warning(way, folder, checkpoint), SETTLE) if part)
 
 
 def _filled_for_people(template: str, checkpoint: Checkpoint) -> str:
@@ -156,11 +156,11 @@ def _filled_for_people(template: str, checkpoint: Checkpoint) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: shlex.quote(places[match[1]]) if match[1] in places else match[0], template)
 
 
-def _switch_warning(way: ResumeWay, found: Inventory | None, chosen: Checkpoint) -> str:
+def _switch_warning(way: ResumeWay, folder: Inventory | None, checkpoint: Checkpoint) -> str:
     """Return that the switch by which a program goes on, alone, would load what must not be loaded; empty if not so."""
     branch = way.branch
-    newest = max(found.checkpoints, key=lambda save: save.step, default=None) if found is not None else None
-    if branch is None or not branch.switches or newest is None or newest.healthy or newest.step <= chosen.step:
+    newest = max(folder.checkpoints, key=lambda save: save.step, default=None) if folder is not None else None
+    if branch is None or not branch.switches or newest is None or newest.healthy or newest.step <= checkpoint.step:
         return ""
     why = f" ({newest.problems[0]})" if newest.problems else ""
     refused = f"{newest.path.name}, which must not be loaded{why}"

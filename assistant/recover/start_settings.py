@@ -24,7 +24,7 @@ QUOTED = re.compile(r"['\"](\w[\w.-]{0,40})['\"]")
 KNOWN_TYPES = (bool, int, float, str)
 
 
-class Setting(NamedTuple):
+class StartSetting(NamedTuple):
     """A value that a start can be given."""
 
     key: str
@@ -53,7 +53,7 @@ class Setting(NamedTuple):
         return f"{self.flag}='{text}'" if self.quoted and self.kind is str else f"{self.flag}={text}"
 
 
-def start_settings(program: JobProgram, read: Read) -> dict[str, Setting]:
+def start_settings(program: JobProgram, read: Read) -> dict[str, StartSetting]:
     """Return the values that a start can be given, by the names that the source reads them by.
 
     Args:
@@ -71,9 +71,9 @@ def variable_key(name: str) -> str:
     return f"${name}"
 
 
-def _variables(program: JobProgram) -> dict[str, Setting]:
+def _variables(program: JobProgram) -> dict[str, StartSetting]:
     """Return the variables of its environment that a program reads; one that a restart of ours set counts as not set."""
-    variables: dict[str, Setting] = {}
+    variables: dict[str, StartSetting] = {}
     for source in program.sources:
         own = source.environment.get(VARIABLE, "").split()
         for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
@@ -84,13 +84,13 @@ def _variables(program: JobProgram) -> dict[str, Setting]:
             value = source.environment.get(name, default) if name not in own else default
             kind = int if is_made_a_number(source.text, name) else str
             typed = _typed(value, kind) if isinstance(value, str) else value
-            variables.setdefault(variable_key(name), Setting(variable_key(name), name, typed, kind, variable=True))
+            variables.setdefault(variable_key(name), StartSetting(variable_key(name), name, typed, kind, variable=True))
     return variables
 
 
-def _declared(program: JobProgram) -> dict[str, Setting]:
+def _declared(program: JobProgram) -> dict[str, StartSetting]:
     """Return the options of argparse that take one plain value, or none, by the names that the source reads them by."""
-    declared: dict[str, Setting] = {}
+    declared: dict[str, StartSetting] = {}
     for source in program.sources:
         for call in source.called("add_argument"):
             names = [node.value for node in call.positional if isinstance(node, ast.Constant) and isinstance(node.value, str)]
@@ -110,7 +110,7 @@ def _declared(program: JobProgram) -> dict[str, Setting]:
             words += QUOTED.findall(explanation) if isinstance(explanation, str) else []
             is_flag = action == "store_true"
             value = source.options.get(key, UNKNOWN)
-            declared[key] = Setting(
+            declared[key] = StartSetting(
                 key,
                 flag,
                 _typed(value, int) if kind is int and isinstance(value, str) else value,
@@ -122,7 +122,7 @@ def _declared(program: JobProgram) -> dict[str, Setting]:
     return declared
 
 
-def _globals(program: JobProgram, read: Read) -> dict[str, Setting]:
+def _globals(program: JobProgram, read: Read) -> dict[str, StartSetting]:
     """Return the globals of a program that its configurator takes from `--key=value`: `exec(open("configurator.py").read())`."""
     source = program.source
     if source is None or not source.parsed:
@@ -142,7 +142,7 @@ def _globals(program: JobProgram, read: Read) -> dict[str, Setting]:
     if evaluates is None:
         return {}
     lines = source.text.splitlines()
-    declared: dict[str, Setting] = {}
+    declared: dict[str, StartSetting] = {}
     for statement in syntax_tree(source.text).body:
         if statement.lineno >= run.lineno:
             break
@@ -160,7 +160,9 @@ def _globals(program: JobProgram, read: Read) -> dict[str, Setting]:
             value = _typed(option.value, kind) if option is not None else statement.value.value
             words = tuple(QUOTED.findall(comment))
             is_passed = option is not None and option.where.endswith("on the command line")
-            declared[target.id] = Setting(target.id, f"--{target.id}", value, kind, quoted=evaluates, words=words, passed=is_passed)
+            declared[target.id] = StartSetting(
+                target.id, f"--{target.id}", value, kind, quoted=evaluates, words=words, passed=is_passed
+            )
     return declared
 
 

@@ -73,7 +73,8 @@ def test_of_a_living_job_that_trains_on_without_a_loss_the_command_that_ends_it_
     folder.mkdir()
     living = World(folder, SimulatedRun(steps=500)).passes(60)
     log = living.cluster.job(living.job).log
-    assert log is not None and not living.cluster.job(living.job).state.ended
+    assert log is not None
+    assert not living.cluster.job(living.job).state.ended
     healthy = restart_prospect(living.context, living.job)["waste"]
     lost = log.read_text() + "".join(f"step {at} loss nan grad_norm nan\n" for at in range(1000, 1020))
     log.write_text(lost)
