@@ -178,7 +178,7 @@ def choose_checkpoint(
         elif which == "last_healthy":
             choice = last_healthy(found, now=now, live=live)
         else:
-            choice = before_step(found, step, now=now, margin=margin, live=live, epoch=_epoch_of(points, step - margin))
+            choice = checkpoint_before(context, shown, found, step, margin)
     if choice.checkpoint is None:
         words = f"none of {len(found.checkpoints)} checkpoints in {found.folder} " + (
             f"is healthy and {margin} steps before step {step}" if which == "before_step" else unusable_words(choice)
@@ -221,6 +221,12 @@ def choose_checkpoint(
         "trial": "yes" if plan.refusal and _may_be_tried(context, way) else "",
         "present": {one.path.name: one.saved_at.isoformat() for one in found.checkpoints[-MOST_PRESENT:]},
     }
+
+
+def checkpoint_before(context: Context, job: Job, inventory: Inventory, step: int, margin: int) -> Choice:
+    """Return the newest healthy checkpoint of a job that was saved at least so many steps before a step."""
+    epoch = _epoch_of(log_points(job), step - margin)
+    return before_step(inventory, step, now=context.clock.now(), margin=margin, live=not job.state.ended, epoch=epoch)
 
 
 def _rerun_harm(job: Job, search: CheckpointSearch) -> str:

@@ -15,7 +15,7 @@ from assistant.recover.restart import interactive_note, restart_problem
 from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.tooling import Context, tool
 from assistant.tools._meant import is_of_run
-from assistant.tools.checkpoints import choose_checkpoint
+from assistant.tools.checkpoints import choose_checkpoint, lost_from
 from assistant.tools.requeue import refusal_of_requeue
 from assistant.tools.resubmit import plan_submission
 
@@ -35,7 +35,8 @@ def restart_prospect(
 
     It is what `choose_checkpoint` returns; `restart_from` is empty also where the submission is not kept whole, the script would
     not load the checkpoint, the run goes on elsewhere or too few nodes are left, and `note` says which. A refusal that only the
-    submission itself can show (a limit of the account, say) is not foreseen.
+    submission itself can show (a limit of the account, say) is not foreseen. `waste` tells people that a job which lives trains on
+    with lost weights, and the command that ends it; it is empty of any other.
 
     Args:
         job: Scheduler job id; it may run or have ended.
@@ -47,9 +48,13 @@ def restart_prospect(
         try_first: As of `choose_checkpoint`.
     """
     shown = context.scheduler.job(job)
+    waste = {"waste": _waste(context, shown)}
     if shown.interactive:
-        return _refused({}, interactive_note(shown))
-    choice: dict[str, Any] = choose_checkpoint(context, job, which=which, step=step, margin=margin, try_first=try_first)
+        return _refused(waste, interactive_note(shown))
+    choice: dict[str, Any] = {
+        **choose_checkpoint(context, job, which=which, step=step, margin=margin, try_first=try_first),
+        **waste,
+    }
     if not choice["restart_from"]:
         return choice
     scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []
@@ -60,6 +65,16 @@ def restart_prospect(
     else:
         problem = _refusal(context, shown, choice["restart_from"], exclude=away, not_all_of=apart)
     return _refused(choice, problem) if problem else choice
+
+
+def _waste(context: Context, job: Job) -> str:
+    """Return that a job which lives trains on with weights that are no numbers, and how a person ends it; empty of any other."""
+    step = lost_from(job) if not job.state.ended else None
+    if step is None:
+        return ""
+    command = "; ".join(context.scheduler.command_lines("cancel", job.id))
+    worthless = f"it trains on with NaN since step {step}, and each checkpoint that it saves from there on is worthless"
+    return f": {worthless}; to end it: {command}"
 
 
 def _refusal(context: Context, job: Job, checkpoint: str, *, exclude: Sequence[str], not_all_of: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ from assistant.recover.trial.trial import (
 )
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
-from assistant.tools.checkpoints import read_way, refused_from_log, search_of
+from assistant.tools.checkpoints import checkpoint_before, read_way, refused_from_log, search_of
 from assistant.untrusted import reading_as
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,9 @@ class _Plan(NamedTuple):
 
 
 @tool(risk=Risk.CHANGE, kind="trial")
-def trial_start(context: Context, job: str, exclude: list[str] | None = None, seconds: int = TRIAL_S) -> dict[str, Any]:
+def trial_start(
+    context: Context, job: str, exclude: list[str] | None = None, seconds: int = TRIAL_S, before_step: int = 0, margin: int = 0
+) -> dict[str, Any]:
     """Start a job's script once in a sandbox on an idle node, with its owner's rights, to see which checkpoint it loads.
 
     In the sandbox every file system is read-only below an overlay in memory, and there is no network: what the script saves and
@@ -68,10 +70,12 @@ def trial_start(context: Context, job: str, exclude: list[str] | None = None, se
         job: Scheduler job id of the attempt that failed.
         exclude: Nodes on which it must not be tried.
         seconds: How long the script may run, for each way that is tried; at most 900.
+        before_step: The step that the checkpoint has to be from before; 0 for the newest that is healthy.
+        margin: At least so many steps before it.
     """
     if not 1 <= seconds <= LONGEST_S:
         raise ToolError(f"seconds must be 1 to {LONGEST_S}, not {seconds}")
-    plan = _plan(context, job)
+    plan = _plan(context, job, before_step, margin)
     node = _idle_node(context, plan.job, exclude or ())
     context.confirm(_trial_line(plan, node, seconds))
     verdicts: list[str] = []
@@ -106,15 +110,25 @@ def trial_start(context: Context, job: str, exclude: list[str] | None = None, se
 
 
 @trial_start.lookup
-def after_a_crash(context: Context, tag: str, job: str, exclude: list[str] | None = None, seconds: int = TRIAL_S) -> None:
+def after_a_crash(
+    context: Context,
+    tag: str,
+    job: str,
+    exclude: list[str] | None = None,
+    seconds: int = TRIAL_S,
+    before_step: int = 0,
+    margin: int = 0,
+) -> None:
     """Return None: the sandbox ends by itself and leaves nothing behind, so a trial that was cut short is made again."""
     return
 
 
 @trial_start.preview
-def would_try(context: Context, job: str, exclude: list[str] | None = None, seconds: int = TRIAL_S) -> RenderedChange:
+def would_try(
+    context: Context, job: str, exclude: list[str] | None = None, seconds: int = TRIAL_S, before_step: int = 0, margin: int = 0
+) -> RenderedChange:
     """Return what would be started where, as whom, and for how long."""
-    plan = _plan(context, job)
+    plan = _plan(context, job, before_step, margin)
     node = _idle_node(context, plan.job, exclude or ())
     ways = "; ".join(trial.label for trial in plan.trials)
     times = "once" if len(plan.trials) == 1 else f"{len(plan.trials)} times at most"
@@ -146,8 +160,8 @@ def _trial_line(plan: _Plan, node: str, seconds: int) -> str:
     return command_line(words)
 
 
-def _plan(context: Context, job_id: str) -> _Plan:
-    """Return what is to be tried.
+def _plan(context: Context, job_id: str, before: int, margin: int) -> _Plan:
+    """Return what is to be tried, from the checkpoint that a restart would choose.
 
     Raises:
         ToolError: Nothing is; the message says why.
@@ -168,7 +182,12 @@ def _plan(context: Context, job_id: str) -> _Plan:
         raise ToolError(f"the path of the checkpoints of job {job_id} holds its id, so a trial would look elsewhere")
     judged = refused_from_log(job, search.inventory)
     with reading_as(job.account):
-        choice = last_healthy(judged, now=context.clock.now(), live=not job.state.ended)
+        live = not job.state.ended
+        choice = (
+            checkpoint_before(context, job, judged, before, margin)
+            if before
+            else last_healthy(judged, now=context.clock.now(), live=live)
+        )
     if choice.checkpoint is None:
         raise ToolError(f"job {job_id} has no healthy checkpoint that a trial could go on from")
     try:

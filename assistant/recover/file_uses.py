@@ -166,7 +166,7 @@ class FileUses:
 
     def _loads(self) -> Iterator[StateLoad]:
         for caller in self.calls:
-            node = self._loaded(caller)
+            node = self.loaded_path(caller)
             call = source_call(caller.source, caller.node) if node is not None else None
             if node is not None and call is not None:
                 yield StateLoad(caller.source, call, node, self.reader.texts(caller.source, node, caller.scope))
@@ -214,7 +214,7 @@ class FileUses:
         """Yield the options and keys by whose value a load of the program names what it loads, whether a run comes to it or not."""
         for source in self.reader.sources:
             for node, scope in self.reader.names_of(source).calls:
-                path = self._loaded(Caller(source, node, scope))
+                path = self.loaded_path(Caller(source, node, scope))
                 for inner in ast.walk(path) if path is not None else ():
                     if isinstance(inner, ast.Attribute):
                         yield inner.attr
@@ -243,7 +243,7 @@ class FileUses:
     def _saves(self) -> Iterator[StateFile]:
         written: list[StateFile] = []
         for caller in self.calls:
-            if (node := self._written(caller)) is not None:
+            if (node := self.written_path(caller)) is not None:
                 written.append(self._file(caller, node))
         yield from written
         texts = {text for file in written for text in file.texts if _is_told(text)}
@@ -258,7 +258,7 @@ class FileUses:
         texts = self.reader.texts(caller.source, node, caller.scope)
         return StateFile(caller.source, caller.node.lineno, dotted(caller.node.func).rpartition(".")[2], texts)
 
-    def _written(self, caller: Caller) -> ast.expr | None:
+    def written_path(self, caller: Caller) -> ast.expr | None:
         """Return the path of a file that a call writes as bytes, and not to append; None of any other call."""
         call, name = caller.node, dotted(caller.node.func)
         method = name.rpartition(".")[2]
@@ -291,7 +291,7 @@ class FileUses:
         mode = next(iter(texts)) if len(texts) == 1 else ""
         return mode if MODE.fullmatch(mode) else ""
 
-    def _loaded(self, caller: Caller) -> ast.expr | None:
+    def loaded_path(self, caller: Caller) -> ast.expr | None:
         """Return the argument by which a call names the state that it loads; None of a call that loads none."""
         name = dotted(caller.node.func)
         if name in LOADERS:

@@ -103,7 +103,7 @@ def variables_in_source(source: TrainerSource) -> list[str]:
         return []
     read: dict[str, None] = {}
     for node in ast.walk(tree):
-        key = _key_read(source, node)
+        key = key_read(source, node)
         if key is not None:
             name = source.value(key)
             read.setdefault(name if isinstance(name, str) and re.fullmatch(r"\w{1,100}", name) else BY_NAME)
@@ -111,7 +111,7 @@ def variables_in_source(source: TrainerSource) -> list[str]:
     return [name for name in read if name not in made]
 
 
-def _key_read(source: TrainerSource, node: ast.AST) -> ast.expr | None:
+def key_read(source: TrainerSource, node: ast.AST) -> ast.expr | None:
     """Return the expression that names the variable which a node reads; None for a node that reads none."""
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_environ(source, node.value):
         return node.slice
@@ -148,10 +148,10 @@ def _made(source: TrainerSource, tree: ast.Module) -> Iterator[str]:
     waiting: list[ast.AST] = list(tree.body)
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and any(_key_read(source, inner) is not None for inner in ast.walk(node.test)):
+        if isinstance(node, ast.If) and any(key_read(source, inner) is not None for inner in ast.walk(node.test)):
             continue
         if isinstance(node, ast.Assign):
-            reads = any(_key_read(source, inner) is not None for inner in ast.walk(node.value))
+            reads = any(key_read(source, inner) is not None for inner in ast.walk(node.value))
             for target in node.targets if not reads else ():
                 if isinstance(target, ast.Subscript) and _is_environ(source, target.value):
                     name = source.value(target.slice)

@@ -41,7 +41,7 @@ def value_templates(programs: Sequence[JobProgram], option: str, variable: str) 
                     return (STEP,)
                 explanation = source.value(call.keywords.get("help"))
                 return _by_words(explanation if isinstance(explanation, str) else "", f"{option}")
-            if not option and source.parsed and _is_made_a_number(source.text, variable):
+            if not option and source.parsed and is_made_a_number(source.text, variable):
                 return (STEP,)
     return _by_words("", option or variable)
 
@@ -57,7 +57,7 @@ def _by_words(explanation: str, name: str) -> tuple[str, ...]:
     return (PATH, NAME, STEP)
 
 
-def _is_made_a_number(text: str, variable: str) -> bool:
+def is_made_a_number(text: str, variable: str) -> bool:
     """Tell whether a program makes a number of a variable of its environment: `int(os.environ.get("RESTORE_STEP", 0))`."""
     for node in ast.walk(syntax_tree(text)):
         arguments = node.args[:1] if isinstance(node, ast.Call) and dotted(node.func) == "int" else []

@@ -28,12 +28,14 @@ SKIP_TO = "NIGHTSHIFT_SKIP_TO"
 SKIP_STEPS = ("NIGHTSHIFT_SKIP_FROM_STEP", "NIGHTSHIFT_SKIP_TO_STEP")
 ATTEMPT = "NIGHTSHIFT_ATTEMPT"
 VARIABLE = "NIGHTSHIFT_VARIABLE"
-"""Names the variable of the script itself that a restart set."""
+"""Names the variables of the script itself that a restart set."""
 CONFIG = "NIGHTSHIFT_CONFIG"
 """Names the copy of a configuration that a restart gave the script as its argument."""
 COPIED = re.compile(r"\.nightshift-step\d{1,15}$")
 """How the name of such a copy ends, before its suffix."""
 LAUNCHER = re.compile(r"\b(?:srun|torchrun|mpirun|mpiexec|deepspeed|accelerate|python[\d.]*|fairseq-train|litgpt|tune|nemo)\b")
+HANDED_ON = re.compile(r"^\s*(?:exec\s+)?[\w./$\"{}-]+\s[^;|&<>#]*\"\$@\"\s*$")
+"""A command that ends with the arguments of the script: `exec ./launch.sh "$@"`."""
 OF_THE_JOB = re.compile(r"SLURM_(?:JOB_NAME|JOB_?ID|ARRAY_|PROCID)|\bRANDOM\b|\bdate\b|\bmktemp\b|\buuidgen\b|--export=\w+=")
 """What makes two runs of one script differ."""
 OF_A_SHELL = re.compile(
@@ -96,7 +98,7 @@ def plan_restart(
         attempt: 1 for the first restart.
         tag: `nightshift:<store>:<incident>:<call>`; it is how the job is found again after a crash.
         resume: Arguments by which its program goes on, as `ResumeWay.argument`; what its script says outranks them.
-        variable: The assignment by which its script goes on, as `ResumeWay.variable`.
+        variable: The assignments by which its script goes on, as `ResumeWay.variable`.
         config: The arguments of its script with a copy of its configuration in them, and behind them that copy; empty for none.
 
     Returns:
@@ -118,8 +120,9 @@ def plan_restart(
     if arguments:
         environment[ARGS] = arguments
     if variable and checkpoint is not None:
-        name, _, template = variable.partition("=")
-        environment |= {name: _filled(template, _places(checkpoint)), VARIABLE: name}
+        templates = {name: template for name, _, template in (text.partition("=") for text in variable.split())}
+        environment |= {name: _filled(template, _places(checkpoint)) for name, template in templates.items()}
+        environment[VARIABLE] = " ".join(templates)
     if config and checkpoint is not None:
         environment[CONFIG] = config[-1]
     return replace(
@@ -146,8 +149,10 @@ def hidden_variable(spec: JobSpec, lines: Sequence[str]) -> str:
         spec: The planned job.
         lines: The commands that submit it, as they are approved.
     """
-    name = spec.environment.get(VARIABLE, "")
-    if not name or f"{name}={spec.environment.get(name, '')}" in " ".join(lines):
+    names = spec.environment.get(VARIABLE, "").split()
+    text = " ".join(lines)
+    name = next((name for name in names if f"{name}={spec.environment.get(name, '')}" not in text), "")
+    if not name:
         return ""
     return f"its script goes on by {name}, and slurm.job_environment lets no variable of that name through"
 
@@ -213,6 +218,7 @@ def _with_arguments(script: str) -> str:
     if any(name in line for line in code for name in (ARGS, RESUME_FROM, STEP)):
         return script
     launches = [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and LAUNCHER.search(line)]
+    launches = launches or [n for n, line in enumerate(lines) if not line.lstrip().startswith("#") and HANDED_ON.search(line)]
     place = _end_of_command(lines, launches[-1]) if launches else None
     if place is None:
         raise ToolError(

@@ -17,6 +17,7 @@ from assistant.records import Job
 from assistant.recover.file_uses import file_uses
 from assistant.recover.handed_on import may_save
 from assistant.recover.job_program import FileReader, JobProgram, configured_keys, normalised, programs_of
+from assistant.recover.joint_settings import load_branch
 from assistant.recover.load_proof import WHOLE, ArgumentProof, proof_of_load
 from assistant.recover.removals import removed_by
 from assistant.recover.restart import with_words
@@ -35,6 +36,7 @@ NO_PATH = re.compile(
 """In such a name: something else about going on than the checkpoint."""
 PROBE = "/nightshift-probe/epoch_7/step_7654321.ckpt"
 """A checkpoint that no script has of its own."""
+PROBE_PLACES = {"checkpoint": PROBE, "name": "step_7654321.ckpt", "step": NUMBER, "folder": "/nightshift-probe/epoch_7"}
 MOST_CANDIDATES = 3
 
 
@@ -93,6 +95,13 @@ def argued_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
         return by_number
     hint = next((item.template for item in candidates if _is_loaded_somewhere(program, item.key.rpartition(".")[2])), "")
     way = replace(way, trial_arguments=tuple(item.template for item in candidates))
+    branch = load_branch(program, read)
+    if branch is not None:
+        arguments = branch.templates if not branch.by_variables else ()
+        passable = [text for text in arguments if _started_with(job, program, text.format(**PROBE_PLACES), read) is not None]
+        templates = (*passable, *way.trial_arguments) if branch.switches else (*way.trial_arguments, *passable)
+        way = replace(way, branch=branch, loads_nothing="", trial_arguments=tuple(dict.fromkeys(templates)))
+        hint = next(iter(arguments), "") if branch.switches or not hint else hint
     return replace(way, hint=f"{hint} behind the command line of {program.name}") if hint else way
 
 
@@ -258,17 +267,17 @@ def _first_text(call: SourceCall) -> str:
     return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
 
 
-def _started_with(job: Job, program: JobProgram, word: str, read: FileReader) -> JobProgram | None:
-    """Return a program as a restart would start it, with an argument more and all else the same; else None."""
+def _started_with(job: Job, program: JobProgram, words: str, read: FileReader) -> JobProgram | None:
+    """Return a program as a restart would start it, with arguments more and all else the same; else None."""
     spec = job.spec
-    script = with_words(spec.script, word.replace("'", "\\'")) if spec is not None else None
+    script = with_words(spec.script, words.replace("'", "\\'")) if spec is not None else None
     if spec is None or script is None:
         return None
     started = [item for item in programs_of(replace(job, spec=replace(spec, script=script)), read) if saves(item)]
     if len(started) != 1 or started[0].launch.program != program.launch.program:
         return None
     arguments = list(started[0].launch.arguments)
-    return started[0] if arguments == [*program.launch.arguments, word] else None
+    return started[0] if arguments == [*program.launch.arguments, *words.split()] else None
 
 
 def _proof(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from assistant.recover.job_program import JobProgram
 from assistant.recover.shell_words import UNRESOLVED
@@ -45,6 +46,33 @@ class ResumeMeans(StrEnum):
     UNKNOWN = "unknown"
 
 
+class LoadBranch(NamedTuple):
+    """A place of a program that loads what settings name which a start as it is does not give it."""
+
+    place: str
+    """`train.py:70`."""
+    flags: tuple[str, ...]
+    """The settings, as the command line writes them: those that switch it on, then the one that names what is loaded."""
+    switches: str
+    """The arguments that switch it on, without the choice; empty for none."""
+    templates: tuple[str, ...] = ()
+    """All arguments, with `{checkpoint}`, `{name}` or `{step}`, the most likely first; none where nothing chooses what it loads."""
+    passed: tuple[str, ...] = ()
+    """Those of the settings that the script gives another value, as it passes them."""
+    by_variables: bool = False
+    """Whether the settings are variables of the environment."""
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        together = f"{', '.join(self.flags[:-1])} and {self.flags[-1]}" if len(self.flags) > 1 else self.flags[0]
+        passed = "it is not" if len(self.flags) == 1 else "neither is" if len(self.flags) == 2 else "none of them is"
+        if self.passed:
+            return f"its program resumes by {together} ({self.place}); the script passes {' '.join(self.passed)}"
+        how = "set as it was submitted" if self.by_variables else "passed by the script as it is"
+        return f"its program resumes by {together} ({self.place}); {passed} {how}"
+
+
 @dataclass(frozen=True, slots=True)
 class ResumeWay:
     """How a script goes on, and how that is known."""
@@ -75,7 +103,7 @@ class ResumeWay:
     takes_folders: bool = False
     """Whether it must name a folder."""
     variable: str = ""
-    """An assignment by which its own script goes on, which a restart makes in the environment of the submission:
+    """The assignments by which its own script goes on, which a restart makes in the environment of the submission:
     `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; empty for none."""
     config: str = ""
     """The configuration of which a copy that names the checkpoint is given to its script as the argument; empty for none."""
@@ -89,6 +117,9 @@ class ResumeWay:
     """With NONE and UNKNOWN: assignments, with `{checkpoint}`, by which it may go on: a trial start can prove it."""
     trial_arguments: tuple[str, ...] = ()
     """The same of arguments behind the command line of its program."""
+    branch: LoadBranch | None = None
+    """With NONE and UNKNOWN: where its program loads what it is told to, with all that has to be told; None where it has no such
+    place."""
     tried: bool = False
     """Whether a trial start has proven it, and not reading alone."""
     home_made: bool = False
@@ -126,7 +157,11 @@ class ResumeWay:
                 return f"this script begins each time at {self.path} ({self.by})"
             case ResumeMeans.NONE:
                 at_what_cost = f"; {self.destroys}" if self.destroys else ""
+                if self.branch is not None:
+                    return f"{self.branch.sentence}, and so it would start at 0 ({self.by}{at_what_cost})"
                 return f"this script does not resume: it would start at 0 ({self.by}{at_what_cost})"
+        if self.branch is not None:
+            return f"{self.branch.sentence}, and whether it goes on without is not known ({self.by})"
         return f"whether this script resumes is not known ({self.by})"
 
 

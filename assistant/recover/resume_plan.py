@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -94,10 +95,10 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
         case ResumeMeans.NONE if (dead_end := _dead_end(way, chosen)) is not None:
             return ResumePlan(f"{dead_end}, over the checkpoints in {chosen.path.parent}: move them away first if that is meant")
         case ResumeMeans.NONE:
-            return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {_settled_by(way, chosen)}")
+            return ResumePlan(f"{way.sentence}, over the checkpoints in {chosen.path.parent}; {_settled_by(way, found, chosen)}")
         case ResumeMeans.UNKNOWN:
             return ResumePlan(
-                f"{way.sentence}, and it might start at 0 over those in {chosen.path.parent}; {_settled_by(way, chosen)}"
+                f"{way.sentence}, and it might start at 0 over those in {chosen.path.parent}; {_settled_by(way, found, chosen)}"
             )
         case ResumeMeans.FIXED:
             path = PurePosixPath(way.path)
@@ -141,11 +142,29 @@ def _dead_end(way: ResumeWay, checkpoint: Checkpoint) -> str | None:
     return f"{way.loads_nothing} saves {checkpoint.path.name} and has no way to go on from it{why}: a start begins at step 0"
 
 
-def _settled_by(way: ResumeWay, checkpoint: Checkpoint) -> str:
+def _settled_by(way: ResumeWay, folder: Inventory | None, checkpoint: Checkpoint) -> str:
     """Return what settles how a script goes on: the argument that it seems to take, and what its owner may write into it."""
-    by_hand = way.hint.replace("{checkpoint}", str(checkpoint.path))
+    by_hand = _filled_for_people(way.hint, checkpoint)
     seems = f"it seems to go on with {by_hand}, which is not proven" if by_hand else ""
-    return "; ".join(part for part in (seems, way.usage, SETTLE) if part)
+    return "; ".join(part for part in (seems, way.usage, _switch_warning(way, folder, checkpoint), SETTLE) if part)
+
+
+def _filled_for_people(template: str, checkpoint: Checkpoint) -> str:
+    """Return a template with its places filled, as a person types it."""
+    path = checkpoint.path
+    places = {"checkpoint": str(path), "name": path.name, "step": str(checkpoint.step), "folder": str(path.parent)}
+    return re.sub(r"\{(\w+)\}", lambda match: shlex.quote(places[match[1]]) if match[1] in places else match[0], template)
+
+
+def _switch_warning(way: ResumeWay, folder: Inventory | None, checkpoint: Checkpoint) -> str:
+    """Return that the switch by which a program goes on, alone, would load what must not be loaded; empty if not so."""
+    branch = way.branch
+    newest = max(folder.checkpoints, key=lambda save: save.step, default=None) if folder is not None else None
+    if branch is None or not branch.switches or newest is None or newest.healthy or newest.step <= checkpoint.step:
+        return ""
+    why = f" ({newest.problems[0]})" if newest.problems else ""
+    refused = f"{newest.path.name}, which must not be loaded{why}"
+    return f"{branch.switches} alone may load {refused}: pass it with the choice, or not at all"
 
 
 def _is_one_file(checkpoint: Checkpoint, folder: Inventory | None) -> bool:

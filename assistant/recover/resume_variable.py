@@ -36,11 +36,13 @@ from assistant.recover.script_variable import (
     Goal,
     VariableScript,
     imagined_goal,
+    is_harmless,
     usage_line,
 )
 from assistant.recover.shell_folders import normal
 from assistant.recover.shell_words import UNRESOLVED
 from assistant.recover.trainer_options import file_name, imports, megatron, torchtitan
+from assistant.schedulers.slurm_spec import exports_plainly
 
 WayOf = Callable[[JobProgram], ResumeWay]
 WHOLE_CALLS = {
@@ -107,9 +109,12 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
         return argued
     likely = dict.fromkeys([*script.shown_names(), *(name for name in names[:MOST_NAMES] if SAYS_SO.search(name)), *refusals])
     kinds = [[f"{name}={template}" for template in _templates_of(script, name, programs)] for name in likely]
-    kinds = [list(documented.variables), *kinds]
+    together = [text for text in _joint_variables(job, argued) if " " in text or not likely]
+    kinds = [together, list(documented.variables), *kinds]
     trial_variables = dict.fromkeys(text for row in zip_longest(*kinds) for text in row if text is not None)
     argued = replace(argued, trial_variables=tuple(trial_variables))
+    if together:
+        return replace(argued, hint=f"{together[0]} in the environment of its submission")
     if not refusals or way.means is ResumeMeans.FIXED:
         return argued
     name, why = next(iter(refusals.items()))
@@ -117,8 +122,18 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     place = f"line {line} of its script" if line else "its program reads it"
     unset = way.means is ResumeMeans.NONE and not spec.environment.get(name)
     by = f"{way.by}; {name} ({place}) is not set" if unset else way.by
-    hint = f"{name}={{checkpoint}} in the environment of its submission ({place}; {why})"
+    template = next((text for text in trial_variables if text.startswith(f"{name}={{")), f"{name}={{checkpoint}}")
+    hint = f"{template} in the environment of its submission ({place}; {why})"
     return replace(argued, by=by, hint=hint)
+
+
+def _joint_variables(job: Job, way: ResumeWay) -> tuple[str, ...]:
+    """Return the assignments by which a program goes on that reads several variables, where a restart may set all of them."""
+    branch, spec = way.branch, job.spec
+    if branch is None or not branch.by_variables or spec is None:
+        return ()
+    settable = all(is_harmless(name) and exports_plainly(spec, name) for name in branch.flags)
+    return branch.templates if settable else ()
 
 
 def _removed_by_start(job: Job, programs: Sequence[JobProgram]) -> tuple[str, ...]:

@@ -82,3 +82,65 @@ def test_a_variable_holds_the_number_of_the_checkpoint(engine: Engine, owner: Us
     incident = watched(engine, first, over, 200)
     assert incident.state is IncidentState.RECOVERED, incident.note
     assert "begins at 40" in log_of(owner, restarted(engine, first))
+
+
+CONFIGURATOR = """import sys
+from ast import literal_eval
+for arg in sys.argv[1:]:
+    if "=" not in arg:
+        exec(open(arg).read())
+        continue
+    key, val = arg[2:].split("=", 1)
+    if key not in globals():
+        raise ValueError(key)
+    try:
+        val = literal_eval(val)
+    except (SyntaxError, ValueError):
+        pass
+    assert type(val) == type(globals()[key])
+    globals()[key] = val
+"""
+SPOILED = """import os, time
+import store
+out_dir = "saves"
+init_from = "scratch"  # "scratch" or "resume"
+resume_ckpt = ""  # file in out_dir
+exec(open("configurator.py").read())
+it = 0
+if init_from == "scratch":
+    print("Initializing a new model", flush=True)
+else:
+    name = resume_ckpt or sorted(os.listdir(out_dir))[-1]
+    print(f"Resuming from {out_dir}/{name}", flush=True)
+    state = store.read(os.path.join(out_dir, name))
+    it = state["iter_num"]
+print("begins at", it, flush=True)
+first = not os.path.exists("spoiled")
+while it < 400:
+    it += 1
+    time.sleep(0.05 if it < 50 else 0.4)
+    if first and it == 50:
+        open("spoiled", "w").close()
+    loss = float("nan") if first and it >= 50 else 3.0 - it / 1000
+    print(f"iter {it}: loss {loss:.4f}, time 50.00ms", flush=True)
+    if it % 20 == 0:
+        store.write(os.path.join(out_dir, f"ckpt_{it:06d}.bin"), {"iter_num": it, "w": b"x" * 3000})
+    if not first and it >= 140:
+        break
+print("training done", flush=True)
+"""
+"""Its loss is lost at step 50 and it trains on; the switch alone would load a checkpoint from behind that."""
+
+
+def test_a_living_job_that_trains_on_without_a_loss_goes_on_by_switch_and_choice_from_before(engine: Engine, owner: User) -> None:
+    (owner.folder / "configurator.py").write_text(CONFIGURATOR)
+    (owner.folder / "x.py").write_text(SPOILED)
+    (owner.folder / "conf.py").write_text("out_dir = 'saves'\n")
+    owner.script("run.sh", "# extra arguments go to x.py: sbatch run.sh --init_from=resume", 'srun python3 x.py conf.py "$@"')
+    first = owner.sbatch("run.sh")
+    incident = watched(engine, first, over, 300)
+    calls = [call for one in engine.store.incidents(job=first) for call in engine.store.calls(one.id)]
+    done = [call.tool for call in calls if call.tool in ("trial_start", "cancel_job", "resubmit_job")]
+    assert done == ["trial_start", "cancel_job", "resubmit_job"], (done, incident.note)
+    assert "begins at 40" in log_of(owner, restarted(engine, first))
+    assert incident.state is IncidentState.RECOVERED, incident.note

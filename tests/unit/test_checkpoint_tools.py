@@ -16,6 +16,7 @@ from assistant.recover.trial.trial import spec_digest
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools import checkpoints
 from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
+from assistant.tools.prospect import restart_prospect
 from assistant.tools.resubmit import resubmit_job
 from tests.unit.failed_job import World
 
@@ -65,6 +66,23 @@ def test_what_was_saved_after_the_loss_was_lost_is_refused_whatever_ended_the_jo
     listed = list_checkpoints(world.context, world.job)
     assert [one["healthy"] for one in listed["checkpoints"]] == [True, step == 40]
     assert ("is no number from step" in listed["doubt"]) is said
+
+
+def test_of_a_living_job_that_trains_on_without_a_loss_the_command_that_ends_it_is_told(world: World, tmp_path: Path) -> None:
+    folder = tmp_path / "living"
+    folder.mkdir()
+    living = World(folder, SimulatedRun(steps=500)).passes(60)
+    log = living.cluster.job(living.job).log
+    assert log is not None
+    assert not living.cluster.job(living.job).state.ended
+    healthy = restart_prospect(living.context, living.job)["waste"]
+    lost = log.read_text() + "".join(f"step {at} loss nan grad_norm nan\n" for at in range(1000, 1020))
+    log.write_text(lost)
+    waste = restart_prospect(living.context, living.job)["waste"]
+    assert healthy == ""
+    assert "trains on with NaN since step 1000, and each checkpoint that it saves from there on is worthless" in waste
+    assert waste.endswith(f"to end it: {'; '.join(living.cluster.command_lines('cancel', living.job))}")
+    assert restart_prospect(world.context, world.job)["waste"] == "", "one that has ended wastes nothing"
 
 
 def test_a_job_that_never_saved_begins_at_the_start(tmp_path: Path) -> None:

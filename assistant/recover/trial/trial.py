@@ -122,13 +122,20 @@ def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
         return ()
     if way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE, ResumeMeans.FIXED):
         return (TrialWay(way.variable, way.argument, way.config_key),) if way.home_made else ()
-    by_hand = (
-        *(TrialWay(variable=text) for text in way.trial_variables),
-        *(TrialWay(argument=text) for text in way.trial_arguments),
+    together = [
+        *(TrialWay(argument=text) for text in way.trial_arguments if " " in text),
+        *(TrialWay(variable=text) for text in way.trial_variables if " " in text),
+    ][: MOST_TRIALS - 2]
+    by_hand = dict.fromkeys(
+        (
+            *together,  # switch and choice: where there are both, one alone loads something else or nothing
+            *(TrialWay(variable=text) for text in way.trial_variables),
+            *(TrialWay(argument=text) for text in way.trial_arguments),
+        )
     )
     as_it_is = (TrialWay(),) if way.means is ResumeMeans.UNKNOWN else ()
     # with a variable or an argument of its own a script most likely does nothing without it
-    return (*by_hand[: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS]
+    return (*[*by_hand][: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS]
 
 
 def spec_digest(spec: JobSpec) -> str:
