@@ -40,6 +40,8 @@ _LOOKS_ON = re.compile(
     r"(?:^|_)(?:valid(?:at\w*)?|eval(?:uat\w*)?|test|sampl\w*|visuali\w*|infer\w*|preview\w*|render_val\w*|log_(?:images?|samples?))(?:_|$)"
 )
 """Functions that a training calls to look at what it has learnt so far."""
+_WHOLE_PROGRAM = re.compile(r"^(?:\w{1,40} = )?(?:[\w.]{1,60}\.)?(?:pre_?train|train|fit|run|launch|main|evaluate)\w{0,20}\(")
+"""A call of all that a program does: its line makes nothing of its own."""
 _DECODES = re.compile(r"(?:^|_)decode")
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\[([\d,]{1,120})\](?: and type (\w{1,12}))?")
 SMALL_GPU_GIB = 16.5
@@ -274,6 +276,7 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
     if any(_TRAINER.search(frame.file) for frame in frames) and program.kind is ProgramKind.TRAINING:
         return _of_transformers(batch, length)
     of_one_line = batch is None and origin is not None and origin.own and origin.code and not _of_a_model(frames, functions)
+    of_one_line = of_one_line and _WHOLE_PROGRAM.search(origin.code if origin is not None else "") is None
     if frames and origin is not None and of_one_line and _little(" ".join(message_of(cited, facts))):
         grown = f"It had made {program.steps} steps until then, so what" if program.steps >= GROWN_STEPS else "What"
         return (
