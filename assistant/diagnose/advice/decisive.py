@@ -195,7 +195,9 @@ def empty_list(origin: Origin) -> str:
     return passed[1] if passed else ""
 
 
-_FIELDS = re.compile(r"^(?:\w{1,40}, ?)?(?:\w{1,40}) = ((?:\w{0,30}_)?(?:split\w{0,6}|fields|columns|cols|parts|row|tokens|items|line)\w{0,10})\[[1-9]\]")
+_FIELDS = re.compile(
+    r"^(?:\w{1,40}, ?)?(?:\w{1,40}) = ((?:\w{0,30}_)?(?:split\w{0,6}|fields|columns|cols|parts|row|tokens|items|line)\w{0,10})\[[1-9]\]"
+)
 
 
 def fields_of_row(origin: Origin) -> str:

@@ -35,7 +35,9 @@ _AT_START = re.compile(
     r"\(([\d.]{1,6})"
 )
 _ALLOWED = re.compile(rf"{_SIZE} allowed;")
-_LOADING_MODEL = re.compile(r"\b(?:[Ll]oad(?:ing)?) (?:the |a )?(?:\w+ )?(?:model|weights|checkpoint|pipeline)\b.{0,40}out of memory")
+_LOADING_MODEL = re.compile(
+    r"\b(?:[Ll]oad(?:ing)?) (?:the |a )?(?:\w+ )?(?:model|weights|checkpoint|pipeline)\b.{0,40}out of memory"
+)
 _LOOKS_ON = re.compile(
     r"(?:^|_)(?:valid(?:at\w*)?|eval(?:uat\w*)?|test|sampl\w*|visuali\w*|infer\w*|preview\w*|render_val\w*|log_(?:images?|samples?))(?:_|$)"
 )
