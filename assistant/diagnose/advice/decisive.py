@@ -196,7 +196,8 @@ def empty_list(origin: Origin) -> str:
 
 
 _FIELDS = re.compile(
-    r"^(?:\w{1,40}, ?)?(?:\w{1,40}) = ((?:\w{0,30}_)?(?:split\w{0,6}|fields|columns|cols|parts|row|tokens|items|line)\w{0,10})\[[1-9]\]"
+    r"^(?:\w{1,40}, ?)?\w{1,40} = ((?:\w{0,30}_)?(?:split\w{0,6}|fields|columns|cols|parts|row|tokens|items|line)"
+    r"\w{0,10})\[[1-9]\]"
 )
 
 

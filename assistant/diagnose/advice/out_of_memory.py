@@ -181,9 +181,9 @@ def _account(text: str) -> _Account | None:
     if (allowed := _first(_ALLOWED, text)) and allowed < whole * NEARLY_ALL:
         return _Account(
             sentence,
-            f"This process may take only {allowed:.1f} GiB of the GPU, for it has called torch.cuda.set_per_process_memory_fraction: "
-            "raise that share where nothing else needs the GPU, or free what it holds first (del, gc.collect(), "
-            "torch.cuda.empty_cache()).",
+            f"This process may take only {allowed:.1f} GiB of the GPU, for it has called "
+            "torch.cuda.set_per_process_memory_fraction: raise that share where nothing else needs the GPU, or "
+            "free what it holds first (del, gc.collect(), torch.cuda.empty_cache()).",
             enough=True,
         )
     foreign = _foreign(text, whole, free)
