@@ -393,7 +393,7 @@ def _of_names(text: str, source: str) -> dict[str, str]:
             break
     if match := _UNDEFINED.search(text):
         name = match[1]
-        slots["module_like"] = name if name.islower() and re.search(rf"(?<![\w.]){name}\.[a-z]\w*\.", source) else ""
+        slots["module_like"] = name if name.islower() and re.search(rf"(?<![\w.]){re.escape(name)}\.[a-z]\w*\.", source) else ""
         slots["import"] = _ALIASES.get(name) or (f"import {name}" if name in sys.stdlib_module_names else "")
     return slots
 

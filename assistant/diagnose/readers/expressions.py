@@ -251,8 +251,7 @@ def text_operand(text: str, source: str) -> str:
     match = _OPERATION.search(text)
     if match is None or (match["left"] == "str") == (match["right"] == "str"):
         return ""
-    sign = re.escape(match["sign"])
-    places = [each.start() for each in re.finditer(rf"(?<![*/]){sign}(?![*/=])", source)]
+    places = [each.start() for each in re.finditer(rf"(?<![*/]){re.escape(match['sign'])}(?![*/=])", source)]
     if len(places) != 1:
         return ""
     if match["left"] == "str":
