@@ -155,7 +155,7 @@ def reasons(site: Path | None = None) -> Mapping[str, Reason]:
 
 LONGEST = 160
 """Characters of one quoted group."""
-SHIPPED = "objects calls values joins tensors files environment storage resources general machines messages".split()
+SHIPPED = "starts batch objects calls values joins tensors files environment storage resources general machines messages".split()
 """Files of knowledge/advice/ in the order in which they are asked; a site has one file, `knowledge/advice.toml`, asked before."""
 SLOTS = frozenset(
     "place own code call subject library caller versions successor since import package compiled own_module root path "
@@ -169,6 +169,7 @@ SLOTS = frozenset(
     "tokenized conversion offline sharing builder architectures gpu_capability since_cuda returned sent_by who_knows "
     "got want service_name address doubled reader_at inner_check checked_at checked_values handed_from "
     "jobs_out one_task forward_at forward_code unsound callee rounded "
+    "text_operand parsed_code fields_of_row unsupported_by module_like "
     "odd_operand even_operand axes_of divisor_printed counted parsed_text run_as absolute_part positions store_port".split()
 )
 """What diagnosis may know of a case beside the words of its lines: see `assistant/diagnose/advice/slots.py`."""

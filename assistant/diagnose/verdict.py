@@ -17,6 +17,7 @@ from assistant.diagnose.answer import advice, checked, placed, summary
 from assistant.diagnose.case import Case
 from assistant.diagnose.facts import Facts, gather
 from assistant.diagnose.knowledge import Knowledge, calibrated, in_proportion
+from assistant.diagnose.readers.origin import origin_of
 from assistant.diagnose.readers.streams import ended_after_failure
 from assistant.diagnose.readers.tracebacks import EpisodeKind
 from assistant.diagnose.weighing.blame import blame, rank_behind, straggler, with_places
@@ -419,6 +420,8 @@ def _start_of(finding: Finding, facts: Facts) -> tuple[str, str] | None:
     if match := _REFUSED.match(finding.text):
         return "", match[1]
     episode = next((e for e in facts.episodes if any(raised.line == finding.line for raised in e.raised)), None)
+    if episode is None and finding.reason == "syntax_error":  # Python did not get beyond reading the program
+        return ("", origin.file) if (origin := origin_of(_cite(finding), facts)) is not None else None
     if episode is None or episode.kind is not EpisodeKind.MAIN or episode.stream or episode.raised[-1].line != finding.line:
         return None
     outermost = episode.raised[-1].frames[0] if episode.raised[-1].frames else None

@@ -195,6 +195,18 @@ def empty_list(origin: Origin) -> str:
     return passed[1] if passed else ""
 
 
+_FIELDS = re.compile(
+    r"^(?:\w{1,40}, ?)?\w{1,40} = ((?:\w{0,30}_)?(?:split\w{0,6}|fields|columns|cols|parts|row|tokens|items|line)"
+    r"\w{0,10})\[[1-9]\]"
+)
+
+
+def fields_of_row(origin: Origin) -> str:
+    """Return the fields of a row of the data of which the job's own code takes one that is not there; empty for other lists."""
+    match = _FIELDS.match(origin.code) if origin.own and origin.function in ("__getitem__", "__iter__", "collate_fn") else None
+    return match[1] if match is not None else ""
+
+
 def lost_options(cited: Citation, facts: Facts) -> str:
     """Return the other options of one script that the shell took for commands, with their lines in the script."""
     other_lines = [

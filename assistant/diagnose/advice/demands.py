@@ -225,6 +225,8 @@ def demand_of(cited: Citation, facts: Facts) -> str:
         groups["pair"] = _pair(groups)
         if not all(groups[name] for name in re.findall(r"\{(\w+)\}", words)):
             continue
+        if groups.get("what", "x")[:1] in ".,;:)":
+            continue  # it begins within a quotation
         if _NO_THING.match(groups.get("what") or groups.get("part", "")) or _COMPARES.search(groups.get("what", "")):
             continue
         have = groups.get("have", "")

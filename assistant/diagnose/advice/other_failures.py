@@ -237,6 +237,28 @@ _EXPLAINING = {
 """By reason: what may have led to it when it stands before it in the same attempt."""
 
 
+_UNCAUGHT = re.compile(r"[A-Za-z][\w.]{0,80}(?:Error|Exception)(?:: |$)")
+_SCRIPT_LINE = re.compile(r"(?:slurm_script|\.(?:sh|slurm|sbatch|pbs|job)): (?:line )?\d{1,6}: ")
+
+
+def further_lines(diagnosis: Diagnosis, facts: Facts) -> tuple[Citation, ...]:
+    """Return lines that belong to a cause beside the cited one: a compiler's first error, what a program died of behind its script.
+
+    The tool that called the compiler only says that it failed; a command that the script lacked lets the program end otherwise.
+    """
+    cited = diagnosis.root_cause[0] if diagnosis.root_cause else None
+    if cited is None or cited.file != "job.log":
+        return ()
+    numbers: list[int] = []
+    if diagnosis.reason == "called_process_error":
+        account = re.search(r"job\.log:(\d{1,9})", compiler_account(cited, facts))
+        numbers += [int(account[1])] if account is not None else []
+    if _SCRIPT_LINE.search(cited.text):
+        numbers += [line.number for line in facts.lines if line.number > cited.line and _UNCAUGHT.match(line.text)][-1:]
+    lines = [line for number in numbers if (line := facts.line(number)) is not None]
+    return tuple(Citation("job.log", line.number, line.text, cited.rule) for line in lines)
+
+
 def handled_before(diagnosis: Diagnosis, facts: Facts) -> str:
     """Return a sentence about the first exception of the chain that the cited one ends; empty where the cited one is the first."""
     cited = diagnosis.root_cause[0] if diagnosis.root_cause else None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from assistant.diagnose.advice.stopped import record_command
 from assistant.diagnose.facts import Facts
 from assistant.diagnose.readers.circumstances import BATCH, FOLDER, LENGTH, WORKERS, Setting, last_save, setting
-from assistant.diagnose.readers.origin import ProgramKind, ProgramOfLog, message_of, origin_of, raised_at
+from assistant.diagnose.readers.origin import LIBRARY, ProgramKind, ProgramOfLog, message_of, origin_of, raised_at
 from assistant.diagnose.readers.tracebacks import SourceFrame
 from assistant.records import Citation, Diagnosis
 
@@ -34,7 +34,20 @@ _AT_START = re.compile(
     r"Free memory on device (\S{1,20} )?\(([\d.]{1,8})/([\d.]{1,8}) GiB\) on startup is less than desired GPU memory utilization "
     r"\(([\d.]{1,6})"
 )
+_ALLOWED = re.compile(rf"{_SIZE} allowed;")
+_LOADING_MODEL = re.compile(
+    r"\b(?:[Ll]oad(?:ing)?) (?:the |a )?(?:\w+ )?(?:model|weights|checkpoint|pipeline)\b.{0,40}out of memory"
+)
+_LOOKS_ON = re.compile(
+    r"(?:^|_)(?:valid(?:at\w*)?|eval(?:uat\w*)?|test|sampl\w*|visuali\w*|infer\w*|preview\w*|render_val\w*|log_(?:images?|samples?))(?:_|$)"
+)
+"""Functions that a training calls to look at what it has learnt so far."""
+_WHOLE_PROGRAM = re.compile(r"^(?:\w{1,40} = )?(?:[\w.]{1,60}\.)?(?:pre_?train|train|fit|run|launch|main|evaluate)\w{0,20}\(")
+"""A call of all that a program does: its line makes nothing of its own."""
+_DECODES = re.compile(r"(?:^|_)decode")
 _TENSOR = re.compile(r"OOM when allocating tensor with shape\[([\d,]{1,120})\](?: and type (\w{1,12}))?")
+SMALL_GPU_GIB = 16.5
+"""Memory of a GPU up to which a larger one is easily had."""
 SMALL_GIB = 0.05
 """A tensor below which it is not the tensor that is too large."""
 _PLAIN = re.compile(r"(?:allocat\w{1,4}|requested) (\d{6,16}) ?(?:bytes|B\b)", re.IGNORECASE)
@@ -165,6 +178,14 @@ def _account(text: str) -> _Account | None:
     )
     if _gib(*request.groups()) > whole:
         return _Account(f"{sentence} That is more than the whole GPU, in one piece: nothing that is freed helps.", "", enough=False)
+    if (allowed := _first(_ALLOWED, text)) and allowed < whole * NEARLY_ALL:
+        return _Account(
+            sentence,
+            f"This process may take only {allowed:.1f} GiB of the GPU, for it has called "
+            "torch.cuda.set_per_process_memory_fraction: raise that share where nothing else needs the GPU, or "
+            "free what it holds first (del, gc.collect(), torch.cuda.empty_cache()).",
+            enough=True,
+        )
     foreign = _foreign(text, whole, free)
     if foreign:
         return _Account(sentence, foreign, enough=True)
@@ -235,7 +256,7 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
     raised = raised_at(cited, facts)
     frames = raised[1].frames if raised is not None else []
     functions = [frame.function for frame in frames]
-    if any(_LOADS.match(name) for name in functions[-LOADING:]):
+    if any(_LOADS.match(name) for name in functions[-LOADING:]) or (not frames and _LOADING_MODEL.search(cited.text)):
         return (
             "It was loading the model, so no batch is to blame: shard it over more GPUs, load it in 16 bit or quantised, and see "
             "that no other model or process is on the GPU."
@@ -244,6 +265,8 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
         return (
             "It prepares data: give the GPU less of it at once (in pieces, what is sparse kept sparse), or do that step on the CPU."
         )
+    if looking := _looks_on(frames, functions, program):
+        return looking
     origin = origin_of(cited, facts)
     code = f", `{origin.code}`" if origin is not None and origin.own and origin.code else ""
     if any(_ULTRALYTICS.search(frame.file) for frame in frames) and origin is not None and origin.own:
@@ -255,6 +278,7 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
     if any(_TRAINER.search(frame.file) for frame in frames) and program.kind is ProgramKind.TRAINING:
         return _of_transformers(batch, length)
     of_one_line = batch is None and origin is not None and origin.own and origin.code and not _of_a_model(frames, functions)
+    of_one_line = of_one_line and _WHOLE_PROGRAM.search(origin.code if origin is not None else "") is None
     if frames and origin is not None and of_one_line and _little(" ".join(message_of(cited, facts))):
         grown = f"It had made {program.steps} steps until then, so what" if program.steps >= GROWN_STEPS else "What"
         return (
@@ -288,8 +312,26 @@ def _relief(cited: Citation, facts: Facts, program: ProgramOfLog) -> str:
         )
     elif program.trains and any(_TORCH.search(frame.file) for frame in frames):
         parts.append("recompute activations (torch.utils.checkpoint)")
+    if (total := _TOTAL.search(" ".join(message_of(cited, facts)))) is not None:
+        whole = _gib(*[group for group in total.groups() if group is not None][:2])
+        parts += [f"take a GPU with more than {whole:.1f} GiB"] if 0 < whole < SMALL_GPU_GIB else []
     words = "; then ".join((parts[0], ", or ".join(parts[1:]))) if len(parts) > 1 else parts[0]
     return f"{_grown(cited, facts)}{words[:1].upper()}{words[1:]}."
+
+
+def _looks_on(frames: Sequence[SourceFrame], functions: Sequence[str], program: ProgramOfLog) -> str:
+    """Return what to lower where a training that had fitted ran out of memory while it looked at what it has learnt; else empty."""
+    own = [frame for frame in frames if frame.line and not LIBRARY.search(frame.file)]
+    frame = next((frame for frame in own if _LOOKS_ON.search(frame.function)), None)
+    if frame is None or not program.trains or program.steps < LEAST_FITTED or "backward" in functions:
+        return ""
+    decodes = any(_DECODES.search(name) for name in functions)
+    tiles = " (of an autoencoder of diffusers: enable_tiling(), enable_slicing())" if decodes else ""
+    return (
+        f"It came in {frame.function}(), called on the way at {frame.file}:{frame.line}, and not in the training, whose steps had "
+        f"fitted: {'decode' if decodes else 'give it'} fewer samples at a time there{tiles}, under torch.no_grad(), and call "
+        "torch.cuda.empty_cache() before it."
+    )
 
 
 def _of_torch(cited: Citation, frames: Sequence[SourceFrame]) -> bool:

@@ -20,6 +20,7 @@ from assistant.diagnose.advice.other_failures import (
     ended_later,
     explained_by,
     failed_later,
+    further_lines,
     handled_before,
     handler_failed,
     look_first,
@@ -183,6 +184,10 @@ def with_particulars(diagnosis: Diagnosis, facts: Facts, reason: Reason | None, 
         parts = [*parts[1:], parts[0]]
     parts += [earlier, _printed(diagnosis, [*parts, earlier], facts, understood=words is not None)]
     parts.append(_later_failures(diagnosis, " ".join(parts), facts, understood=words is not None))
+    if more := further_lines(diagnosis, facts):
+        first_lines, lines = diagnosis.root_cause[:1], {cited.line for cited in more}
+        cited_lines = (*first_lines, *more, *(cited for cited in diagnosis.root_cause[1:] if cited.line not in lines))
+        diagnosis = replace(diagnosis, root_cause=cited_lines[: max(3, len(diagnosis.root_cause))])
     return replace(diagnosis, advice=" ".join(_once(_change_first(parts))))
 
 
@@ -323,6 +328,8 @@ def _printed(diagnosis: Diagnosis, parts: Sequence[str], facts: Facts, *, unders
         return ""
     cited = _by_origin(diagnosis, facts)[0][0]
     refused = _REFUSED.search(cited.text)
+    if diagnosis.reason == "argument_error" and refused is not None and not refused[1].strip():
+        return ""  # it names no option
     if diagnosis.reason == "argument_error" and refused is not None:
         return nearest_option(cited, [name for name in refused[1].split() if name.startswith("-")], facts)
     return printed_remedy(cited, " ".join(parts), facts, message=not understood)

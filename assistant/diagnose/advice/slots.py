@@ -18,6 +18,7 @@ from assistant.diagnose.advice.decisive import (
     compiler_of,
     empty_list,
     environment_with,
+    fields_of_row,
     file_not_opened,
     first_nan,
     gpus_shown,
@@ -51,6 +52,7 @@ from assistant.diagnose.readers.expressions import (
     operands_of,
     subject_named_in,
     subject_of,
+    text_operand,
 )
 from assistant.diagnose.readers.origin import (
     Origin,
@@ -180,10 +182,10 @@ def slots_of(
         if frame.file in NO_FILE:  # what a program had parsed as Python is shown as its source
             slots["parsed_text"] = source_of(frame, facts)
         else:
-            slots |= {"parsed": f"{frame.file}:{frame.line}"} if not frame.function else {}
+            slots |= {"parsed": f"{frame.file}:{frame.line}", "parsed_code": source_of(frame, facts)} if not frame.function else {}
         slots |= {"newer": source_of(frame, facts)} if needs_python_3(source_of(frame, facts)) else {}
     elif _PARSED.search(text) and origin is not None and not origin.function:
-        slots |= {"parsed": origin.place, "newer": origin.code if needs_python_3(origin.code) else ""}
+        slots |= {"parsed": origin.place, "parsed_code": origin.code, "newer": origin.code if needs_python_3(origin.code) else ""}
     if not facts.points and not facts.progress.steps:
         slots |= {"service": "service", "start": "before the first step"}
     if program.kind in _KINDS:
@@ -210,6 +212,8 @@ def slots_of(
         slots["has_it"] = environment_with(match[2], cited, facts) if match[2] and "." not in match[2] else ""
     if "exceeded" in text:
         slots["largest"] = largest_process(facts)
+    if verdict.reason == "loss_spike":
+        slots["rate"] = rate_lowered(facts)
     if verdict.reason == "cancelled":
         slots |= {"cancelled_with": cancelled_with(cited, facts), "sent_by": sender(facts, verdict), "who_knows": who_knows(facts)}
     if verdict.step is not None and not facts.progress.learnt:
@@ -229,8 +233,10 @@ def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: F
         slots["processes"] = processes_started(facts)
     if origin is not None and "'str'" in text:
         slots["text_setting"] = text_setting(origin, cited, facts)
+        slots["text_operand"] = text_operand(text, origin.deepest)
     if origin is not None and "index out of range" in text:
         slots["emptied"] = empty_list(origin)
+        slots["fields_of_row"] = fields_of_row(origin)
     if "1-D tensor" in text or "must be 2-D" in text:
         slots["sharded"] = next((m[0] for line in facts.lines if (m := _SHARDED.search(line.text[:MOST_OF_LINE]))), "")
     if "not found" in text:
@@ -241,6 +247,8 @@ def _of_surroundings(text: str, origin: Origin | None, cited: Citation, facts: F
         slots |= {"measured": match[1].strip(), "bound": match[2].strip()}
     if origin is not None and origin.own and (match := _APPLIED.match(origin.code)):
         slots["module"] = match[1]
+    if origin is not None and not origin.own and not origin.caller and (match := ATTRIBUTE.search(text)):
+        slots["unsupported_by"] = origin.library if f"self.{match[1]}" in origin.deepest else ""
     return slots
 
 
@@ -385,6 +393,7 @@ def _of_names(text: str, source: str) -> dict[str, str]:
             break
     if match := _UNDEFINED.search(text):
         name = match[1]
+        slots["module_like"] = name if name.islower() and re.search(rf"(?<![\w.]){re.escape(name)}\.[a-z]\w*\.", source) else ""
         slots["import"] = _ALIASES.get(name) or (f"import {name}" if name in sys.stdlib_module_names else "")
     return slots
 

@@ -58,7 +58,7 @@ _SAVED = re.compile(
     re.IGNORECASE,
 )
 MOST_SETTINGS, MOST_NAMES, MOST_VALUES = 3, 6, 6
-_TYPES = frozenset({"int", "str", "float", "bool", "dict", "list", "tuple", "type", "object", "tensor"})
+_TYPES = frozenset({"int", "str", "float", "bool", "dict", "list", "tuple", "type", "object", "tensor", "line"})
 _SETTING_NAME = re.compile(r"\b(?:[a-z][a-z0-9]*_[a-z0-9_]{2,60})\b")
 _READ_SETTING = re.compile(
     r"\b(?:args?|cfg|config|opts?|options|hparams|hps|FLAGS|params|settings|conf)\.(?:\w+\.){0,3}(\w{2,60})(?![\w(.])"

@@ -240,6 +240,27 @@ MOST_NAMES = 3
 SIGNS = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.In: "in"}
 
 
+_OPERATION = re.compile(
+    r"unsupported operand type\(s\) for (?P<sign>\*\*|\*|//|/|-|%)[\w() =]{0,10}: '(?P<left>\w{1,20})' and '(?P<right>\w{1,20})'"
+)
+_RIGHT = re.compile(r"\s*([A-Za-z_][\w.]{0,60}(?:\[[^\[\]]{0,60}\])?)(?!\w|\()")
+
+
+def text_operand(text: str, source: str) -> str:
+    """Return the side of an operation that is text where a number is wanted, as a line writes it; empty where it is not certain."""
+    match = _OPERATION.search(text)
+    if match is None or (match["left"] == "str") == (match["right"] == "str"):
+        return ""
+    places = [each.start() for each in re.finditer(rf"(?<![*/]){re.escape(match['sign'])}(?![*/=])", source)]
+    if len(places) != 1:
+        return ""
+    if match["left"] == "str":
+        end = len(source[: places[0]].rstrip())
+        return _ending_at(source, end)
+    right = _RIGHT.match(source, places[0] + len(match["sign"]))
+    return right[1] if right is not None else ""
+
+
 def operands_of(text: str, code: str, subject: str, line: int, facts: Facts) -> dict[str, str]:
     """Return what the line of source that raised an error says of the things that its message counts or compares.
 

@@ -98,7 +98,7 @@ def origin_of(cited: Citation, facts: Facts) -> Origin | None:
     own = _own(numbered) or _own(_chained_frames(cited, facts))
     frame = own or numbered[-1]
     code, part = _source(frame, facts)
-    packages = [package_of(each.file) for each in frames]
+    packages = [package_of(each.file) for each in frames if each is frames[-1] or each.function not in FORWARDS]
     library = packages[-1] if frames[-1] is not own else ""
     caller = next((package for package in reversed(packages) if package != library), "") if library else ""
     deepest = code if frame is frames[-1] else _source(frames[-1], facts)[0]

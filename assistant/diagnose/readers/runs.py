@@ -59,6 +59,7 @@ START = re.compile(
     r"|^(?:={3,}|-{3,}|#{3,})?\s*(?:SLURM_)?JOB_?ID\s*[:=]"
     r"|^(?:SLURM_JOB_ID|PBS_JOBID|LSB_JOBID)\b"
     r"|^\[[\d: ,-]+\] \[\w+\] \[runner\.py:\d+:main\] cmd ="
+    r"|\btcp_utils\.cc:\d+\] The server starts to listen\b"
     r"|^Script started on |^\+ (?:srun|torchrun|python3?|mpirun|accelerate|deepspeed) ",
     re.IGNORECASE,
 )

@@ -135,7 +135,7 @@ _HARMLESS = re.compile(
     r"|\b(?:processed|converted|downloaded|parsed|written|total|finished|done)\b\D{0,20}\d.{0,60}\b\d+ (?:errors?|failed)\b"
     r"|:\d+: (?:warning|note): |^-- (?:Performing Test|Looking for|Check|Could NOT find)\b"
     r"|\bstderr\b|\w+Warning\b|(?-i:\bWARN(?:ING)?\b|^Warning: |^W\d{4} )|(?:^|\[)skip\b"
-    r"|ignor|skipp|continu|fall(?:ing)? ?back|retry|defaulting to"
+    r"|ignor|skipp|continu|fall(?:ing)? ?back|retry|defaulting to|treat(?:ed|ing)? (?:it|them|this|these) as\b"
     r"|\b(?:can|could|may|might) (?!not\b)(?:\w+ ){0,2}(?:errors?|fail|failures?)\b"
     r"|\bterminated (?:successfully|normally(?!, but)|on:)",
     re.IGNORECASE,

@@ -158,7 +158,7 @@ _GOES_ON = re.compile(
     r"|go(?:es|ing)? on\b|[Dd]efault(?:s|ing)? to\b|ignor(?:ed?|ing)\b"
     r"|fall(?:ing|s)? ?back|skipp?(?:ed|ing)\b|non-?fatal|soft check|optional|best.effort|disabl(?:ed|ing)\b|offline mode"
     r"|using \S+ instead|(?:not|non-?) ?critical|harmless|proceeding|(?:not|un) ?affect(?:ed|s|ing)?\b"
-    r"|does not matter)|(?:^|\[)skip\b",
+    r"|does not matter|treat(?:ed|ing)? (?:it|them|this|these) as)|(?:^|\[)skip\b",
     re.IGNORECASE,
 )
 
