@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from assistant.recover.job_program import JobProgram
 from assistant.recover.shell_words import UNRESOLVED
@@ -45,6 +46,16 @@ class ResumeMeans(StrEnum):
     UNKNOWN = "unknown"
 
 
+class OwnerCommand(NamedTuple):
+    """A command of a job's owner that carries its run on."""
+
+    words: tuple[str, ...]
+    place: str
+    """The file and line that name it."""
+    program: str
+    """Path of the file that it runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResumeWay:
     """How a script goes on, and how that is known."""
@@ -76,7 +87,7 @@ class ResumeWay:
     """Whether it must name a folder."""
     variable: str = ""
     """An assignment by which its own script goes on, which a restart makes in the environment of the submission:
-    `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; empty for none."""
+    `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; several of a recorded command, by blanks; empty for none."""
     config: str = ""
     """The configuration of which a copy that names the checkpoint is given to its script as the argument; empty for none."""
     config_key: str = ""
@@ -89,6 +100,12 @@ class ResumeWay:
     """With NONE and UNKNOWN: assignments, with `{checkpoint}`, by which it may go on: a trial start can prove it."""
     trial_arguments: tuple[str, ...] = ()
     """The same of arguments behind the command line of its program."""
+    commands: tuple[OwnerCommand, ...] = ()
+    """With NONE, UNKNOWN and FIXED: commands of its owner that may carry it on: a trial start lets them say what they would submit."""
+    arguments: tuple[str, ...] | None = None
+    """With ARGUMENT: the arguments of its script as such a command would give them; None where they stay as they were."""
+    bound: str = ""
+    """With ARGUMENT: the one checkpoint for which that holds; empty for any."""
     tried: bool = False
     """Whether a trial start has proven it, and not reading alone."""
     home_made: bool = False
