@@ -195,6 +195,8 @@ def _edited(text: str, suffix: str, key: str, old: str, value: str) -> str | Non
     path = Path(f"config{suffix}")
     before = config_values(path, text)
     intended = [(name, value if name == key else text_before) for name, text_before in before]
+    if is_ini and "%" in value:
+        return None  # what configparser reads as a reference
     if not intended or [name for name, _ in before].count(key) != 1 or dict(before)[key] != old:
         return None
     lines = [_line_of(suffix, spelled) for spelled in dict.fromkeys((last, last.replace("_", "-")))]
