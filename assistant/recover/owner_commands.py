@@ -33,7 +33,9 @@ MOST_COMMANDS = 2
 MOST_WORDS = 8
 QUOTED = re.compile(r"`(?P<tick>[^`\n]{3,200})`|\"(?P<double>[^\"\n]{3,200})\"|'(?P<single>[^'\n]{3,200})'")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*")
-BEGINS = re.compile(r"(?<![\w/.-])(?:[A-Z_][A-Z0-9_]*=\S+\s+)*(?:make|(?:ba|da)?sh|python3?|(?:\.{1,2}/)?[\w.-]*/?[\w./-]*/[\w.-]+)\s")
+BEGINS = re.compile(
+    r"(?<![\w/.-])(?:[A-Z_][A-Z0-9_]*=\S+\s+)*(?:make|(?:ba|da)?sh|python3?|(?:\.{1,2}/)?[\w.-]*/?[\w./-]*/[\w.-]+)\s"
+)
 SPEAKS = re.compile(r"resum|continu|restart|again|go[-_]?on|carry[-_]?on|pick[-_]?up", re.IGNORECASE)
 """Words of a command that say themselves that it goes on."""
 PLACE = re.compile(r"<(?P<angle>[\w -]{1,40})>|\{(?P<brace>\w{1,40})\}|(?P<capitals>[A-Z][A-Z0-9_]{1,40})")

@@ -145,7 +145,7 @@ def _exporting(option: str, values: Mapping[str, str]) -> str:
     if not option.startswith("--export="):
         return option
     items = [item.partition("=") for item in option.removeprefix("--export=").split(",")]
-    texts = [f"{name}={values[name] if name in values else text}" if equals else name for name, equals, text in items]
+    texts = [f"{name}={values.get(name, text)}" if equals else name for name, equals, text in items]
     return f"--export={','.join(texts)}"
 
 

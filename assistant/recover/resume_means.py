@@ -87,7 +87,7 @@ class ResumeWay:
     """Whether it must name a folder."""
     variable: str = ""
     """An assignment by which its own script goes on, which a restart makes in the environment of the submission:
-    `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; several of a recorded command, by blanks; empty for none."""
+    `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; several of a command, by blanks; empty for none."""
     config: str = ""
     """The configuration of which a copy that names the checkpoint is given to its script as the argument; empty for none."""
     config_key: str = ""
@@ -101,7 +101,7 @@ class ResumeWay:
     trial_arguments: tuple[str, ...] = ()
     """The same of arguments behind the command line of its program."""
     commands: tuple[OwnerCommand, ...] = ()
-    """With NONE, UNKNOWN and FIXED: commands of its owner that may carry it on: a trial start lets them say what they would submit."""
+    """With NONE, UNKNOWN and FIXED: commands of its owner that may carry it on; a trial lets them say what they would submit."""
     arguments: tuple[str, ...] | None = None
     """With ARGUMENT: the arguments of its script as such a command would give them; None where they stay as they were."""
     bound: str = ""

@@ -15,7 +15,17 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["ONE_TIME", "OWN_OPTIONS", "VALUE_LETTERS", "WRAPPED", "TypedSubmission", "exact_arguments", "exact_words", "read_line", "wrapped_text"]
+__all__ = [
+    "ONE_TIME",
+    "OWN_OPTIONS",
+    "VALUE_LETTERS",
+    "WRAPPED",
+    "TypedSubmission",
+    "exact_arguments",
+    "exact_words",
+    "read_line",
+    "wrapped_text",
+]
 
 WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n"
 """How sbatch begins the script that it makes of `--wrap`."""

@@ -1,4 +1,4 @@
-"""Commands by which owners carry their runs on, on real Slurm: asked in the sandbox what they would submit, and never run outside."""
+"""Commands by which owners carry their runs on, on real Slurm: asked in the sandbox what they would submit, not run outside."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def test_what_the_command_of_its_owner_would_submit_is_proven_and_then_submitted
     log = next(owner.folder.glob(f"*{restarted(engine, first)}*")).read_text()
     assert "begin at 40" in log, log[:500]
     assert (owner.folder / "history.txt").read_text() == "first\n", "the command itself was never run outside"
-    calls = [call for one in engine.store.incidents(job=first) for call in engine.store.calls(one.id) if call.tool == "resubmit_job"]
+    calls = [
+        call for one in engine.store.incidents(job=first) for call in engine.store.calls(one.id) if call.tool == "resubmit_job"
+    ]
     assert any("STAND=s0040" in call.preview for call in calls), "what was approved is what runs"
 
 

@@ -140,9 +140,7 @@ def test_commands_are_asked_before_anything_is_guessed() -> None:
         ("scontrol", ["update", "JobId=7"], 1, ""),
     ],
 )
-def test_the_recorder_writes_down_and_does_nothing(
-    tmp_path: Path, name: str, words: list[str], status: int, output: str
-) -> None:
+def test_the_recorder_writes_down_and_does_nothing(tmp_path: Path, name: str, words: list[str], status: int, output: str) -> None:
     (tmp_path / "run.sh").write_text(SCRIPT)
     (tmp_path / "records").mkdir()
     program = tmp_path / name

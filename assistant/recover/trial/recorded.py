@@ -17,8 +17,8 @@ from assistant.errors import MalformedContent
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec
 from assistant.recover.documented_ways import is_the_script
-from assistant.recover.resume_means import OwnerCommand
 from assistant.recover.restart import NOT_SAFE
+from assistant.recover.resume_means import OwnerCommand
 from assistant.recover.script_variable import is_harmless
 from assistant.recover.trial.trial import LEFTOVER, MARK, MEMORY_BYTES, program_text, sandbox_command, trial_answer
 from assistant.rendering import command_line
@@ -28,7 +28,9 @@ from assistant.untrusted import parse_json
 
 COMMAND_S = 20
 """How long a command may take that does no more than submit."""
-REPLACED = tuple("sbatch srun salloc sattach sbcast scancel scontrol sacctmgr strigger squeue sacct sinfo mpirun mpiexec torchrun".split())
+REPLACED = tuple(
+    "sbatch srun salloc sattach sbcast scancel scontrol sacctmgr strigger squeue sacct sinfo mpirun mpiexec torchrun".split()
+)
 """Commands in whose place one lies that only writes down what is asked."""
 ASKS = frozenset(("squeue", "sacct", "sinfo"))
 """Those that change nothing."""
@@ -124,7 +126,11 @@ def recorded_submission(job: Job, command: OwnerCommand, reply: Reply) -> Submis
         return f"{shown} did not end within {COMMAND_S} s"
     if [call.name for call in acts] != ["sbatch"]:
         last = next((line for text in answer.texts[:1] for line in reversed(text.splitlines()) if line.strip()), "")
-        asked = f"asks Slurm for more than one job: {lines}" if acts else f"submits nothing; it ends with {answer.exit_code}: {last[:200]!r}"
+        asked = (
+            f"asks Slurm for more than one job: {lines}"
+            if acts
+            else f"submits nothing; it ends with {answer.exit_code}: {last[:200]!r}"
+        )
         return f"{shown} {asked}"
     changed, grown = _changes(value, _work_dir(job))
     if changed:

@@ -5,7 +5,7 @@ submission gets an id that no cluster gives so soon; who asks for jobs is told t
 """
 
 # What a newer Python would write does not run on the nodes' 3.6.
-# ruff: noqa: PTH109, PTH113, PTH116, PTH119, PTH123, PTH202, PTH207, PTH208, UP006, UP031, UP035
+# ruff: noqa: T201, PTH104, PTH109, PTH116, PTH119, PTH123, PTH208, UP006, UP035
 
 import json
 import os
@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 import time
-from typing import Dict, List
+from typing import List
 
 FOLDER = "@FOLDER@"
 """Where it writes: the sandbox puts its own folder here."""

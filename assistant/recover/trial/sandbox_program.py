@@ -4,8 +4,8 @@ It travels as text (`python3 -c`), so it imports nothing but the standard librar
 request, as base64 of zlib of JSON. It gives up its rights first and becomes the job's owner. In namespaces of its own (user, mount,
 process, network, IPC) every file system is read-only; over those that the job writes to lies an overlay in memory, so that what
 the script saves, deletes and moves is seen and never happens. There is no network but the loopback, under the names of the nodes.
-srun, mpirun and torchrun are replaced by a program that starts the ranks here, or with all commands of Slurm by one that only writes
-down what is asked. munge cannot be reached. Its last line of output is `NIGHTSHIFT-TRIAL` and a JSON object: status (`ran`,
+srun, mpirun and torchrun are replaced by a program that starts the ranks here, or with all commands of Slurm by one that only
+writes down what is asked. munge cannot be reached. Its last line of output is `NIGHTSHIFT-TRIAL` and a JSON object: status (`ran`,
 `impossible`), why, exit, seconds, opened, changed, removed, output, logs, records.
 """
 
@@ -227,9 +227,9 @@ def build(request: Request, base: str) -> List[Layer]:
     hosts_file = os.open(hosts, os.O_PATH)
     base_folder = os.open(base, os.O_PATH | os.O_DIRECTORY)
     changes = ((-100, b"/", AT_RECURSIVE, (MOUNT_ATTR_RDONLY, 0)), (base_folder, b"", AT_EMPTY_PATH, (0, MOUNT_ATTR_RDONLY)))
-    for folder, path, flag, (added, cleared) in changes:  # the layers themselves are written to
+    for folder, name_of_root, flag, (added, cleared) in changes:  # the layers themselves are written to
         attributes = struct.pack("QQQQ", added, cleared, 0, 0)
-        status = libc.syscall(MOUNT_SETATTR, folder, path, flag, attributes, ctypes.c_size_t(len(attributes)))
+        status = libc.syscall(MOUNT_SETATTR, folder, name_of_root, flag, attributes, ctypes.c_size_t(len(attributes)))
         checked(status, "the file systems cannot be made read-only, but for the overlays")
     for layer in layers:
         layer.lay(roots[layer.root], [inner.root for inner in layers if inner.root.startswith(layer.root + "/")])
