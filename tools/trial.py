@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 TRIAL_S = 90
 """How long a script may run in the sandbox: to load a checkpoint and to log some steps behind it."""
 LONGEST_S = 900
-SAID = "its output in the sandbox"
+SANDBOX_OUTPUT = "its output in the sandbox"
 
 
 class _Plan(NamedTuple):
@@ -110,7 +110,7 @@ def trial_start(context: Context, job: str, exclude: list[str] | None = None, se
                 }
             verdicts.append(f"{planned.label}{submission}: {verdict.note}")
             refuted |= verdict.refuted and planned.command is None
-            trials += _said(plan, trials, verdict.output)
+            trials += _named_commands(plan, trials, verdict.output)
     note = f"tried in a sandbox on {node}, and not proven: {'; '.join(verdicts)}"
     digest = spec_digest(plan.job.spec) if plan.job.spec is not None else ""
     answer = {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}", "submission": digest}
@@ -193,12 +193,14 @@ def _plan(context: Context, job_id: str) -> _Plan:
     return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid)
 
 
-def _said(plan: _Plan, trials: Sequence[TrialWay], output: str) -> list[TrialWay]:
+def _named_commands(plan: _Plan, trials: Sequence[TrialWay], output: str) -> list[TrialWay]:
     """Return the command that a program itself named as the way to go on when it was tried; of all trials together one."""
-    known = {trial.command.words for trial in trials if trial.command is not None}
-    if plan.way.means not in OPEN or any(trial.command is not None and trial.command.place.startswith(SAID) for trial in trials):
+    tried_words = {trial.command.words for trial in trials if trial.command is not None}
+    if plan.way.means not in OPEN or any(
+        trial.command is not None and trial.command.place.startswith(SANDBOX_OUTPUT) for trial in trials
+    ):
         return []
-    commands = [command for command in said_commands(plan.job, output, SAID) if command.words not in known]
+    commands = [command for command in said_commands(plan.job, output, SANDBOX_OUTPUT) if command.words not in tried_words]
     return [TrialWay(command=command) for command in commands[:1]]
 
 

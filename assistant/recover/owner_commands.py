@@ -57,8 +57,8 @@ def owner_commands(job: Job, read: FileReader) -> tuple[OwnerCommand, ...]:
         return ()
     own_script = "\n".join(line for line in job.spec.script.splitlines() if not line.startswith(("#!", "#SBATCH")))
     log = "\n".join(line.text for line in log_lines(job))
-    beside = texts_of(job, Path(folder), read, SCRIPT_FOLDERS)
-    texts = [(name, text) for name, text in beside if is_owners_own(job.account, Path(folder), name)]
+    named_texts = texts_of(job, Path(folder), read, SCRIPT_FOLDERS)
+    texts = [(name, text) for name, text in named_texts if is_owners_own(job.account, Path(folder), name)]
     commands = [
         *(command for name, text in texts for command in _of_text(job, Path(folder), name, _lines(name, text))),
         *_of_text(job, Path(folder), SCRIPT, _lines(SCRIPT, own_script)),
@@ -143,18 +143,18 @@ def _commands_in(line: str) -> Iterator[tuple[str, ...]]:
     if quoted:
         spoken = [text for text in quoted if SPEAKS.search(text)]
         for text in spoken or (quoted if len(quoted) == 1 else []):
-            yield tuple(_shown(text).split())
+            yield tuple(_command_text(text).split())
         return
     match = BEGINS.search(f"{line} ")
     if match is None:
         return
-    shown = _shown(line[match.start() :])
-    words = shown.split()
-    is_usage = match.start() == 0 and (shown != line or bool(SPEAKS.search(" ".join(words[:MOST_WORDS]))))
+    command_text = _command_text(line[match.start() :])
+    words = command_text.split()
+    is_usage = match.start() == 0 and (command_text != line or bool(SPEAKS.search(" ".join(words[:MOST_WORDS]))))
     yield tuple(words if is_usage and len(words) <= MOST_WORDS else _plain(words))
 
 
-def _shown(text: str) -> str:
+def _command_text(text: str) -> str:
     """Return a command without what is said behind it in columns, in brackets or as a comment."""
     return re.split(r"\s{2,}|\t|\s#|\s\[|\s\(|\s[-\u2013\u2014:]\s", text.strip())[0].rstrip(" .,;:")
 
@@ -197,10 +197,10 @@ def _value(job: Job, name: str, variables: Mapping[str, str]) -> str:
 
 def _program(words: tuple[str, ...]) -> str:
     """Return the program that a command runs: a relative path, `make`, or empty for one that may be anybody's."""
-    behind = [word for word in words if not ASSIGNMENT.fullmatch(word)]
-    if not behind:
+    program_words = [word for word in words if not ASSIGNMENT.fullmatch(word)]
+    if not program_words:
         return ""
-    if behind[0] == "make":
-        return "make" if len(behind) == 2 and re.fullmatch(r"[\w-]+", behind[1]) else ""
-    program = behind[1] if behind[0] in SHELLS and len(behind) > 1 else behind[0]
-    return program.removeprefix("./") if "/" in program or behind[0] in SHELLS else ""
+    if program_words[0] == "make":
+        return "make" if len(program_words) == 2 and re.fullmatch(r"[\w-]+", program_words[1]) else ""
+    program = program_words[1] if program_words[0] in SHELLS and len(program_words) > 1 else program_words[0]
+    return program.removeprefix("./") if "/" in program or program_words[0] in SHELLS else ""

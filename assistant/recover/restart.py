@@ -161,9 +161,9 @@ def hidden_variable(spec: JobSpec, lines: Sequence[str]) -> str:
         spec: The planned job.
         lines: The commands that submit it, as they are approved.
     """
-    shown = " ".join(lines)
+    approved_text = " ".join(lines)
     names = [name for name in spec.environment.get(VARIABLE, "").split(",") if name]
-    name = next((name for name in names if f"{name}={spec.environment.get(name, '')}" not in shown), "")
+    name = next((name for name in names if f"{name}={spec.environment.get(name, '')}" not in approved_text), "")
     return name and f"its script goes on by {name}, and slurm.job_environment lets no variable of that name through"
 
 

@@ -22,7 +22,7 @@ from assistant.recover.owner_commands import owner_commands, said_commands
 from assistant.recover.restart import hidden_variable, plan_restart
 from assistant.recover.resume_means import OwnerCommand, ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
-from assistant.recover.trial.recorded import Submission, recorded_submission
+from assistant.recover.trial.recorded import RecordedSubmission, recorded_submission
 from assistant.recover.trial.trial import TrialWay, program_text, proven_trial, trials_of
 from tests.unit.test_trial import SAVED
 
@@ -102,7 +102,7 @@ def test_only_one_job_of_the_same_run_is_repeated(case: dict[str, Any]) -> None:
         assert isinstance(outcome, str), outcome
         assert case["why"] in outcome
         return
-    assert isinstance(outcome, Submission), outcome
+    assert isinstance(outcome, RecordedSubmission), outcome
     assert list(outcome.assignments) == case.get("assignments", [])
     assert (list(outcome.arguments) if outcome.arguments is not None else None) == case.get("arguments")
     assert outcome.left_out == case.get("left_out", "")

@@ -43,7 +43,7 @@ UNSTABLE = re.compile(
 LONGEST_TOLD = 300
 
 
-class Submission(NamedTuple):
+class RecordedSubmission(NamedTuple):
     """How a recorded submission differs from that of the job."""
 
     assignments: tuple[str, ...]
@@ -107,7 +107,7 @@ def submission_environment(spec: JobSpec) -> dict[str, str]:
     return {name: text for name, text in spec.environment.items() if not name.startswith(("SLURM_", "SBATCH_", "NIGHTSHIFT_"))}
 
 
-def recorded_submission(job: Job, command: OwnerCommand, reply: Reply) -> Submission | str:
+def recorded_submission(job: Job, command: OwnerCommand, reply: Reply) -> RecordedSubmission | str:
     """Return how what a command would submit differs from the job that ended; else why it is not done, for people.
 
     Args:
@@ -115,32 +115,32 @@ def recorded_submission(job: Job, command: OwnerCommand, reply: Reply) -> Submis
         command: That was recorded.
         reply: Of the node.
     """
-    answer, shown = trial_answer(reply), f"`{' '.join(command.words)}` ({command.place})"
+    answer, command_text = trial_answer(reply), f"`{' '.join(command.words)}` ({command.place})"
     if answer.problem:
-        return f"{shown} was not tried: {answer.problem}"
+        return f"{command_text} was not tried: {answer.problem}"
     value = _value(reply)
     calls = sorted(_calls(value), key=lambda call: call.at)
     acts = [call for call in calls if call.name not in ASKS and not (call.name == "scontrol" and call.words[:1] == ("show",))]
     lines = "; ".join(dict.fromkeys(_line(call) for call in acts))[:LONGEST_TOLD]
     if answer.exit_code is None:
-        return f"{shown} did not end within {COMMAND_S} s"
+        return f"{command_text} did not end within {COMMAND_S} s"
     if [call.name for call in acts] != ["sbatch"]:
         last = next((line for text in answer.texts[:1] for line in reversed(text.splitlines()) if line.strip()), "")
-        asked = (
+        request_text = (
             f"asks Slurm for more than one job: {lines}"
             if acts
             else f"submits nothing; it ends with {answer.exit_code}: {last[:200]!r}"
         )
-        return f"{shown} {asked}"
+        return f"{command_text} {request_text}"
     changed, grown = _changes(value, _work_dir(job))
     if changed:
         names = ", ".join(changed[:4]) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
-        return f"{shown} would change {names} and then run `{lines}`: that is for {job.user} to do"
+        return f"{command_text} would change {names} and then run `{lines}`: that is for {job.user} to do"
     if answer.exit_code:
-        return f"{shown} would run `{lines}`, and ended with {answer.exit_code}"
+        return f"{command_text} would run `{lines}`, and ended with {answer.exit_code}"
     outcome = _difference(job, job.spec or JobSpec("", ""), acts[0])
     if isinstance(outcome, str):
-        return f"{shown} would run `{lines}`: {outcome}"
+        return f"{command_text} would run `{lines}`: {outcome}"
     return outcome._replace(line=lines, left_out=", ".join(grown[:4]))
 
 
@@ -187,7 +187,7 @@ def _is_passing(path: str, work_dir: str) -> bool:
     return is_temporary or LEFTOVER.search(path) is not None
 
 
-def _difference(job: Job, spec: JobSpec, call: _Call) -> Submission | str:
+def _difference(job: Job, spec: JobSpec, call: _Call) -> RecordedSubmission | str:
     """Return how a recorded submission differs; else why it is not that of the same run."""
     parsed = exact_words(call.words)
     if parsed is None:
@@ -202,8 +202,8 @@ def _difference(job: Job, spec: JobSpec, call: _Call) -> Submission | str:
     folder = posixpath.normpath(posixpath.join(call.folder, values.get("chdir", "")))
     if folder != posixpath.normpath(work_dir):
         return f"it submits from {folder}, and job {job.id} was submitted from {work_dir}"
-    if other := _other_option(job, spec, values, work_dir):
-        return other
+    if difference := _other_option(job, spec, values, work_dir):
+        return difference
     assignments = _assignments(spec, values, call.environment)
     if isinstance(assignments, str):
         return assignments
@@ -211,7 +211,7 @@ def _difference(job: Job, spec: JobSpec, call: _Call) -> Submission | str:
     bad = next((word for word in (*assignments, *arguments) if NOT_SAFE.search(word)), "")
     if bad:
         return f"{bad!r} has characters that a shell would change"
-    return Submission(assignments, arguments if arguments != spec.arguments else None, "", "")
+    return RecordedSubmission(assignments, arguments if arguments != spec.arguments else None, "", "")
 
 
 def _other_option(job: Job, spec: JobSpec, values: Mapping[str, str], work_dir: str) -> str:
@@ -241,11 +241,11 @@ def _assignments(spec: JobSpec, values: Mapping[str, str], environment: Mapping[
     if names[0] != names[1] and ({"NONE", "NIL"} & {*names[0], *names[1]} or not set(names[0]) >= set(names[1])):
         return f"--export={','.join(names[0])} is not what the job was given ({','.join(names[1])})"
     own = submission_environment(spec)
-    given = {name: text for name, equals, text in (item.partition("=") for item in items) if equals}
+    exported = {name: text for name, equals, text in (item.partition("=") for item in items) if equals}
     passed = environment if "ALL" in items else {name: environment[name] for name in items if name in environment}
     changed = {name: text for name, text in passed.items() if own.get(name) != text and not UNSTABLE.fullmatch(name)}
-    changed |= {name: text for name, text in given.items() if own.get(name) != text}
-    changed = {name: text for name, text in changed.items() if name not in given or given[name] == text}
+    changed |= {name: text for name, text in exported.items() if own.get(name) != text}
+    changed = {name: text for name, text in changed.items() if name not in exported or exported[name] == text}
     lost = next((name for name in own if name not in environment and not UNSTABLE.fullmatch(name) and "ALL" in items), "")
     if lost:
         return f"it takes {lost} away"

@@ -38,7 +38,7 @@ def record(name: str, words: List[str]) -> None:
     """Write down what was asked."""
     if len([entry for entry in os.listdir(FOLDER) if entry.startswith("record-")]) >= MOST_RECORDS:
         return
-    texts = {}  # type: Dict[str, str]
+    texts = {}  # type: dict[str, str]
     for word in words if name == "sbatch" else []:
         if len(texts) < 2 and text_of(word):
             texts[word] = text_of(word)
