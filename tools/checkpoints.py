@@ -430,7 +430,7 @@ def resume_of(context: Context, job: Job, search: CheckpointSearch) -> ResumeWay
     note = str(trial.get("note", ""))
     if trial.get("proven"):
         is_open = way.means in OPEN
-        return proven_trial(trial).way(note) if is_open else replace(way, home_made=False)
+        return proven_trial(trial).way(note) if is_open or trial.get("bound") else replace(way, home_made=False)
     return ResumeWay(ResumeMeans.UNKNOWN, f"{way.by}; {note}", usage=way.usage, tried=True) if trial.get("refuted") else way
 
 

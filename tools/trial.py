@@ -143,8 +143,8 @@ def would_try(context: Context, job: str, exclude: list[str] | None = None, seco
 
 
 def _longest_s(plan: _Plan, seconds: int) -> int:
-    commands = sum(trial.command is not None for trial in plan.trials) + (plan.way.means in OPEN)
-    return (len(plan.trials) + (plan.way.means in OPEN)) * (seconds + 60) + commands * (COMMAND_S + 60)
+    commands = sum(trial.command is not None for trial in plan.trials) + _may_name(plan)
+    return (len(plan.trials) + _may_name(plan)) * (seconds + 60) + commands * (COMMAND_S + 60)
 
 
 def _reservation(context: Context) -> str:
@@ -154,7 +154,7 @@ def _reservation(context: Context) -> str:
 def _trial_line(plan: _Plan, node: str, seconds: int) -> str:
     """Return the trial as one command: script, owner, node and ways are what a person says yes to."""
     ways = [word for trial in plan.trials for word in ("with", trial.label)]
-    ways += ["or", "what its program says then is the command to go on"] if plan.way.means in OPEN else []
+    ways += ["or", "what its program says then is the command to go on"] if _may_name(plan) else []
     digest = f"sha256:{spec_digest(plan.spec)[:16]}"
     words = ["sandbox start", "of", plan.job.id, "as", plan.job.user, "on", node, "for", f"{seconds} s", *ways, digest]
     return command_line(words)
@@ -193,12 +193,15 @@ def _plan(context: Context, job_id: str) -> _Plan:
     return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid)
 
 
+def _may_name(plan: _Plan) -> bool:
+    """Tell whether a command that the program itself names would be asked: what reading tells is not known for sure."""
+    return plan.way.means in OPEN or plan.way.home_made
+
+
 def _named_commands(plan: _Plan, trials: Sequence[TrialWay], output: str) -> list[TrialWay]:
     """Return the command that a program itself named as the way to go on when it was tried; of all trials together one."""
     tried_words = {trial.command.words for trial in trials if trial.command is not None}
-    if plan.way.means not in OPEN or any(
-        trial.command is not None and trial.command.place.startswith(SANDBOX_OUTPUT) for trial in trials
-    ):
+    if not _may_name(plan) or any(trial.command is not None and trial.command.place.startswith(SANDBOX_OUTPUT) for trial in trials):
         return []
     commands = [command for command in said_commands(plan.job, output, SANDBOX_OUTPUT) if command.words not in tried_words]
     return [TrialWay(command=command) for command in commands[:1]]
@@ -244,7 +247,7 @@ def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: i
         config=config.words if config is not None else (),
         arguments=trial.arguments,
     )
-    way = trial.way("a trial") if plan.way.means in OPEN else plan.way
+    way = trial.way("a trial") if plan.way.means in OPEN or trial.bound else plan.way
     led = resume_plan(way, plan.inventory, plan.checkpoint)
     if led.refusal:
         return TrialVerdict(False, led.refusal)

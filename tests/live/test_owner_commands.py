@@ -134,3 +134,44 @@ def test_nothing_of_a_command_leaves_the_sandbox(devcluster: DevCluster, engine:
     left = devcluster.on(node, "sh", "-c", "ls -d /tmp/left-behind /tmp/nightshift-*; pgrep -f 'sleep 6[01]'; true")
     assert left.strip() == "", left
     owner.cluster.run("scancel", first)
+
+
+def test_the_command_that_a_program_names_when_it_is_tried_is_asked_as_well(engine: Engine, owner: User) -> None:
+    refusal = """if not os.environ.get("STAND") and os.listdir("ckpt"):
+    sys.exit("ckpt is not empty: use `./more` to resume")
+n = HOOKS["warm"]()"""
+    text = (owner.folder / "x.py").read_text().replace('n = HOOKS["warm"]()', refusal, 1)
+    (owner.folder / "x.py").write_text(text.replace("import importlib, os, time", "import importlib, os, sys, time"))
+    command(owner, "more", '#!/bin/sh\nSTAND=s$(ls ckpt | tail -n 1 | tr -dc 0-9) SBATCH run.sh "$@"\n')
+    owner.script("run.sh", "srun python3 -u x.py")
+    first = owner.sbatch("run.sh")
+    ended(engine, first)
+    incident = watched(engine, first, over, 200)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    [trial] = trials(engine, first)
+    assert (trial["proven"], trial["variable"]) == ("yes", "STAND=s0040"), trial
+    assert "begin at 40" in next(owner.folder.glob(f"*{restarted(engine, first)}*")).read_text()
+
+
+def test_a_key_of_an_ini_file_is_set_on_the_command_line(engine: Engine, owner: User) -> None:
+    reads = """import configparser
+def settings(words):
+    values = configparser.ConfigParser()
+    values.read("base.ini")
+    for word in words:
+        name, _, value = word.partition("=")
+        section, _, key = name.partition(".")
+        values.set(section, key, value)
+    return values
+"""
+    (owner.folder / "conf.py").write_text(reads)
+    (owner.folder / "base.ini").write_text("[save]\nfolder = ckpt\n; a stand to go on from\nrestart_from =\n")
+    begin = 'import conf, sys\nsettings = conf.settings(sys.argv[1:])\nname = settings["save"]["restart_from"]\n'
+    begin += 'n = getattr(store, "read")(name)["n"] if name else 0'
+    (owner.folder / "x.py").write_text(REGISTRY.replace('n = HOOKS["warm"]()', begin))
+    owner.script("run.sh", 'exec python3 -u x.py save.folder=ckpt "$@"')
+    first = owner.sbatch("run.sh")
+    ended(engine, first)
+    incident = watched(engine, first, over, 200)
+    assert incident.state is IncidentState.RECOVERED, incident.note
+    assert "begin at 40" in next(owner.folder.glob(f"*{restarted(engine, first)}*")).read_text()

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,8 +24,9 @@ from assistant.recover.restart import hidden_variable, plan_restart
 from assistant.recover.resume_means import OwnerCommand, ResumeMeans, ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.trial.recorded import RecordedSubmission, recorded_submission
-from assistant.recover.trial.trial import TrialWay, program_text, proven_trial, trials_of
-from tests.unit.test_trial import SAVED
+from assistant.recover.trial.trial import TrialWay, program_text, proven_trial, spec_digest, trials_of
+from assistant.tools.checkpoints import resume_of
+from tests.unit.test_trial import SAVED, made
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases/checkpoints/owner_commands.toml").read_text("utf-8"))["case"]
 SUBMISSIONS = tomllib.loads((Path(__file__).parents[1] / "cases/recorded.toml").read_text("utf-8"))["case"]
@@ -122,6 +124,18 @@ def test_what_was_recorded_is_what_is_submitted_for_that_checkpoint_alone() -> N
     assert resume_plan(way, None, FORTY).ready
     other = replace(FORTY, path=Path("/w/ckpt/step_60"), step=60)
     assert "was tried for /w/ckpt/step_40" in resume_plan(way, None, other).refusal
+
+
+def test_a_proven_command_outranks_what_home_made_source_seems_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = ResumeWay(ResumeMeans.NEWEST, "listdir() in x.py", home_made=True)
+    monkeypatch.setattr("assistant.tools.checkpoints.read_way", lambda job, search: read)
+    job = job_in(Path("/w"))
+    search: Any = None
+    assert job.spec is not None
+    value = {"proven": "yes", "submission": spec_digest(job.spec), "note": "tried", "variable": "STEP=40", "arguments": None}
+    for bound, means in ((str(FORTY.path), ResumeMeans.ARGUMENT), ("", ResumeMeans.NEWEST)):
+        context: Any = SimpleNamespace(incident=1, history=made({**value, "bound": bound}))
+        assert resume_of(context, job, search).means is means
 
 
 def test_commands_are_asked_before_anything_is_guessed() -> None:
