@@ -88,11 +88,11 @@ def script_digest(script: str) -> str:
 def environment_digest(environment: Mapping[str, str]) -> str:
     """Return what stands in a command for a job's environment: Nightshift's own variables by value, all of them by digest.
 
-    The variable of the script that a restart sets, which `NIGHTSHIFT_VARIABLE` names, stands there by value, too.
+    The variables of the script that a restart sets, which `NIGHTSHIFT_VARIABLE` names, stand there by value, too.
     """
-    script_variable = environment.get(f"{OWN_VARIABLE}VARIABLE")
+    script_variables = environment.get(f"{OWN_VARIABLE}VARIABLE", "").split(",")
     own = [
-        f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(OWN_VARIABLE) or name == script_variable
+        f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(OWN_VARIABLE) or name in script_variables
     ]
     other_count = len(environment) - len(own)
     parts = [

@@ -43,7 +43,7 @@ from assistant.recover.resume_variable import OPEN
 from assistant.recover.runs import writer_beside
 from assistant.recover.start_losses import loss_words, start_losses
 from assistant.recover.training_end import training_goal
-from assistant.recover.trial.trial import TrialWay, spec_digest, trials_of
+from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
 from assistant.tooling import Context, tool
 from assistant.tools._checkpoint_words import MOST_TORN, checkpoint_values, choice_note, no_choice, problem_words, unusable_words
 from assistant.tools._node_saves import node_saves, saves_in_words
@@ -436,11 +436,7 @@ def resume_of(context: Context, job: Job, search: CheckpointSearch) -> ResumeWay
     note = str(trial.get("note", ""))
     if trial.get("proven"):
         is_open = way.means in OPEN
-        return (
-            TrialWay(str(trial.get("variable", "")), str(trial.get("argument", ""))).way(note)
-            if is_open
-            else replace(way, home_made=False)
-        )
+        return proven_trial(trial).way(note) if is_open or trial.get("bound") else replace(way, home_made=False)
     return ResumeWay(ResumeMeans.UNKNOWN, f"{way.by}; {note}", usage=way.usage, tried=True) if trial.get("refuted") else way
 
 

@@ -415,6 +415,7 @@ def plan_submission(
         resume=loads.argument if loads is not None else "",
         variable=loads.variable if loads is not None else "",
         config=config.words if config is not None else (),
+        arguments=loads.arguments if loads is not None else None,
     )
     spec = away_from_suspects(context, spec)
     if not_all_of:

@@ -16,11 +16,13 @@ from assistant.recover.checkpoints.aside import is_link
 from assistant.recover.checkpoints.inventory import Inventory, last_healthy
 from assistant.recover.checkpoints.search import folder_moves
 from assistant.recover.collective.executor import busy, kept_free, reserved_minutes
+from assistant.recover.owner_commands import said_commands
 from assistant.recover.restart import attempt_of, plan_restart
 from assistant.recover.resume_config import config_of
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import OPEN
+from assistant.recover.trial.recorded import COMMAND_S, recorded_submission, recording_command
 from assistant.recover.trial.trial import (
     TrialVerdict,
     TrialWay,
@@ -41,6 +43,7 @@ logger = logging.getLogger(__name__)
 TRIAL_S = 90
 """How long a script may run in the sandbox: to load a checkpoint and to log some steps behind it."""
 LONGEST_S = 900
+SANDBOX_OUTPUT = "its output in the sandbox"
 
 
 class _Plan(NamedTuple):
@@ -81,19 +84,27 @@ def trial_start(
     verdicts: list[str] = []
     refuted = False
     with kept_free(context.scheduler, [node], _longest_s(plan, seconds), name=_reservation(context)):
-        for trial in plan.trials:
+        trials = list(plan.trials)
+        for planned in trials:
             if busy(context.scheduler, [node]):
                 verdicts.append(f"{node} got a job meanwhile")
                 break
+            recorded = _recorded(context, plan, planned, node)
+            if isinstance(recorded, str):
+                verdicts.append(recorded)
+                continue
+            submission, trial = recorded
             verdict = _tried(context, plan, trial, node, seconds)
             logger.info("trial job=%s node=%s with=%r proven=%s: %s", job, node, trial.label, verdict.proven, verdict.note)
             if verdict.proven:
-                note = f"tried in a sandbox on {node}, {trial.label}: {verdict.note}"
+                note = f"tried in a sandbox on {node}, {planned.label}{submission}: {verdict.note}"
                 return {
                     "proven": "yes",
                     "job": job,
                     "variable": trial.variable,
                     "argument": trial.argument,
+                    "arguments": list(trial.arguments) if trial.arguments is not None else None,
+                    "bound": trial.bound,
                     "checkpoint": str(plan.checkpoint.path),
                     "step": plan.checkpoint.step,
                     "submission": spec_digest(plan.job.spec) if plan.job.spec is not None else "",
@@ -101,8 +112,9 @@ def trial_start(
                     "note": note,
                     "appendix": f"; {note}",
                 }
-            verdicts.append(f"{trial.label}: {verdict.note}")
-            refuted |= verdict.refuted
+            verdicts.append(f"{planned.label}{submission}: {verdict.note}")
+            refuted |= verdict.refuted and planned.command is None
+            trials += _named_commands(plan, trials, verdict.output)
     note = f"tried in a sandbox on {node}, and not proven: {'; '.join(verdicts)}"
     digest = spec_digest(plan.job.spec) if plan.job.spec is not None else ""
     answer = {"proven": "", "job": job, "node": node, "note": note, "appendix": f"; {note}", "submission": digest}
@@ -145,7 +157,8 @@ def would_try(
 
 
 def _longest_s(plan: _Plan, seconds: int) -> int:
-    return len(plan.trials) * (seconds + 60)
+    commands = sum(trial.command is not None for trial in plan.trials) + _may_name(plan)
+    return (len(plan.trials) + _may_name(plan)) * (seconds + 60) + commands * (COMMAND_S + 60)
 
 
 def _reservation(context: Context) -> str:
@@ -155,6 +168,7 @@ def _reservation(context: Context) -> str:
 def _trial_line(plan: _Plan, node: str, seconds: int) -> str:
     """Return the trial as one command: script, owner, node and ways are what a person says yes to."""
     ways = [word for trial in plan.trials for word in ("with", trial.label)]
+    ways += ["or", "what its program says then is the command to go on"] if _may_name(plan) else []
     digest = f"sha256:{spec_digest(plan.spec)[:16]}"
     words = ["sandbox start", "of", plan.job.id, "as", plan.job.user, "on", node, "for", f"{seconds} s", *ways, digest]
     return command_line(words)
@@ -198,6 +212,45 @@ def _plan(context: Context, job_id: str, before: int, margin: int) -> _Plan:
     return _Plan(job, replace(spec, comment="", hold=False), choice.checkpoint, judged, trials, way, uid)
 
 
+def _may_name(plan: _Plan) -> bool:
+    """Tell whether a command that the program itself names would be asked: what reading tells is not known for sure."""
+    return plan.way.means in OPEN or plan.way.home_made
+
+
+def _named_commands(plan: _Plan, trials: Sequence[TrialWay], output: str) -> list[TrialWay]:
+    """Return the command that a program itself named as the way to go on when it was tried; of all trials together one."""
+    tried_words = {trial.command.words for trial in trials if trial.command is not None}
+    if not _may_name(plan) or any(trial.command is not None and trial.command.place.startswith(SANDBOX_OUTPUT) for trial in trials):
+        return []
+    commands = [command for command in said_commands(plan.job, output, SANDBOX_OUTPUT) if command.words not in tried_words]
+    return [TrialWay(command=command) for command in commands[:1]]
+
+
+def _recorded(context: Context, plan: _Plan, trial: TrialWay, node: str) -> tuple[str, TrialWay] | str:
+    """Return what a command of the owner's would submit, for people, and the trial of that; else why it is not tried.
+
+    Any other trial is returned as it is.
+    """
+    if trial.command is None:
+        return "", trial
+    command = recording_command(
+        plan.job,
+        trial.command,
+        uid=plan.uid,
+        folder=Path(plan.checkpoint.path).parent,
+        python=tuple(context.commands.get("python3", ("python3",))),
+    )
+    reply = context.transport.run([node], command, timeout_s=COMMAND_S + 60)[node]
+    submission = recorded_submission(plan.job, trial.command, reply)
+    logger.info("trial job=%s node=%s command=%r: %s", plan.job.id, node, " ".join(trial.command.words), submission)
+    if isinstance(submission, str):
+        return submission
+    left_out = f", without what it adds to {submission.left_out}" if submission.left_out else ""
+    variables = " ".join(submission.assignments)
+    bound = str(plan.checkpoint.path)
+    return f" (`{submission.line}`{left_out})", TrialWay(variables, arguments=submission.arguments, bound=bound)
+
+
 def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
     """Run the script once in one way, and judge it."""
     own_spec = plan.job.spec or plan.spec
@@ -211,8 +264,9 @@ def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: i
         resume=trial.argument,
         variable=trial.variable,
         config=config.words if config is not None else (),
+        arguments=trial.arguments,
     )
-    way = trial.way("a trial") if plan.way.means in OPEN else plan.way
+    way = trial.way("a trial") if plan.way.means in OPEN or trial.bound else plan.way
     led = resume_plan(way, plan.inventory, plan.checkpoint)
     if led.refusal:
         return TrialVerdict(False, led.refusal)
@@ -233,8 +287,9 @@ def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: i
     reply = context.transport.run([node], command, timeout_s=seconds + 60)[node]
     answer = trial_answer(reply)
     verdict = judge_trial(answer, plan.checkpoint, plan.inventory)
-    lost = removed_besides(answer, Path(plan.checkpoint.path).parent) if verdict.proven and trial.variable else ""
-    return TrialVerdict(False, f"{verdict.note}, but it removed {lost}") if lost else verdict
+    lost = removed_besides(answer, Path(plan.checkpoint.path).parent) if verdict.proven and (trial.variable or trial.bound) else ""
+    verdict = TrialVerdict(False, f"{verdict.note}, but it removed {lost}") if lost else verdict
+    return replace(verdict, output="\n".join(answer.texts[:1]))
 
 
 def _idle_node(context: Context, job: Job, exclude: Sequence[str]) -> str:

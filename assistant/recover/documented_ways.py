@@ -69,7 +69,7 @@ def documented_way(job: Job, read: FileReader) -> DocumentedWay:
     folder = job.work_dir or (job.spec.work_dir if job.spec is not None else None)
     if job.spec is None or folder is None or not Path(folder).is_absolute():
         return DocumentedWay()
-    texts = dict(_texts(job, Path(folder), read))
+    texts = dict(texts_of(job, Path(folder), read))
     targets = {name: lines for text in texts if text in MAKEFILES for name, lines in _targets(texts[text])}
     lines: list[str] = []
     variables: list[str] = []
@@ -81,18 +81,30 @@ def documented_way(job: Job, read: FileReader) -> DocumentedWay:
     return DocumentedWay("; ".join(lines), tuple(dict.fromkeys(variables)))
 
 
-def _texts(job: Job, folder: Path, read: FileReader) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the files that may tell: books first, then makefiles, then scripts that submit or start something."""
-    entries = listed_folder(job.account, str(folder)) or ()
-    names = sorted(entry.name for entry in entries if not entry.folder and not entry.link and 0 < entry.size <= MOST_BOOK_BYTES)
+def texts_of(job: Job, folder: Path, read: FileReader, script_folders: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the files that may tell: books first, then makefiles, then scripts that submit or start something.
+
+    Args:
+        job: With its spec.
+        folder: Of the job.
+        read: Reads with its owner's rights.
+        script_folders: Names of folders in it in which scripts lie as well.
+    """
+    names = _names(job, folder)
     books = [name for name in names if BOOKS.fullmatch(name)][:MOST_BOOKS]
     makefiles = [name for name in MAKEFILES if name in names][:1]
+    names += [f"{inner}/{name}" for inner in script_folders for name in _names(job, folder / inner)]
     scripts = [name for name in names if PurePosixPath(name).suffix in SHELL_FILES and name not in (*books, *MAKEFILES)]
     for name in (*books, *makefiles, *scripts[: MOST_BOOKS * 2]):
         text = read(str(folder / name))
         is_script = name in scripts
-        if text and (not is_script or (text.startswith("#!") and "sbatch" in text and not _is_the_script(job, text))):
+        if text and (not is_script or (text.startswith("#!") and "sbatch" in text and not is_the_script(job, text))):
             yield name, text
+
+
+def _names(job: Job, folder: Path) -> list[str]:
+    entries = listed_folder(job.account, str(folder)) or ()
+    return sorted(entry.name for entry in entries if not entry.folder and not entry.link and 0 < entry.size <= MOST_BOOK_BYTES)
 
 
 def _telling_lines(name: str, text: str) -> Iterator[tuple[int, str, bool]]:
@@ -143,7 +155,7 @@ def _assignments(job: Job, folder: Path, line: str, read: FileReader) -> Iterato
     if not words or words[0] != "sbatch" or any(mark in code for mark in ("|", ";", "&", "$(", ">", "<(")):
         return
     script = next(
-        (word for word in words[1:] if not word.startswith("-") and _is_the_script(job, read(str(folder / word)) or "")), ""
+        (word for word in words[1:] if not word.startswith("-") and is_the_script(job, read(str(folder / word)) or "")), ""
     )
     if not script or words[-1] != script:
         return  # arguments behind the script are its owner's to give
@@ -164,7 +176,7 @@ def _templates(value: str) -> tuple[str, ...]:
     return ("{name}", "{checkpoint}") if not NOT_SAFE.search(value) else ()
 
 
-def _is_the_script(job: Job, text: str) -> bool:
+def is_the_script(job: Job, text: str) -> bool:
     """Tell whether a text is that of a job's own script, but for lines that say nothing to a shell."""
 
     def code(script: str) -> list[str]:

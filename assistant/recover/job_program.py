@@ -415,7 +415,7 @@ def _own_settings(program: JobProgram, read: Callable[[str], str | None]) -> Ite
     if program.source is None or not program.source.path.startswith("/"):
         return
     folders = (str(PurePosixPath(program.source.path).parent), program.launch.folder)
-    for name in _named_configs(program.source):
+    for name in dict.fromkeys(name for source in program.sources for name in _named_configs(source)):
         below = [f"{folder}{name}" for folder in folders if name.startswith("/")]  # `HERE + "/conf/net.json"`
         paths = (Path(posixpath.normpath(path)) for path in (*(posixpath.join(folder, name) for folder in folders), *below))
         yield from next((values for path in paths if (values := list(_file(path, read)))), [])

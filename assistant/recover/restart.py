@@ -86,6 +86,7 @@ def plan_restart(
     resume: str = "",
     variable: str = "",
     config: Sequence[str] = (),
+    arguments: Sequence[str] | None = None,
 ) -> JobSpec:
     """Return the job to submit.
 
@@ -100,6 +101,7 @@ def plan_restart(
         resume: Arguments by which its program goes on, as `ResumeWay.argument`; what its script says outranks them.
         variable: The assignments by which its script goes on, as `ResumeWay.variable`.
         config: The arguments of its script with a copy of its configuration in them, and behind them that copy; empty for none.
+        arguments: Those of its script as its owner's own command gives them, as `ResumeWay.arguments`.
 
     Returns:
         The job, submitted held: it is a claim on the run until it is released (docs/decisions/0015).
@@ -108,7 +110,7 @@ def plan_restart(
         ToolError: The script has templates that cannot be passed on.
     """
     directives = read_directives(spec.script)
-    arguments = _arguments(directives if directives.resume else replace(directives, resume=resume), checkpoint, skip)
+    words = _arguments(directives if directives.resume else replace(directives, resume=resume), checkpoint, skip)
     # An earlier skip stays: from an older checkpoint the run would meet the same data again.
     # So does a variable of the script: without a checkpoint of its own the attempt is repeated from where it began.
     environment = {name: text for name, text in spec.environment.items() if name not in (RESUME_FROM, STEP, ARGS)}
@@ -117,24 +119,36 @@ def plan_restart(
         environment |= {RESUME_FROM: str(checkpoint.path), STEP: str(checkpoint.step)}
     if skip is not None:
         environment |= _skip_environment(spec, skip)
-    if arguments:
-        environment[ARGS] = arguments
+    if words:
+        environment[ARGS] = words
+    options = spec.options
     if variable and checkpoint is not None:
-        templates = {name: template for name, _, template in (text.partition("=") for text in variable.split())}
-        environment |= {name: _filled(template, _places(checkpoint)) for name, template in templates.items()}
-        environment[VARIABLE] = " ".join(templates)
+        items = [item.partition("=") for item in variable.split(" ")]
+        values = {name: _filled(template, _places(checkpoint)) for name, _, template in items}
+        environment |= {**values, VARIABLE: ",".join(values)}
+        options = tuple(_exporting(option, values) for option in options)
     if config and checkpoint is not None:
         environment[CONFIG] = config[-1]
     return replace(
         spec,
-        arguments=tuple(config[:-1]) if config else spec.arguments,
-        script=_with_arguments(spec.script) if arguments else spec.script,
+        arguments=tuple(config[:-1]) if config else spec.arguments if arguments is None else tuple(arguments),
+        options=options,
+        script=_with_arguments(spec.script) if words else spec.script,
         work_dir=spec.work_dir if str(spec.work_dir) != "." else (job.work_dir or spec.work_dir),
         environment=environment,
         exclude=tuple(dict.fromkeys((*spec.exclude, *exclude))),
         comment=_comment(spec.comment, tag),
         hold=True,
     )
+
+
+def _exporting(option: str, values: Mapping[str, str]) -> str:
+    """Return an option of the submission in which an `--export` that gives variables a value gives them a new one."""
+    if not option.startswith("--export="):
+        return option
+    items = [item.partition("=") for item in option.removeprefix("--export=").split(",")]
+    texts = [f"{name}={values.get(name, text)}" if equals else name for name, equals, text in items]
+    return f"--export={','.join(texts)}"
 
 
 def copied_config(config: Path, step: int) -> Path:
@@ -149,12 +163,10 @@ def hidden_variable(spec: JobSpec, lines: Sequence[str]) -> str:
         spec: The planned job.
         lines: The commands that submit it, as they are approved.
     """
-    names = spec.environment.get(VARIABLE, "").split()
-    text = " ".join(lines)
-    name = next((name for name in names if f"{name}={spec.environment.get(name, '')}" not in text), "")
-    if not name:
-        return ""
-    return f"its script goes on by {name}, and slurm.job_environment lets no variable of that name through"
+    approved_text = " ".join(lines)
+    names = [name for name in spec.environment.get(VARIABLE, "").split(",") if name]
+    name = next((name for name in names if f"{name}={spec.environment.get(name, '')}" not in approved_text), "")
+    return name and f"its script goes on by {name}, and slurm.job_environment lets no variable of that name through"
 
 
 def _skip_environment(spec: JobSpec, skip: Skip) -> dict[str, str]:

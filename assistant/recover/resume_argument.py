@@ -38,6 +38,8 @@ PROBE = "/nightshift-probe/epoch_7/step_7654321.ckpt"
 """A checkpoint that no script has of its own."""
 PROBE_PLACES = {"checkpoint": PROBE, "name": "step_7654321.ckpt", "step": NUMBER, "folder": "/nightshift-probe/epoch_7"}
 MOST_CANDIDATES = 3
+OWN_WORDS = re.compile(r"\bsys\.argv\[\d:\]")
+"""The words of the command line in a program of Python."""
 
 
 class Candidate(NamedTuple):
@@ -184,6 +186,8 @@ def _candidates(program: JobProgram, configured: Sequence[tuple[str, str]]) -> I
             continue
         if (quote := _quote(program, key)) is not None:
             yield Candidate(key, f"{key}={quote}{{checkpoint}}{quote}")
+        elif option := _settings_option(program, key, declared):
+            yield Candidate(key, f"{option} {key}={{checkpoint}}")
 
 
 def is_named_so(key: str) -> bool:
@@ -227,20 +231,27 @@ def _quote(program: JobProgram, key: str) -> str | None:
             return "'"
         if any(dotted(node) == "hydra.main" for node in _decorators(source)):
             return None if {"-m", "--multirun"} & set(program.launch.arguments) else "'"  # each run of a sweep would go on from it
-        if (loop := _settings_loop(source)) is not None:
-            nests = any(call.method == "split" and _first_text(call) == "." for call in source.calls)
-            if "." in key and not nests:
+        if (loop := _settings_loop(program, source)) is not None:
+            if not _nests(source, key):
                 return None
             return "'" if re.search(r"\b(?:yaml\.\w*load|literal_eval|OmegaConf)\b", ast.unparse(loop)) else ""
     return None
 
 
-def _settings_loop(source: TrainerSource) -> ast.For | None:
-    """Return the loop in which a program takes each word of its command line apart at `=` and sets what it names; else None."""
-    for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
+def _settings_loop(program: JobProgram, source: TrainerSource, words: re.Pattern[str] = OWN_WORDS) -> ast.For | None:
+    """Return the loop in which a program takes each word of its command line apart at `=` and sets what it names; else None.
+
+    Args:
+        program: That is started.
+        source: In which the loop stands.
+        words: What it goes through, as text: the words of the command line, or those of an option.
+    """
+    tree = syntax_tree(source.text) if source.parsed else None
+    handed = {name for node in (ast.walk(tree) if tree is not None else ()) for name in _handed_words(program, node, words)}
+    for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
             continue
-        if not re.search(r"\bsys\.argv\[\d:\]", source.text_of(node.iter)):
+        if not words.search(source.text_of(node.iter)) and not (isinstance(node.iter, ast.Name) and node.iter.id in handed):
             continue
         inner = [item for statement in node.body for item in ast.walk(statement)]
         apart = any(
@@ -251,9 +262,46 @@ def _settings_loop(source: TrainerSource) -> ast.For | None:
             and item.args[0].value == "="
             for item in inner
         )
-        if apart and any(isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Subscript) for item in inner):
+        is_set = any(
+            (isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Subscript))
+            or (isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute) and item.func.attr == "set")
+            for item in inner
+        )
+        if apart and is_set:
             return node
     return None
+
+
+def _handed_words(program: JobProgram, node: ast.AST, words: re.Pattern[str]) -> Iterator[str]:
+    """Yield the first parameter of a function that is called with the words of the command line."""
+    if isinstance(node, ast.FunctionDef) and node.args.args:
+        calls = (call for source in program.sources for call in source.calls if call.method == node.name and call.positional)
+        if any(words.search(ast.unparse(call.positional[0])) for call in calls):
+            yield node.args.args[0].arg
+
+
+def _settings_option(program: JobProgram, key: str, declared: Sequence[SourceCall]) -> str:
+    """Return the option behind which a program takes settings `key=value`, one more of them at each; empty where it has none."""
+    for call in declared:
+        names = [item.value for item in call.positional if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        kinds = {name: getattr(call.keywords.get(name), "value", None) for name in ("action", "nargs", "dest")}
+        long_name = next((name for name in names if name.startswith("--")), names[0] if names else "")
+        dest = str(kinds["dest"] or long_name.lstrip("-").replace("-", "_"))
+        adds = kinds["action"] in ("append", "extend")
+        several = kinds["nargs"] in ("*", "+") and not any(word.partition("=")[0] in names for word in program.launch.arguments)
+        if not names or not names[0].startswith("-") or not (adds or several):
+            continue
+        for source in program.sources:
+            if _settings_loop(program, source, re.compile(rf"\b\w+\.{re.escape(dest)}\b")) is not None and _nests(source, key):
+                return names[0]
+    return ""
+
+
+def _nests(source: TrainerSource, key: str) -> bool:
+    """Tell whether a program takes the name of a key apart at its dots, where it has some."""
+    return "." not in key or any(
+        call.method in ("split", "partition", "rpartition", "rsplit") and _first_text(call) == "." for call in source.calls
+    )
 
 
 def _decorators(source: TrainerSource) -> Iterator[ast.expr]:
@@ -277,7 +325,7 @@ def _started_with(job: Job, program: JobProgram, words: str, read: FileReader) -
     if len(started) != 1 or started[0].launch.program != program.launch.program:
         return None
     arguments = list(started[0].launch.arguments)
-    return started[0] if arguments == [*program.launch.arguments, *words.split()] else None
+    return started[0] if arguments == [*program.launch.arguments, *words.split(" ")] else None
 
 
 def _proof(

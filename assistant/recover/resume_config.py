@@ -21,6 +21,7 @@ from assistant.accounts import account_of
 from assistant.errors import InputError, ToolError
 from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.batch_script import absolute
+from assistant.recover.ini_files import INI_SUFFIXES
 from assistant.recover.job_program import FileReader, JobProgram, config_values, normalised, programs_of
 from assistant.recover.load_proof import proof_of_load
 from assistant.recover.restart import COPIED, NOT_SAFE, copied_config
@@ -30,7 +31,7 @@ from assistant.recover.resume_number import harm
 from assistant.untrusted import LOOK_S, reading_as, within
 
 MOST_KEYS = 3
-SUFFIXES = frozenset((".json", ".yaml", ".yml", ".toml"))
+SUFFIXES = frozenset((".json", ".yaml", ".yml", ".toml")) | INI_SUFFIXES
 SCALAR = r"(?:null|~|None|none|false|False|\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'|[\w./~-]{0,500})"
 FIRST_ARGUMENT = re.compile(r"\$\{1:?-(?P<default>[\w./-]{1,200})\}")
 """A script's first argument, with what counts where it was given none."""
@@ -108,6 +109,7 @@ def config_way(job: Job, way: ResumeWay, programs: Sequence[JobProgram], way_of:
                     hint="",
                     trial_variables=(),
                     trial_arguments=(),
+                    commands=(),
                 )
     return way
 
@@ -188,15 +190,18 @@ def _keys(program: JobProgram, config: Path, text: str) -> Iterator[tuple[str, s
 
 def _edited(text: str, suffix: str, key: str, old: str, value: str) -> str | None:
     """Return a configuration with one key set to a value and all else as it is; None where that cannot be done for sure."""
-    quoted, last = json.dumps(value), key.rpartition(".")[2]
+    is_ini = suffix in INI_SUFFIXES
+    quoted, last = value if is_ini else json.dumps(value), key.rpartition(".")[2]
     path = Path(f"config{suffix}")
     before = config_values(path, text)
     intended = [(name, value if name == key else text_before) for name, text_before in before]
+    if is_ini and "%" in value:
+        return None  # what configparser reads as a reference
     if not intended or [name for name, _ in before].count(key) != 1 or dict(before)[key] != old:
         return None
     lines = [_line_of(suffix, spelled) for spelled in dict.fromkeys((last, last.replace("_", "-")))]
     for match in (match for line in lines for match in line.finditer(text)):
-        space = "" if match["head"][-1:].isspace() or suffix not in (".yaml", ".yml") else " "
+        space = "" if match["head"][-1:].isspace() or (suffix not in (".yaml", ".yml") and not is_ini) else " "
         apart = " " if text[match.end() : match.end() + 1] == "#" else ""
         edited = f"{text[: match.start()]}{match['head']}{space}{quoted}{apart}{text[match.end() :]}"
         if config_values(path, edited) == intended:
@@ -208,6 +213,8 @@ def _line_of(suffix: str, key: str) -> re.Pattern[str]:
     """Return what a key with a plain value looks like in a kind of configuration."""
     if suffix == ".json":
         return re.compile(rf"(?P<head>\"{re.escape(key)}\"\s*:\s*){SCALAR}(?=\s*[,}}\n])", re.IGNORECASE)
+    if suffix in INI_SUFFIXES:
+        return re.compile(rf"(?m)(?P<head>^{re.escape(key)}[ \t]*[=:][ \t]*){SCALAR}(?=[ \t]*$)", re.IGNORECASE)
     if suffix == ".toml":
         return re.compile(rf"(?m)(?P<head>^[ \t]*\"?{re.escape(key)}\"?[ \t]*=[ \t]*){SCALAR}(?=[ \t]*(?:#.*)?$)", re.IGNORECASE)
     return re.compile(

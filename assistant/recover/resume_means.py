@@ -73,6 +73,16 @@ class LoadBranch(NamedTuple):
         return f"its program resumes by {together} ({self.place}); {passed} {how}"
 
 
+class OwnerCommand(NamedTuple):
+    """A command of a job's owner that carries its run on."""
+
+    words: tuple[str, ...]
+    place: str
+    """The file and line that name it."""
+    program: str
+    """Path of the file that it runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResumeWay:
     """How a script goes on, and how that is known."""
@@ -104,7 +114,7 @@ class ResumeWay:
     """Whether it must name a folder."""
     variable: str = ""
     """The assignments by which its own script goes on, which a restart makes in the environment of the submission:
-    `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; empty for none."""
+    `RESUME={checkpoint}`, with `{step}`, `{name}` and `{folder}` besides; several by blanks, empty for none."""
     config: str = ""
     """The configuration of which a copy that names the checkpoint is given to its script as the argument; empty for none."""
     config_key: str = ""
@@ -120,6 +130,12 @@ class ResumeWay:
     branch: LoadBranch | None = None
     """With NONE and UNKNOWN: where its program loads what it is told to, with all that has to be told; None where it has no such
     place."""
+    commands: tuple[OwnerCommand, ...] = ()
+    """With NONE, UNKNOWN and FIXED: commands of its owner that may carry it on; a trial lets them say what they would submit."""
+    arguments: tuple[str, ...] | None = None
+    """With ARGUMENT: the arguments of its script as such a command would give them; None where they stay as they were."""
+    bound: str = ""
+    """With ARGUMENT: the one checkpoint for which that holds; empty for any."""
     tried: bool = False
     """Whether a trial start has proven it, and not reading alone."""
     home_made: bool = False

@@ -83,6 +83,8 @@ def resume_plan(way: ResumeWay, found: Inventory | None, chosen: Checkpoint | No
             f"the path of {chosen.path.parent} holds the job's id: a new job would look elsewhere and start at 0; {SETTLE}"
         )
     match way.means:
+        case ResumeMeans.ARGUMENT if way.bound and way.bound != str(chosen.path):
+            return ResumePlan(f"{way.sentence}, which was tried for {way.bound}, and {chosen.path} was chosen; {SETTLE}")
         case ResumeMeans.ARGUMENT:
             if "{step}" in way.path and not leads_to(way.path, chosen.step, str(chosen.path)):
                 loaded = way.path.replace("{step}", str(chosen.step))

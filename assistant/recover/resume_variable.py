@@ -22,6 +22,7 @@ from assistant.recover.job_program import FileReader, JobProgram, job_launches, 
 from assistant.recover.load_calls import LOADS
 from assistant.recover.load_proof import proof_of_load
 from assistant.recover.option_kinds import value_templates
+from assistant.recover.owner_commands import owner_commands
 from assistant.recover.pinned_folder import pinned_variable
 from assistant.recover.removals import removed_by
 from assistant.recover.restart import NOT_SAFE
@@ -84,8 +85,10 @@ def way_by_variable(job: Job, way: ResumeWay, programs: Sequence[JobProgram], wa
     spec = job.spec
     documented = DocumentedWay()
     if spec is not None and (way.removed or way.means in OPEN):
-        documented = documented_way(job, FileReader(job.account))
-        way = replace(way, usage="; ".join(filter(None, (usage_line(spec.script), documented.usage))))
+        read = FileReader(job.account)
+        documented = documented_way(job, read)
+        commands = owner_commands(job, read) if way.means in OPEN else ()
+        way = replace(way, usage="; ".join(filter(None, (usage_line(spec.script), documented.usage))), commands=commands)
     if way.removed:
         way = replace(way, removed=tuple(path for path in way.removed if path in _removed_by_start(job, programs)))
     may_change = way.means not in (ResumeMeans.ARGUMENT, ResumeMeans.NEWEST) and not way.repeats

@@ -75,7 +75,7 @@ def _variables(program: JobProgram) -> dict[str, StartSetting]:
     """Return the variables of its environment that a program reads; one that a restart of ours set counts as not set."""
     variables: dict[str, StartSetting] = {}
     for source in program.sources:
-        own = source.environment.get(VARIABLE, "").split()
+        own = [name for name in source.environment.get(VARIABLE, "").split(",") if name]
         for node in ast.walk(syntax_tree(source.text)) if source.parsed else ():
             name = source.value(key_read(source, node))
             if not isinstance(name, str) or not NAME.fullmatch(name):

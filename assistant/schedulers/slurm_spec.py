@@ -124,7 +124,7 @@ def _doubt(job: Job, details: Mapping[str, str], script: str) -> str:
 
 def _exports_nothing(script: str, options: Sequence[str]) -> bool:
     """Tell whether a job was given no variable of the shell that submitted it, but those whose values its `--export` names."""
-    items = _exported_items(script, options)
+    items = exported_items(script, options)
     return bool(items) and all(item in ("NONE", "NIL") or "=" in item for item in items)
 
 
@@ -339,16 +339,16 @@ def handed_on(environment: Mapping[str, str], names: Sequence[str]) -> dict[str,
 
 def _export_list(spec: JobSpec) -> list[str]:
     """Return what a job's own --export names, the option as typed before the script's line; `ALL` where it has none."""
-    return [name for name in _exported_items(spec.script, spec.options) or ["ALL"] if not name.startswith(OWN_VARIABLE)]
+    return [name for name in exported_items(spec.script, spec.options) or ["ALL"] if not name.startswith(OWN_VARIABLE)]
 
 
 def exports_plainly(spec: JobSpec, name: str) -> bool:
     """Tell whether a job is given a variable of its submission's environment, which no `--export` sets to a value of its own."""
-    items = _exported_items(spec.script, spec.options)
+    items = exported_items(spec.script, spec.options)
     return (not items or "ALL" in items or name in items) and not any(item.startswith(f"{name}=") for item in items)
 
 
-def _exported_items(script: str, options: Sequence[str]) -> list[str]:
+def exported_items(script: str, options: Sequence[str]) -> list[str]:
     """Return the items of the `--export` that counts; none where nobody gave one."""
     lines = [line for line in script.splitlines() if line.startswith("#SBATCH")] + list(options)
     values = [match.group(1).strip("\"'") for line in lines if (match := re.search(r"--export[= ](\S+)", line))]

@@ -10,12 +10,22 @@ Source: sbatch(1) and slurm_opt.c of 22.05, verified with the cluster of tests/l
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["ONE_TIME", "OWN_OPTIONS", "VALUE_LETTERS", "WRAPPED", "TypedSubmission", "exact_arguments", "read_line", "wrapped_text"]
+__all__ = [
+    "ONE_TIME",
+    "OWN_OPTIONS",
+    "VALUE_LETTERS",
+    "WRAPPED",
+    "TypedSubmission",
+    "exact_arguments",
+    "exact_words",
+    "read_line",
+    "wrapped_text",
+]
 
 WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n"
 """How sbatch begins the script that it makes of `--wrap`."""
@@ -110,6 +120,27 @@ def read_line(line: str, *, command: str | None, script: str, fields: Mapping[st
     submission = _options(head, fields)
     arguments, unclear = exact_arguments(tail, script)
     return submission._replace(arguments=arguments, doubt=submission.doubt or unclear)
+
+
+def exact_words(words: Sequence[str]) -> tuple[dict[str, str], int] | None:
+    """Return the options of sbatch by their long names, from words that are known whole, and where its script stands.
+
+    Args:
+        words: Behind `sbatch`.
+
+    Returns:
+        None where an option is not known; behind the last word where no script is named.
+    """
+    values: dict[str, str] = {}
+    place = 0
+    while place < len(words) and words[place].startswith("-") and words[place] != "-":
+        name, text, takes = _option_word(words[place])
+        if name not in _VALUES | _FLAGS or (takes and text is None and place + 1 >= len(words)):
+            return None
+        takes_next = takes and text is None
+        values[name] = words[place + 1] if takes_next else text or ""
+        place += 2 if takes_next else 1
+    return values, place
 
 
 def exact_arguments(text: str, script: str) -> tuple[tuple[str, ...], str]:

@@ -66,6 +66,7 @@ ALLOWED = {
     "recover/collective/ring_program.py": INSIDE,
     "recover/collective/torch_program.py": INSIDE,
     "recover/trial/launcher_program.py": INSIDE,
+    "recover/trial/recorder_program.py": INSIDE,
     "recover/trial/sandbox_program.py": INSIDE,
     "recover/trial/trial.py": SHIPPED,
     "recover/second_writer.py": SYSTEM,

@@ -47,6 +47,8 @@ def test_the_argument_by_which_a_program_goes_on_is_proven_or_not_used(case: dic
     wanted = case.get("resumes", "argument" if case["argument"] else "")
     assert not wanted or str(way.means) == wanted, way.sentence
     assert way.means is not ResumeMeans.NEWEST
+    if "tried" in case:
+        assert list(way.trial_arguments) == case["tried"], "a trial start has to prove it"
     if "hint" in case:
         assert way.hint == case["hint"]
         assert str(CHOSEN.path) in resume_plan(way, None, CHOSEN).refusal

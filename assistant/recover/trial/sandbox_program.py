@@ -4,8 +4,9 @@ It travels as text (`python3 -c`), so it imports nothing but the standard librar
 request, as base64 of zlib of JSON. It gives up its rights first and becomes the job's owner. In namespaces of its own (user, mount,
 process, network, IPC) every file system is read-only; over those that the job writes to lies an overlay in memory, so that what
 the script saves, deletes and moves is seen and never happens. There is no network but the loopback, under the names of the nodes.
-srun, mpirun and torchrun are replaced by a program that starts the ranks here. Its last line of output is `NIGHTSHIFT-TRIAL` and a
-JSON object: status (`ran`, `impossible`), why, exit, seconds, opened, changed, removed, output, logs.
+srun, mpirun and torchrun are replaced by a program that starts the ranks here, or with all commands of Slurm by one that only
+writes down what is asked. munge cannot be reached. Its last line of output is `NIGHTSHIFT-TRIAL` and a JSON object: status (`ran`,
+`impossible`), why, exit, seconds, opened, changed, removed, output, logs, records.
 """
 
 # What a newer Python would write does not run on the nodes' 3.6, and its output is its answer.
@@ -35,7 +36,7 @@ MARK = "NIGHTSHIFT-TRIAL"
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
 CLONE_NEWNET, CLONE_NEWIPC = 0x40000000, 0x08000000
 MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 4096, 16384, 1 << 18, 2, 4
-AT_RECURSIVE, MOUNT_ATTR_RDONLY, MOUNT_SETATTR = 0x8000, 1, 442
+AT_RECURSIVE, AT_EMPTY_PATH, MOUNT_ATTR_RDONLY, MOUNT_SETATTR = 0x8000, 0x1000, 1, 442
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 4, 38, 1
 IN_ACCESS, IN_ISDIR = 0x1, 0x40000000
 NO_FILES = frozenset(
@@ -46,6 +47,7 @@ MOST_WATCHED = 2000
 MOST_ENTRIES = 4000
 MOST_OUTPUT = 96 * 1024
 MOST_LOG = 32 * 1024
+MOST_RECORDS = 16
 BEHIND_SAVE_S = 2.0
 """How long it goes on behind its first save: the steps behind it are logged."""
 
@@ -214,30 +216,27 @@ def build(request: Request, base: str) -> List[Layer]:
     layers = [Layer(root, base, number) for number, root in enumerate(roots)]
     tools = layers_tool_folder(layers)
     launchers = {}  # type: Dict[str, int]
-    for name in ("srun", "mpirun", "mpiexec", "torchrun"):
+    for name, text in request["launchers"].items():
         path = os.path.join(tools[0], name)
         with open(path, "w") as file:
-            file.write("#!%s\n%s" % (sys.executable, request["launcher"]))
+            file.write("#!%s -I\n%s" % (sys.executable, text.replace("@FOLDER@", tools[1])))
         os.chmod(path, 0o755)
         launchers[name] = os.open(path, os.O_PATH)
     usual = request["environment"].get("PATH") or "/usr/local/bin:/usr/bin:/bin"
     request["environment"]["PATH"] = "%s:%s" % (tools[1], usual)
     hosts_file = os.open(hosts, os.O_PATH)
-    attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
     base_folder = os.open(base, os.O_PATH | os.O_DIRECTORY)
-    checked(
-        libc.syscall(MOUNT_SETATTR, -100, b"/", AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))),
-        "the file systems cannot be made read-only",
-    )
-    # the layers themselves are written to
-    checked(
-        libc.syscall(MOUNT_SETATTR, base_folder, b"", 0x1000, struct.pack("QQQQ", 0, MOUNT_ATTR_RDONLY, 0, 0), ctypes.c_size_t(32)),
-        "the memory for the overlays cannot be written to",
-    )
+    changes = ((-100, b"/", AT_RECURSIVE, (MOUNT_ATTR_RDONLY, 0)), (base_folder, b"", AT_EMPTY_PATH, (0, MOUNT_ATTR_RDONLY)))
+    for folder, name_of_root, flag, (added, cleared) in changes:  # the layers themselves are written to
+        attributes = struct.pack("QQQQ", added, cleared, 0, 0)
+        status = libc.syscall(MOUNT_SETATTR, folder, name_of_root, flag, attributes, ctypes.c_size_t(len(attributes)))
+        checked(status, "the file systems cannot be made read-only, but for the overlays")
     for layer in layers:
         layer.lay(roots[layer.root], [inner.root for inner in layers if inner.root.startswith(layer.root + "/")])
     if os.path.isdir("/dev/shm"):
         mount("tmpfs", "/dev/shm", "tmpfs", MS_NODEV | MS_NOSUID, "size=%d,mode=1777" % request["memory_bytes"])
+    for path in filter(os.path.isdir, {os.path.realpath("/run/munge"), os.path.realpath("/var/run/munge")}):
+        mount("tmpfs", path, "tmpfs", MS_NODEV | MS_NOSUID, "size=4k,mode=755")
     if os.path.isfile("/etc/hosts"):
         mount("/proc/self/fd/%d" % hosts_file, "/etc/hosts", "", MS_BIND)
     for name, launcher in launchers.items():  # a login shell, or a module, sets PATH anew
@@ -266,8 +265,7 @@ class Watch:
 
     def __init__(self, folders: Sequence[str]) -> None:
         self.number = checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
-        self.paths = {}  # type: Dict[int, str]
-        self.read = {}  # type: Dict[str, None]
+        self.paths, self.read = {}, {}  # type: Dict[int, str], Dict[str, None]
         for folder in folders:
             for path, _, _ in os.walk(folder):
                 if len(self.paths) < MOST_WATCHED:
@@ -386,17 +384,12 @@ def watched(request: Request, layers: Sequence[Layer]) -> Dict[str, Any]:
     while is_open:
         data = os.read(reader, 1 << 16)
         is_open, tail = bool(data), (tail + data)[-MOST_OUTPUT // 2 :]
-    changed, removed, logs = differences(layers, before, request)
+    changed, removed, logs, records = differences(layers, before, request)
+    output = (head + tail).decode("utf-8", "replace")
     return {
-        "status": "ran",
-        "exit": ended,
-        "seconds": round(seconds, 1),
-        "opened": sorted(watch.read),
-        "changed": changed,
-        "removed": removed,
-        "output": (head + tail).decode("utf-8", "replace"),
-        "logs": logs,
-    }
+        "status": "ran", "exit": ended, "seconds": round(seconds, 1), "opened": sorted(watch.read), "changed": changed,
+        "removed": removed, "output": output, "logs": logs, "records": records,
+    }  # fmt: skip
 
 
 def saves_of(request: Request, layers: Sequence[Layer], before: Dict[str, Any]) -> Iterator[str]:
@@ -410,15 +403,16 @@ def saves_of(request: Request, layers: Sequence[Layer], before: Dict[str, Any]) 
                 yield path
 
 
-def differences(
-    layers: Sequence[Layer], before: Dict[str, Any], request: Request
-) -> Tuple[List[Dict[str, Any]], List[str], Dict[str, str]]:
-    """Return what was written, what was removed, and the text of files that a person would read."""
-    changed, removed, logs = [], [], {}  # type: List[Dict[str, Any]], List[str], Dict[str, str]
+def differences(layers: Sequence[Layer], before: Dict[str, Any], request: Request) -> Tuple[List[Any], List[str], Any, List[str]]:
+    """Return what was written, what was removed, the text of files that a person would read, and what was asked of Slurm."""
+    changed, removed, logs, records = [], [], {}, []  # type: List[Any], List[str], Dict[str, str], List[str]
     for layer in layers:
         for name, about in layer.entries():
             path, old = os.path.join(layer.root, name), layer.was_there(name)
+            is_file = stat.S_ISREG(about.st_mode)
             ours = "nightshift-trial-" in name or path in request["hidden"] or path in request["written"]
+            if ours and "/record-" in name and name.endswith(".json") and is_file and len(records) < MOST_RECORDS:
+                records.append(read_of(layer.upper, name, 1 << 20).decode("utf-8", "replace"))
             if ours or len(changed) + len(removed) >= MOST_ENTRIES:
                 continue
             if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
@@ -426,33 +420,38 @@ def differences(
             elif stat.S_ISDIR(about.st_mode):
                 if old is not None and "user.overlay.opaque" in os.listxattr("/proc/self/fd/%d/%s" % (layer.upper, name)):
                     removed.append(path)  # and made anew
-            elif old is None or not stat.S_ISREG(about.st_mode) or not is_same(layer, name, about, old):
-                changed.append({"path": path, "size": about.st_size, "was": old.st_size if old is not None else None})
-                text = grown_text(layer, name, about, old)
-                if text and len(logs) < 12:
-                    logs[path] = text
-    return changed, removed, logs
+            else:
+                grown = old is not None and is_file and begins_as_before(layer, name, about, old)
+                if old is None or not grown or about.st_size != old.st_size:
+                    was = old.st_size if old is not None else None
+                    changed.append({"path": path, "size": about.st_size, "was": was, "grown": grown})
+                    text = grown_text(layer, name, about, old)
+                    if text and len(logs) < 12:
+                        logs[path] = text
+    return changed, removed, logs, records
 
 
-def is_same(layer: Layer, name: str, about: os.stat_result, old: os.stat_result) -> bool:
-    """Tell whether a file was only opened to write, or touched."""
-    if about.st_size != old.st_size or about.st_size > 1 << 24:
+def read_of(folder: int, name: str, size: int, begin: int = 0) -> bytes:
+    """Return what stands in a file of a layer."""
+    with open("/proc/self/fd/%d/%s" % (folder, name), "rb") as file:
+        file.seek(begin)
+        return file.read(size)
+
+
+def begins_as_before(layer: Layer, name: str, about: os.stat_result, old: os.stat_result) -> bool:
+    """Tell whether a file still holds what it held: it was only opened to write, touched, or added to."""
+    size = old.st_size
+    if about.st_size < size or size > 1 << 24 or not stat.S_ISREG(old.st_mode):
         return False
-    texts = []
-    for folder in (layer.upper, layer.lower):
-        with open("/proc/self/fd/%d/%s" % (folder, name), "rb") as file:
-            texts.append(file.read())
-    return texts[0] == texts[1]
+    return read_of(layer.upper, name, size) == read_of(layer.lower, name, size)
 
 
 def grown_text(layer: Layer, name: str, about: os.stat_result, old: Optional[os.stat_result]) -> str:
     """Return what was written to a file, where it is text: of one that was there what is behind its old end."""
     if not stat.S_ISREG(about.st_mode) or not about.st_size:
         return ""
-    with open("/proc/self/fd/%d/%s" % (layer.upper, name), "rb") as file:
-        file.seek(old.st_size if old is not None and old.st_size < about.st_size else 0)
-        data = file.read(MOST_LOG)
-    text = data.decode("utf-8", "replace")
+    begin = old.st_size if old is not None and old.st_size < about.st_size else 0
+    text = read_of(layer.upper, name, MOST_LOG, begin).decode("utf-8", "replace")
     return text if "\0" not in text and text.count("\ufffd") * 50 < len(text) else ""
 
 

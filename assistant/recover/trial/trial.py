@@ -28,7 +28,7 @@ from assistant.records import Checkpoint, Job, JobSpec
 from assistant.recover.checkpoints.inventory import Inventory
 from assistant.recover.checkpoints.layout import step_in_name
 from assistant.recover.loaded import LoadVerdict, compare_loaded, loaded_checkpoint
-from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.resume_means import OwnerCommand, ResumeMeans, ResumeWay
 from assistant.untrusted import parse_json
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "TrialVerdict",
     "TrialWay",
     "judge_trial",
+    "proven_trial",
     "removed_besides",
     "spec_digest",
     "trial_answer",
@@ -47,6 +48,8 @@ MARK = "NIGHTSHIFT-TRIAL "
 JOB_ID = 67_043_327
 """Of the trial in the script's eyes: the last id that Slurm gives by default (slurm.conf(5), MaxJobId)."""
 MOST_TRIALS = 3
+LAUNCHERS = ("srun", "mpirun", "mpiexec", "torchrun")
+"""Programs in whose place one lies that starts the ranks in the sandbox."""
 MOST_RANKS = 16
 MEMORY_BYTES = 4 << 30
 """Of each overlay: what the script saves lies in memory."""
@@ -71,14 +74,28 @@ class TrialWay:
     """What is put behind the command line of the program, with `{checkpoint}`; empty for none."""
     config: str = ""
     """The key of a configuration of which a copy is given; empty for none."""
+    command: OwnerCommand | None = None
+    """A command of the owner's that says what it would submit: variables and arguments are not known before; None for none."""
+    arguments: tuple[str, ...] | None = None
+    """Those of its script; None where they stay as they were."""
+    bound: str = ""
+    """The one checkpoint for which that holds; empty for any."""
 
     @property
     def label(self) -> str:
         """For people: what is added to the submission."""
+        if self.command is not None:
+            return f"`{' '.join(self.command.words)}` as it would submit"
+        if self.arguments is not None:
+            return f"{self.variable} arguments {' '.join(self.arguments)}".strip()
         return self.variable or self.argument or (f"{self.config} in a copy of its configuration" if self.config else "as it is")
 
     def way(self, by: str) -> ResumeWay:
         """Return how a script goes on for which this one was proven; with a word that names no checkpoint from the newest."""
+        if self.bound:
+            return ResumeWay(
+                ResumeMeans.ARGUMENT, by, variable=self.variable, arguments=self.arguments, bound=self.bound, tried=True
+            )
         if "{" not in self.variable + self.argument:
             return ResumeWay(ResumeMeans.NEWEST, by, variable=self.variable, argument=self.argument, tried=True)
         return ResumeWay(ResumeMeans.ARGUMENT, by, variable=self.variable, argument=self.argument, tried=True)
@@ -114,6 +131,8 @@ class TrialVerdict:
     """For people: what it read and where it went on, or what is missing."""
     refuted: bool = False
     """Whether it went on from something else, or harmed the chosen one: no restart may be made in that way."""
+    output: str = ""
+    """What it printed."""
 
 
 def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
@@ -122,6 +141,7 @@ def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
         return ()
     if way.means not in (ResumeMeans.UNKNOWN, ResumeMeans.NONE, ResumeMeans.FIXED):
         return (TrialWay(way.variable, way.argument, way.config_key),) if way.home_made else ()
+    commands = tuple(TrialWay(command=command) for command in way.commands)
     together = [
         *(TrialWay(argument=text) for text in way.trial_arguments if " " in text),
         *(TrialWay(variable=text) for text in way.trial_variables if " " in text),
@@ -135,7 +155,19 @@ def trials_of(way: ResumeWay) -> tuple[TrialWay, ...]:
     )
     as_it_is = (TrialWay(),) if way.means is ResumeMeans.UNKNOWN else ()
     # with a variable or an argument of its own a script most likely does nothing without it
-    return (*[*by_hand][: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS]
+    # a command is asked first: it takes a moment, and most leave nothing to try
+    return (*commands, *(*[*by_hand][: MOST_TRIALS - 1], *as_it_is)[:MOST_TRIALS])
+
+
+def proven_trial(answer: Mapping[str, Any]) -> TrialWay:
+    """Return the way that a trial start has proven, from what it answered."""
+    arguments = answer.get("arguments")
+    return TrialWay(
+        str(answer.get("variable", "")),
+        str(answer.get("argument", "")),
+        arguments=tuple(map(str, arguments)) if isinstance(arguments, list) else None,
+        bound=str(answer.get("bound", "")),
+    )
 
 
 def spec_digest(spec: JobSpec) -> str:
@@ -184,7 +216,7 @@ def trial_command(
         "script": spec.script,
         "arguments": list(spec.arguments),
         "environment": {**spec.environment, **_slurm_variables(job, spec, work_dir)},
-        "launcher": program_text("launcher_program"),
+        "launchers": dict.fromkeys(LAUNCHERS, program_text("launcher_program")),
         "nodes": list(job.nodes),
         "needed": list(dict.fromkeys((work_dir, str(folder)))),
         "watched": [str(folder)],
@@ -193,10 +225,19 @@ def trial_command(
         "seconds": seconds,
         "memory_bytes": MEMORY_BYTES,
     }
+    return sandbox_command(job, request, python)
+
+
+def sandbox_command(job: Job, request: Mapping[str, Any], python: Sequence[str]) -> list[str]:
+    """Return the words that run the program of the sandbox with a request.
+
+    Raises:
+        ToolError: It is too large to be handed over.
+    """
     text = base64.b64encode(zlib.compress(json.dumps(request).encode(), 9)).decode()
     if len(text) > MOST_REQUEST:
         raise ToolError(f"the script and environment of job {job.id} are too large for a trial start: {len(text)} bytes")
-    return [*python, "-I", "-c", program_text("sandbox_program"), text, str(seconds + MARGIN_S)]
+    return [*python, "-I", "-c", program_text("sandbox_program"), text, str(request["seconds"] + MARGIN_S)]
 
 
 def _slurm_variables(job: Job, spec: JobSpec, work_dir: str) -> dict[str, str]:
