@@ -22,9 +22,9 @@ from assistant.engine.gather import ask
 from assistant.engine.storage import probe_line
 from assistant.engine.unnamed_storage import LARGE_SHARE
 from assistant.errors import NightshiftError
-from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFinding, NodeState
+from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFinding, NodeState, Outcome
 from assistant.recover.playbook import Wanted, calls_of
-from assistant.recover.signals import proven
+from assistant.recover.signals import accused
 from assistant.recover.situation import AVOIDED
 
 if TYPE_CHECKING:
@@ -43,52 +43,85 @@ LATELY = timedelta(minutes=15)
 OF_DISK = "storage.full_of_others"
 _FULL = re.compile(rf"{re.escape(AVOIDED)} (/\S{{1,200}}) (?:is full|has hardly any room left) there")
 OUT = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
-OF_PROVEN = "{diagnosis.proven_nodes}"
-"""Over what a step goes that needs no further look."""
+OF_PROVEN, OF_ACCUSED = "{diagnosis.proven_nodes}", "{diagnosis.accused_nodes}"
+"""Over what a step goes that needs no further look, and when one looks for a second witness."""
+LOOK = "check_nodes"
+MOST_LOOKS = 4
+"""Looks for a second witness, of one incident, before it waits for others."""
 
 
 def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
-    """Make the cordons of an incident's playbook before it waits for others, for nodes that two witnesses accuse.
+    """Make the cordons of an incident's playbook before it waits for others, for nodes at fault that fail one job after the other.
 
-    Only where several jobs failed on the node within a minute; who is not sure of a node, or is refused, waits as ever.
+    A node that two witnesses accuse needs no further look; of one that a single one accuses the playbook's own look for a second
+    is made earlier. Who is not sure of a node, or is refused, waits as ever.
     """
     at = incident.failed_at or incident.opened
-    accused = [node for node in proven(diagnosis) if swallows(engine.watcher.jobs, node, at)]
-    if not accused:
+    named = {node: failures for node in diagnosis.faulty_nodes if len(failures := failed_on(engine.watcher.jobs, node, at)) >= FEWEST}
+    if not named:
         return
-    nodes = [node.name for node in engine.scheduler.nodes() if node.name in accused and node.state not in OUT]
+    nodes = [node.name for node in engine.scheduler.nodes() if node.name in named and node.state not in OUT]
+    if not nodes:
+        return
     job = engine.scheduler.job(incident.job) if incident.job is not None else None
     playbook, _ = engine.playbook_for(diagnosis, job)
-    steps = [step for step in playbook.step if _is_early(step)] if playbook is not None else []
-    values = again.situation_of(engine.store, incident, diagnosis, job) if steps else {}
-    for step in steps:
+    if playbook is None:
+        return
+    by, values = f"playbook:{playbook.name}", again.situation_of(engine.store, incident, diagnosis, job)
+    looks = {step.name: step for step in playbook.step if step.use == LOOK and step.when == OF_ACCUSED}
+    for step in playbook.step:
+        if step.use != "cordon_node" or step.when or step.unless:
+            continue
+        look = next((looks[name] for name in looks if step.each == f"{{{name}.seconded}}"), None)
+        if look is not None and {*nodes} & {*accused(diagnosis)}:
+            failures = max(len(named[node]) for node in nodes)
+            values = {**values, look.name: _seconded_early(engine, incident, look, values, by=by, failures=failures)}
+        elif step.each != OF_PROVEN:
+            continue
         for planned_call in calls_of(step, values):
             if planned_call.arguments.get("node") in nodes and not engine.gate.is_begun(incident.id, planned_call.key):
-                _make(engine, incident, planned_call, f"playbook:{playbook.name}" if playbook is not None else "watch")
+                _make(engine, incident, planned_call, by)
+
+
+def _seconded_early(
+    engine: Engine, incident: Incident, look: Step, values: Mapping[str, Any], *, by: str, failures: int
+) -> Mapping[str, Any]:
+    """Return what a playbook's look for a second witness gives now; the playbook makes its own later, when more may be known.
+
+    Asked once for each failure more, and a few times at most.
+    """
+    key = f"{look.name}#{min(failures, MOST_LOOKS)}"
+    nothing: Mapping[str, Any] = {"seconded": ()}
+    if engine.gate.is_begun(incident.id, key):
+        return nothing
+    planned_call = replace(next(calls_of(look, values)), key=key)
+    outcome = _make(engine, incident, planned_call, by)
+    return outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else nothing
 
 
 def swallows(jobs: Iterable[Job], node: str, at: datetime) -> bool:
     """Tell whether several jobs failed on a node within a minute of a time, whosever they are. Pure."""
+    return len(failed_on(jobs, node, at)) >= FEWEST
+
+
+def failed_on(jobs: Iterable[Job], node: str, at: datetime) -> frozenset[str]:
+    """Return the jobs that failed on a node within a minute of a time. Pure."""
     bad = (JobState.FAILED, JobState.NODE_FAIL)
-    failed = {
+    return frozenset(
         entry.id
         for entry in jobs
         if entry.state in bad and node in entry.nodes and entry.ended and abs(entry.ended - at) <= AT_ONCE
-    }
-    return len(failed) >= FEWEST
+    )
 
 
-def _is_early(step: Step) -> bool:
-    return step.use == "cordon_node" and step.each == OF_PROVEN and not step.when and not step.unless
-
-
-def _make(engine: Engine, incident: Incident, planned_call: Wanted, by: str) -> None:
+def _make(engine: Engine, incident: Incident, planned_call: Wanted, by: str) -> Outcome | None:
     try:
-        engine.gate.call(
+        return engine.gate.call(
             planned_call.tool, planned_call.arguments, why=planned_call.why, by=by, incident=incident.id, step=planned_call.key
         )
     except NightshiftError as error:
         logger.info("incident=%s %s is not set aside yet: %s", incident.id, planned_call.arguments.get("node"), error)
+        return None
 
 
 def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:

@@ -470,9 +470,30 @@ def _without(
     if programs and len(silent) == len(programs):
         names = ", ".join(one.name for one in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
+    if proof := _made_and_left_empty(job, texts, places):
+        return SaveState.NEVER_SAVED, proof
     likely = ", ".join(f"{place.folder} ({place.how})" for place in places[:2])
     why = f"nothing of it lies where it seems to save: {likely}" if likely else "neither script nor log tells where it would save"
     return SaveState.UNKNOWN, f"whether job {job.id} saved a checkpoint is not known: {why}"
+
+
+def _made_and_left_empty(job: Job, texts: Sequence[str], places: Sequence[Place]) -> str:
+    """Return the proof that a job saved nothing: the folder where it seems to save was changed by it, holds nothing, and no step is shown.
+
+    Empty where that is not seen, and where there are several such folders.
+    """
+    if job.started is None or len(places) != 1 or _trains(texts) or not any(text.strip() for text in texts):
+        return ""
+    (place,) = places
+    with reading_as(job.account):
+        try:
+            changed = status_of(place.folder).st_mtime
+            is_empty = is_folder(place.folder) and not list_folder(place.folder, 1)
+        except (OSError, InputError):
+            return ""
+    if not is_empty or changed < (job.started - CLOCKS_APART).timestamp():
+        return ""
+    return f"the job never saved a checkpoint: {place.folder} ({place.how}) was made since it began and is empty, and its log shows no step"
 
 
 def folder_moves(job: Job, search: CheckpointSearch) -> bool:
