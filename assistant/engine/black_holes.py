@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from assistant.content.playbooks import Step
+from assistant.content.playbooks import Playbook, Step
 from assistant.engine import again
 from assistant.engine.gather import ask
 from assistant.engine.storage import probe_line
@@ -30,7 +30,16 @@ from assistant.recover.situation import AVOIDED
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["filled_by_strangers", "set_aside_at_once", "swallows", "with_swallowing_disk"]
+__all__ = [
+    "OUT",
+    "failed_on",
+    "filled_by_strangers",
+    "make_cordons",
+    "set_aside_at_once",
+    "swallows",
+    "with_left_files",
+    "with_swallowing_disk",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -65,17 +74,32 @@ def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
         return
     job = engine.scheduler.job(incident.job) if incident.job is not None else None
     playbook, _ = engine.playbook_for(diagnosis, job)
-    if playbook is None:
-        return
+    if playbook is not None:
+        make_cordons(engine, incident, diagnosis, playbook, nodes, looks=max(len(named[node]) for node in nodes))
+
+
+def make_cordons(
+    engine: Engine, incident: Incident, diagnosis: Diagnosis, playbook: Playbook, nodes: Collection[str], *, looks: int = 1
+) -> None:
+    """Make the cordons of a playbook for some nodes now, in the steps in which it would make them itself.
+
+    Args:
+        engine: Everything.
+        incident: The calls are made for it.
+        diagnosis: Accuses the nodes.
+        playbook: Whose steps they are.
+        nodes: Those that may be taken out.
+        looks: Whether more is known than at the look for a second witness before: another number is another look.
+    """
+    job = engine.scheduler.job(incident.job) if incident.job is not None else None
     by, values = f"playbook:{playbook.name}", again.situation_of(engine.store, incident, diagnosis, job)
-    looks = {step.name: step for step in playbook.step if step.use == LOOK and step.when == OF_ACCUSED}
+    second_looks = {step.name: step for step in playbook.step if step.use == LOOK and step.when == OF_ACCUSED}
     for step in playbook.step:
         if step.use != "cordon_node" or step.when or step.unless:
             continue
-        look = next((looks[name] for name in looks if step.each == f"{{{name}.seconded}}"), None)
+        look = next((second_looks[name] for name in second_looks if step.each == f"{{{name}.seconded}}"), None)
         if look is not None and {*nodes} & {*accused(diagnosis)}:
-            failures = max(len(named[node]) for node in nodes)
-            values = {**values, look.name: _seconded_early(engine, incident, look, values, by=by, failures=failures)}
+            values = {**values, look.name: _seconded_early(engine, incident, look, values, by=by, looks=looks)}
         elif step.each != OF_PROVEN:
             continue
         for planned_call in calls_of(step, values):
@@ -84,13 +108,13 @@ def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
 
 
 def _seconded_early(
-    engine: Engine, incident: Incident, look: Step, values: Mapping[str, Any], *, by: str, failures: int
+    engine: Engine, incident: Incident, look: Step, values: Mapping[str, Any], *, by: str, looks: int
 ) -> Mapping[str, Any]:
     """Return what a playbook's look for a second witness gives now; the playbook makes its own later, when more may be known.
 
-    Asked once for each failure more, and a few times at most.
+    Asked a few times at most.
     """
-    key = f"{look.name}#{min(failures, MOST_LOOKS)}"
+    key = f"{look.name}#{min(looks, MOST_LOOKS)}"
     nothing: Mapping[str, Any] = {"seconded": ()}
     if engine.gate.is_begun(incident.id, key):
         return nothing
@@ -145,6 +169,32 @@ def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosi
         finding = NodeFinding(node, words, (*lines, probe_line(engine, incident, words, OF_DISK)))
         return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), summary=f"{diagnosis.summary} {words}")
     return diagnosis
+
+
+def with_left_files(engine: Engine, incident: Incident, diagnosis: Diagnosis, user: str) -> Diagnosis:
+    """Return a diagnosis that accuses nodes whose own disk is full of files which others left; else as it is.
+
+    Meant for jobs that nothing can keep away from the node but that it is out of service. Others left them where none of those who
+    own them has a job there, so that no end of a job frees the space.
+    """
+    findings = []
+    for place in diagnosis.where:
+        match = _FULL.match(place.why) if place.node else None
+        if match is None or place.node is None or place.node in diagnosis.faulty_nodes:
+            continue
+        answer = ask(engine.store, engine.gate, incident, "space_holders", {"nodes": [place.node], "place": match[1]}) or {}
+        rows = [row for row in answer.get("rows") or () if row["node"] == place.node]
+        here = {entry.user for entry in engine.watcher.jobs if place.node in entry.nodes and not entry.state.ended}
+        if "" in here or not filled_by_strangers(rows, {user, *here}, _uid):
+            continue
+        words = f"{match[1]} is full on {place.node}, of files that others have left there."
+        lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
+        findings.append(NodeFinding(place.node, words, (*lines, probe_line(engine, incident, words, OF_DISK))))
+    if not findings:
+        return diagnosis
+    words = " ".join(finding.why for finding in findings)
+    nodes = (*diagnosis.nodes, *findings)
+    return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=nodes, summary=f"{diagnosis.summary} {words}")
 
 
 def filled_by_strangers(rows: Sequence[Mapping[str, Any]], users: Collection[str], uid_of: Callable[[str], int | None]) -> bool:

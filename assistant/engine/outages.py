@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assistant.content.playbooks import Playbook
+from assistant.content.playbooks import DRIVER, Playbook
 from assistant.display import shorten
 from assistant.engine.black_holes import set_aside_at_once
 from assistant.engine.drivers import DriverTurn, driver_turn
@@ -84,6 +84,10 @@ class Turn(NamedTuple):
     """The incident of the shared cause; None for a failure of its own."""
     over: str = ""
     """Why a person has to go on with it; empty while it may be restarted."""
+    settled: str = ""
+    """Why nothing is left to do about it; empty where something is."""
+    playbook: str = ""
+    """Name of the playbook by which it goes on; empty where its diagnosis tells it."""
 
 
 @dataclass
@@ -113,8 +117,8 @@ class Outages:
         if incident.kind is not EventKind.JOB_ENDED:
             return Turn()
         driver = driver_turn(engine, incident, diagnosis) if incident.id not in self._undriven else DriverTurn()
-        if driver.waits or driver.over:
-            return Turn(driver.waits, over=driver.over)
+        if driver != DriverTurn():
+            return Turn(driver.waits, over=driver.over, settled=driver.settled, playbook=DRIVER if driver.restarts else "")
         self._undriven.add(incident.id)
         with self._lock:
             parent = shared_by(engine.store.events(incident.id))
@@ -174,7 +178,15 @@ class Outages:
             return Turn(f"waits for incident {parent.id}: {about.get('probe') or f'{parent.subject} is probed'}", parent)
         return Turn(incident=parent)
 
-    def playbook_of_member(
+    def playbook_of(self, engine: Engine, turn: Turn, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
+        """Return the playbook of an incident whose turn it is, or None and why there is none to run."""
+        if turn.playbook:
+            return engine.playbooks.get(turn.playbook), f"there is no playbook {turn.playbook}"
+        if turn.incident is None:
+            return engine.playbook_for(diagnosis, job)
+        return self._playbook_of_member(engine, turn.incident, diagnosis, job)
+
+    def _playbook_of_member(
         self, engine: Engine, shared: Incident, diagnosis: Diagnosis, job: Job | None
     ) -> tuple[Playbook | None, str]:
         """Return the playbook of a job that failed of what others failed of: its own where that restarts, else a plain restart.
