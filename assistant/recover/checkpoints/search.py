@@ -381,7 +381,7 @@ def _never_saved_beside(foreign_runs: OtherRuns, job: Job, texts: Sequence[str],
             unknown = None
         except (OSError, InputError):
             return ""
-        return "" if unknown else f"the job never saved a checkpoint: {folder}, which its log names, holds none; {foreign_runs}"
+        return "" if unknown else f"the job never saved a checkpoint: {folder}, {foreign_runs.how}, holds none; {foreign_runs}"
     if "_" not in job.id or not any(text.strip() for text in texts) or _trains(texts):
         return ""
     return f"the job never saved a checkpoint: its log tells of no step and no save; {foreign_runs}"
