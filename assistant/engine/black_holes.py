@@ -66,7 +66,8 @@ def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
     is made earlier. Who is not sure of a node, or is refused, waits as ever.
     """
     at = incident.failed_at or incident.opened
-    named = {node: failures for node in diagnosis.faulty_nodes if len(failures := failed_on(engine.watcher.jobs, node, at)) >= FEWEST}
+    failures = {node: failed_on(engine.watcher.jobs, node, at) for node in diagnosis.faulty_nodes}
+    named = {node: job_ids for node, job_ids in failures.items() if len(job_ids) >= FEWEST}
     if not named:
         return
     nodes = [node.name for node in engine.scheduler.nodes() if node.name in named and node.state not in OUT]

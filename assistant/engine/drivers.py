@@ -1,9 +1,9 @@
 """Leave the jobs of a driver to it while it lives, and start the driver itself again once it has given up because of one of them.
 
 A driver (snakemake in a batch job, a script that submits and polls) starts what failed again by itself or gives up, as it was told.
-A restart of its job beside it would be a second one, and once it has given up the work of that job would not count. So the driver is
-started again, once, where it goes on with what is left and no job of it can land on the node at fault; else its owner is told the
-line that does. Never both.
+A restart of its job beside it would be a second one, and once it has given up the work of that job would not count. So the driver
+is started again, once, where it goes on with what is left and no job of it can land on the node at fault; else its owner is told
+the line that does. Never both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.content.playbooks import DRIVER
@@ -23,12 +22,13 @@ from assistant.recover.drivers import parents_first, submitted_by, watches_over_
 from assistant.recover.identity import restart_of
 from assistant.recover.job_program import programs_of
 from assistant.recover.situation import AVOIDED, avoided
-from assistant.untrusted import LOOK_S, list_folder, read_whole, reading_as, status_of, within
+from assistant.recover.start_lines import start_line
+from assistant.untrusted import reading_as
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["DriverTurn", "driver_turn", "start_line"]
+__all__ = ["GOES_ON", "DriverTurn", "driver_turn"]
 
 ACTS_WITHIN = timedelta(minutes=15)
 """So long a driver that lives is waited for: those that poll do so every few minutes at the rarest."""
@@ -42,7 +42,6 @@ RESTARTED = (Action.CORDON_AND_RESTART, Action.RESTART_SAME_NODES, Action.WAIT_A
 MOST_LOGS = 6
 MOST_CHILDREN = 32
 MOST_NAMED = 4
-MOST_FILES = 400
 
 
 class DriverTurn(NamedTuple):
@@ -76,8 +75,8 @@ def driver_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Dri
             return _with_its_driver(engine, job, parent)
         if workflow := workflow_of(job) if parent is None else None:
             words = (
-                f"job {job.id} is a task of {workflow.name}, which starts it again by itself or gives up: it is left to that, and was "
-                f"not started again. Where that has ended, its owner goes on with: {workflow.command}. {diagnosis.summary}"
+                f"job {job.id} is a task of {workflow.name}, which starts it again by itself or gives up: it is left to that, and "
+                f"was not started again. Where that has ended, its owner goes on with: {workflow.command}. {diagnosis.summary}"
             )
             return DriverTurn(over=words)
     begun = GOES_ON in engine.store.stages(incident.id)
@@ -89,14 +88,6 @@ def driver_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Dri
     if begun:
         return _set_aside_first(engine, incident, diagnosis, job)
     return _given_up(engine, incident, diagnosis, job, children, is_restart=is_restart)
-
-
-def start_line(job: Job) -> str:
-    """Return the command by which an owner submits a job again: with the file in its work folder that holds its very script."""
-    file = _script_file(job)
-    if file is None or job.spec is None:
-        return f"submit job {job.id} again as the first time"
-    return " ".join([f"cd {file.parent} && sbatch {file.name}", *job.spec.arguments])
 
 
 def _left_to(engine: Engine, job: Job, parent: Job) -> DriverTurn:
@@ -127,7 +118,9 @@ def _with_its_driver(engine: Engine, job: Job, parent: Job) -> DriverTurn:
         return DriverTurn(waits=f"{words}; waits for incident {incidents[0].id} about that")
     if not incidents and parent.ended is not None and engine.clock.now() - parent.ended < OPENED_WITHIN:
         return DriverTurn(waits=f"{words}; waits for the incident about that")
-    return DriverTurn(over=f"{words}: job {job.id} was not started again by itself, for its work would not count. {_line_words(parent)}")
+    return DriverTurn(
+        over=f"{words}: job {job.id} was not started again by itself, for its work would not count. {_line_words(parent)}"
+    )
 
 
 def _line_words(driver: Job) -> str:
@@ -142,8 +135,12 @@ def _given_up(
     for child in children:
         successor = next((entry for entry in engine.scheduler.user_jobs(job.user) if _restarts(engine, entry, child)), None)
         if successor is not None:
-            beside = f"Job {job.id} was not started again beside it: two would do the same work. Once job {successor.id} has ended well"
-            return DriverTurn(over=f"{words}; it goes on as job {successor.id}. {beside}, its owner starts it again: {start_line(job)}")
+            beside = (
+                f"Job {job.id} was not started again beside it: two would do the same work. Once job {successor.id} has ended well"
+            )
+            return DriverTurn(
+                over=f"{words}; it goes on as job {successor.id}. {beside}, its owner starts it again: {start_line(job)}"
+            )
     known = {child.id: next(iter(engine.store.incidents(job=child.id)), None) for child in children}
     undecided = [entry for entry in known.values() if entry is not None and engine.store.diagnosis(entry.id) is None]
     if undecided:
@@ -161,7 +158,9 @@ def _given_up(
     advice = f"{_line_words(job)}. {cause.advice}"
     engine.store.add_diagnosis(incident.id, replace(cause, summary=summary, advice=advice))
     engine.store.mark_stage(incident.id, GOES_ON)
-    return DriverTurn(waits=f"{words}; {goes_on_words(job)}, so it is started again once no job of it can land on the node at fault")
+    return DriverTurn(
+        waits=f"{words}; {goes_on_words(job)}, so it is started again once no job of it can land on the node at fault"
+    )
 
 
 def _restart_problem(job: Job, causes: Sequence[Diagnosis], many: int, *, is_restart: bool) -> str:
@@ -170,7 +169,9 @@ def _restart_problem(job: Job, causes: Sequence[Diagnosis], many: int, *, is_res
         return "it was started again once before"
     if job.state is not JobState.FAILED:
         return f"it {job.state}"
-    if len(causes) < many or any(cause.category is not Category.INFRASTRUCTURE or cause.action not in RESTARTED for cause in causes):
+    if len(causes) < many or any(
+        cause.category is not Category.INFRASTRUCTURE or cause.action not in RESTARTED for cause in causes
+    ):
         return "what failed is nothing that a restart cures, or is not known"
     if not goes_on_words(job):
         return "that it passes over what is finished is not known"
@@ -190,7 +191,7 @@ def _cause_words(causes: Sequence[Diagnosis]) -> str:
 
 
 def _set_aside_first(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job) -> DriverTurn:
-    """Return the turn of a driver that goes on once the nodes at fault are out of service: its jobs know nothing of an exclusion."""
+    """Return the turn of a driver that goes on once the nodes at fault are out of service: its jobs know of no exclusion."""
     playbook = engine.playbooks.get(DRIVER)
     if playbook is None:
         return DriverTurn(over=f"there is no playbook {DRIVER}. {_line_words(job)}")
@@ -269,26 +270,3 @@ def _is_driver(job: Job) -> bool:
     except (NightshiftError, OSError):
         pass
     return watches_over_jobs(texts)
-
-
-def _script_file(job: Job) -> Path | None:
-    """Return the file in a job's work folder that holds its script as it was submitted; None where none does."""
-    folder = job.work_dir
-    if folder is None or job.spec is None:
-        return None
-    script = job.spec.script.encode()
-
-    def look() -> Path | None:
-        for file in list_folder(folder, MOST_FILES):
-            try:
-                if status_of(file).st_size == len(script) and read_whole(file, len(script)) == script:
-                    return file
-            except (OSError, NightshiftError):
-                continue
-        return None
-
-    try:
-        with reading_as(job.account):
-            return within(LOOK_S, look, f"{folder}")
-    except (OSError, NightshiftError):
-        return None

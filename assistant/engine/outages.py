@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from assistant.content.playbooks import DRIVER, Playbook
 from assistant.display import shorten
 from assistant.engine.black_holes import set_aside_at_once
-from assistant.engine.drivers import DriverTurn, driver_turn
+from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
 from assistant.engine.job_failures import failure_of
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Call, CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.recover.start_lines import task_line
 from assistant.watch.outages import (
     SETTLING,
     CauseKind,
@@ -291,7 +292,7 @@ class Outages:
         if cause.kind is CauseKind.ERROR:
             return f"what may be restarted is, one job first, then {self.limits.apart_s:g} s apart"
         if cause.kind is CauseKind.NODE:
-            return f"what may be restarted goes on without it, {self.limits.apart_s:g} s apart"
+            return f"which of them can go on without it is looked at next, {self.limits.apart_s:g} s apart"
         return f"what may be restarted is when it answers, {self.limits.apart_s:g} s apart"
 
     def _state(self, engine: Engine, parent: Incident, note: str) -> None:
@@ -352,6 +353,8 @@ class Outages:
         """Return what is known of a failure; None before its diagnosis, and for what is no failed job."""
         if incident.job is None or incident.kind is not EventKind.JOB_ENDED:
             return None
+        if GOES_ON in engine.store.stages(incident.id):
+            return None  # a driver failed of its jobs alone
         if incident.id not in self._read:
             found = engine.store.diagnosis(incident.id)
             if found is None:
@@ -453,6 +456,16 @@ def _left_words(members: Sequence[Incident], handed_over: Sequence[Incident]) ->
     return f"{f'{gone_on} of {len(members)} go on; ' if gone_on else ''}a person has {'; '.join(parts)}"
 
 
+def _task_words(engine: Engine, handed_over: Sequence[Incident]) -> str:
+    """Return the command that starts the tasks of an array again which were not started; empty for jobs of any other kind."""
+    jobs = [job for entry in handed_over if entry.job is not None and (job := _job(engine, entry.job)) is not None]
+    nodes = {
+        node for entry in handed_over if (known := engine.store.diagnosis(entry.id)) is not None for node in known.faulty_nodes
+    }
+    line = task_line(jobs, sorted(nodes)) if len(jobs) == len(handed_over) else ""
+    return f". To start them again as they were: {line}" if line else ""
+
+
 def _ended(engine: Engine, incident: Incident) -> bool:
     """End the incident of a shared cause once all of its members have ended; tell whether it has."""
     store = engine.store
@@ -462,7 +475,7 @@ def _ended(engine: Engine, incident: Incident) -> bool:
     left = [member for member in members if member.state is IncidentState.ESCALATED]
     if left:
         over = str(_about(engine, incident).get("over", ""))
-        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; {_left_words(members, left)}"
+        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; {_left_words(members, left)}{_task_words(engine, left)}"
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)
         return True

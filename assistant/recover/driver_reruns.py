@@ -1,6 +1,6 @@
 """Whether a driver that is started again goes on with the jobs that are left: by its script, its source and its log.
 
-Only a job that watches over others and whose log names jobs that it submitted is one; a training is none.
+Only a job that watches over others and whose log names jobs that it submitted is one; what logs steps of a training is none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from assistant.errors import NightshiftError
 from assistant.records import Job
 from assistant.recover.drivers import makes_only_missing, named_jobs, watches_over_jobs
 from assistant.recover.job_program import programs_of
-from assistant.recover.joblog import log_lines
+from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.skipped_work import marks_what_is_there, skips_what_is_there
 from assistant.untrusted import reading_as
 
@@ -28,7 +28,7 @@ def jobs_named_by(job: Job) -> frozenset[str]:
 
 
 def goes_on_words(job: Job) -> str:
-    """Return by what a driver goes on where it stopped when its script runs once more; empty where that is not known, or it is none.
+    """Return by what a driver goes on where it stopped when its script runs once more; empty where nothing is known, or it is none.
 
     Raises:
         Unavailable: The storage did not answer.
@@ -40,5 +40,7 @@ def goes_on_words(job: Job) -> str:
         texts = [job.spec.script, *(source.text for program in programs for source in program.sources)]
         if not watches_over_jobs(texts):
             return ""
+        if words := makes_only_missing(job.spec.script):
+            return words
         line = skips_what_is_there(programs) or marks_what_is_there(programs)
-    return f"{line} passes over what is finished" if line else makes_only_missing(job.spec.script)
+        return f"{line} passes over what is finished" if line and not log_points(job) else ""

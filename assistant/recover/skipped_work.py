@@ -74,7 +74,11 @@ def _marks(source: TrainerSource) -> Iterator[int]:
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For)):
         own = {inner.id for inner in ast.walk(loop.target) if isinstance(inner, ast.Name)}
         for statement in loop.body:
-            if not isinstance(statement, ast.If) or not _is_of(statement.test, own) or _is_present(statement.test, set()) is not True:
+            if (
+                not isinstance(statement, ast.If)
+                or not _is_of(statement.test, own)
+                or _is_present(statement.test, set()) is not True
+            ):
                 continue
             marks = {(key, value) for inner in statement.body for key, value in _set_keys(inner, own)}
             if any(key == awaited_key and value != awaited_value for key, value in marks for awaited_key, awaited_value in awaited):
@@ -92,9 +96,11 @@ def _set_keys(statement: ast.stmt, names: set[str]) -> Iterator[tuple[str, str]]
 def _compared_keys(test: ast.expr) -> Iterator[tuple[str, str]]:
     """Yield the keys or attributes that a test holds against a constant for equality, where all of the test has to hold."""
     for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
-        if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq) and (key := _key_of(part.left)):
-            if isinstance(part.comparators[0], ast.Constant):
-                yield key, repr(part.comparators[0].value)
+        if not isinstance(part, ast.Compare) or len(part.ops) != 1 or not isinstance(part.ops[0], ast.Eq):
+            continue
+        value = part.comparators[0]
+        if isinstance(value, ast.Constant) and (key := _key_of(part.left)):
+            yield key, repr(value.value)
 
 
 def _key_of(node: ast.expr) -> str:

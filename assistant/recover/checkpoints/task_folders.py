@@ -1,8 +1,8 @@
 """Which of several sibling folders is a task's of an array, by their names and by the clock.
 
-Names count where they and the tasks fit one to one: as many folders of one form with one number each as tasks of the array that wrote
-a log, with the same numbers, and a script that takes its number as it is. What a task wrote lies between its start and its end by the
-clock of the file server, as far as the task's own log shows how that goes.
+Names count where they and the tasks fit one to one: folders of one form have one number each, those of the tasks of the array that
+wrote a log, and the script takes the number of its task as it is. What a task wrote lies between its start and its end by the clock
+of the file server, as far as the task's own log shows how that goes.
 """
 
 from __future__ import annotations
