@@ -463,7 +463,7 @@ def _task_words(engine: Engine, handed_over: Sequence[Incident]) -> str:
         node for entry in handed_over if (known := engine.store.diagnosis(entry.id)) is not None for node in known.faulty_nodes
     }
     line = task_line(jobs, sorted(nodes)) if len(jobs) == len(handed_over) else ""
-    return f". To start them again as they were: {line}" if line else ""
+    return f"to start again as they were: {line}; " if line else ""
 
 
 def _ended(engine: Engine, incident: Incident) -> bool:
@@ -475,7 +475,7 @@ def _ended(engine: Engine, incident: Incident) -> bool:
     left = [member for member in members if member.state is IncidentState.ESCALATED]
     if left:
         over = str(_about(engine, incident).get("over", ""))
-        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; {_left_words(members, left)}{_task_words(engine, left)}"
+        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; {_task_words(engine, left)}{_left_words(members, left)}"
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)
         return True

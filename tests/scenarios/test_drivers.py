@@ -168,7 +168,9 @@ def test_a_disk_that_strangers_left_full_is_set_aside_before_the_driver_goes_on(
     scene.watch(1500)
     notes = [incident.note for incident in scene.engine.store.incidents()]
     assert ("cordon node02" in scene.cluster.changes) is goes_on, notes
-    restarts = [change for change in submitted(scene) if change not in ("submit 1", "submit 2", "submit 3" if holder == "bob" else "")]
+    restarts = [
+        change for change in submitted(scene) if change not in ("submit 1", "submit 2", "submit 3" if holder == "bob" else "")
+    ]
     assert len(restarts) == (1 if goes_on else 0), notes
     if not goes_on:
         assert any("could land on node02 again" in note for note in notes), notes
