@@ -54,6 +54,7 @@ _FULL = re.compile(rf"{re.escape(AVOIDED)} (/\S{{1,200}}) (?:is full|has hardly 
 OUT = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
 OF_PROVEN, OF_ACCUSED = "{diagnosis.proven_nodes}", "{diagnosis.accused_nodes}"
 """Over what a step goes that needs no further look, and when one looks for a second witness."""
+IF_CORDON = "{diagnosis.cordon}"
 LOOK = "check_nodes"
 MOST_LOOKS = 4
 """Looks for a second witness, of one incident, before it waits for others."""
@@ -67,16 +68,16 @@ def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
     """
     at = incident.failed_at or incident.opened
     failures = {node: failed_on(engine.watcher.jobs, node, at) for node in diagnosis.faulty_nodes}
-    named = {node: job_ids for node, job_ids in failures.items() if len(job_ids) >= FEWEST}
-    if not named:
+    swallowing = {node: job_ids for node, job_ids in failures.items() if len(job_ids) >= FEWEST}
+    if not swallowing:
         return
-    nodes = [node.name for node in engine.scheduler.nodes() if node.name in named and node.state not in OUT]
+    nodes = [node.name for node in engine.scheduler.nodes() if node.name in swallowing and node.state not in OUT]
     if not nodes:
         return
     job = engine.scheduler.job(incident.job) if incident.job is not None else None
     playbook, _ = engine.playbook_for(diagnosis, job)
     if playbook is not None:
-        make_cordons(engine, incident, diagnosis, playbook, nodes, looks=max(len(named[node]) for node in nodes))
+        make_cordons(engine, incident, diagnosis, playbook, nodes, looks=max(len(swallowing[node]) for node in nodes))
 
 
 def make_cordons(
@@ -96,7 +97,9 @@ def make_cordons(
     by, values = f"playbook:{playbook.name}", again.situation_of(engine.store, incident, diagnosis, job)
     second_looks = {step.name: step for step in playbook.step if step.use == LOOK and step.when == OF_ACCUSED}
     for step in playbook.step:
-        if step.use != "cordon_node" or step.when or step.unless:
+        if step.use != "cordon_node" or step.when not in ("", IF_CORDON) or step.unless:
+            continue
+        if step.when == IF_CORDON and diagnosis.action is not Action.CORDON_AND_RESTART:
             continue
         look = next((second_looks[name] for name in second_looks if step.each == f"{{{name}.seconded}}"), None)
         if look is not None and {*nodes} & {*accused(diagnosis)}:
@@ -185,8 +188,8 @@ def with_left_files(engine: Engine, incident: Incident, diagnosis: Diagnosis, us
             continue
         answer = ask(engine.store, engine.gate, incident, "space_holders", {"nodes": [place.node], "place": match[1]}) or {}
         rows = [row for row in answer.get("rows") or () if row["node"] == place.node]
-        here = {entry.user for entry in engine.watcher.jobs if place.node in entry.nodes and not entry.state.ended}
-        if "" in here or not filled_by_strangers(rows, {user, *here}, _uid):
+        users = {entry.user for entry in engine.watcher.jobs if place.node in entry.nodes and not entry.state.ended}
+        if "" in users or not filled_by_strangers(rows, {user, *users}, _uid):
             continue
         words = f"{match[1]} is full on {place.node}, of files that others have left there."
         lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]

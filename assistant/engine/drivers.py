@@ -79,13 +79,13 @@ def driver_turn(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> Dri
                 f"was not started again. Where that has ended, its owner goes on with: {workflow.command}. {diagnosis.summary}"
             )
             return DriverTurn(over=words)
-    begun = GOES_ON in engine.store.stages(incident.id)
-    if diagnosis.category is Category.INFRASTRUCTURE and diagnosis.faulty_nodes and not begun:
+    goes_on = GOES_ON in engine.store.stages(incident.id)
+    if diagnosis.category is Category.INFRASTRUCTURE and diagnosis.faulty_nodes and not goes_on:
         return DriverTurn()
     children = _failed_children(engine, job, own)
     if not children:
         return DriverTurn()
-    if begun:
+    if goes_on:
         return _set_aside_first(engine, incident, diagnosis, job)
     return _given_up(engine, incident, diagnosis, job, children, is_restart=is_restart)
 
@@ -135,19 +135,23 @@ def _given_up(
     for child in children:
         successor = next((entry for entry in engine.scheduler.user_jobs(job.user) if _restarts(engine, entry, child)), None)
         if successor is not None:
-            beside = (
+            reason = (
                 f"Job {job.id} was not started again beside it: two would do the same work. Once job {successor.id} has ended well"
             )
             return DriverTurn(
-                over=f"{words}; it goes on as job {successor.id}. {beside}, its owner starts it again: {start_line(job)}"
+                over=f"{words}; it goes on as job {successor.id}. {reason}, its owner starts it again: {start_line(job)}"
             )
-    known = {child.id: next(iter(engine.store.incidents(job=child.id)), None) for child in children}
-    undecided = [entry for entry in known.values() if entry is not None and engine.store.diagnosis(entry.id) is None]
+    incident_by_child = {child.id: next(iter(engine.store.incidents(job=child.id)), None) for child in children}
+    undecided = [entry for entry in incident_by_child.values() if entry is not None and engine.store.diagnosis(entry.id) is None]
     if undecided:
         return DriverTurn(waits=f"{words}; waits for the diagnosis of incident {undecided[0].id}")
-    causes = [cause for entry in known.values() if entry is not None and (cause := engine.store.diagnosis(entry.id)) is not None]
-    if still := _at_work(engine, job):
-        return DriverTurn(waits=f"{words}; waits for job {still.id} ({still.name}), which it submitted as well")
+    causes = [
+        cause
+        for entry in incident_by_child.values()
+        if entry is not None and (cause := engine.store.diagnosis(entry.id)) is not None
+    ]
+    if sibling := _at_work(engine, job):
+        return DriverTurn(waits=f"{words}; waits for job {sibling.id} ({sibling.name}), which it submitted as well")
     if problem := _restart_problem(job, causes, len(children), is_restart=is_restart):
         return DriverTurn(over=f"{words}. Nothing was started again: {problem}. {_line_words(job)}. {_cause_words(causes)}")
     cause = _joint_cause(engine, incident, job, causes)

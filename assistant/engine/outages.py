@@ -460,7 +460,7 @@ def _task_words(engine: Engine, handed_over: Sequence[Incident]) -> str:
     """Return the command that starts the tasks of an array again which were not started; empty for jobs of any other kind."""
     jobs = [job for entry in handed_over if entry.job is not None and (job := _job(engine, entry.job)) is not None]
     nodes = {
-        node for entry in handed_over if (known := engine.store.diagnosis(entry.id)) is not None for node in known.faulty_nodes
+        node for entry in handed_over if (cause := engine.store.diagnosis(entry.id)) is not None for node in cause.faulty_nodes
     }
     line = task_line(jobs, sorted(nodes)) if len(jobs) == len(handed_over) else ""
     return f"to start again as they were: {line}; " if line else ""

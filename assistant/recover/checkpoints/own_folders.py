@@ -59,15 +59,15 @@ def own_folder(walk: Walk, job: Job, texts: Sequence[str], forms: Collection[str
     if walk.complete and run_folders <= claims.foreign:
         sentence = f"the checkpoints written since job {job.id} began are other runs', by their logs: in {_listed(run_folders)}"
         raise OtherRuns(sentence, claims.silent_folder)
-    named = folder_of_task(job, run_folders)
-    if named is not None and named not in claims.foreign and claims.own <= {named}:
-        if walk.complete and named not in run_folders:
+    task_folder = folder_of_task(job, run_folders)
+    if task_folder is not None and task_folder not in claims.foreign and claims.own <= {task_folder}:
+        if walk.complete and task_folder not in run_folders:
             sentence = f"the checkpoints written since job {job.id} began lie in those of other tasks: in {_listed(run_folders)}"
-            raise OtherRuns(sentence, named, "by its name beside those of the other tasks")
-        own = [folder for folder in own if _run_folder(folder) == named]
+            raise OtherRuns(sentence, task_folder, "by its name beside those of the other tasks")
+        own = [folder for folder in own if _run_folder(folder) == task_folder]
         if own:
             return own[0]
-    if walk.complete and not own and ARRAY_TASK.fullmatch(job.id):
+    if walk.complete and not own and task_folder is None and ARRAY_TASK.fullmatch(job.id):
         sentence = f"the checkpoints written since job {job.id} began were written after it had ended: in {_listed(run_folders)}"
         raise OtherRuns(sentence, None)
     own = [folder for folder in own if _run_folder(folder) not in claims.foreign]

@@ -33,9 +33,9 @@ def unknown_layout(folder: Path, since: datetime | None) -> str:
     children = list_folder(folder, WALK_ENTRIES)
     # TensorFlow saves into a folder of that name below the one that it is told
     for child in [*children, *(one for inner in children if inner.name == "chief" for one in list_folder(inner, WALK_ENTRIES))]:
-        named = number_in(child.name)
+        number = number_in(child.name)
         # weights in a folder of checkpoints are what the training leaves behind, by whatever name
-        numbered = (named is not None and named.unit is not Unit.UNNAMED) or (
+        numbered = (number is not None and number.unit is not Unit.UNNAMED) or (
             child.name.endswith((*SUFFIXES, *OTHER_WEIGHTS)) and not NOT_A_CHECKPOINT.search(child.name)
         )
         noise = child.suffix in NO_SAVE_SUFFIXES or "tfevents" in child.name or could_be_checkpoint(child.name, folder=False)
@@ -81,5 +81,5 @@ def made_and_left_empty(job: Job, texts: Sequence[str], places: Sequence[Place])
             return ""
     if not is_empty or changed < (job.started - CLOCKS_APART).timestamp():
         return ""
-    where = f"{place.folder} ({place.how})"
-    return f"the job never saved a checkpoint: {where} was made since it began and is empty, and its log shows no step"
+    folder = f"{place.folder} ({place.how})"
+    return f"the job never saved a checkpoint: {folder} was made since it began and is empty, and its log shows no step"

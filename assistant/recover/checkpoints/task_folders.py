@@ -91,10 +91,10 @@ def late_margin_s(job: Job, folder: Path) -> float:
     if job.ended is None or _TASK.fullmatch(job.id) is None or job.log is None:
         return CLOCKS_APART.total_seconds()
     try:
-        log, held = status_of(job.log), status_of(folder)
+        log, target = status_of(job.log), status_of(folder)
     except (OSError, InputError):
         return CLOCKS_APART.total_seconds()
     apart_s = abs(log.st_mtime - job.ended.timestamp())
-    if log.st_dev != held.st_dev or apart_s > ENDS_WITHIN.total_seconds():
+    if log.st_dev != target.st_dev or apart_s > ENDS_WITHIN.total_seconds():
         return CLOCKS_APART.total_seconds()
     return TEAR_DOWN_S + 2 * apart_s
