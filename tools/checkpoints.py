@@ -41,6 +41,7 @@ from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
 from assistant.recover.resume_plan import ResumePlan, resume_plan
 from assistant.recover.resume_variable import OPEN
 from assistant.recover.runs import writer_beside
+from assistant.recover.start_lines import task_line
 from assistant.recover.start_losses import loss_words, start_losses
 from assistant.recover.training_end import training_goal
 from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
@@ -167,7 +168,10 @@ def choose_checkpoint(
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, shown) or words
         words = f"{words}; {way.usage}" if way.usage and not fresh else words
-        words += f". {warning}" if not fresh and (warning := _start_warning(shown, search)) else ""
+        warning = _start_warning(shown, search) if not fresh else ""
+        words += f". {warning}" if warning else ""
+        line = task_line([shown]) if not (fresh or warning or harm or way.repeats) else ""
+        words += f". To start it again as it was: {line}" if line else ""
         return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
     points = log_points(shown)
     found = _refused_from(found, lost_from(shown), points)

@@ -13,6 +13,7 @@ from assistant.ports import ReadsBack
 from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
+from assistant.recover.driver_reruns import goes_on_words
 from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
 from assistant.recover.launches import never_began
@@ -398,7 +399,7 @@ def plan_submission(
     if problem := repeat_problem(job):
         raise ToolError(f"job {job_id} cannot be submitted again as it was: {problem}")
     chosen = named_checkpoint(context, job, checkpoint, read=read)
-    loads = None if chosen is None and never_began(job) else _must_load(context, job, chosen, read=read)
+    loads = None if chosen is None and (never_began(job) or goes_on_words(job)) else _must_load(context, job, chosen, read=read)
     way = loads.sentence if loads is not None else ""
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
@@ -422,7 +423,7 @@ def plan_submission(
         spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
     if problem := hidden_variable(spec, context.scheduler.command_lines("submit", spec)):
         raise ToolError(f"job {job_id} is not submitted again: {problem}")
-    begin = f"from step {chosen.step}" if chosen is not None else "as it was" if never_began(job) else "from the start"
+    begin = f"from step {chosen.step}" if chosen is not None else "as it was" if loads is None else "from the start"
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
     return Plan(
         job,

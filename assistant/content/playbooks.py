@@ -29,6 +29,8 @@ from assistant.content.reading import build, content_files, read_toml, wrong
 from assistant.errors import ContentError
 from assistant.records import Action, Category, Diagnosis, IncidentState, JobState
 
+DRIVER = "driver"
+"""What the playbook handles that starts a job again which gave up because of a job that it had submitted."""
 HAPPENINGS = {
     "ask": "a job id: a person asks for help with it, where no watch would notice anything",
     "submit": "a job id: its owner submits the same again",
@@ -440,5 +442,5 @@ def choose_playbook(diagnosis: Diagnosis, playbooks: Mapping[str, Playbook]) -> 
 
 
 def handled_words(reasons: Sequence[str]) -> frozenset[str]:
-    """Return all that may stand in `handles`: reasons, actions, and categories as `category:script`."""
-    return frozenset((*reasons, *map(str, Action), *(f"category:{category}" for category in Category)))
+    """Return all that may stand in `handles`: reasons, actions, categories as `category:script`, and `driver`."""
+    return frozenset((*reasons, DRIVER, *map(str, Action), *(f"category:{category}" for category in Category)))

@@ -16,21 +16,30 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from assistant.content.playbooks import Step
+from assistant.content.playbooks import Playbook, Step
 from assistant.engine import again
 from assistant.engine.gather import ask
 from assistant.engine.storage import probe_line
 from assistant.engine.unnamed_storage import LARGE_SHARE
 from assistant.errors import NightshiftError
-from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFinding, NodeState
+from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFinding, NodeState, Outcome
 from assistant.recover.playbook import Wanted, calls_of
-from assistant.recover.signals import proven
+from assistant.recover.signals import accused
 from assistant.recover.situation import AVOIDED
 
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["filled_by_strangers", "set_aside_at_once", "swallows", "with_swallowing_disk"]
+__all__ = [
+    "OUT",
+    "failed_on",
+    "filled_by_strangers",
+    "make_cordons",
+    "set_aside_at_once",
+    "swallows",
+    "with_left_files",
+    "with_swallowing_disk",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -43,52 +52,104 @@ LATELY = timedelta(minutes=15)
 OF_DISK = "storage.full_of_others"
 _FULL = re.compile(rf"{re.escape(AVOIDED)} (/\S{{1,200}}) (?:is full|has hardly any room left) there")
 OUT = (NodeState.DRAINING, NodeState.DRAINED, NodeState.DOWN)
-OF_PROVEN = "{diagnosis.proven_nodes}"
-"""Over what a step goes that needs no further look."""
+OF_PROVEN, OF_ACCUSED = "{diagnosis.proven_nodes}", "{diagnosis.accused_nodes}"
+"""Over what a step goes that needs no further look, and when one looks for a second witness."""
+IF_CORDON = "{diagnosis.cordon}"
+LOOK = "check_nodes"
+MOST_LOOKS = 4
+"""Looks for a second witness, of one incident, before it waits for others."""
 
 
 def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
-    """Make the cordons of an incident's playbook before it waits for others, for nodes that two witnesses accuse.
+    """Make the cordons of an incident's playbook before it waits for others, for nodes at fault that fail one job after the other.
 
-    Only where several jobs failed on the node within a minute; who is not sure of a node, or is refused, waits as ever.
+    A node that two witnesses accuse needs no further look; of one that a single one accuses the playbook's own look for a second
+    is made earlier. Who is not sure of a node, or is refused, waits as ever.
     """
     at = incident.failed_at or incident.opened
-    accused = [node for node in proven(diagnosis) if swallows(engine.watcher.jobs, node, at)]
-    if not accused:
+    failures = {node: failed_on(engine.watcher.jobs, node, at) for node in diagnosis.faulty_nodes}
+    swallowing = {node: job_ids for node, job_ids in failures.items() if len(job_ids) >= FEWEST}
+    if not swallowing:
         return
-    nodes = [node.name for node in engine.scheduler.nodes() if node.name in accused and node.state not in OUT]
+    nodes = [node.name for node in engine.scheduler.nodes() if node.name in swallowing and node.state not in OUT]
+    if not nodes:
+        return
     job = engine.scheduler.job(incident.job) if incident.job is not None else None
     playbook, _ = engine.playbook_for(diagnosis, job)
-    steps = [step for step in playbook.step if _is_early(step)] if playbook is not None else []
-    values = again.situation_of(engine.store, incident, diagnosis, job) if steps else {}
-    for step in steps:
+    if playbook is not None:
+        make_cordons(engine, incident, diagnosis, playbook, nodes, looks=max(len(swallowing[node]) for node in nodes))
+
+
+def make_cordons(
+    engine: Engine, incident: Incident, diagnosis: Diagnosis, playbook: Playbook, nodes: Collection[str], *, looks: int = 1
+) -> None:
+    """Make the cordons of a playbook for some nodes now, in the steps in which it would make them itself.
+
+    Args:
+        engine: Everything.
+        incident: The calls are made for it.
+        diagnosis: Accuses the nodes.
+        playbook: Whose steps they are.
+        nodes: Those that may be taken out.
+        looks: Whether more is known than at the look for a second witness before: another number is another look.
+    """
+    job = engine.scheduler.job(incident.job) if incident.job is not None else None
+    by, values = f"playbook:{playbook.name}", again.situation_of(engine.store, incident, diagnosis, job)
+    second_looks = {step.name: step for step in playbook.step if step.use == LOOK and step.when == OF_ACCUSED}
+    for step in playbook.step:
+        if step.use != "cordon_node" or step.when not in ("", IF_CORDON) or step.unless:
+            continue
+        if step.when == IF_CORDON and diagnosis.action is not Action.CORDON_AND_RESTART:
+            continue
+        look = next((second_looks[name] for name in second_looks if step.each == f"{{{name}.seconded}}"), None)
+        if look is not None and {*nodes} & {*accused(diagnosis)}:
+            values = {**values, look.name: _seconded_early(engine, incident, look, values, by=by, looks=looks)}
+        elif step.each != OF_PROVEN:
+            continue
         for planned_call in calls_of(step, values):
             if planned_call.arguments.get("node") in nodes and not engine.gate.is_begun(incident.id, planned_call.key):
-                _make(engine, incident, planned_call, f"playbook:{playbook.name}" if playbook is not None else "watch")
+                _make(engine, incident, planned_call, by)
+
+
+def _seconded_early(
+    engine: Engine, incident: Incident, look: Step, values: Mapping[str, Any], *, by: str, looks: int
+) -> Mapping[str, Any]:
+    """Return what a playbook's look for a second witness gives now; the playbook makes its own later, when more may be known.
+
+    Asked a few times at most.
+    """
+    key = f"{look.name}#{min(looks, MOST_LOOKS)}"
+    nothing: Mapping[str, Any] = {"seconded": ()}
+    if engine.gate.is_begun(incident.id, key):
+        return nothing
+    planned_call = replace(next(calls_of(look, values)), key=key)
+    outcome = _make(engine, incident, planned_call, by)
+    return outcome.value if outcome is not None and outcome.ok and isinstance(outcome.value, Mapping) else nothing
 
 
 def swallows(jobs: Iterable[Job], node: str, at: datetime) -> bool:
     """Tell whether several jobs failed on a node within a minute of a time, whosever they are. Pure."""
+    return len(failed_on(jobs, node, at)) >= FEWEST
+
+
+def failed_on(jobs: Iterable[Job], node: str, at: datetime) -> frozenset[str]:
+    """Return the jobs that failed on a node within a minute of a time. Pure."""
     bad = (JobState.FAILED, JobState.NODE_FAIL)
-    failed = {
+    return frozenset(
         entry.id
         for entry in jobs
         if entry.state in bad and node in entry.nodes and entry.ended and abs(entry.ended - at) <= AT_ONCE
-    }
-    return len(failed) >= FEWEST
+    )
 
 
-def _is_early(step: Step) -> bool:
-    return step.use == "cordon_node" and step.each == OF_PROVEN and not step.when and not step.unless
-
-
-def _make(engine: Engine, incident: Incident, planned_call: Wanted, by: str) -> None:
+def _make(engine: Engine, incident: Incident, planned_call: Wanted, by: str) -> Outcome | None:
     try:
-        engine.gate.call(
+        return engine.gate.call(
             planned_call.tool, planned_call.arguments, why=planned_call.why, by=by, incident=incident.id, step=planned_call.key
         )
     except NightshiftError as error:
         logger.info("incident=%s %s is not set aside yet: %s", incident.id, planned_call.arguments.get("node"), error)
+        return None
 
 
 def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
@@ -112,6 +173,32 @@ def with_swallowing_disk(engine: Engine, incident: Incident, diagnosis: Diagnosi
         finding = NodeFinding(node, words, (*lines, probe_line(engine, incident, words, OF_DISK)))
         return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=(finding,), summary=f"{diagnosis.summary} {words}")
     return diagnosis
+
+
+def with_left_files(engine: Engine, incident: Incident, diagnosis: Diagnosis, user: str) -> Diagnosis:
+    """Return a diagnosis that accuses nodes whose own disk is full of files which others left; else as it is.
+
+    Meant for jobs that nothing can keep away from the node but that it is out of service. Others left them where none of those who
+    own them has a job there, so that no end of a job frees the space.
+    """
+    findings = []
+    for place in diagnosis.where:
+        match = _FULL.match(place.why) if place.node else None
+        if match is None or place.node is None or place.node in diagnosis.faulty_nodes:
+            continue
+        answer = ask(engine.store, engine.gate, incident, "space_holders", {"nodes": [place.node], "place": match[1]}) or {}
+        rows = [row for row in answer.get("rows") or () if row["node"] == place.node]
+        users = {entry.user for entry in engine.watcher.jobs if place.node in entry.nodes and not entry.state.ended}
+        if "" in users or not filled_by_strangers(rows, {user, *users}, _uid):
+            continue
+        words = f"{match[1]} is full on {place.node}, of files that others have left there."
+        lines = tuple(cited for cited in diagnosis.root_cause if cited.role == "root")[:1]
+        findings.append(NodeFinding(place.node, words, (*lines, probe_line(engine, incident, words, OF_DISK))))
+    if not findings:
+        return diagnosis
+    words = " ".join(finding.why for finding in findings)
+    nodes = (*diagnosis.nodes, *findings)
+    return replace(diagnosis, action=Action.CORDON_AND_RESTART, nodes=nodes, summary=f"{diagnosis.summary} {words}")
 
 
 def filled_by_strangers(rows: Sequence[Mapping[str, Any]], users: Collection[str], uid_of: Callable[[str], int | None]) -> bool:

@@ -400,6 +400,9 @@ class Engine:
             self.store.set_state(incident.id, IncidentState.CLOSED, note=settled)
             return False
         turn = self.outages.turn(self, incident, diagnosis) if by is None else Turn()
+        if turn.settled:
+            self.store.set_state(incident.id, IncidentState.CLOSED, note=turn.settled)
+            return False
         over = lost_training(self, incident, job) or wrong_start_before(self.store, incident)
         over = over or waiting_job(self, incident, job) or turn.over
         if over := over or still_runs(self, incident, job, diagnosis):
@@ -415,10 +418,7 @@ class Engine:
             else:
                 self.store.set_state(incident.id, IncidentState.CLOSED, note=f"settled: {training.note}")
             return False
-        shared, outages = turn.incident, self.outages
-        chosen, why = (
-            self.playbook_for(diagnosis, job) if shared is None else outages.playbook_of_member(self, shared, diagnosis, job)
-        )
+        shared, (chosen, why) = turn.incident, self.outages.playbook_of(self, turn, diagnosis, job)
         if chosen is not None and chosen.restarts and by is None:
             said = again.unproven_hang(self.store, incident, diagnosis, job) if not self.replays else ""
             if not said and not chosen.can_move and not tried_by_restart(shared):

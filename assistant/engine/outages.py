@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assistant.content.playbooks import Playbook
+from assistant.content.playbooks import DRIVER, Playbook
 from assistant.display import shorten
 from assistant.engine.black_holes import set_aside_at_once
-from assistant.engine.drivers import DriverTurn, driver_turn
+from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
 from assistant.engine.job_failures import failure_of
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Call, CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.recover.start_lines import task_line
 from assistant.watch.outages import (
     SETTLING,
     CauseKind,
@@ -84,6 +85,10 @@ class Turn(NamedTuple):
     """The incident of the shared cause; None for a failure of its own."""
     over: str = ""
     """Why a person has to go on with it; empty while it may be restarted."""
+    settled: str = ""
+    """Why nothing is left to do about it; empty where something is."""
+    playbook: str = ""
+    """Name of the playbook by which it goes on; empty where its diagnosis tells it."""
 
 
 @dataclass
@@ -113,8 +118,8 @@ class Outages:
         if incident.kind is not EventKind.JOB_ENDED:
             return Turn()
         driver = driver_turn(engine, incident, diagnosis) if incident.id not in self._undriven else DriverTurn()
-        if driver.waits or driver.over:
-            return Turn(driver.waits, over=driver.over)
+        if driver != DriverTurn():
+            return Turn(driver.waits, over=driver.over, settled=driver.settled, playbook=DRIVER if driver.restarts else "")
         self._undriven.add(incident.id)
         with self._lock:
             parent = shared_by(engine.store.events(incident.id))
@@ -174,7 +179,15 @@ class Outages:
             return Turn(f"waits for incident {parent.id}: {about.get('probe') or f'{parent.subject} is probed'}", parent)
         return Turn(incident=parent)
 
-    def playbook_of_member(
+    def playbook_of(self, engine: Engine, turn: Turn, diagnosis: Diagnosis, job: Job | None) -> tuple[Playbook | None, str]:
+        """Return the playbook of an incident whose turn it is, or None and why there is none to run."""
+        if turn.playbook:
+            return engine.playbooks.get(turn.playbook), f"there is no playbook {turn.playbook}"
+        if turn.incident is None:
+            return engine.playbook_for(diagnosis, job)
+        return self._playbook_of_member(engine, turn.incident, diagnosis, job)
+
+    def _playbook_of_member(
         self, engine: Engine, shared: Incident, diagnosis: Diagnosis, job: Job | None
     ) -> tuple[Playbook | None, str]:
         """Return the playbook of a job that failed of what others failed of: its own where that restarts, else a plain restart.
@@ -279,7 +292,7 @@ class Outages:
         if cause.kind is CauseKind.ERROR:
             return f"what may be restarted is, one job first, then {self.limits.apart_s:g} s apart"
         if cause.kind is CauseKind.NODE:
-            return f"what may be restarted goes on without it, {self.limits.apart_s:g} s apart"
+            return f"which of them can go on without it is looked at next, {self.limits.apart_s:g} s apart"
         return f"what may be restarted is when it answers, {self.limits.apart_s:g} s apart"
 
     def _state(self, engine: Engine, parent: Incident, note: str) -> None:
@@ -340,6 +353,8 @@ class Outages:
         """Return what is known of a failure; None before its diagnosis, and for what is no failed job."""
         if incident.job is None or incident.kind is not EventKind.JOB_ENDED:
             return None
+        if GOES_ON in engine.store.stages(incident.id):
+            return None  # a driver failed of its jobs alone
         if incident.id not in self._read:
             found = engine.store.diagnosis(incident.id)
             if found is None:
@@ -441,6 +456,16 @@ def _left_words(members: Sequence[Incident], handed_over: Sequence[Incident]) ->
     return f"{f'{gone_on} of {len(members)} go on; ' if gone_on else ''}a person has {'; '.join(parts)}"
 
 
+def _task_words(engine: Engine, handed_over: Sequence[Incident]) -> str:
+    """Return the command that starts the tasks of an array again which were not started; empty for jobs of any other kind."""
+    jobs = [job for entry in handed_over if entry.job is not None and (job := _job(engine, entry.job)) is not None]
+    nodes = {
+        node for entry in handed_over if (cause := engine.store.diagnosis(entry.id)) is not None for node in cause.faulty_nodes
+    }
+    line = task_line(jobs, sorted(nodes)) if len(jobs) == len(handed_over) else ""
+    return f"to start again as they were: {line}; " if line else ""
+
+
 def _ended(engine: Engine, incident: Incident) -> bool:
     """End the incident of a shared cause once all of its members have ended; tell whether it has."""
     store = engine.store
@@ -450,7 +475,7 @@ def _ended(engine: Engine, incident: Incident) -> bool:
     left = [member for member in members if member.state is IncidentState.ESCALATED]
     if left:
         over = str(_about(engine, incident).get("over", ""))
-        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; {_left_words(members, left)}"
+        note = f"{over}; " * bool(over) + f"{_headline(engine, incident)}; {_task_words(engine, left)}{_left_words(members, left)}"
         store.mark_stage(incident.id, "escalated")
         store.set_state(incident.id, IncidentState.ESCALATED, note=note)
         return True

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from assistant.content.playbooks import DRIVER
 from assistant.diagnose.readers.runs import same_counter
 from assistant.engine.again import MOVED
 from assistant.engine.completed import failure_behind
@@ -282,7 +283,7 @@ def _verdict(engine: Engine, incident: Incident, diagnosis: Diagnosis, restarted
             unit=unit,
             stateless=not points and not before and _keeps_no_state(engine, job),
             hidden_failure=failure_behind(job, engine.knowledge),
-            saved_step=_saved_by(engine, job, past=first_step),
+            saved_step=_saved_by(engine, job, past=first_step) if incident.playbook != DRIVER else None,
             lost_numbers=proof_of_lost_numbers(points, before) if not later else None,
             has_lines=bool(points) or job.state is not JobState.COMPLETED or bool(log_lines(job, marks=marks)),
         )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from assistant.records import Job
 
-__all__ = ["Workflow", "named_jobs", "parents_first", "submitted_by", "watches_over_jobs", "workflow_of"]
+__all__ = ["Workflow", "makes_only_missing", "named_jobs", "parents_first", "submitted_by", "watches_over_jobs", "workflow_of"]
 
 _JOB_ID = re.compile(
     r"\bSubmitted batch job (\d{1,12})\b"
@@ -38,7 +38,20 @@ class Workflow(NamedTuple):
     """How its owner starts it again."""
 
 
+_MAKES_MISSING = re.compile(r"\b(?:snakemake|luigi|doit)\b|\bnextflow\b[^\n]{0,400}\s-resume\b")
+"""Programs that leave out what is finished; Nextflow only where it is told."""
+_MAKES_ALL = re.compile(r"\s(?:-F|--forceall|-f|--force|-R|--forcerun|--unlock|--delete-all-output)\b")
+_TESTS_OWN = re.compile(r"(?:\[{1,2}|\btest)\s{1,8}-[efsd]\s[^\n]{0,200}?\$")
+"""A test of a shell for a file that a variable names."""
+_LEFT_OUT = re.compile(r"\bcontinue\b")
+_ELSE_SUBMITS = re.compile(r"\|\|[^|]{0,200}\bsbatch\b")
+ROUND_LINES = 4
+"""Lines from a test on, to the end of what it decides about."""
 _WORKFLOWS = (
+    (
+        re.compile(r"^# properties = \{|\bsnakemake\b[^\n]{0,2000}\s--(?:allowed-rules|target-jobs)\b", re.MULTILINE),
+        Workflow("Snakemake", "the same snakemake command, with --rerun-incomplete"),
+    ),
     (re.compile(r"^\s{0,8}nxf_(?:launch|main|stage)\b", re.MULTILINE), Workflow("Nextflow", "nextflow run ... -resume")),
     (
         re.compile(r"\bdistributed\.cli\.dask_worker\b|\bdask[- ]worker\s+(?:tcp|tls)://"),
@@ -80,6 +93,22 @@ def watches_over_jobs(texts: Iterable[str]) -> bool:
     """
     lines = (line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#"))
     return any(_WATCHES.search(line[:MOST_CHARACTERS]) for line in lines)
+
+
+def makes_only_missing(script: str) -> str:
+    """Return what of a driver's script leaves out what is finished when it runs again; empty where nothing is known to."""
+    code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
+    for line in code.splitlines():
+        if (match := _MAKES_MISSING.search(line[:MOST_CHARACTERS])) and not _MAKES_ALL.search(line[:MOST_CHARACTERS]):
+            return f"{match[0].split()[0]} makes only what is missing"
+    lines = [line[:MOST_CHARACTERS] for line in code.splitlines()]
+    for place, line in enumerate(lines):
+        if _TESTS_OWN.search(line) is None or re.search(r"[\[t]\s{1,8}!", line):
+            continue
+        decided = "\n".join(lines[place : place + ROUND_LINES]).partition("\nfi")[0] if "if " in line else line
+        if _LEFT_OUT.search(decided) or _ELSE_SUBMITS.search(line):
+            return f"its script leaves out what is there: {line.strip()[:80]}"
+    return ""
 
 
 def workflow_of(job: Job) -> Workflow | None:

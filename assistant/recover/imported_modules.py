@@ -10,6 +10,8 @@ from pathlib import PurePosixPath
 from assistant.recover.trainer_source import UNPARSED, TrainerSource, dotted, parse_source, syntax_tree
 
 MOST_MODULES = 24
+MOST_ABOVE = 4
+"""Folders of packages inside one another, from that of the program on."""
 INSTALLED = frozenset("torch numpy transformers accelerate lightning pytorch_lightning datasets jax os sys re".split())
 """Of which no file beside a program is looked for."""
 BY_NAME = frozenset("eval exec globals locals vars import_module __import__ load_source spec_from_file_location".split())
@@ -29,14 +31,24 @@ def _modules(source: TrainerSource, read: Callable[[str], str | None]) -> Iterat
         if not name or name in names or name.partition(".")[0] in INSTALLED:
             continue
         names.add(name)
-        base = folder / name.replace(".", "/")
-        text = read(f"{base}.py") if source.path.startswith("/") else None
+        file, text = _found(folder, name, read) if source.path.startswith("/") else ("", None)
         if text is None:
             continue
         count += 1
-        module = parse_source(text, path=f"{base}.py", environment=source.environment)
+        module = parse_source(text, path=file, environment=source.environment)
         waiting += module.modules
         yield module
+
+
+def _found(folder: PurePosixPath, name: str, read: Callable[[str], str | None]) -> tuple[str, str | None]:
+    """Return the file of a module and its text: beside the program, or in the package that the program itself is part of."""
+    top = name.partition(".")[0]
+    roots = [folder, *(above.parent for above in (folder, *folder.parents)[:MOST_ABOVE] if above.name == top)]
+    for root in roots:
+        file = f"{root / name.replace('.', '/')}.py"
+        if (text := read(file)) is not None:
+            return file, text
+    return "", None
 
 
 class _Part:

@@ -12,7 +12,7 @@ from assistant.recover.listings import LISTS
 from assistant.recover.load_calls import PRESENT
 from assistant.recover.trainer_source import TrainerSource, dotted, syntax_tree
 
-__all__ = ["skips_what_is_there"]
+__all__ = ["marks_what_is_there", "skips_what_is_there"]
 
 WRITES = re.compile(
     r"write\w*|save\w*|dump\w*|rename|replace|move|copy\w*|to_(?:csv|json|parquet)|savez\w*|tofile|symlink|run|check_call|call|Popen|main"
@@ -52,6 +52,61 @@ def _skips(source: TrainerSource) -> Iterator[int]:
             only_missing = present is False and not statement.orelse and _writes(statement.body)
             if passed or only_missing:
                 yield statement.lineno
+
+
+def marks_what_is_there(programs: Sequence[JobProgram]) -> str:
+    """Return the line by which a program marks pieces that are there and starts only the others: `flow.py:61`; empty for none.
+
+    `if exists(t["out"]): t["state"] = "done"`, and a start below `if t["state"] == "wait"`.
+    """
+    for program in programs:
+        for source in program.sources:
+            line = next(_marks(source), None) if source.parsed else None
+            if line is not None:
+                return f"{PurePosixPath(source.path).name}:{line}"
+    return ""
+
+
+def _marks(source: TrainerSource) -> Iterator[int]:
+    tree = syntax_tree(source.text)
+    guards = [node for node in ast.walk(tree) if isinstance(node, ast.If) and _writes(node.body)]
+    awaited = {key for guard in guards for key in _compared_keys(guard.test)}
+    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For)):
+        own = {inner.id for inner in ast.walk(loop.target) if isinstance(inner, ast.Name)}
+        for statement in loop.body:
+            if (
+                not isinstance(statement, ast.If)
+                or not _is_of(statement.test, own)
+                or _is_present(statement.test, set()) is not True
+            ):
+                continue
+            marks = {(key, value) for inner in statement.body for key, value in _set_keys(inner, own)}
+            if any(key == awaited_key and value != awaited_value for key, value in marks for awaited_key, awaited_value in awaited):
+                yield statement.lineno
+
+
+def _set_keys(statement: ast.stmt, names: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the keys or attributes of some names that a statement sets to a constant, with that."""
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+        for target in statement.targets:
+            if _is_of(target, names) and (key := _key_of(target)):
+                yield key, repr(statement.value.value)
+
+
+def _compared_keys(test: ast.expr) -> Iterator[tuple[str, str]]:
+    """Yield the keys or attributes that a test holds against a constant for equality, where all of the test has to hold."""
+    for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
+        if not isinstance(part, ast.Compare) or len(part.ops) != 1 or not isinstance(part.ops[0], ast.Eq):
+            continue
+        value = part.comparators[0]
+        if isinstance(value, ast.Constant) and (key := _key_of(part.left)):
+            yield key, repr(value.value)
+
+
+def _key_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return str(node.slice.value)
+    return node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _made_of(statement: ast.stmt, names: set[str]) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assistant.content.playbooks import Fixture, Playbook, Step, choose_playbook, playbooks
+from assistant.content.playbooks import DRIVER, Fixture, Playbook, Step, choose_playbook, playbooks
 from assistant.records import Action, Category, DecidedBy, Diagnosis, Risk
 from assistant.recover.rehearsal import check_playbook, try_playbook
 from assistant.tooling import found
@@ -56,6 +56,8 @@ def test_a_playbook_does_what_its_fixture_says(book: Playbook, fixture: Fixture)
 
 @pytest.mark.parametrize(("book", "fixture"), FIXTURES)
 def test_a_fixture_is_one_that_its_playbook_is_chosen_for(book: Playbook, fixture: Fixture) -> None:
+    if DRIVER in book.handles:
+        return  # no diagnosis chooses it: a driver that gave up is known by its jobs
     action = fixture.action or Action.NONE
     assert choose_playbook(diagnosed(fixture.reason, action), playbooks()) == book
 

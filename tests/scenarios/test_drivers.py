@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import pytest
+
+from assistant.ports import Reply
 from assistant.records import IncidentState, JobSpec
 from assistant.schedulers.simulated_run import SimulatedRun
+from assistant.tools.probes._shell import MOUNTS
+from assistant.tools.storage import _HOLDERS, _SUMMED, _WRITTEN
 from tests.scenarios.scene import ECC, XID, Scene
+from tests.scenarios.test_full_disk import ENOSPC, FULL, Disk, answering, writers
 
 DRIVES = "python3 -m snakemake --jobs 4 --cluster 'sbatch --parsable'\n"
 NAMES = ("Submitted job 2 with external jobid '2'.",)
@@ -49,18 +57,124 @@ def test_a_job_whose_submitter_does_not_watch_over_it_is_started_again(tmp_path:
     assert "submit 3" in scene.cluster.changes
 
 
-def test_a_driver_that_gave_up_is_told_of_with_the_line_that_starts_it_and_its_job_goes_on(tmp_path: Path) -> None:
+def gives_up(scene: Scene, script: str = DRIVES, *lines: str) -> None:
+    """Let a driver end because the job that it submitted failed."""
+    ended = (*NAMES, "Exiting because a job execution failed.", *lines)
+    pipeline(scene, SimulatedRun(steps=5000, says_at=1, fails_at=70, lines=ended), script)
+    scene.cluster.plan("cells", SimulatedRun(steps=120))
+
+
+def submitted(scene: Scene) -> list[str]:
+    return [change for change in scene.cluster.changes if change.startswith("submit")]
+
+
+def test_a_driver_that_gave_up_goes_on_once_the_node_is_out_and_its_job_is_left_to_it(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    pipeline(scene, SimulatedRun(steps=5000, says_at=1, fails_at=70, lines=(*NAMES, "Exiting because a job execution failed.")))
+    gives_up(scene)
     scene.watch(1200)
     of_job = {incident.job: incident for incident in scene.engine.store.incidents()}
-    assert of_job["2"].state is IncidentState.RECOVERED, of_job["2"].note
-    driver = of_job["1"]
-    assert driver.state is IncidentState.ESCALATED
-    assert "job 1 (cells) submitted job 2 (llm) and ended because that failed; it goes on as job 3" in driver.note
-    assert f"cd {scene.folder / 'work'} && sbatch run.sh" in driver.note
-    submitted = [change for change in scene.cluster.changes if change.startswith("submit")]
-    assert submitted == ["submit 1", "submit 2", "submit 3"]
+    assert of_job["1"].state is IncidentState.RECOVERED, of_job["1"].note
+    assert of_job["2"].state is IncidentState.CLOSED, of_job["2"].note
+    assert "job 2 was submitted by job 1 (cells), which gave up and goes on as job 3: that starts it again" in of_job["2"].note
+    assert submitted(scene) == ["submit 1", "submit 2", "submit 3"]
+    assert scene.cluster.job("3").name == "cells"
+    changes = scene.cluster.changes
+    assert changes.index("cordon node02") < changes.index("submit 3"), "its jobs know nothing of an exclusion"
+
+
+def test_a_driver_that_gives_up_again_is_told_of_with_its_line(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    gives_up(scene)
+    again = (*NAMES, "Submitted job 3 with external jobid '4'.", "Exiting because a job execution failed.")
+    scene.cluster.plan("cells", SimulatedRun(steps=5000, says_at=1, fails_at=90, lines=again))
+    scene.watch(2400)
+    assert submitted(scene).count("submit 3") == 1
+    assert "submit 5" not in submitted(scene)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("for n in 1 2; do sbatch --wait job.sh $n; done\nsacct\n", "that it passes over what is finished is not known"),
+        (f"{DRIVES.rstrip()} --forceall\n", "that it passes over what is finished is not known"),
+    ],
+)
+def test_a_driver_that_would_begin_anew_is_told_of_and_neither_it_nor_its_job_is_started(
+    script: str, why: str, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path)
+    gives_up(scene, script)
+    scene.watch(1200)
+    of_job = {incident.job: incident for incident in scene.engine.store.incidents()}
+    assert of_job["1"].state is IncidentState.ESCALATED
+    assert f"Nothing was started again: {why}" in of_job["1"].note
+    assert f"cd {scene.folder / 'work'} && sbatch run.sh" in of_job["1"].note
+    assert of_job["2"].state is IncidentState.ESCALATED
+    assert "was not started again by itself, for its work would not count" in of_job["2"].note
+    assert submitted(scene) == ["submit 1", "submit 2"]
+
+
+def test_a_driver_waits_for_the_other_jobs_that_it_submitted(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    gives_up(scene, DRIVES, "Submitted job 5 with external jobid '3'.")
+    scene.cluster.plan("slow", SimulatedRun(steps=400))
+    scene.cluster.submit(JobSpec("slow", "srun python x.py", nodes=1, user="ada"))
+    scene.watch(250)
+    assert submitted(scene) == ["submit 1", "submit 2", "submit 3"]
+    notes = [incident.note for incident in scene.engine.store.incidents() if incident.job == "1"]
+    assert "waits for job 3 (slow), which it submitted as well" in notes[0]
+    scene.watch(1200)
+    assert "submit 4" in scene.cluster.changes
+
+
+@pytest.mark.parametrize(
+    ("holder", "goes_on"),
+    [
+        ("leftover", True),
+        ("ada", False),  # what the owner of the driver left there is theirs to remove
+        ("bob", False),  # who has a job there may be about to free it
+        ("root", False),
+    ],
+)
+def test_a_disk_that_strangers_left_full_is_set_aside_before_the_driver_goes_on(
+    holder: str, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assistant.engine.black_holes._uid", lambda user: {"ada": 1, "bob": 2}.get(user))
+    scene = Scene(tmp_path)
+    disk = Disk()
+    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, "/scratch", mounts=True)
+    held = f"held 131072 {holder}/featdump\nend\n"
+    scene.cluster.answers[shlex.join(("sh", "-c", _HOLDERS, "sh", "/scratch"))] = lambda node: Reply(node, True, 0, held, "")
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "run.sh").write_text(DRIVES)
+    ended = (*NAMES, "Exiting because a job execution failed.")
+    scene.cluster.plan("cells", SimulatedRun(steps=5000, says_at=1, fails_at=70, lines=ended), SimulatedRun(steps=120))
+    scene.cluster.submit(JobSpec("cells", DRIVES, nodes=1, user="ada", work_dir=work, log="driver-%j.log"))
+    scene.clock.sleep(10)
+    scene.cluster.jobs()
+    lines = tuple(line.format(error="[Errno 28] No space left on device", named="") for line in ENOSPC)
+    scene.cluster.plan("llm", SimulatedRun(fails_at=30, lines=lines, only_on="node02", checkpoints=tmp_path / "checkpoints"))
+    script = scene.spec.script.replace("train.py", "train.py --stage /scratch/ada")
+    started = scene.cluster.job(scene.cluster.submit(replace(scene.spec, nodes=1, user="ada", script=script))).started
+    assert started is not None
+    if holder == "bob":
+        scene.cluster.plan("other", SimulatedRun(steps=4000))
+        scene.cluster.submit(JobSpec("other", "srun x", nodes=7, user="bob"))
+    full = replace(disk, answers={"node02": FULL})
+    scene.cluster.answers[shlex.join(MOUNTS)] = answering(full, "/scratch", mounts=True)
+    looks = ("sh", "-c", _SUMMED, _WRITTEN, "/scratch", "ada", str(int(started.timestamp())))
+    scene.cluster.answers[shlex.join(looks)] = partial(writers, full)
+    scene.watch(1500)
+    notes = [incident.note for incident in scene.engine.store.incidents()]
+    assert ("cordon node02" in scene.cluster.changes) is goes_on, notes
+    restarts = [
+        change for change in submitted(scene) if change not in ("submit 1", "submit 2", "submit 3" if holder == "bob" else "")
+    ]
+    assert len(restarts) == (1 if goes_on else 0), notes
+    if not goes_on:
+        assert any("could land on node02 again" in note for note in notes), notes
+        assert any(f"cd {work} && sbatch run.sh" in note for note in notes), notes
 
 
 GONE = (

@@ -74,6 +74,29 @@ def test_a_node_that_lost_a_share_and_swallows_tasks_is_set_aside_at_once(tmp_pa
     assert not any("they restart" in text for text in messages), messages
 
 
+NFS = ("nfs: server nas not responding, timed out", "NFS: state manager: lease expired failed on NFSv4 server nas with error 5")
+
+
+def test_a_node_that_swallows_tasks_of_a_lost_share_is_set_aside_as_soon_as_a_second_witness_is_there(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, nodes=6)
+    path, share = "/data/retina/shard-00004", "/data/retina"
+    has, gone = said(path, stands=path, mount=SHARE.format(share)), said(path, stands=share)
+    scene.cluster.answers[shlex.join(("sh", "-c", STORAGE, "sh", path))] = lambda node: Reply(
+        node, True, 0, gone if node == "node03" else has, ""
+    )
+    lost = ("Traceback (most recent call last):", f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'")
+    tasks(scene, 16, SimulatedRun(fails_at=0, launch_s=1.0, lines=lost, kernel={"node03": NFS}, only_on="node03"))
+    for _ in range(6):
+        scene.clock.sleep(2)
+        scene.cluster.jobs()
+    scene.watch(30)
+    assert len(scene.engine.store.incidents()) > 1
+    notes = [one.note for one in scene.engine.store.incidents()]
+    assert "cordon node03" in scene.cluster.changes, notes
+    calls = [call for one in scene.engine.store.incidents() for call in scene.engine.store.calls(one.id)]
+    assert any((call.step or "").startswith("second#") for call in calls), "one witness alone took it out"
+
+
 @pytest.mark.parametrize(
     ("lacking", "fails", "only_on"),
     [

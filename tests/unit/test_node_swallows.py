@@ -22,10 +22,11 @@ from assistant.records import (
     NodeFinding,
 )
 from assistant.records.jobs import LAUNCH_FAILURE, OUTPUT_FAILED
-from assistant.recover.drivers import named_jobs, submitted_by, watches_over_jobs, workflow_of
+from assistant.recover.drivers import makes_only_missing, named_jobs, submitted_by, watches_over_jobs, workflow_of
 from assistant.recover.launches import launch_paths, never_began
 from assistant.recover.lost_environment import OF_SUBMITIT, repeat_problem
 from assistant.recover.signals import cause_words
+from assistant.recover.start_lines import task_line
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -189,3 +190,29 @@ def test_tasks_of_programs_outside_of_slurm_are_known_by_their_script() -> None:
 def test_a_job_of_submitit_can_only_come_back_under_its_own_id() -> None:
     assert repeat_problem(scripted("srun --unbuffered /usr/bin/python3 -u -m submitit.core._submit /x/exp\n")) == OF_SUBMITIT
     assert not repeat_problem(scripted("srun python train.py\n"))
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("for f in *.x; do\n  [ -e $f.done ] && continue\n  sbatch --wait a.sh $f\ndone", True),
+        ("for n in 1 2; do\n  if [ -e $s.done ]; then\n    echo skip\n    continue\n  fi\n  sbatch x\ndone", True),
+        ("[ -f out/$n.ok ] || sbatch --wait j.sh", True),
+        ("snakemake --jobs 4 --cluster sbatch", True),
+        ("snakemake --jobs 4 --forceall", False),
+        ("# snakemake\nfor i in 1 2; do sbatch --wait $i; done", False),
+        ("for f in $ALL; do\n  [ ! -e $f ] && continue\n  sbatch $f\ndone", False),
+        ("if [ -e $f ]; then\n  rm $f\nfi\nfor g in 1; do continue; done", False),
+    ],
+)
+def test_a_driver_goes_on_with_what_is_left_where_its_script_passes_over_the_rest(script: str, expected: bool) -> None:
+    assert bool(makes_only_missing(script)) is expected
+
+
+def test_tasks_of_an_array_are_started_again_by_one_line_that_a_shell_takes_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "folds.slurm").write_text("srun x\n")
+    spec = JobSpec("x", "srun x\n", arguments=("a b; rm -rf ~",))
+    tasks = [replace(job(f"7_{number}", folder=tmp_path), spec=spec) for number in (5, 2)]
+    line = task_line(tasks, ["n3"])
+    assert line == f"cd {tmp_path} && sbatch --array=2,5 --exclude=n3 folds.slurm 'a b; rm -rf ~'"
+    assert not task_line([*tasks, job("8_1", folder=tmp_path)])

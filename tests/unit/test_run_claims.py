@@ -153,3 +153,75 @@ def test_a_task_that_says_that_it_saved_is_not_started_anew(tmp_path: Path) -> N
         saved(tmp_path / f"runs/t0{task}_lr0.{task}")
     logs = sweep_logs(0, 1) | {"1_4": ("task 4: lr=0.4 -> runs/t04_lr0.4", "saved checkpoint to /gone/t04.pt")}
     assert search(tmp_path, "1_4", logs).state is SaveState.SAVED_ELSEWHERE
+
+
+NO_STEP = ("Epoch 1/12", "FileNotFoundError: '/data/train'")
+
+
+def folds(work: Path, *written_tasks: int, empty: tuple[int, ...] = (), first: int = 0) -> None:
+    for task in written_tasks:
+        saved(work / f"folds/fold{task + first}")
+    for task in empty:
+        (work / f"folds/fold{task + first}").mkdir(parents=True)
+
+
+def fold_logs(*tasks: int) -> dict[str, tuple[str, ...]]:
+    return {f"90_{task}": NO_STEP for task in tasks}
+
+
+def test_folders_that_fit_the_tasks_of_an_array_one_to_one_are_theirs(tmp_path: Path) -> None:
+    folds(tmp_path, 0, 1, 2, empty=(3,))
+    found = search(tmp_path, "90_2", fold_logs(0, 1, 2, 3))
+    assert found.place is not None, found.note
+    assert found.place.folder.name == "fold2"
+    silent = search(tmp_path, "90_3", fold_logs(0, 1, 2, 3))
+    assert silent.state is SaveState.NEVER_SAVED, silent.note
+    assert "fold3, by its name beside those of the other tasks, holds none" in silent.note
+
+
+@pytest.mark.parametrize(
+    ("first", "empty", "script"),
+    [
+        (1, (3,), "python3 sweep.py"),  # they count from one: whose each is, is not known
+        (0, (), "python3 sweep.py"),  # one has none: they may count otherwise
+        (0, (3,), "python3 sweep.py --fold $((3 - SLURM_ARRAY_TASK_ID))"),
+        (0, (3,), "python3 sweep.py --fold ${ORDER[$SLURM_ARRAY_TASK_ID]}"),
+    ],
+)
+def test_folders_whose_numbers_may_mean_something_else_are_nobodys(
+    first: int, empty: tuple[int, ...], script: str, tmp_path: Path
+) -> None:
+    folds(tmp_path, 0, 1, 2, empty=empty, first=first)
+    spec = JobSpec("sweep", f"#!/bin/bash\n{script}\n", work_dir=tmp_path)
+    found = search(tmp_path, "90_2", fold_logs(0, 1, 2, 3), spec=spec)
+    assert found.state is SaveState.UNKNOWN, found.note
+
+
+def test_what_was_written_after_a_task_had_ended_is_not_its_own(tmp_path: Path) -> None:
+    for task in (0, 1):
+        saved(tmp_path / f"runs/x{task}y{task}", minutes=30.5)
+    found = search(tmp_path, "90_4", {"90_4": NO_STEP})
+    assert found.state is SaveState.NEVER_SAVED, found.note
+    assert "were written after it had ended" in found.note
+    unsure = search(tmp_path, "90_4", {"90_4": NO_STEP}, ended=ENDED - timedelta(minutes=1))
+    assert unsure.state is SaveState.UNKNOWN, "the clocks of its log and of the scheduler may lie apart"
+
+
+def test_a_folder_that_a_task_made_and_left_empty_shows_that_it_saved_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys, os\nd = f'folds/fold{sys.argv[1]}'\nos.makedirs(d)\nwith open(d + '/w.npz', 'wb') as f:\n    f.write(b'x')\n"
+    )
+    (tmp_path / "cv.py").write_text(program)
+    folds(tmp_path, 0, 1, empty=(4,))
+    at = BEGAN.timestamp() + 60
+    os.utime(tmp_path / "folds/fold4", (at, at))
+    spec = JobSpec("cv", "#!/bin/bash\npython3 cv.py $SLURM_ARRAY_TASK_ID\n", work_dir=tmp_path)
+    found = search(tmp_path, "90_4", {"90_4": NO_STEP}, spec=spec)
+    assert found.state is SaveState.NEVER_SAVED, found.note
+    assert "fold4" in found.note
+    trained = search(tmp_path, "90_4", {"90_4": STEPS}, spec=spec)
+    assert trained.state is not SaveState.NEVER_SAVED, "it trained, and may have saved elsewhere"
+    at = BEGAN.timestamp() - 3600
+    os.utime(tmp_path / "folds/fold4", (at, at))
+    older = search(tmp_path, "90_4", {"90_4": NO_STEP}, spec=spec)
+    assert older.state is not SaveState.NEVER_SAVED, "who made that is not known"

@@ -8,7 +8,7 @@ import pytest
 
 from assistant.recover.job_program import programs_of
 from assistant.recover.never_saved import cost_of_beginning
-from assistant.recover.skipped_work import skips_what_is_there
+from assistant.recover.skipped_work import marks_what_is_there, skips_what_is_there
 from tests.unit.logged_job import job_in, write
 
 LISTED = """import os
@@ -54,3 +54,35 @@ def test_a_loop_that_leaves_out_what_is_there_is_known(program: str, line: int, 
     cost = cost_of_beginning(job_in(tmp_path, "python pieces.py"), None, 2.0, programs)
     assert ("passes over the pieces that are there" in cost) == bool(line)
     assert "step 0" not in cost
+
+
+MARKED = """import os, subprocess
+for task in todo:
+    if os.path.exists(task["out"]) and os.path.exists(task["out"] + ".ok"):
+        task["state"] = "done"
+for task in todo:
+    if task["state"] == "wait" and ready(task):
+        subprocess.run(["sbatch", task["script"]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        (MARKED, 3),
+        (MARKED.replace('== "wait"', '== "done"'), 0),  # what is finished is started
+        (MARKED.replace('["state"] = "done"', '["seen"] = "done"'), 0),
+        (MARKED.replace("os.path.exists", "ready"), 0),
+    ],
+)
+def test_a_program_that_marks_what_is_there_starts_only_the_others(program: str, line: int, tmp_path: Path) -> None:
+    write(tmp_path / "flow.py", program)
+    programs = programs_of(job_in(tmp_path, "python flow.py"))
+    assert marks_what_is_there(programs) == (f"flow.py:{line}" if line else "")
+
+
+def test_a_module_of_the_package_that_a_program_belongs_to_is_read_with_it(tmp_path: Path) -> None:
+    write(tmp_path / "net" / "cv.py", "from net.h import keep\nkeep('folds/fold1/w.npz')\n")
+    write(tmp_path / "net" / "h.py", "def keep(path):\n    with open(path, 'wb') as file:\n        file.write(b'x')\n")
+    (program,) = programs_of(job_in(tmp_path, "python -m net.cv"))
+    assert [Path(module.path).name for module in program.modules] == ["h.py"]

@@ -407,7 +407,7 @@ def _file_entry(path: Path, name: str) -> Entry | None:
     asked = step is None and (
         name.endswith(".ckpt") or says_epoch(name) or _replaced(name) or numbered is None or numbered < MOST_SLOTS
     )
-    if asked and not name.endswith((".npz", ".bin", ".safetensors", ".pkl", ".msgpack")):
+    if asked and not name.endswith((".bin", ".safetensors", ".pkl", ".msgpack")):
         step = step_inside(path)
         if step is None and numbered is None and (epoch := epoch_inside(path)) is not None:
             step, layout = epoch, Format.EPOCHS

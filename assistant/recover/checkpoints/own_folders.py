@@ -10,8 +10,8 @@ from assistant.errors import ToolError
 from assistant.records import Job
 from assistant.recover.checkpoints.layout import entries
 from assistant.recover.checkpoints.run_claims import run_claims
+from assistant.recover.checkpoints.task_folders import folder_of_task, late_margin_s
 from assistant.recover.checkpoints.walks import Walk
-from assistant.recover.owner_looks import CLOCKS_APART
 
 MOST_SHOWN = 3
 """Folders that an error names."""
@@ -22,6 +22,9 @@ PART_OF_RUN = re.compile(
 """Folders below the one of a run, of which one run may have several."""
 
 
+ARRAY_TASK = re.compile(r"\d{1,18}_\d{1,18}")
+
+
 class SeveralRuns(ToolError):
     """Checkpoints of several runs were found where those of one were looked for."""
 
@@ -29,9 +32,9 @@ class SeveralRuns(ToolError):
 class OtherRuns(ToolError):
     """All checkpoints that were found where a job saves are those of other runs, by their own logs."""
 
-    def __init__(self, message: str, silent_folder: Path | None) -> None:
+    def __init__(self, message: str, silent_folder: Path | None, how: str = "which its log names") -> None:
         super().__init__(message)
-        self.silent_folder = silent_folder
+        self.silent_folder, self.how = silent_folder, how
 
 
 def own_folder(walk: Walk, job: Job, texts: Sequence[str], forms: Collection[str] = ()) -> Path | None:
@@ -45,8 +48,8 @@ def own_folder(walk: Walk, job: Job, texts: Sequence[str], forms: Collection[str
         SeveralRuns: More than one is left.
         OtherRuns: Each is another run's.
     """
-    end = (job.ended + CLOCKS_APART).timestamp() if job.ended is not None and job.state.ended else float("inf")
-    own = [folder for folder in walk.folders if walk.changed.get(folder, 0.0) <= end]
+    end = job.ended.timestamp() if job.ended is not None and job.state.ended else float("inf")
+    own = [folder for folder in walk.folders if walk.changed.get(folder, 0.0) <= end + late_margin_s(job, folder)]
     if len({_run_folder(folder) for folder in own}) > 1:
         own = [folder for folder in own if _named_in(folder, texts, forms)] or own
     runs, run_folders = {_run_folder(folder) for folder in own}, {_run_folder(folder) for folder in walk.folders}
@@ -56,6 +59,17 @@ def own_folder(walk: Walk, job: Job, texts: Sequence[str], forms: Collection[str
     if walk.complete and run_folders <= claims.foreign:
         sentence = f"the checkpoints written since job {job.id} began are other runs', by their logs: in {_listed(run_folders)}"
         raise OtherRuns(sentence, claims.silent_folder)
+    task_folder = folder_of_task(job, run_folders)
+    if task_folder is not None and task_folder not in claims.foreign and claims.own <= {task_folder}:
+        if walk.complete and task_folder not in run_folders:
+            sentence = f"the checkpoints written since job {job.id} began lie in those of other tasks: in {_listed(run_folders)}"
+            raise OtherRuns(sentence, task_folder, "by its name beside those of the other tasks")
+        own = [folder for folder in own if _run_folder(folder) == task_folder]
+        if own:
+            return own[0]
+    if walk.complete and not own and task_folder is None and ARRAY_TASK.fullmatch(job.id):
+        sentence = f"the checkpoints written since job {job.id} began were written after it had ended: in {_listed(run_folders)}"
+        raise OtherRuns(sentence, None)
     own = [folder for folder in own if _run_folder(folder) not in claims.foreign]
     runs -= claims.foreign
     if len(runs) > 1 or (claims.own and not runs & claims.own):

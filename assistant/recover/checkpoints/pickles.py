@@ -1,10 +1,11 @@
-"""Facts out of PyTorch's pickles without unpickling them: the step of a checkpoint, the segments of a `.metadata`.
+"""Facts out of PyTorch's pickles, and NumPy's archives, without unpickling: the step of a checkpoint, segments of a `.metadata`.
 
 A pickle is a program; here its opcodes are only read, never run, so nothing in it can do anything.
 """
 
 from __future__ import annotations
 
+import io
 import pickletools
 import zipfile
 import zlib
@@ -12,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from assistant.recover.checkpoints.zipsource import ZipSource
 
@@ -21,6 +24,8 @@ EPOCH_KEYS = ("epoch", "current_epoch", "epochs_run", "start_epoch")
 PICKLE_BYTES = 64 << 20
 """Of one pickle beside its tensors; that of a model of 100,000 tensors has some 20 MB."""
 MOST_OPCODES = 5_000_000
+COUNT_BYTES = 4096
+"""Of an array of one value, with its head."""
 LARGEST_STEP = 10**15
 MOST_EXTENTS = 2_000_000
 
@@ -39,11 +44,27 @@ def _count_inside(path: Path, keys: Sequence[str]) -> int | None:
     try:
         with ZipSource(path) as source, zipfile.ZipFile(source) as archive:
             member = next((one for one in archive.infolist() if one.filename.endswith("/data.pkl")), None)
-            if member is None or member.file_size > PICKLE_BYTES or member.compress_type != zipfile.ZIP_STORED:
+            if member is None:
+                return _count_of_arrays(archive, keys)
+            if member.file_size > PICKLE_BYTES or member.compress_type != zipfile.ZIP_STORED:
                 return None
             return _count_of_pickle(archive.read(member), keys)
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, OverflowError, IndexError, zlib.error, EOFError):
         return None
+
+
+def _count_of_arrays(archive: zipfile.ZipFile, keys: Sequence[str]) -> int | None:
+    """Return the whole number in the array of one value of a NumPy archive that has the surest of some names; None for none."""
+    arrays = {member.filename.removesuffix(".npy").lower(): member for member in archive.infolist() if not member.flag_bits & 1}
+    for key in keys:
+        member = arrays.get(key)
+        if member is None or not member.filename.endswith(".npy") or member.file_size > COUNT_BYTES:
+            continue
+        array = np.lib.format.read_array(io.BytesIO(archive.read(member)), allow_pickle=False)
+        value = float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iuf" else -1.0
+        if value.is_integer() and 0 <= value <= LARGEST_STEP:
+            return int(value)
+    return None
 
 
 def step_of_pickle(raw: bytes) -> int | None:

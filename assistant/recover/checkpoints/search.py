@@ -15,25 +15,22 @@ from enum import StrEnum
 from pathlib import Path
 
 from assistant.errors import InputError, ToolError
-from assistant.logs.lines import Line
-from assistant.logs.metrics import metric_points
 from assistant.records import Job
 from assistant.recover.checkpoints.inventory import Inventory, inventory, with_save_ends
-from assistant.recover.checkpoints.layout import NOT_A_CHECKPOINT, could_be_checkpoint
 from assistant.recover.checkpoints.lineage import histories_of
-from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, own_folder
 from assistant.recover.checkpoints.ownership import own_checkpoints
 from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
 from assistant.recover.checkpoints.save_ends import save_ends
 from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
+from assistant.recover.checkpoints.silence import made_and_left_empty, never_saved_beside, trains, unknown_layout
 from assistant.recover.checkpoints.traces import logged_places, named_folders, new_series, series_place
-from assistant.recover.checkpoints.walks import WALK_ENTRIES, Walk, changed_at, new_checkpoints
+from assistant.recover.checkpoints.walks import Walk, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
 from assistant.recover.owner_looks import CLOCKS_APART
 from assistant.recover.pinned_folder import JOB_ID, as_another_job, renamed_by_id
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
-from assistant.untrusted import is_folder, list_folder, reading_as, status_of
+from assistant.untrusted import reading_as, status_of
 
 PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
@@ -41,8 +38,6 @@ NAMED_S = 15.0
 """How long folders that a log names are looked through, one after another."""
 MOST_PLACES = 12
 MOST_PROCESS_PLACES = 6
-NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
-"""Of files with a step in their name that no program loads."""
 
 
 class SaveState(StrEnum):
@@ -123,7 +118,7 @@ def _search(
     stated = bool(places) and places[0].stated
     places = places[:1] if stated else places
     seen_writing = [place for place in process_places(job) if place.witness not in (job.log, job.error_log)]
-    if not places and not seen_writing and keeps_no_state(programs) and not says_saved(texts) and not _trains(texts):
+    if not places and not seen_writing and keeps_no_state(programs) and not says_saved(texts) and not trains(texts):
         names = ", ".join(one.name for one in programs[:3])
         note = f"{f'job {job.id}' if job.id else 'it'} saves nothing: {names} holds no call that saves, and its log shows no step"
         return CheckpointSearch(SaveState.NEVER_SAVED, None, None, note, "", programs, stateless=True)
@@ -154,7 +149,7 @@ def _search(
                 continue
             looked.append(f"{where.folder} ({where.how}): {len(held.checkpoints) or 'no'} checkpoints")
             finds += [(where, held)] if held.checkpoints else []
-            strange = strange or _of_unknown_layout(place.folder, job.started)
+            strange = strange or unknown_layout(place.folder, job.started)
             if _saved_by(job, held):
                 break
         walk = Walk((), stated)
@@ -197,7 +192,7 @@ def _search(
         return CheckpointSearch(SaveState.UNKNOWN, None, None, note, settle, programs, tuple(looked))
     if foreign_runs is not None and not unreadable and not says_saved(texts):
         with reading_as(job.account):
-            proof = _never_saved_beside(foreign_runs, job, texts, clock)
+            proof = never_saved_beside(foreign_runs, job, texts, clock)
         if proof:
             return CheckpointSearch(SaveState.NEVER_SAVED, None, None, proof, "", programs, tuple(looked))
     state, note = _without(job, texts, programs, places, walk, unreadable)
@@ -258,29 +253,6 @@ def _of_pipeline(
     state, note = _without(job, own_texts, own.programs, [place], Walk((), True), own.problem)
     settle = "" if state is SaveState.NEVER_SAVED else _settling(job)
     return CheckpointSearch(state, None, None, f"{note}; {stages.sentence}", settle, *rest)
-
-
-def _of_unknown_layout(folder: Path, since: datetime | None) -> str:
-    """Return a file with a step in its name that was written since a time into a folder of checkpoints; empty for none."""
-    if since is None:
-        return ""
-    oldest = (since - CLOCKS_APART).timestamp()
-    children = list_folder(folder, WALK_ENTRIES)
-    # TensorFlow saves into a folder of that name below the one that it is told
-    for child in [*children, *(one for inner in children if inner.name == "chief" for one in list_folder(inner, WALK_ENTRIES))]:
-        named = number_in(child.name)
-        # weights in a folder of checkpoints are what the training leaves behind, by whatever name
-        numbered = (named is not None and named.unit is not Unit.UNNAMED) or (
-            child.name.endswith((*SUFFIXES, *OTHER_WEIGHTS)) and not NOT_A_CHECKPOINT.search(child.name)
-        )
-        noise = child.suffix in NO_SAVE_SUFFIXES or "tfevents" in child.name or could_be_checkpoint(child.name, folder=False)
-        if numbered and not noise and not is_folder(child) and changed_at(child, False) >= oldest:
-            return str(child)
-    return ""
-
-
-def _trains(texts: Sequence[str]) -> bool:
-    return bool(metric_points(Line(number, text) for number, text in enumerate(texts, 1)))
 
 
 def _is_of_sibling(job: Job, programs: Sequence[JobProgram], folder: Path) -> bool:
@@ -371,22 +343,6 @@ def _in_silent_folder(folder: Path, *, now: datetime, live: bool, clock: Callabl
     return Place(holders[0], "the job's log names it beside those of other runs"), inventory(holders[0], now=now, live=live)
 
 
-def _never_saved_beside(foreign_runs: OtherRuns, job: Job, texts: Sequence[str], clock: Callable[[], float]) -> str:
-    """Return the proof that a job saved nothing where other runs beside it did; empty where there is none."""
-    folder = foreign_runs.silent_folder
-    if folder is not None:
-        try:
-            unknown = _of_unknown_layout(folder, job.started) or new_series(folder, job.started, clock)
-        except FileNotFoundError:
-            unknown = None
-        except (OSError, InputError):
-            return ""
-        return "" if unknown else f"the job never saved a checkpoint: {folder}, which its log names, holds none; {foreign_runs}"
-    if "_" not in job.id or not any(text.strip() for text in texts) or _trains(texts):
-        return ""
-    return f"the job never saved a checkpoint: its log tells of no step and no save; {foreign_runs}"
-
-
 def _where_processes_wrote(
     job: Job, known: Collection[Path], *, now: datetime, clock: Callable[[], float], looked: list[str]
 ) -> tuple[list[tuple[Place, Inventory]], str]:
@@ -470,6 +426,8 @@ def _without(
     if programs and len(silent) == len(programs):
         names = ", ".join(one.name for one in silent[:3])
         return SaveState.NEVER_SAVED, f"the job never saved a checkpoint: {names} holds no call that saves"
+    if proof := made_and_left_empty(job, texts, places):
+        return SaveState.NEVER_SAVED, proof
     likely = ", ".join(f"{place.folder} ({place.how})" for place in places[:2])
     why = f"nothing of it lies where it seems to save: {likely}" if likely else "neither script nor log tells where it would save"
     return SaveState.UNKNOWN, f"whether job {job.id} saved a checkpoint is not known: {why}"
