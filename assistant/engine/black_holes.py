@@ -30,7 +30,7 @@ from assistant.recover.situation import AVOIDED
 if TYPE_CHECKING:
     from assistant.engine.engine import Engine
 
-__all__ = ["filled_by_strangers", "set_aside_at_once", "swallows", "with_swallowing_disk"]
+__all__ = ["filled_by_strangers", "set_aside_at_once", "set_aside_proven", "swallows", "with_swallowing_disk"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,15 @@ def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
     Only where several jobs failed on the node within a minute; who is not sure of a node, or is refused, waits as ever.
     """
     at = incident.failed_at or incident.opened
-    accused = [node for node in proven(diagnosis) if swallows(engine.watcher.jobs, node, at)]
+    _set_aside(engine, incident, diagnosis, [node for node in proven(diagnosis) if swallows(engine.watcher.jobs, node, at)])
+
+
+def set_aside_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
+    """Make the cordons of an incident's playbook though its job is left to a driver: that may begin again on the very node."""
+    _set_aside(engine, incident, diagnosis, proven(diagnosis))
+
+
+def _set_aside(engine: Engine, incident: Incident, diagnosis: Diagnosis, accused: Collection[str]) -> None:
     if not accused:
         return
     nodes = [node.name for node in engine.scheduler.nodes() if node.name in accused and node.state not in OUT]
