@@ -1,0 +1,357 @@
+"""The structure of a shell script: its commands within loops, tests and chains, with the words as they are written. Pure.
+
+A safe subset of bash, made for proofs: whoever meets anything else raises `Unread`, and what is not read proves nothing. Nothing is
+filled in; `shell_commands` does that where the values count and the structure does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = ["Command", "Kind", "Statement", "Unread", "all_commands", "script_tree"]
+
+MOST_TOKENS = 20_000
+MOST_INSIDE = 40
+"""Groups within one another."""
+OPERATORS = ("&&", "||", ";;", "&>>", "&>", "|&", ">>", "<<<", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
+REDIRECTS = frozenset((">", ">>", ">|", "<", ">&", "<&", "<<<", "&>", "&>>"))
+SEPARATORS = frozenset((";", "\n"))
+CLOSES = {"(": ")", "{": "}"}
+
+
+class Unread(Exception):
+    """Part of a script has a form that is not followed; `line` is 1-based."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(why)
+        self.line, self.why = line, why
+
+
+class Kind:
+    """Kinds of commands."""
+
+    SIMPLE, LOOP, IF, GROUP, FUNCTION = "simple", "loop", "if", "group", "function"
+
+
+class Redirect(NamedTuple):
+    """Where a command's output goes, or its input comes from."""
+
+    operator: str
+    target: str
+
+
+@dataclass
+class Command:
+    """One command, simple or compound."""
+
+    kind: str
+    line: int
+    """1-based, where it begins."""
+    words: list[str] = field(default_factory=list)
+    """Of a simple one, as written; of a loop its variable and the words that it goes through; of a function its name."""
+    test: list[Statement] = field(default_factory=list)
+    """Of an `if`, or of a `while`."""
+    body: list[Statement] = field(default_factory=list)
+    other: list[Statement] = field(default_factory=list)
+    """Behind `else`."""
+    redirects: list[Redirect] = field(default_factory=list)
+
+
+class Link(NamedTuple):
+    """A pipeline of a chain."""
+
+    operator: str
+    """`&&` or `||` before it; empty for the first."""
+    commands: list[Command]
+    negated: bool = False
+
+
+@dataclass
+class Statement:
+    """A chain of pipelines: `a | b && c || d`."""
+
+    links: list[Link]
+    line: int
+
+
+class _Token(NamedTuple):
+    text: str
+    line: int
+    is_word: bool
+
+
+def script_tree(text: str) -> list[Statement]:
+    """Return the statements of a script.
+
+    Raises:
+        Unread: A form of it is not followed: here-documents, `case`, background jobs, arrays and what is no shell.
+    """
+    return _Parser(list(_tokens(text))).script()
+
+
+def all_commands(statements: list[Statement]) -> Iterator[Command]:
+    """Yield the commands of statements and of all that stands within them, in order."""
+    for statement in statements:
+        for link in statement.links:
+            for command in link.commands:
+                yield command
+                for inner in (command.test, command.body, command.other):
+                    yield from all_commands(inner)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    place, line, count = 0, 1, 0
+    while place < len(text):
+        count += 1
+        if count > MOST_TOKENS:
+            raise Unread(line, "the script is too long")
+        letter = text[place]
+        if text.startswith("\\\n", place):
+            place, line = place + 2, line + 1
+        elif letter in " \t\r":
+            place += 1
+        elif letter == "#":
+            place = text.find("\n", place) if "\n" in text[place:] else len(text)
+        elif letter == "\n":
+            yield _Token("\n", line, False)
+            place, line = place + 1, line + 1
+        elif operator := next((one for one in OPERATORS if text.startswith(one, place)), ""):
+            if operator in ("<<", ";;", "|&"):
+                raise Unread(line, f"`{operator}` is not followed")
+            yield _Token(operator, line, False)
+            place += len(operator)
+        else:
+            end = _word_end(text, place, line)
+            yield _Token(text[place:end].replace("\\\n", ""), line, True)
+            line += text.count("\n", place, end)
+            place = end
+
+
+def _word_end(text: str, place: int, line: int) -> int:
+    """Return where a word ends; quotes and substitutions are part of it."""
+    while place < len(text):
+        letter = text[place]
+        if letter == "\\":
+            place += 2
+        elif letter == "'":
+            place = _behind(text, "'", place + 1, line)
+        elif letter == '"':
+            place = _quoted_end(text, place + 1, line)
+        elif letter == "`":
+            place = _behind(text, "`", place + 1, line)
+        elif letter == "$" and text[place + 1 : place + 2] in ("(", "{"):
+            place = _bracket_end(text, place + 1, line)
+        elif letter in " \t\n;|&<>":
+            return place
+        elif letter in "()":
+            if text[place - 1 : place + 1] == "=(":
+                raise Unread(line, "an array is not followed")
+            return place
+        else:
+            place += 1
+    return place
+
+
+def _behind(text: str, end: str, place: int, line: int) -> int:
+    found = text.find(end, place)
+    if found < 0:
+        raise Unread(line, f"no {end} closes what is opened there")
+    return found + 1
+
+
+def _quoted_end(text: str, place: int, line: int) -> int:
+    while place < len(text):
+        if text[place] == "\\":
+            place += 2
+        elif text[place] == '"':
+            return place + 1
+        elif text[place] == "$" and text[place + 1 : place + 2] in ("(", "{"):
+            place = _bracket_end(text, place + 1, line)
+        else:
+            place += 1
+    raise Unread(line, "no quote closes what is opened there")
+
+
+def _bracket_end(text: str, place: int, line: int) -> int:
+    opened, closed, depth = text[place], CLOSES[text[place]], 0
+    while place < len(text):
+        letter = text[place]
+        if letter == "\\":
+            place += 1
+        elif letter == "'":
+            place = _behind(text, "'", place + 1, line) - 1
+        elif letter == '"':
+            place = _quoted_end(text, place + 1, line) - 1
+        depth += (letter == opened) - (letter == closed)
+        place += 1
+        if depth == 0:
+            return place
+    raise Unread(line, f"no {closed} closes what is opened there")
+
+
+class _Parser:
+    def __init__(self, tokens: list[_Token]) -> None:
+        self.tokens, self.place, self.depth = tokens, 0, 0
+
+    def script(self) -> list[Statement]:
+        statements = self._list(frozenset())
+        if self.place < len(self.tokens):
+            raise Unread(self._line(), f"`{self.tokens[self.place].text}` is not followed")
+        return statements
+
+    def _peek(self) -> _Token | None:
+        return self.tokens[self.place] if self.place < len(self.tokens) else None
+
+    def _line(self) -> int:
+        token = self._peek() or (self.tokens[-1] if self.tokens else _Token("", 1, False))
+        return token.line
+
+    def _is(self, *texts: str) -> bool:
+        token = self._peek()
+        return token is not None and token.text in texts
+
+    def _take(self, *texts: str) -> _Token:
+        token = self._peek()
+        if token is None or (texts and token.text not in texts):
+            raise Unread(self._line(), f"no `{' or '.join(texts)}` stands where one is due")
+        self.place += 1
+        return token
+
+    def _blank(self) -> None:
+        while self._is(*SEPARATORS):
+            self.place += 1
+
+    def _list(self, ends: frozenset[str]) -> list[Statement]:
+        self.depth += 1
+        if self.depth > MOST_INSIDE:
+            raise Unread(self._line(), "its groups stand too deep within one another")
+        statements = []
+        self._blank()
+        while (token := self._peek()) is not None and token.text not in ends:
+            statements.append(self._statement())
+            if self._is("&"):
+                raise Unread(self._line(), "a command in the background is not followed")
+            self._blank()
+        self.depth -= 1
+        return statements
+
+    def _statement(self) -> Statement:
+        line, links, operator = self._line(), [], ""
+        while True:
+            negated = self._is("!") and bool(self._take("!"))
+            commands = [self._command()]
+            while self._is("|"):
+                self._take("|")
+                self._blank()
+                commands.append(self._command())
+            links.append(Link(operator, commands, negated))
+            if not self._is("&&", "||"):
+                return Statement(links, line)
+            operator = self._take("&&", "||").text
+            self._blank()
+
+    def _command(self) -> Command:
+        token = self._peek()
+        if token is None:
+            raise Unread(self._line(), "a command is missing")
+        compound = {"for": self._for, "while": self._while, "until": self._while, "if": self._if, "{": self._group, "(": self._group}
+        if token.text in compound:
+            command = compound[token.text]()
+            self._redirects(command)
+            return command
+        if token.text in ("case", "select", "function", "coproc", "[[[") or not token.is_word:
+            raise Unread(token.line, f"`{token.text}` is not followed")
+        command = Command(Kind.SIMPLE, token.line)
+        while (token := self._peek()) is not None:
+            if token.is_word and token.text.isdecimal() and self._redirect_follows():
+                self._take()
+            elif token.is_word:
+                command.words.append(self._take().text)
+            elif token.text in REDIRECTS:
+                self._redirect(command)
+            elif token.text == "(" and len(command.words) == 1 and not command.redirects:
+                return self._function(command)
+            elif token.text in ("(", ")") and command.words[:1] == ["[["]:
+                command.words.append(self._take().text)
+            else:
+                break
+            inside = command.words[:1] == ["[["] and command.words[-1:] != ["]]"]
+            if inside and self._is("&&", "||", "<", ">"):
+                command.words.append(self._take().text)
+        return command
+
+    def _redirect_follows(self) -> bool:
+        after = self.tokens[self.place + 1] if self.place + 1 < len(self.tokens) else None
+        return after is not None and after.text in REDIRECTS and after.text not in ("&>", "&>>") and self._adjacent()
+
+    def _adjacent(self) -> bool:
+        return self.tokens[self.place].text in ("0", "1", "2")
+
+    def _redirect(self, command: Command) -> None:
+        operator = self._take().text
+        target = self._take()
+        if not target.is_word:
+            raise Unread(target.line, "a redirection without a target is not followed")
+        command.redirects.append(Redirect(operator, target.text))
+
+    def _redirects(self, command: Command) -> None:
+        while (token := self._peek()) is not None and (token.text in REDIRECTS or (token.text.isdecimal() and self._redirect_follows())):
+            if token.is_word:
+                self._take()
+            self._redirect(command)
+
+    def _function(self, command: Command) -> Command:
+        self._take("(")
+        self._take(")")
+        self._blank()
+        group = self._group()
+        return Command(Kind.FUNCTION, command.line, command.words, body=group.body)
+
+    def _group(self) -> Command:
+        opened = self._take("{", "(")
+        closed = CLOSES[opened.text]
+        body = self._list(frozenset((closed,)))
+        self._take(closed)
+        return Command(Kind.GROUP, opened.line, body=body)
+
+    def _for(self) -> Command:
+        line = self._take("for").line
+        words = [self._take().text]
+        if not re.fullmatch(r"[A-Za-z_]\w*", words[0]):
+            raise Unread(line, "a loop that counts is not followed")
+        self._blank()
+        if self._is("in"):
+            self._take("in")
+            while (token := self._peek()) is not None and token.is_word:
+                words.append(self._take().text)
+        return Command(Kind.LOOP, line, words, body=self._do())
+
+    def _while(self) -> Command:
+        line = self._take("while", "until").line
+        test = self._list(frozenset(("do",)))
+        return Command(Kind.LOOP, line, [], test=test, body=self._do())
+
+    def _do(self) -> list[Statement]:
+        self._blank()
+        self._take("do")
+        body = self._list(frozenset(("done",)))
+        self._take("done")
+        return body
+
+    def _if(self) -> Command:
+        line = self._take("if", "elif").line
+        test = self._list(frozenset(("then",)))
+        self._take("then")
+        body = self._list(frozenset(("elif", "else", "fi")))
+        other: list[Statement] = []
+        if self._is("elif"):
+            inner = self._if()
+            return Command(Kind.IF, line, test=test, body=body, other=[Statement([Link("", [inner])], inner.line)])
+        if self._is("else"):
+            self._take("else")
+            other = self._list(frozenset(("fi",)))
+        self._take("fi")
+        return Command(Kind.IF, line, test=test, body=body, other=other)
