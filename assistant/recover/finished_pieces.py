@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.recover.job_program import JobProgram
-from assistant.recover.piece_programs import pieces_of_program, repeat_doubt
+from assistant.recover.piece_programs import TRAINS, pieces_of_program, repeat_doubt
 from assistant.recover.repeated_writes import LOG_FOLDERS, LOG_NAME
 from assistant.recover.shell_tree import Command, Kind, Link, Statement, Unread, all_commands, script_tree
 
@@ -78,6 +78,8 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
         programs: What it starts, from `programs_of`.
         read: Returns the text of a file that it sources, by the path as written; None where it cannot be read.
     """
+    if any(call.method in TRAINS for program in programs for call in program.calls):
+        return PieceWork()  # its rounds build on one another, whatever it passes over
     if unread := next((program.unread_behind for program in programs if program.unread_behind), ""):
         return PieceWork(doubt=unread)
     if script.startswith("#!") and "python" in script.partition("\n")[0]:

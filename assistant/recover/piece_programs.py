@@ -16,7 +16,7 @@ from assistant.recover.repeated_writes import LOG_NAME, WriteDeed, repeated_writ
 from assistant.recover.skipped_work import WRITES
 from assistant.recover.trainer_source import TrainerSource, dotted, syntax_tree
 
-__all__ = ["ProgramPieces", "pieces_of_program", "repeat_doubt"]
+__all__ = ["TRAINS", "ProgramPieces", "pieces_of_program", "repeat_doubt"]
 
 TRAINS = frozenset("backward step fit train train_step train_epoch minimize apply_gradients save_checkpoint zero_grad".split())
 """Calls of a program whose rounds build on one another."""
@@ -63,8 +63,6 @@ def repeat_doubt(program: JobProgram) -> str:
     name = program.name
     if not program.sources or not all(source.parsed for source in program.sources):
         return f"{name} cannot be read"
-    if any(call.method in TRAINS for call in program.calls):
-        return f"{name} trains, and a rerun begins that anew"
     imported = {module.lstrip(".").partition(".")[0] for source in program.sources for module in source.modules}
     if imported & STORES:
         return f"{name} works with {', '.join(sorted(imported & STORES))}: what a rerun changes there is not followed"
