@@ -33,6 +33,7 @@ TRANSFORMS = frozenset(
 """Commands that write the same again when they are given the same again; some of their options are looked at."""
 LAUNCHERS = frozenset(("srun", "env", "nice", "timeout", "time", "exec", "ionice", "stdbuf", "command"))
 LEAVES = frozenset(("continue", "exit", "return", "break"))
+CONTINUES = frozenset(("continue",))
 TESTS = frozenset(("-e", "-f", "-s", "-r"))
 PARTIAL = re.compile(r"(?:^|[/._-])(?:part|partial|tmp|temp|incomplete)(?:$|[/._-])|\$TMPDIR|\$SLURM_TMPDIR", re.IGNORECASE)
 """Names of what is not finished yet."""
@@ -117,8 +118,9 @@ class _Script:
                 self.functions.setdefault(command.words[0], command.body)
         words = [command.words for command in all_commands(statements) if command.words[:1] == ["set"]]
         options = {letter for line in words for word in line[1:] if word.startswith("-") for letter in word[1:]}
-        self.stops = "e" in options or any("errexit" in line for line in words)
-        self.pipes = any("pipefail" in line for line in words)
+        taken_back = any(word.startswith("+") for line in words for word in line[1:])
+        self.stops = ("e" in options or any("errexit" in line for line in words)) and not taken_back
+        self.pipes = any("pipefail" in line for line in words) and not taken_back
 
     def _sources(self, statements: list[Statement], read: Callable[[str], str | None]) -> None:
         for command in all_commands(statements):
@@ -249,11 +251,19 @@ class _Script:
         bodies = [statement for body in self.functions.values() for statement in body]
         if any(_mentions(link, guard.piece) for statement in bodies for link in statement.links):
             raise _Doubt(f"line {guard.line} of its script: a function writes {guard.piece}, and when is not followed")
+        for command in all_commands(guard.work):
+            assigned = {word.partition("=")[0].rstrip("+") for word in command.words if _assigns([word])} | set(
+                command.words[:1] if command.kind == Kind.LOOP else command.words[1:] if command.words[:1] == ["read"] else ()
+            )
+            if _uses(guard.piece, assigned):
+                raise _Doubt(f"line {command.line} of its script changes what {guard.piece} means within the round")
         for statement in guard.work:
             creates = [place for place, link in enumerate(statement.links) if _mentions(link, guard.piece)]
             if not creates:
                 if made and any(not self._speaks(command) for link in statement.links for command in link.commands):
-                    raise _Doubt(f"line {statement.line} of its script works on behind {guard.piece}, by which a piece is passed over")
+                    raise _Doubt(
+                        f"line {statement.line} of its script works on behind {guard.piece}, by which a piece is passed over"
+                    )
                 worked = self._works(statement) or worked
                 continue
             place = creates[-1]
@@ -261,7 +271,7 @@ class _Script:
             if made or len(creates) > 1 or any(link.operator == "||" or link.negated for link in links):
                 raise _Doubt(f"line {statement.line} of its script: when {guard.piece} is made is not proven")
             for link in links[:-1]:
-                self._must_fail(link)
+                self._link_fails(link, stops=False)
                 worked = worked or any(not self._speaks(command) for command in link.commands)
             self._makes(links[-1], guard, worked=worked, line=statement.line, leads=bool(links[:-1]))
             for link in statement.links[place + 1 :]:
@@ -274,30 +284,52 @@ class _Script:
 
     def _works(self, statement: Statement) -> bool:
         """Return whether a statement before the mark does some work; one that works must end the round when it fails."""
-        works = any(not self._speaks(command) for link in statement.links for command in link.commands)
-        if not works:
-            return False
-        last = statement.links[-1]
-        ends = last.operator == "||" and _leaves(last)
-        if any(link.operator == "||" for link in statement.links[:-1]) or (last.operator == "||" and not ends):
-            raise _Doubt(f"line {statement.line} of its script: a failure there is passed over, and the piece marked as finished")
-        if not ends and not self.stops:
-            raise _Doubt(f"line {statement.line} of its script may fail, and the piece is marked as finished all the same")
-        for link in statement.links[: len(statement.links) - ends]:
-            self._must_fail(link)
-        return True
+        self._fails_with([statement], stops=self.stops, last_counts=False, leaves=LEAVES)
+        return any(not self._speaks(command) for link in statement.links for command in link.commands)
 
-    def _must_fail(self, link: Link) -> None:
-        """Make sure that a pipeline fails when a part of it does, and a loop when a round does."""
-        working = [command for command in link.commands if not self._speaks(command)]
-        first_works = any(not self._speaks(command) for command in link.commands[:-1])
-        if len(link.commands) > 1 and working and first_works and not self.pipes:
+    def _fails_with(self, statements: Sequence[Statement], *, stops: bool, last_counts: bool, leaves: frozenset[str]) -> None:
+        """Make sure that commands fail as a whole, or leave the round, when one that works fails.
+
+        Args:
+            statements: In order.
+            stops: Whether `set -e` holds here: not in what is tested or stands before `&&` and `||`.
+            last_counts: Whether the last one gives the status of all.
+            leaves: Commands that leave the round here.
+        """
+        for place, statement in enumerate(statements):
+            working = [any(not self._speaks(command) for command in link.commands) for link in statement.links]
+            if not any(working):
+                continue
+            last = statement.links[-1]
+            ends = last.operator == "||" and _leaves(last, leaves)
+            links = statement.links[: len(statement.links) - ends]
+            if any(link.operator == "||" or link.negated for link in links):
+                raise _Doubt(
+                    f"line {statement.line} of its script: a failure there is passed over, and the piece marked as finished"
+                )
+            stopped = stops and not any(working[: len(links) - 1])
+            if not ends and not stopped and not (last_counts and place == len(statements) - 1):
+                raise _Doubt(f"line {statement.line} of its script may fail, and the piece is marked as finished all the same")
+            for number, link in enumerate(links):
+                self._link_fails(link, stops=stops and not ends and number == len(links) - 1)
+
+    def _link_fails(self, link: Link, *, stops: bool) -> None:
+        """Make sure that a pipeline fails when a part of it does, with all that its functions, groups and loops run."""
+        if any(not self._speaks(command) for command in link.commands[:-1]) and not self.pipes:
             raise _Doubt(f"line {link.commands[0].line} of its script: a part of that pipeline may fail unseen (no pipefail)")
-        for command in working:
-            if command.kind in (Kind.LOOP, Kind.IF) and not self.stops:
-                inner = [one for one in all_commands([*command.body, *command.other]) if not self._speaks(one)]
-                if any(one.kind == Kind.SIMPLE for one in inner):
-                    raise _Doubt(f"line {inner[0].line} of its script may fail within a loop or a test, and the piece be marked")
+        for command in link.commands:
+            if self._speaks(command):
+                continue
+            tested = [one for one in all_commands(command.test) if not self._speaks(one)]
+            if tested:
+                raise _Doubt(f"line {tested[0].line} of its script may fail within a test, and the piece be marked as finished")
+            name = _plain(command.words[0]).rpartition("/")[2] if command.kind == Kind.SIMPLE and command.words else ""
+            bodies = [self.functions[name]] if name in self.functions else [command.body, command.other]
+            for body in bodies if self.inside < MOST_FUNCTIONS else ():
+                self.inside += 1
+                in_loop = command.kind == Kind.LOOP
+                self._fails_with(body, stops=stops, last_counts=not in_loop, leaves=frozenset(("exit", "return")))
+                self.inside -= 1
 
     def _makes(self, link: Link, guard: _Guard, *, worked: bool, line: int, leads: bool) -> None:
         """Make sure that a command makes the mark of a piece at once, or behind its work."""
@@ -309,7 +341,9 @@ class _Script:
             source = [word for word in words[1:-1] if not word.startswith("-")]
             if len(source) == 1 and PurePosixPath(source[0]).parent == PurePosixPath(guard.piece).parent:
                 return
-            raise _Doubt(f"line {line} of its script moves {' '.join(source)} to {guard.piece} from another folder, which may copy it")
+            raise _Doubt(
+                f"line {line} of its script moves {' '.join(source)} to {guard.piece} from another folder, which may copy it"
+            )
         targets = [_plain(redirect.target) for redirect in command.redirects if redirect.operator in (">", ">|")]
         folder, _, last = guard.piece.rpartition("/")
         is_mark = MARK.search(last) is not None or (MARK.search(folder) is not None and "." not in last)
@@ -373,7 +407,9 @@ def _fill_in(statements: list[Statement]) -> None:
     for command in all_commands(statements):
         if command.kind == Kind.SIMPLE:
             held = command.words
-            command.words = [word if _assigns(held[: place + 1]) or "$(" in word else filled(word) for place, word in enumerate(held)]
+            command.words = [
+                word if _assigns(held[: place + 1]) or "$(" in word else filled(word) for place, word in enumerate(held)
+            ]
         command.redirects = [redirect._replace(target=filled(redirect.target)) for redirect in command.redirects]
 
 
@@ -393,7 +429,7 @@ def _guard(loop: Command) -> _Guard | None:
             piece, present = _test(command.test)
             if not piece or not _uses(piece, own):
                 continue
-            if present and not command.other and command.body and _leaves(command.body[-1].links[-1], continues=True):
+            if present and not command.other and command.body and _leaves(command.body[-1].links[-1], CONTINUES):
                 return _Guard(piece, statement.line, loop.body[place + 1 :])
             if not present and not command.other:
                 return _Guard(piece, statement.line, [*command.body, *loop.body[place + 1 :]])
@@ -402,7 +438,7 @@ def _guard(loop: Command) -> _Guard | None:
             last = statement.links[1]
             if not piece or not _uses(piece, own):
                 continue
-            if present and last.operator == "&&" and _leaves(last, continues=True):
+            if present and last.operator == "&&" and _leaves(last, CONTINUES):
                 return _Guard(piece, statement.line, loop.body[place + 1 :])
             if (present and last.operator == "||") or (not present and last.operator == "&&"):
                 group = last.commands[0]
@@ -427,20 +463,15 @@ def _test(statements: Sequence[Statement]) -> tuple[str, bool]:
     return (_plain(inner[1]), present) if len(inner) == 2 and inner[0] in TESTS else ("", False)
 
 
-def _leaves(link: Link, *, continues: bool = False) -> bool:
-    """Tell whether a pipeline surely leaves the round.
-
-    Args:
-        link: Of a chain.
-        continues: Whether only `continue` counts.
-    """
-    wanted = frozenset(("continue",)) if continues else LEAVES
+def _leaves(link: Link, leaves: frozenset[str]) -> bool:
+    """Tell whether a pipeline surely leaves, by one of some commands; one that calls it a success counts for the round itself alone."""
     if len(link.commands) != 1:
         return False
     command = link.commands[0]
     if command.kind == Kind.GROUP:
-        return bool(command.body) and len(command.body[-1].links) == 1 and _leaves(command.body[-1].links[0], continues=continues)
-    return command.kind == Kind.SIMPLE and command.words[:1] != [] and command.words[0] in wanted
+        return bool(command.body) and len(command.body[-1].links) == 1 and _leaves(command.body[-1].links[0], leaves)
+    well = command.words[1:] == ["0"] and leaves != LEAVES
+    return command.kind == Kind.SIMPLE and command.words[:1] != [] and command.words[0] in leaves and not well
 
 
 def _mentions(link: Link, piece: str) -> bool:

@@ -36,6 +36,10 @@ NAMES = re.compile(
 )
 """Calls that only make another name of a path, look at it, or make its folder."""
 REMOVES = re.compile(r"(?:^|\.)(?:rmtree|unlink|remove|removedirs|rmdir|truncate)$")
+LATER = re.compile(r"(?:^|\.)(?:submit|apply_async|map_async|starmap_async|start|create_task|ensure_future|run_in_executor|Popen)$")
+"""Calls that start work and do not wait for it."""
+CONTAINERS = frozenset(("File", "ZipFile", "TarFile", "TarWriter", "ShardWriter", "ParquetWriter"))
+"""Classes whose files are whole only when they are closed."""
 PARTIAL = re.compile(r"tmp|temp|part", re.IGNORECASE)
 MARK = re.compile(r"(?:done|ok|finish(?:ed)?|completed?|success|stamp|ready|marker|flag)(?:\.\w{1,4})?['\")}]*$", re.IGNORECASE)
 """How the source writes the end of a path that is only a mark: `f"out/{n}.done"`."""
@@ -71,10 +75,23 @@ def repeat_doubt(program: JobProgram) -> str:
         line = f"{PurePosixPath(caller.source.path).name}:{caller.node.lineno}"
         called = dotted(caller.node.func)
         opened = called in OPENS or called.rpartition(".")[2] == "open"
-        mode = uses.mode_of(caller) if opened else next(
-            (str(item.value.value) for item in caller.node.keywords if item.arg == "mode" and isinstance(item.value, ast.Constant)), ""
+        mode = (
+            uses.mode_of(caller)
+            if opened
+            else next(
+                (
+                    str(item.value.value)
+                    for item in caller.node.keywords
+                    if item.arg == "mode" and isinstance(item.value, ast.Constant)
+                ),
+                "",
+            )
         )
-        if mode and (mode[0] == "a" or "+" in mode) and not _is_log(uses.reader.texts(caller.source, _path_of(caller.node), caller.scope)):
+        if (
+            mode
+            and (mode[0] == "a" or "+" in mode)
+            and not _is_log(uses.reader.texts(caller.source, _path_of(caller.node), caller.scope))
+        ):
             return f"{line} appends to {ast.unparse(_path_of(caller.node))[:120]}, and a rerun would do so a second time"
         if REMOVES.search(called) and not _is_partial(caller.node):
             return f"{line} removes {ast.unparse(caller.node)[:120]}"
@@ -142,7 +159,9 @@ def _test(test: ast.expr) -> tuple[ast.expr | None, bool]:
         target, present = _test(test.operand)
         return target, not present
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        tests = [(target, present) for value in test.values if (target := _test(value)[0]) is not None and (present := _test(value)[1])]
+        tests = [
+            (target, present) for value in test.values if (target := _test(value)[0]) is not None and (present := _test(value)[1])
+        ]
         return tests[0] if len(tests) == 1 else (None, True)
     if not isinstance(test, ast.Call) or not PRESENT.search(dotted(test.func)):
         return None, True
@@ -154,9 +173,9 @@ def _test(test: ast.expr) -> tuple[ast.expr | None, bool]:
 def _doubt(source: TrainerSource, guard: _Guard) -> str:
     """Return why a guard proves nothing, with the line before a colon's blank; empty where it proves all."""
     made_at: int | None = None
+    if line := _swallows(syntax_tree(source.text), guard):
+        return f"{line} goes on after an error, and the piece is marked as finished all the same"
     for place, statement in enumerate(guard.work):
-        if isinstance(statement, ast.Try) and not all(_leaves(handler.body) for handler in statement.handlers):
-            return f"{statement.lineno} goes on after an error, and the piece is marked as finished all the same"
         for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
             deed = _deed(source, call, guard.target)
             if deed == "writes":
@@ -178,6 +197,23 @@ def _doubt(source: TrainerSource, guard: _Guard) -> str:
         if not SPEAKS.search(name) and (WRITES.fullmatch(name.rpartition(".")[2]) or name.rpartition(".")[2] == "open"):
             return f"{call.lineno} works on behind {guard.target}, by which a piece is passed over"
     return _carried(syntax_tree(source.text), guard)
+
+
+def _swallows(tree: ast.AST, guard: _Guard) -> int:
+    """Return the line at which a program goes on after an error of any kind, or does not wait for what it starts; 0 where none does."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (LATER.search(dotted(node.func)) or dotted(node.func).endswith("suppress")):
+            return node.lineno
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == guard.target and node.lineno > guard.line:
+            return node.lineno  # another piece from there on
+        if not isinstance(node, ast.Try) or all(isinstance(part, ast.Import | ast.ImportFrom) for part in node.body):
+            continue
+        at_round = any(node is statement for statement in guard.work)
+        for handler in node.handlers:
+            last = handler.body[-1]
+            if not isinstance(last, ast.Raise) and not (at_round and _leaves(handler.body)):
+                return node.lineno
+    return 0
 
 
 def _leaves(body: Sequence[ast.stmt]) -> bool:
@@ -209,8 +245,11 @@ def _is_within_open(statement: ast.stmt, call: ast.Call) -> bool:
 
 def _opens(statement: ast.stmt) -> bool:
     """Tell whether a statement opens a file to write outside of a `with`."""
-    in_with = {id(node) for inner in ast.walk(statement) if isinstance(inner, ast.With) for item in inner.items for node in ast.walk(item)}
-    return any(isinstance(node, ast.Call) and id(node) not in in_with and _mode(node)[:1] in ("w", "x") for node in ast.walk(statement))
+    in_with = {
+        id(node) for inner in ast.walk(statement) if isinstance(inner, ast.With) for item in inner.items for node in ast.walk(item)
+    }
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and id(node) not in in_with]
+    return any(_mode(call)[:1] in ("w", "x") or dotted(call.func).rpartition(".")[2] in CONTAINERS for call in calls)
 
 
 def _mode(call: ast.Call) -> str:
@@ -300,7 +339,9 @@ def _carried(tree: ast.AST, guard: _Guard) -> str:
     }
 
     def is_read(name: str) -> bool:
-        loads = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load))
+        loads = (
+            node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        )
         return any(id(node) not in spoken for node in loads)
 
     for statement in guard.work:

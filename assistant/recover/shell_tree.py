@@ -257,7 +257,14 @@ class _Parser:
         token = self._peek()
         if token is None:
             raise Unread(self._line(), "a command is missing")
-        compound = {"for": self._for, "while": self._while, "until": self._while, "if": self._if, "{": self._group, "(": self._group}
+        compound = {
+            "for": self._for,
+            "while": self._while,
+            "until": self._while,
+            "if": self._if,
+            "{": self._group,
+            "(": self._group,
+        }
         if token.text in compound:
             command = compound[token.text]()
             self._redirects(command)
@@ -298,7 +305,9 @@ class _Parser:
         command.redirects.append(Redirect(operator, target.text))
 
     def _redirects(self, command: Command) -> None:
-        while (token := self._peek()) is not None and (token.text in REDIRECTS or (token.text.isdecimal() and self._redirect_follows())):
+        while (token := self._peek()) is not None and (
+            token.text in REDIRECTS or (token.text.isdecimal() and self._redirect_follows())
+        ):
             if token.is_word:
                 self._take()
             self._redirect(command)

@@ -51,7 +51,9 @@ def test_a_preparation_that_passes_over_finished_pieces_is_started_again_without
     assert spec is not None
     assert spec.exclude == (NODE,)
     assert spec.script.replace(" ${NIGHTSHIFT_ARGS:-}", "") == PREPARES
-    told = [scene.engine.store.outcome(call.id) for call in scene.engine.store.calls(incident.id) if call.tool == "choose_checkpoint"]
+    told = [
+        scene.engine.store.outcome(call.id) for call in scene.engine.store.calls(incident.id) if call.tool == "choose_checkpoint"
+    ]
     assert told[-1] is not None
     assert "it passes over the pieces that are finished (line 7 of its script)" in told[-1].value["note"]
     assert "does only what is missing" in told[-1].value["note"]
