@@ -18,8 +18,8 @@ from assistant.recover.drivers import (
     mentioned_jobs,
     named_jobs,
     parents_first,
-    submitted_by,
     submits_jobs,
+    submitted_by,
     watches_over_jobs,
     workflow_of,
 )

@@ -18,8 +18,8 @@ __all__ = [
     "mentioned_jobs",
     "named_jobs",
     "parents_first",
-    "submitted_by",
     "submits_jobs",
+    "submitted_by",
     "watches_over_jobs",
     "workflow_of",
 ]

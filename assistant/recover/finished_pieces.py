@@ -1,27 +1,38 @@
 """Whether a script proves that it passes over finished pieces of its work, so that it may run again as it is. Pure.
 
-Proven is a piece only where a half-written one cannot be taken for a finished one: what the test looks for is renamed into its place,
-or stamped behind work that has succeeded. All else that the script does must leave the same behind when it is done twice. Whatever is
-not followed proves nothing, and `PieceWork.doubt` names its line.
+Proven is a piece only where a half-written one cannot be taken for a finished one: what the test looks for is renamed into its
+place, or stamped behind work that has succeeded. All else that the script does must leave the same behind when it is done twice.
+Whatever is not followed proves nothing, and `PieceWork.doubt` names its line.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from assistant.recover.job_program import JobProgram
 from assistant.recover.piece_programs import TRAINS, pieces_of_program, repeat_doubt
 from assistant.recover.repeated_writes import LOG_FOLDERS, LOG_NAME
-from assistant.recover.shell_tree import Command, Kind, Link, Statement, Unread, all_commands, script_tree
+from assistant.recover.shell_tree import (
+    Command,
+    Kind,
+    Link,
+    Statement,
+    Unread,
+    all_commands,
+    fill_in,
+    is_assigned,
+    plain_word,
+    script_tree,
+)
 
 __all__ = ["PieceWork", "pieces_of_script"]
 
 SPEAKS = frozenset(
-    "echo printf date sleep seq true : hostname test [ [[ exit return continue break wait ulimit umask export local read shift "
-    "set module ls wc cat grep nproc id pwd nvidia-smi df du uname cd pushd popd mkdir source . declare readonly unset shopt".split()
+    "echo printf date sleep seq true : hostname nproc id pwd test [ [[ exit return continue break wait ulimit umask export local "
+    "read shift set module ls wc cat grep nvidia-smi df du uname cd pushd popd mkdir source . declare readonly unset shopt".split()
 )
 """Commands that leave nothing behind but what they are redirected to, and folders."""
 STAMPS = frozenset(("echo", "printf", "date", ":", "true", "touch", "hostname"))
@@ -49,8 +60,6 @@ HARM = {
 }
 """Words of these commands by which they change what is there already, or something elsewhere."""
 MOST_FUNCTIONS = 8
-MOST_FILLED, MOST_WORD = 4, 4_000
-"""Variables within one another; letters of a word."""
 
 
 class PieceWork(NamedTuple):
@@ -107,7 +116,7 @@ class _Script:
     """A script whose commands are gone through in order; `where` is filled in on the way."""
 
     def __init__(self, statements: list[Statement], programs: Sequence[JobProgram], read: Callable[[str], str | None]) -> None:
-        _fill_in(statements)
+        fill_in(statements)
         self.statements, self.programs = statements, programs
         self.functions: dict[str, list[Statement]] = {}
         self.where = ""
@@ -128,7 +137,7 @@ class _Script:
                 continue
             if command.words[1].rstrip("\"'").endswith("bin/activate"):
                 continue
-            text = read(_plain(command.words[1]))
+            text = read(plain_word(command.words[1]))
             if text is None:
                 raise Unread(command.line, f"{command.words[1]} cannot be read")
             for statement in script_tree(text):
@@ -181,11 +190,11 @@ class _Script:
         self.check(command.body, frozenset(written))
         self.check(command.other, frozenset(written))
         for inner_command in all_commands(command.body):
-            written |= {_plain(redirect.target) for redirect in inner_command.redirects}
+            written |= {plain_word(redirect.target) for redirect in inner_command.redirects}
 
     def _redirects(self, command: Command, written: set[str]) -> None:
         for redirect in command.redirects:
-            target = _plain(redirect.target)
+            target = plain_word(redirect.target)
             appends = redirect.operator in (">>", "&>>")
             if appends and not _is_log(target) and target not in written:
                 raise _Doubt(f"line {command.line} of its script appends to {target}, and a rerun would do so a second time")
@@ -193,7 +202,7 @@ class _Script:
                 written.add(target)
 
     def _simple(self, command: Command, written: set[str]) -> None:
-        words = [word for place, word in enumerate(command.words) if not _assigns(command.words[: place + 1])]
+        words = [word for place, word in enumerate(command.words) if not is_assigned(command.words[: place + 1])]
         for word in command.words:
             for inner in re.findall(r"(?:\$\(|`)\s*([\w./-]+)", word):
                 if inner not in SPEAKS | TRANSFORMS | {"basename", "dirname", "realpath", "find", "squeue", "stat", "mktemp"}:
@@ -201,7 +210,7 @@ class _Script:
         words = _launched(words)
         if not words:
             return
-        name = _plain(words[0]).rpartition("/")[2]
+        name = plain_word(words[0]).rpartition("/")[2]
         if name in self.functions:
             self.inside += 1
             if self.inside <= MOST_FUNCTIONS:
@@ -210,26 +219,26 @@ class _Script:
         elif name == "rm":
             self._removes(command, words[1:], written)
         elif name == "mv":
-            sources = [_plain(word) for word in words[1:] if not word.startswith("-")][:-1]
+            sources = [plain_word(word) for word in words[1:] if not word.startswith("-")][:-1]
             if not sources or not all(source in written or PARTIAL.search(source) for source in sources):
                 raise _Doubt(f"line {command.line} of its script moves away {' '.join(sources)}, which it has not written before")
         elif name.startswith("python"):
             self._python(command, words)
         elif name in TRANSFORMS or name == "touch":
             harm = HARM.get(name)
-            bad = next((word for word in words[1:] if harm is not None and harm.search(_plain(word))), "")
-            if bad and not (name == "tee" and all(_is_log(_plain(word)) for word in words[1:] if not word.startswith("-"))):
+            bad = next((word for word in words[1:] if harm is not None and harm.search(plain_word(word))), "")
+            if bad and not (name == "tee" and all(_is_log(plain_word(word)) for word in words[1:] if not word.startswith("-"))):
                 raise _Doubt(f"line {command.line} of its script: `{name} {bad}` changes what is there already")
         elif name not in SPEAKS:
             raise _Doubt(f"line {command.line} of its script: what a second `{name}` does is not known")
 
     def _removes(self, command: Command, words: Sequence[str], written: set[str]) -> None:
-        names = [_plain(word) for word in words if not word.startswith("-")]
+        names = [plain_word(word) for word in words if not word.startswith("-")]
         if not all((name in written or PARTIAL.search(name)) and ".." not in name for name in names):
             raise _Doubt(f"line {command.line} of its script removes {' '.join(names)}, which it has not written before")
 
     def _python(self, command: Command, words: Sequence[str]) -> None:
-        file = next((_plain(word) for word in words[1:] if word.endswith((".py", '.py"', ".py'"))), "")
+        file = next((plain_word(word) for word in words[1:] if word.endswith((".py", '.py"', ".py'"))), "")
         name = PurePosixPath(file).name
         program = next((one for one in self.programs if one.name == name), None)
         if not file or program is None:
@@ -252,7 +261,7 @@ class _Script:
         if any(_mentions(link, guard.piece) for statement in bodies for link in statement.links):
             raise _Doubt(f"line {guard.line} of its script: a function writes {guard.piece}, and when is not followed")
         for command in all_commands(guard.work):
-            assigned = {word.partition("=")[0].rstrip("+") for word in command.words if _assigns([word])} | set(
+            assigned = {word.partition("=")[0].rstrip("+") for word in command.words if is_assigned([word])} | set(
                 command.words[:1] if command.kind == Kind.LOOP else command.words[1:] if command.words[:1] == ["read"] else ()
             )
             if _uses(guard.piece, assigned):
@@ -323,7 +332,7 @@ class _Script:
             tested = [one for one in all_commands(command.test) if not self._speaks(one)]
             if tested:
                 raise _Doubt(f"line {tested[0].line} of its script may fail within a test, and the piece be marked as finished")
-            name = _plain(command.words[0]).rpartition("/")[2] if command.kind == Kind.SIMPLE and command.words else ""
+            name = plain_word(command.words[0]).rpartition("/")[2] if command.kind == Kind.SIMPLE and command.words else ""
             bodies = [self.functions[name]] if name in self.functions else [command.body, command.other]
             for body in bodies if self.inside < MOST_FUNCTIONS else ():
                 self.inside += 1
@@ -334,7 +343,7 @@ class _Script:
     def _makes(self, link: Link, guard: _Guard, *, worked: bool, line: int, leads: bool) -> None:
         """Make sure that a command makes the mark of a piece at once, or behind its work."""
         command = link.commands[-1]
-        words = [_plain(word) for word in _launched(command.words)]
+        words = [plain_word(word) for word in _launched(command.words)]
         name = words[0].rpartition("/")[2] if words else ""
         alone = len(link.commands) == 1 and command.kind == Kind.SIMPLE
         if alone and name == "mv" and words[-1] == guard.piece:
@@ -344,7 +353,7 @@ class _Script:
             raise _Doubt(
                 f"line {line} of its script moves {' '.join(source)} to {guard.piece} from another folder, which may copy it"
             )
-        targets = [_plain(redirect.target) for redirect in command.redirects if redirect.operator in (">", ">|")]
+        targets = [plain_word(redirect.target) for redirect in command.redirects if redirect.operator in (">", ">|")]
         folder, _, last = guard.piece.rpartition("/")
         is_mark = MARK.search(last) is not None or (MARK.search(folder) is not None and "." not in last)
         stamps = (name == "touch" and guard.piece in words[1:] and is_mark) or (name in STAMPS and guard.piece in targets)
@@ -357,15 +366,15 @@ class _Script:
         if command.kind == Kind.FUNCTION:
             return True
         if command.redirects and any(
-            redirect.operator in (">", ">|", "&>") and not _is_log(_plain(redirect.target)) for redirect in command.redirects
+            redirect.operator in (">", ">|", "&>") and not _is_log(plain_word(redirect.target)) for redirect in command.redirects
         ):
             return False
         if command.kind != Kind.SIMPLE:
             return all(self._speaks(one) for one in all_commands([*command.test, *command.body, *command.other]))
-        words = _launched([word for place, word in enumerate(command.words) if not _assigns(command.words[: place + 1])])
+        words = _launched([word for place, word in enumerate(command.words) if not is_assigned(command.words[: place + 1])])
         if not words:
             return True
-        name = _plain(words[0]).rpartition("/")[2]
+        name = plain_word(words[0]).rpartition("/")[2]
         if name in self.functions and self.inside < MOST_FUNCTIONS:
             self.inside += 1
             try:
@@ -385,34 +394,6 @@ class _Guard(NamedTuple):
     """What is done for a piece that is not there."""
 
 
-def _fill_in(statements: list[Statement]) -> None:
-    """Write what the script assigns to a variable once in the place of that, so that two names of one file are the same text.
-
-    A variable that is assigned several times stands as it is.
-    """
-    values: dict[str, list[str]] = {}
-    for command in all_commands(statements):
-        for place, word in enumerate(command.words if command.kind == Kind.SIMPLE else ()):
-            if _assigns(command.words[: place + 1]):
-                name, _, text = word.partition("=")
-                values.setdefault(name.rstrip("+"), []).append(text)
-    single = {name: _plain(texts[0]) for name, texts in values.items() if len(texts) == 1 and not re.search(r"[`(]", texts[0])}
-
-    def filled(word: str) -> str:
-        plain = _plain(word)
-        for _ in range(MOST_FILLED):
-            plain = re.sub(r"\$([A-Za-z_]\w*)", lambda match: single.get(match[1], match[0])[:MOST_WORD], plain)
-        return plain[:MOST_WORD]
-
-    for command in all_commands(statements):
-        if command.kind == Kind.SIMPLE:
-            held = command.words
-            command.words = [
-                word if _assigns(held[: place + 1]) or "$(" in word else filled(word) for place, word in enumerate(held)
-            ]
-        command.redirects = [redirect._replace(target=filled(redirect.target)) for redirect in command.redirects]
-
-
 def _guard(loop: Command) -> _Guard | None:
     """Return the test by which a loop passes over pieces that are there; None where it has none."""
     own = set(loop.words[:1])
@@ -423,7 +404,7 @@ def _guard(loop: Command) -> _Guard | None:
         command = first.commands[0]
         for word in command.words if command.kind == Kind.SIMPLE else ():
             name, _, text = word.partition("=")
-            if _assigns([word]) and _uses(text, own):
+            if is_assigned([word]) and _uses(text, own):
                 own.add(name)  # one that is assigned from a command is not filled in
         if command.kind == Kind.IF and len(statement.links) == 1:
             piece, present = _test(command.test)
@@ -460,11 +441,11 @@ def _test(statements: Sequence[Statement]) -> tuple[str, bool]:
     present = not link.negated
     if inner[:1] == ["!"]:
         inner, present = inner[1:], not present
-    return (_plain(inner[1]), present) if len(inner) == 2 and inner[0] in TESTS else ("", False)
+    return (plain_word(inner[1]), present) if len(inner) == 2 and inner[0] in TESTS else ("", False)
 
 
 def _leaves(link: Link, leaves: frozenset[str]) -> bool:
-    """Tell whether a pipeline surely leaves, by one of some commands; one that calls it a success counts for the round itself alone."""
+    """Tell whether a pipeline surely leaves by one of some commands; one that says 0 counts for the round itself alone."""
     if len(link.commands) != 1:
         return False
     command = link.commands[0]
@@ -477,9 +458,9 @@ def _leaves(link: Link, leaves: frozenset[str]) -> bool:
 def _mentions(link: Link, piece: str) -> bool:
     """Tell whether a pipeline names what a test looks for: the same file, in any word or redirection."""
     for command in all_commands([Statement([link], 0)]):
-        if any(_plain(redirect.target) == piece for redirect in command.redirects if redirect.operator != "<"):
+        if any(plain_word(redirect.target) == piece for redirect in command.redirects if redirect.operator != "<"):
             return True
-        words = [_plain(word) for word in _launched(command.words)]
+        words = [plain_word(word) for word in _launched(command.words)]
         if command.kind == Kind.SIMPLE and words[:1] not in (["echo"], ["printf"], ["rm"], ["["], ["test"]) and piece in words[1:]:
             return True
         if any(word.endswith(f"={piece}") for word in words):
@@ -497,18 +478,8 @@ def _launched(words: Sequence[str]) -> list[str]:
     return rest
 
 
-def _assigns(words: Sequence[str]) -> bool:
-    """Tell whether the last of the first words of a command is an assignment, and all before it are."""
-    return all(re.match(r"[A-Za-z_]\w*\+?=", word) for word in words)
-
-
 def _uses(text: str, names: set[str]) -> bool:
     return any(re.search(rf"\$\{{?{re.escape(name)}\b", text) for name in names)
-
-
-def _plain(word: str) -> str:
-    """Return a word without quotes, and its variables without braces."""
-    return re.sub(r"\$\{([A-Za-z_]\w*)\}", r"$\1", word.replace('"', "").replace("'", ""))
 
 
 def _is_log(path: str) -> bool:

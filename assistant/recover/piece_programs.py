@@ -200,7 +200,7 @@ def _doubt(source: TrainerSource, guard: _Guard) -> str:
 
 
 def _swallows(tree: ast.AST, guard: _Guard) -> int:
-    """Return the line at which a program goes on after an error of any kind, or does not wait for what it starts; 0 where none does."""
+    """Return the line at which a program goes on after an error, or does not wait for what it starts; 0 where none does."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (LATER.search(dotted(node.func)) or dotted(node.func).endswith("suppress")):
             return node.lineno
@@ -363,7 +363,8 @@ def _carried(tree: ast.AST, guard: _Guard) -> str:
                     return f"{node.lineno} counts on in {name} over the rounds, and what is passed over is missing there"
             outer = _outer_of(node)
             if outer is not None and outer not in inside and outer not in modules and is_read(outer):
-                return f"{node.lineno} adds to {outer} over the rounds, and what is passed over is missing there"
+                line = node.lineno if isinstance(node, ast.expr) else guard.line
+                return f"{line} adds to {outer} over the rounds, and what is passed over is missing there"
     if not isinstance(body, ast.For):
         return ""
     end = body.end_lineno or body.lineno
@@ -401,9 +402,7 @@ def _outer_of(node: ast.AST) -> str | None:
     """Return the plain name of what a node changes in place: `rows` of `rows.append(x)` and `rows[key] = x`; None for nothing."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in COLLECTS:
         value: ast.expr = node.func.value
-    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        value = node.value
-    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+    elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
         value = node.value
     else:
         return None

@@ -7,15 +7,28 @@ filled in; `shell_commands` does that where the values count and the structure d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Command", "Kind", "Statement", "Unread", "all_commands", "script_tree"]
+__all__ = [
+    "Command",
+    "Kind",
+    "Link",
+    "Statement",
+    "Unread",
+    "all_commands",
+    "fill_in",
+    "is_assigned",
+    "plain_word",
+    "script_tree",
+]
 
 MOST_TOKENS = 20_000
 MOST_INSIDE = 40
 """Groups within one another."""
+MOST_FILLED, MOST_WORD = 4, 4_000
+"""Variables within one another; letters of a word."""
 OPERATORS = ("&&", "||", ";;", "&>>", "&>", "|&", ">>", "<<<", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
 REDIRECTS = frozenset((">", ">>", ">|", "<", ">&", "<&", "<<<", "&>", "&>>"))
 SEPARATORS = frozenset((";", "\n"))
@@ -100,6 +113,44 @@ def all_commands(statements: list[Statement]) -> Iterator[Command]:
                 yield command
                 for inner in (command.test, command.body, command.other):
                     yield from all_commands(inner)
+
+
+def fill_in(statements: list[Statement]) -> None:
+    """Write what the script assigns to a variable once in the place of that, so that two names of one file are the same text.
+
+    A variable that is assigned several times stands as it is.
+    """
+    values: dict[str, list[str]] = {}
+    for command in all_commands(statements):
+        for place, word in enumerate(command.words if command.kind == Kind.SIMPLE else ()):
+            if is_assigned(command.words[: place + 1]):
+                name, _, text = word.partition("=")
+                values.setdefault(name.rstrip("+"), []).append(text)
+    single = {name: plain_word(texts[0]) for name, texts in values.items() if len(texts) == 1 and not re.search(r"[`(]", texts[0])}
+
+    def filled(word: str) -> str:
+        plain = plain_word(word)
+        for _ in range(MOST_FILLED):
+            plain = re.sub(r"\$([A-Za-z_]\w*)", lambda match: single.get(match[1], match[0])[:MOST_WORD], plain)
+        return plain[:MOST_WORD]
+
+    for command in all_commands(statements):
+        if command.kind == Kind.SIMPLE:
+            held = command.words
+            command.words = [
+                word if is_assigned(held[: place + 1]) or "$(" in word else filled(word) for place, word in enumerate(held)
+            ]
+        command.redirects = [redirect._replace(target=filled(redirect.target)) for redirect in command.redirects]
+
+
+def is_assigned(words: Sequence[str]) -> bool:
+    """Tell whether the last of the first words of a command is an assignment, and all before it are."""
+    return all(re.match(r"[A-Za-z_]\w*\+?=", word) for word in words)
+
+
+def plain_word(word: str) -> str:
+    """Return a word without quotes, and its variables without braces."""
+    return re.sub(r"\$\{([A-Za-z_]\w*)\}", r"$\1", word.replace('"', "").replace("'", ""))
 
 
 def _tokens(text: str) -> Iterator[_Token]:

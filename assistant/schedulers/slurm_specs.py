@@ -34,7 +34,7 @@ from assistant.schedulers.slurm_spec import (
     without_carried,
     without_lost_nodes,
 )
-from assistant.schedulers.slurm_text import NOTHING, log_path, seconds
+from assistant.schedulers.slurm_text import NOTHING, log_path, seconds, value
 from assistant.schedulers.slurm_typed import TypedSubmission
 from assistant.untrusted import LOOK_S, is_folder, reading_as, status_of, within
 

@@ -16,8 +16,8 @@ __all__ = ["with_piece_work"]
 def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
     """Return a search as one without a checkpoint where the job is proven to do only what is missing when it runs again.
 
-    Where it passes over pieces and something keeps that from being proven, the line is named. What the owner states of the folder of
-    its checkpoints counts more than any reading.
+    Where it passes over pieces and something keeps that from being proven, the line is named. What the owner states of the
+    folder of its checkpoints counts more than any reading.
 
     Args:
         job: With its spec.
@@ -41,6 +41,7 @@ def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
         return replace(search, state=SaveState.NEVER_SAVED, inventory=None, place=None, note=note, settle="", pieces=work.where)
     if not work.where or search.state is not SaveState.UNKNOWN:
         return search
-    note = f"whether job {job.id} may run again as it is is not known: it passes over pieces that are there ({work.where}), but {work.doubt}"
+    pieces = f"it passes over pieces that are there ({work.where}), but {work.doubt}"
+    note = f"whether job {job.id} may run again as it is is not known: {pieces}"
     settle = f"if it may all the same, submit it in {work_dir} as the first time"
     return replace(search, note=note, settle=settle)

@@ -23,8 +23,8 @@ from assistant.recover.checkpoints.lineage import histories_of
 from assistant.recover.checkpoints.names import OTHER_WEIGHTS, SUFFIXES, Unit, number_in
 from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, own_folder
 from assistant.recover.checkpoints.ownership import own_checkpoints
-from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
 from assistant.recover.checkpoints.piece_work import with_piece_work
+from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
 from assistant.recover.checkpoints.save_ends import save_ends
 from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
 from assistant.recover.checkpoints.search_outcome import CheckpointSearch, SaveState
