@@ -75,8 +75,8 @@ def _is_answerable(engine: Engine, incident: Incident, diagnosis: Diagnosis | No
         return False
     if not diagnosis.nodes:
         return diagnosis.category in ANSWERABLE
-    named = {finding.node for finding in diagnosis.nodes}
-    return named <= {node.name for node in engine.scheduler.nodes() if node.state in OUT}
+    blamed_nodes = {finding.node for finding in diagnosis.nodes}
+    return blamed_nodes <= {node.name for node in engine.scheduler.nodes() if node.state in OUT}
 
 
 def _makes_steps(engine: Engine, job: Job) -> bool:

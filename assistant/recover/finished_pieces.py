@@ -16,14 +16,15 @@ from assistant.recover.job_program import JobProgram
 from assistant.recover.piece_programs import TRAINS, pieces_of_program, repeat_doubt
 from assistant.recover.repeated_writes import LOG_FOLDERS, LOG_NAME
 from assistant.recover.shell_tree import (
-    Command,
-    Kind,
     Link,
     Statement,
+    TreeCommand,
+    TreeKind,
     Unread,
     all_commands,
     fill_in,
     is_assigned,
+    launched_words,
     plain_word,
     script_tree,
 )
@@ -42,7 +43,6 @@ TRANSFORMS = frozenset(
     "comm join split md5sum sha256sum samtools bwa pigz tee ln python python3".split()
 )
 """Commands that write the same again when they are given the same again; some of their options are looked at."""
-LAUNCHERS = frozenset(("srun", "env", "nice", "timeout", "time", "exec", "ionice", "stdbuf", "command"))
 LEAVES = frozenset(("continue", "exit", "return", "break"))
 CONTINUES = frozenset(("continue",))
 TESTS = frozenset(("-e", "-f", "-s", "-r"))
@@ -60,12 +60,15 @@ HARM = {
 }
 """Words of these commands by which they change what is there already, or something elsewhere."""
 MOST_FUNCTIONS = 8
+"""Functions that call one another."""
+MOST_STEPS = 20_000
+"""Commands that are looked at, with those of functions at each call."""
 
 
 class PieceWork(NamedTuple):
     """What a script proves of the pieces of its work."""
 
-    where: str = ""
+    guard_place: str = ""
     """Where it passes over finished ones: `line 15 of its script`, `cut.py:9`; empty where it passes over none."""
     doubt: str = ""
     """What keeps it from being proven, with the line; empty where it is."""
@@ -73,7 +76,7 @@ class PieceWork(NamedTuple):
     @property
     def proven(self) -> bool:
         """Whether a rerun is proven to do only what is missing."""
-        return bool(self.where) and not self.doubt
+        return bool(self.guard_place) and not self.doubt
 
 
 class _Doubt(Exception):
@@ -101,29 +104,29 @@ def pieces_of_script(script: str, programs: Sequence[JobProgram], read: Callable
     try:
         reader.check(reader.statements, frozenset())
     except _Doubt as error:
-        return PieceWork(reader.where or reader.guess(), str(error))
-    return PieceWork(reader.where)
+        return PieceWork(reader.guard_place or reader.guess(), str(error))
+    return PieceWork(reader.guard_place)
 
 
 def _of_python(programs: Sequence[JobProgram]) -> PieceWork:
     if len(programs) != 1:
         return PieceWork()
     work = pieces_of_program(programs[0])
-    return PieceWork(work.where, work.doubt or repeat_doubt(programs[0])) if work.where else PieceWork()
+    return PieceWork(work.guard_place, work.doubt or repeat_doubt(programs[0])) if work.guard_place else PieceWork()
 
 
 class _Script:
-    """A script whose commands are gone through in order; `where` is filled in on the way."""
+    """A script whose commands are gone through in order; `guard_place` is filled in on the way."""
 
     def __init__(self, statements: list[Statement], programs: Sequence[JobProgram], read: Callable[[str], str | None]) -> None:
         fill_in(statements)
         self.statements, self.programs = statements, programs
         self.functions: dict[str, list[Statement]] = {}
-        self.where = ""
-        self.inside = 0
+        self.guard_place = ""
+        self.inside = self.steps = 0
         self._sources(statements, read)
         for command in all_commands(statements):
-            if command.kind == Kind.FUNCTION:
+            if command.kind == TreeKind.FUNCTION:
                 self.functions.setdefault(command.words[0], command.body)
         words = [command.words for command in all_commands(statements) if command.words[:1] == ["set"]]
         options = {letter for line in words for word in line[1:] if word.startswith("-") for letter in word[1:]}
@@ -141,15 +144,15 @@ class _Script:
             if text is None:
                 raise Unread(command.line, f"{command.words[1]} cannot be read")
             for statement in script_tree(text):
-                inner = [one for link in statement.links for one in link.commands]
-                if any(one.kind != Kind.FUNCTION for one in inner):
+                inner = [part for link in statement.links for part in link.commands]
+                if any(part.kind != TreeKind.FUNCTION for part in inner):
                     raise Unread(command.line, f"{command.words[1]} does more than to define functions")
-                self.functions |= {one.words[0]: one.body for one in inner}
+                self.functions |= {part.words[0]: part.body for part in inner}
 
     def guess(self) -> str:
         """Return where a loop seems to pass over pieces, also where what stands before it is not followed; empty for none."""
         for command in all_commands(self.statements):
-            if command.kind == Kind.LOOP:
+            if command.kind == TreeKind.LOOP:
                 guard = _guard(command)
                 if guard is not None:
                     return f"line {guard.line} of its script"
@@ -171,28 +174,34 @@ class _Script:
                 for command in link.commands:
                     self._check(command, written)
 
-    def _check(self, command: Command, written: set[str]) -> None:
-        if command.kind == Kind.FUNCTION:
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise _Doubt("its script is too long to be followed")
+
+    def _check(self, command: TreeCommand, written: set[str]) -> None:
+        self._step()
+        if command.kind == TreeKind.FUNCTION:
             return
         self._redirects(command, written)
-        if command.kind == Kind.SIMPLE:
+        if command.kind == TreeKind.SIMPLE:
             self._simple(command, written)
             return
-        guard = _guard(command) if command.kind == Kind.LOOP else None
+        guard = _guard(command) if command.kind == TreeKind.LOOP else None
         self.check(command.test, frozenset(written))
         if guard is not None:
-            self.where = self.where or f"line {guard.line} of its script"
+            self.guard_place = self.guard_place or f"line {guard.line} of its script"
             self._prove(guard)
         if guard is not None and command.test:
-            inner = {word for test in command.test for link in test.links for one in link.commands for word in one.words[:1]}
+            inner = {word for test in command.test for link in test.links for part in link.commands for word in part.words[:1]}
             if not inner <= {"read", "[", "[[", "test"}:
                 raise _Doubt(f"line {command.line} of its script: what its loop goes through is not followed")
         self.check(command.body, frozenset(written))
-        self.check(command.other, frozenset(written))
+        self.check(command.alternative, frozenset(written))
         for inner_command in all_commands(command.body):
             written |= {plain_word(redirect.target) for redirect in inner_command.redirects}
 
-    def _redirects(self, command: Command, written: set[str]) -> None:
+    def _redirects(self, command: TreeCommand, written: set[str]) -> None:
         for redirect in command.redirects:
             target = plain_word(redirect.target)
             appends = redirect.operator in (">>", "&>>")
@@ -201,13 +210,13 @@ class _Script:
             if redirect.operator in (">", ">|", "&>"):
                 written.add(target)
 
-    def _simple(self, command: Command, written: set[str]) -> None:
+    def _simple(self, command: TreeCommand, written: set[str]) -> None:
         words = [word for place, word in enumerate(command.words) if not is_assigned(command.words[: place + 1])]
         for word in command.words:
             for inner in re.findall(r"(?:\$\(|`)\s*([\w./-]+)", word):
                 if inner not in SPEAKS | TRANSFORMS | {"basename", "dirname", "realpath", "find", "squeue", "stat", "mktemp"}:
                     raise _Doubt(f"line {command.line} of its script: what `{inner}` does there is not followed")
-        words = _launched(words)
+        words = launched_words(words)
         if not words:
             return
         name = plain_word(words[0]).rpartition("/")[2]
@@ -232,21 +241,21 @@ class _Script:
         elif name not in SPEAKS:
             raise _Doubt(f"line {command.line} of its script: what a second `{name}` does is not known")
 
-    def _removes(self, command: Command, words: Sequence[str], written: set[str]) -> None:
+    def _removes(self, command: TreeCommand, words: Sequence[str], written: set[str]) -> None:
         names = [plain_word(word) for word in words if not word.startswith("-")]
         if not all((name in written or PARTIAL.search(name)) and ".." not in name for name in names):
             raise _Doubt(f"line {command.line} of its script removes {' '.join(names)}, which it has not written before")
 
-    def _python(self, command: Command, words: Sequence[str]) -> None:
+    def _python(self, command: TreeCommand, words: Sequence[str]) -> None:
         file = next((plain_word(word) for word in words[1:] if word.endswith((".py", '.py"', ".py'"))), "")
         name = PurePosixPath(file).name
-        program = next((one for one in self.programs if one.name == name), None)
+        program = next((part for part in self.programs if part.name == name), None)
         if not file or program is None:
             raise _Doubt(f"line {command.line} of its script: the program that it starts cannot be told")
         work = pieces_of_program(program)
         doubt = work.doubt or repeat_doubt(program)
-        if work.where and not self.where:
-            self.where = work.where
+        if work.guard_place and not self.guard_place:
+            self.guard_place = work.guard_place
         if doubt:
             raise _Doubt(doubt)
 
@@ -256,20 +265,20 @@ class _Script:
         Raises:
             _Doubt: It may be.
         """
-        made = worked = False
+        is_marked = worked = False
         bodies = [statement for body in self.functions.values() for statement in body]
         if any(_mentions(link, guard.piece) for statement in bodies for link in statement.links):
             raise _Doubt(f"line {guard.line} of its script: a function writes {guard.piece}, and when is not followed")
         for command in all_commands(guard.work):
             assigned = {word.partition("=")[0].rstrip("+") for word in command.words if is_assigned([word])} | set(
-                command.words[:1] if command.kind == Kind.LOOP else command.words[1:] if command.words[:1] == ["read"] else ()
+                command.words[:1] if command.kind == TreeKind.LOOP else command.words[1:] if command.words[:1] == ["read"] else ()
             )
             if _uses(guard.piece, assigned):
                 raise _Doubt(f"line {command.line} of its script changes what {guard.piece} means within the round")
         for statement in guard.work:
             creates = [place for place, link in enumerate(statement.links) if _mentions(link, guard.piece)]
             if not creates:
-                if made and any(not self._speaks(command) for link in statement.links for command in link.commands):
+                if is_marked and any(not self._speaks(command) for link in statement.links for command in link.commands):
                     raise _Doubt(
                         f"line {statement.line} of its script works on behind {guard.piece}, by which a piece is passed over"
                     )
@@ -277,7 +286,7 @@ class _Script:
                 continue
             place = creates[-1]
             links = statement.links[: place + 1]
-            if made or len(creates) > 1 or any(link.operator == "||" or link.negated for link in links):
+            if is_marked or len(creates) > 1 or any(link.operator == "||" or link.negated for link in links):
                 raise _Doubt(f"line {statement.line} of its script: when {guard.piece} is made is not proven")
             for link in links[:-1]:
                 self._link_fails(link, stops=False)
@@ -287,8 +296,8 @@ class _Script:
                 names = [command.words[:1] for command in link.commands]
                 if any(name and name[0] not in SPEAKS | LEAVES | {"rm"} and name[0] not in self.functions for name in names):
                     raise _Doubt(f"line {statement.line} of its script works on behind {guard.piece}")
-            made = True
-        if not made:
+            is_marked = True
+        if not is_marked:
             raise _Doubt(f"line {guard.line} of its script looks for {guard.piece}, and where that is written is not told")
 
     def _works(self, statement: Statement) -> bool:
@@ -305,6 +314,7 @@ class _Script:
             last_counts: Whether the last one gives the status of all.
             leaves: Commands that leave the round here.
         """
+        self._step()
         for place, statement in enumerate(statements):
             working = [any(not self._speaks(command) for command in link.commands) for link in statement.links]
             if not any(working):
@@ -329,23 +339,23 @@ class _Script:
         for command in link.commands:
             if self._speaks(command):
                 continue
-            tested = [one for one in all_commands(command.test) if not self._speaks(one)]
+            tested = [part for part in all_commands(command.test) if not self._speaks(part)]
             if tested:
                 raise _Doubt(f"line {tested[0].line} of its script may fail within a test, and the piece be marked as finished")
-            name = plain_word(command.words[0]).rpartition("/")[2] if command.kind == Kind.SIMPLE and command.words else ""
-            bodies = [self.functions[name]] if name in self.functions else [command.body, command.other]
+            name = plain_word(command.words[0]).rpartition("/")[2] if command.kind == TreeKind.SIMPLE and command.words else ""
+            bodies = [self.functions[name]] if name in self.functions else [command.body, command.alternative]
             for body in bodies if self.inside < MOST_FUNCTIONS else ():
                 self.inside += 1
-                in_loop = command.kind == Kind.LOOP
+                in_loop = command.kind == TreeKind.LOOP
                 self._fails_with(body, stops=stops, last_counts=not in_loop, leaves=frozenset(("exit", "return")))
                 self.inside -= 1
 
     def _makes(self, link: Link, guard: _Guard, *, worked: bool, line: int, leads: bool) -> None:
         """Make sure that a command makes the mark of a piece at once, or behind its work."""
         command = link.commands[-1]
-        words = [plain_word(word) for word in _launched(command.words)]
+        words = [plain_word(word) for word in launched_words(command.words)]
         name = words[0].rpartition("/")[2] if words else ""
-        alone = len(link.commands) == 1 and command.kind == Kind.SIMPLE
+        alone = len(link.commands) == 1 and command.kind == TreeKind.SIMPLE
         if alone and name == "mv" and words[-1] == guard.piece:
             source = [word for word in words[1:-1] if not word.startswith("-")]
             if len(source) == 1 and PurePosixPath(source[0]).parent == PurePosixPath(guard.piece).parent:
@@ -361,24 +371,25 @@ class _Script:
             return
         raise _Doubt(f"line {line} of its script writes {guard.piece} itself: a half-written one would be taken for finished")
 
-    def _speaks(self, command: Command) -> bool:
+    def _speaks(self, command: TreeCommand) -> bool:
         """Tell whether a command does no work of a piece: it speaks, assigns, waits, or makes a folder."""
-        if command.kind == Kind.FUNCTION:
+        self._step()
+        if command.kind == TreeKind.FUNCTION:
             return True
         if command.redirects and any(
             redirect.operator in (">", ">|", "&>") and not _is_log(plain_word(redirect.target)) for redirect in command.redirects
         ):
             return False
-        if command.kind != Kind.SIMPLE:
-            return all(self._speaks(one) for one in all_commands([*command.test, *command.body, *command.other]))
-        words = _launched([word for place, word in enumerate(command.words) if not is_assigned(command.words[: place + 1])])
+        if command.kind != TreeKind.SIMPLE:
+            return all(self._speaks(part) for part in all_commands([*command.test, *command.body, *command.alternative]))
+        words = launched_words([word for place, word in enumerate(command.words) if not is_assigned(command.words[: place + 1])])
         if not words:
             return True
         name = plain_word(words[0]).rpartition("/")[2]
         if name in self.functions and self.inside < MOST_FUNCTIONS:
             self.inside += 1
             try:
-                return all(self._speaks(one) for one in all_commands(self.functions[name]))
+                return all(self._speaks(part) for part in all_commands(self.functions[name]))
             finally:
                 self.inside -= 1
         return name in SPEAKS or (name == "rm" and all(PARTIAL.search(word) for word in words[1:] if not word.startswith("-")))
@@ -394,25 +405,25 @@ class _Guard(NamedTuple):
     """What is done for a piece that is not there."""
 
 
-def _guard(loop: Command) -> _Guard | None:
+def _guard(loop: TreeCommand) -> _Guard | None:
     """Return the test by which a loop passes over pieces that are there; None where it has none."""
     own = set(loop.words[:1])
     for test in loop.test:
-        own |= {word for link in test.links for one in link.commands if one.words[:1] == ["read"] for word in one.words[1:]}
+        own |= {word for link in test.links for part in link.commands if part.words[:1] == ["read"] for word in part.words[1:]}
     for place, statement in enumerate(loop.body):
         first = statement.links[0]
         command = first.commands[0]
-        for word in command.words if command.kind == Kind.SIMPLE else ():
+        for word in command.words if command.kind == TreeKind.SIMPLE else ():
             name, _, text = word.partition("=")
             if is_assigned([word]) and _uses(text, own):
                 own.add(name)  # one that is assigned from a command is not filled in
-        if command.kind == Kind.IF and len(statement.links) == 1:
+        if command.kind == TreeKind.IF and len(statement.links) == 1:
             piece, present = _test(command.test)
             if not piece or not _uses(piece, own):
                 continue
-            if present and not command.other and command.body and _leaves(command.body[-1].links[-1], CONTINUES):
+            if present and not command.alternative and command.body and _leaves(command.body[-1].links[-1], CONTINUES):
                 return _Guard(piece, statement.line, loop.body[place + 1 :])
-            if not present and not command.other:
+            if not present and not command.alternative:
                 return _Guard(piece, statement.line, [*command.body, *loop.body[place + 1 :]])
         elif len(statement.links) == 2 and len(first.commands) == 1:
             piece, present = _test([Statement([first], statement.line)])
@@ -423,7 +434,7 @@ def _guard(loop: Command) -> _Guard | None:
                 return _Guard(piece, statement.line, loop.body[place + 1 :])
             if (present and last.operator == "||") or (not present and last.operator == "&&"):
                 group = last.commands[0]
-                inner = group.body if group.kind == Kind.GROUP and len(last.commands) == 1 else None
+                inner = group.body if group.kind == TreeKind.GROUP and len(last.commands) == 1 else None
                 work = inner if inner is not None else [Statement([last._replace(operator="")], statement.line)]
                 return _Guard(piece, statement.line, [*work, *loop.body[place + 1 :]])
     return None
@@ -449,10 +460,10 @@ def _leaves(link: Link, leaves: frozenset[str]) -> bool:
     if len(link.commands) != 1:
         return False
     command = link.commands[0]
-    if command.kind == Kind.GROUP:
+    if command.kind == TreeKind.GROUP:
         return bool(command.body) and len(command.body[-1].links) == 1 and _leaves(command.body[-1].links[0], leaves)
     well = command.words[1:] == ["0"] and leaves != LEAVES
-    return command.kind == Kind.SIMPLE and command.words[:1] != [] and command.words[0] in leaves and not well
+    return command.kind == TreeKind.SIMPLE and command.words[:1] != [] and command.words[0] in leaves and not well
 
 
 def _mentions(link: Link, piece: str) -> bool:
@@ -460,22 +471,16 @@ def _mentions(link: Link, piece: str) -> bool:
     for command in all_commands([Statement([link], 0)]):
         if any(plain_word(redirect.target) == piece for redirect in command.redirects if redirect.operator != "<"):
             return True
-        words = [plain_word(word) for word in _launched(command.words)]
-        if command.kind == Kind.SIMPLE and words[:1] not in (["echo"], ["printf"], ["rm"], ["["], ["test"]) and piece in words[1:]:
+        words = [plain_word(word) for word in launched_words(command.words)]
+        if (
+            command.kind == TreeKind.SIMPLE
+            and words[:1] not in (["echo"], ["printf"], ["rm"], ["["], ["test"])
+            and piece in words[1:]
+        ):
             return True
         if any(word.endswith(f"={piece}") for word in words):
             return True
     return False
-
-
-def _launched(words: Sequence[str]) -> list[str]:
-    """Return the words of a command without what starts it: `srun -n 1 nice`."""
-    rest = list(words)
-    while rest and rest[0].rpartition("/")[2] in LAUNCHERS:
-        rest = rest[1:]
-        while rest and (rest[0].startswith("-") or rest[0].isdecimal() or re.fullmatch(r"\d+[smhd]|\w+=\S*", rest[0])):
-            rest = rest[1:]
-    return rest
 
 
 def _uses(text: str, names: set[str]) -> bool:
@@ -484,5 +489,5 @@ def _uses(text: str, names: set[str]) -> bool:
 
 def _is_log(path: str) -> bool:
     parts = PurePosixPath(path)
-    named = LOG_NAME.search(parts.name) is not None or bool(LOG_FOLDERS & {part.lower() for part in parts.parts[:-1]})
-    return named or path.startswith("/dev/") or path in ("1", "2")
+    is_named = LOG_NAME.search(parts.name) is not None or bool(LOG_FOLDERS & {part.lower() for part in parts.parts[:-1]})
+    return is_named or path.startswith("/dev/") or path in ("1", "2")

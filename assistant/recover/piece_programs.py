@@ -48,7 +48,7 @@ MARK = re.compile(r"(?:done|ok|finish(?:ed)?|completed?|success|stamp|ready|mark
 class ProgramPieces(NamedTuple):
     """What a program proves of the pieces of its work."""
 
-    where: str = ""
+    guard_place: str = ""
     """The line that passes over finished ones: `cut.py:9`; empty where none does."""
     doubt: str = ""
     """Why a half-written one may be taken for finished, or a rerun leaves something else behind; empty where neither is so."""
@@ -191,8 +191,8 @@ def _doubt(source: TrainerSource, guard: _Guard) -> str:
     before = guard.work[:made_at]
     if any(_opens(statement) for statement in before):
         return f"{guard.work[made_at].lineno} marks the piece while a file may be open (no `with`)"
-    behind = [call for statement in guard.work[made_at + 1 :] for call in ast.walk(statement) if isinstance(call, ast.Call)]
-    for call in behind:
+    later_calls = [call for statement in guard.work[made_at + 1 :] for call in ast.walk(statement) if isinstance(call, ast.Call)]
+    for call in later_calls:
         name = dotted(call.func)
         if not SPEAKS.search(name) and (WRITES.fullmatch(name.rpartition(".")[2]) or name.rpartition(".")[2] == "open"):
             return f"{call.lineno} works on behind {guard.target}, by which a piece is passed over"
@@ -238,7 +238,11 @@ def _is_within_open(statement: ast.stmt, call: ast.Call) -> bool:
     for node in ast.walk(statement):
         if isinstance(node, ast.With) and any(inner is call for part in node.body for inner in ast.walk(part)):
             contexts = [item.context_expr for item in node.items]
-            if any(isinstance(inner, ast.Call) and _mode(inner)[:1] in ("w", "x") for one in contexts for inner in ast.walk(one)):
+            if any(
+                isinstance(inner, ast.Call) and _mode(inner)[:1] in ("w", "x")
+                for context in contexts
+                for inner in ast.walk(context)
+            ):
                 return True
     return False
 
@@ -307,9 +311,9 @@ def _deed_within(source: TrainerSource, function: ast.FunctionDef | ast.AsyncFun
     if deeds.count("makes") != 1 or "writes" in deeds:
         return "writes" if {"makes", "writes"} & {*deeds} else ""
     last = function.body[-1]
-    made = any(isinstance(node, ast.Call) and _deed(source, node, parameter) == "makes" for node in ast.walk(last))
+    makes_it = any(isinstance(node, ast.Call) and _deed(source, node, parameter) == "makes" for node in ast.walk(last))
     open_before = any(_opens(statement) for statement in function.body[:-1])
-    return "makes" if made and isinstance(last, ast.Expr) and not open_before else "writes"
+    return "makes" if makes_it and isinstance(last, ast.Expr) and not open_before else "writes"
 
 
 def _carried(tree: ast.AST, guard: _Guard) -> str:

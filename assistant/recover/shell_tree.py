@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 __all__ = [
-    "Command",
-    "Kind",
     "Link",
     "Statement",
+    "TreeCommand",
+    "TreeKind",
     "Unread",
     "all_commands",
     "fill_in",
     "is_assigned",
+    "launched_words",
     "plain_word",
     "script_tree",
 ]
@@ -32,6 +33,8 @@ MOST_FILLED, MOST_WORD = 4, 4_000
 OPERATORS = ("&&", "||", ";;", "&>>", "&>", "|&", ">>", "<<<", "<<", ">&", "<&", ">|", ";", "|", "&", ">", "<", "(", ")")
 REDIRECTS = frozenset((">", ">>", ">|", "<", ">&", "<&", "<<<", "&>", "&>>"))
 SEPARATORS = frozenset((";", "\n"))
+LAUNCHERS = frozenset(("srun", "env", "nice", "timeout", "time", "exec", "ionice", "stdbuf", "command"))
+"""Commands that only start another one."""
 CLOSES = {"(": ")", "{": "}"}
 
 
@@ -43,7 +46,7 @@ class Unread(Exception):
         self.line, self.why = line, why
 
 
-class Kind:
+class TreeKind:
     """Kinds of commands."""
 
     SIMPLE, LOOP, IF, GROUP, FUNCTION = "simple", "loop", "if", "group", "function"
@@ -57,7 +60,7 @@ class Redirect(NamedTuple):
 
 
 @dataclass
-class Command:
+class TreeCommand:
     """One command, simple or compound."""
 
     kind: str
@@ -68,7 +71,7 @@ class Command:
     test: list[Statement] = field(default_factory=list)
     """Of an `if`, or of a `while`."""
     body: list[Statement] = field(default_factory=list)
-    other: list[Statement] = field(default_factory=list)
+    alternative: list[Statement] = field(default_factory=list)
     """Behind `else`."""
     redirects: list[Redirect] = field(default_factory=list)
 
@@ -78,7 +81,7 @@ class Link(NamedTuple):
 
     operator: str
     """`&&` or `||` before it; empty for the first."""
-    commands: list[Command]
+    commands: list[TreeCommand]
     negated: bool = False
 
 
@@ -105,13 +108,13 @@ def script_tree(text: str) -> list[Statement]:
     return _Parser(list(_tokens(text))).script()
 
 
-def all_commands(statements: list[Statement]) -> Iterator[Command]:
+def all_commands(statements: list[Statement]) -> Iterator[TreeCommand]:
     """Yield the commands of statements and of all that stands within them, in order."""
     for statement in statements:
         for link in statement.links:
             for command in link.commands:
                 yield command
-                for inner in (command.test, command.body, command.other):
+                for inner in (command.test, command.body, command.alternative):
                     yield from all_commands(inner)
 
 
@@ -122,7 +125,7 @@ def fill_in(statements: list[Statement]) -> None:
     """
     values: dict[str, list[str]] = {}
     for command in all_commands(statements):
-        for place, word in enumerate(command.words if command.kind == Kind.SIMPLE else ()):
+        for place, word in enumerate(command.words if command.kind == TreeKind.SIMPLE else ()):
             if is_assigned(command.words[: place + 1]):
                 name, _, text = word.partition("=")
                 values.setdefault(name.rstrip("+"), []).append(text)
@@ -135,10 +138,11 @@ def fill_in(statements: list[Statement]) -> None:
         return plain[:MOST_WORD]
 
     for command in all_commands(statements):
-        if command.kind == Kind.SIMPLE:
-            held = command.words
+        if command.kind == TreeKind.SIMPLE:
+            written_words = command.words
             command.words = [
-                word if is_assigned(held[: place + 1]) or "$(" in word else filled(word) for place, word in enumerate(held)
+                word if is_assigned(written_words[: place + 1]) or "$(" in word else filled(word)
+                for place, word in enumerate(written_words)
             ]
         command.redirects = [redirect._replace(target=filled(redirect.target)) for redirect in command.redirects]
 
@@ -153,6 +157,18 @@ def plain_word(word: str) -> str:
     return re.sub(r"\$\{([A-Za-z_]\w*)\}", r"$\1", word.replace('"', "").replace("'", ""))
 
 
+def launched_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a command without what starts it: `srun -n 1 nice`."""
+    words_left = list(words)
+    while words_left and words_left[0].rpartition("/")[2] in LAUNCHERS:
+        words_left = words_left[1:]
+        while words_left and (
+            words_left[0].startswith("-") or words_left[0].isdecimal() or re.fullmatch(r"\d+[smhd]|\w+=\S*", words_left[0])
+        ):
+            words_left = words_left[1:]
+    return words_left
+
+
 def _tokens(text: str) -> Iterator[_Token]:
     place, line, count = 0, 1, 0
     while place < len(text):
@@ -165,11 +181,12 @@ def _tokens(text: str) -> Iterator[_Token]:
         elif letter in " \t\r":
             place += 1
         elif letter == "#":
-            place = text.find("\n", place) if "\n" in text[place:] else len(text)
+            end = text.find("\n", place)
+            place = end if end >= 0 else len(text)
         elif letter == "\n":
             yield _Token("\n", line, False)
             place, line = place + 1, line + 1
-        elif operator := next((one for one in OPERATORS if text.startswith(one, place)), ""):
+        elif operator := next((candidate for candidate in OPERATORS if text.startswith(candidate, place)), ""):
             if operator in ("<<", ";;", "|&"):
                 raise Unread(line, f"`{operator}` is not followed")
             yield _Token(operator, line, False)
@@ -207,10 +224,10 @@ def _word_end(text: str, place: int, line: int) -> int:
 
 
 def _behind(text: str, end: str, place: int, line: int) -> int:
-    found = text.find(end, place)
-    if found < 0:
+    end_place = text.find(end, place)
+    if end_place < 0:
         raise Unread(line, f"no {end} closes what is opened there")
-    return found + 1
+    return end_place + 1
 
 
 def _quoted_end(text: str, place: int, line: int) -> int:
@@ -304,7 +321,7 @@ class _Parser:
             operator = self._take("&&", "||").text
             self._blank()
 
-    def _command(self) -> Command:
+    def _command(self) -> TreeCommand:
         token = self._peek()
         if token is None:
             raise Unread(self._line(), "a command is missing")
@@ -322,7 +339,7 @@ class _Parser:
             return command
         if token.text in ("case", "select", "function", "coproc", "[[[") or not token.is_word:
             raise Unread(token.line, f"`{token.text}` is not followed")
-        command = Command(Kind.SIMPLE, token.line)
+        command = TreeCommand(TreeKind.SIMPLE, token.line)
         while (token := self._peek()) is not None:
             if token.is_word and token.text.isdecimal() and self._redirect_follows():
                 self._take()
@@ -348,14 +365,14 @@ class _Parser:
     def _adjacent(self) -> bool:
         return self.tokens[self.place].text in ("0", "1", "2")
 
-    def _redirect(self, command: Command) -> None:
+    def _redirect(self, command: TreeCommand) -> None:
         operator = self._take().text
         target = self._take()
         if not target.is_word:
             raise Unread(target.line, "a redirection without a target is not followed")
         command.redirects.append(Redirect(operator, target.text))
 
-    def _redirects(self, command: Command) -> None:
+    def _redirects(self, command: TreeCommand) -> None:
         while (token := self._peek()) is not None and (
             token.text in REDIRECTS or (token.text.isdecimal() and self._redirect_follows())
         ):
@@ -363,21 +380,21 @@ class _Parser:
                 self._take()
             self._redirect(command)
 
-    def _function(self, command: Command) -> Command:
+    def _function(self, command: TreeCommand) -> TreeCommand:
         self._take("(")
         self._take(")")
         self._blank()
         group = self._group()
-        return Command(Kind.FUNCTION, command.line, command.words, body=group.body)
+        return TreeCommand(TreeKind.FUNCTION, command.line, command.words, body=group.body)
 
-    def _group(self) -> Command:
+    def _group(self) -> TreeCommand:
         opened = self._take("{", "(")
         closed = CLOSES[opened.text]
         body = self._list(frozenset((closed,)))
         self._take(closed)
-        return Command(Kind.GROUP, opened.line, body=body)
+        return TreeCommand(TreeKind.GROUP, opened.line, body=body)
 
-    def _for(self) -> Command:
+    def _for(self) -> TreeCommand:
         line = self._take("for").line
         words = [self._take().text]
         if not re.fullmatch(r"[A-Za-z_]\w*", words[0]):
@@ -387,12 +404,12 @@ class _Parser:
             self._take("in")
             while (token := self._peek()) is not None and token.is_word:
                 words.append(self._take().text)
-        return Command(Kind.LOOP, line, words, body=self._do())
+        return TreeCommand(TreeKind.LOOP, line, words, body=self._do())
 
-    def _while(self) -> Command:
+    def _while(self) -> TreeCommand:
         line = self._take("while", "until").line
         test = self._list(frozenset(("do",)))
-        return Command(Kind.LOOP, line, [], test=test, body=self._do())
+        return TreeCommand(TreeKind.LOOP, line, [], test=test, body=self._do())
 
     def _do(self) -> list[Statement]:
         self._blank()
@@ -401,17 +418,17 @@ class _Parser:
         self._take("done")
         return body
 
-    def _if(self) -> Command:
+    def _if(self) -> TreeCommand:
         line = self._take("if", "elif").line
         test = self._list(frozenset(("then",)))
         self._take("then")
         body = self._list(frozenset(("elif", "else", "fi")))
-        other: list[Statement] = []
+        alternative: list[Statement] = []
         if self._is("elif"):
             inner = self._if()
-            return Command(Kind.IF, line, test=test, body=body, other=[Statement([Link("", [inner])], inner.line)])
+            return TreeCommand(TreeKind.IF, line, test=test, body=body, alternative=[Statement([Link("", [inner])], inner.line)])
         if self._is("else"):
             self._take("else")
-            other = self._list(frozenset(("fi",)))
+            alternative = self._list(frozenset(("fi",)))
         self._take("fi")
-        return Command(Kind.IF, line, test=test, body=body, other=other)
+        return TreeCommand(TreeKind.IF, line, test=test, body=body, alternative=alternative)

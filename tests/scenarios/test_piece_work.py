@@ -59,6 +59,14 @@ def test_a_preparation_that_passes_over_finished_pieces_is_started_again_without
     assert "does only what is missing" in told[-1].value["note"]
 
 
+def test_a_program_of_which_nothing_is_known_may_save_checkpoints_all_the_same(tmp_path: Path) -> None:
+    scene, incident = played(tmp_path, f"{PREPARES}srun ./train\n")
+    assert incident.state is IncidentState.ESCALATED
+    assert "line 11 of its script: what a second `train` does is not known" in incident.note
+    assert "#NIGHTSHIFT checkpoints=" in incident.note
+    assert [change for change in scene.cluster.changes if change.startswith("submit")] == ["submit 1"]
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [

@@ -30,7 +30,7 @@ def check(folder: Path, case: dict[str, Any], script: str) -> None:
     assert work.proven is case["proven"], work
     assert case.get("doubt", "") in work.doubt
     if "where" in case:
-        assert work.where == case["where"]
+        assert work.guard_place == case["where"]
 
 
 @pytest.mark.parametrize("case", cases("shell"))
@@ -42,3 +42,12 @@ def test_a_script_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path:
 def test_a_program_is_proven_or_its_line_is_named(case: dict[str, Any], tmp_path: Path) -> None:
     write(tmp_path / "cut.py", case["program"].lstrip("\n"))
     check(tmp_path, case, case.get("script", "#!/bin/bash\nsrun python3 cut.py\n"))
+
+
+def test_functions_that_call_one_another_cost_no_more_than_they_may() -> None:
+    calls = "\n".join(f"f{n}() {{ " + f"f{n + 1}; " * 40 + "}" for n in range(9))
+    script = f"#!/bin/bash\nf9() {{ gzip a; }}\n{calls}\n" + "# remark\n" * 50_000
+    loop = "for n in 1 2; do [ -e $n.done ] && continue; f0 && touch $n.done; done\n"
+    work = pieces_of_script(script[:200_000] + loop, [], lambda _: None)
+    assert not work.proven
+    assert "too long" in work.doubt

@@ -12,6 +12,9 @@ from assistant.recover.shell_words import joined_path
 
 __all__ = ["with_piece_work"]
 
+UNKNOWN = ("is not known", "cannot be read", "cannot be told", "is not followed")
+"""Words of doubts about a command or a program, and not about its pieces."""
+
 
 def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
     """Return a search as one without a checkpoint where the job is proven to do only what is missing when it runs again.
@@ -37,11 +40,15 @@ def with_piece_work(job: Job, search: CheckpointSearch) -> CheckpointSearch:
 
     work = pieces_of_script(job.spec.script, search.programs, read_sourced)
     if work.proven:
-        note = f"job {job.id} needs no checkpoint: it passes over the pieces that are finished ({work.where})"
-        return replace(search, state=SaveState.NEVER_SAVED, inventory=None, place=None, note=note, settle="", pieces=work.where)
-    if not work.where or search.state is not SaveState.UNKNOWN:
+        note = f"job {job.id} needs no checkpoint: it passes over the pieces that are finished ({work.guard_place})"
+        return replace(
+            search, state=SaveState.NEVER_SAVED, inventory=None, place=None, note=note, settle="", pieces=work.guard_place
+        )
+    if not work.guard_place or search.state is not SaveState.UNKNOWN:
         return search
-    pieces = f"it passes over pieces that are there ({work.where}), but {work.doubt}"
+    pieces = f"it passes over pieces that are there ({work.guard_place}), but {work.doubt}"
     note = f"whether job {job.id} may run again as it is is not known: {pieces}"
     settle = f"if it may all the same, submit it in {work_dir} as the first time"
+    if any(words in work.doubt for words in UNKNOWN):
+        settle = f"{settle}; or {search.settle}"  # what it starts may save checkpoints all the same
     return replace(search, note=note, settle=settle)
