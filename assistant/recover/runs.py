@@ -213,19 +213,24 @@ def save_into_one_folder(own: SaveFolders, others: SaveFolders) -> bool:
     return known if known is not None else same_run(own.job, replace(others.job, user=own.job.user))
 
 
-def _goes_on_from(own: SaveFolders, others: SaveFolders) -> bool:
+def _goes_on_from(own: SaveFolders, later: SaveFolders) -> bool:
     """Return whether a later job of the same owner runs the same script and has loaded a checkpoint of an ended one.
 
     An evaluation has a script of its own, and one that is told to save elsewhere only began from these weights.
     """
-    job, other = own.job, others.job
-    if (job.user, job.work_dir) != (other.user, other.work_dir) or job.spec is None or other.spec is None:
+    job, successor = own.job, later.job
+    if (job.user, job.work_dir) != (successor.user, successor.work_dir) or job.spec is None or successor.spec is None:
         return False
-    if own.certain is None or job.spec.script != other.spec.script or not _after(other, job) or _tasks_of_one_array(job, other):
+    if (
+        own.certain is None
+        or job.spec.script != successor.spec.script
+        or not _after(successor, job)
+        or _tasks_of_one_array(job, successor)
+    ):
         return False
-    if any(folder != own.certain and folder not in own.certain.parents for folder in others.named):
+    if any(folder != own.certain and folder not in own.certain.parents for folder in later.named):
         return False
-    return own.certain in others.loaded_from
+    return own.certain in later.loaded_from
 
 
 def one_folder(own: SaveFolders, others: SaveFolders) -> bool | None:

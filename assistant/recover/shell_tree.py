@@ -205,11 +205,11 @@ def _word_end(text: str, place: int, line: int) -> int:
         if letter == "\\":
             place += 2
         elif letter == "'":
-            place = _behind(text, "'", place + 1, line)
+            place = _closing_end(text, "'", place + 1, line)
         elif letter == '"':
             place = _quoted_end(text, place + 1, line)
         elif letter == "`":
-            place = _behind(text, "`", place + 1, line)
+            place = _closing_end(text, "`", place + 1, line)
         elif letter == "$" and text[place + 1 : place + 2] in ("(", "{"):
             place = _bracket_end(text, place + 1, line)
         elif letter in " \t\n;|&<>":
@@ -223,7 +223,7 @@ def _word_end(text: str, place: int, line: int) -> int:
     return place
 
 
-def _behind(text: str, end: str, place: int, line: int) -> int:
+def _closing_end(text: str, end: str, place: int, line: int) -> int:
     end_place = text.find(end, place)
     if end_place < 0:
         raise Unread(line, f"no {end} closes what is opened there")
@@ -250,7 +250,7 @@ def _bracket_end(text: str, place: int, line: int) -> int:
         if letter == "\\":
             place += 1
         elif letter == "'":
-            place = _behind(text, "'", place + 1, line) - 1
+            place = _closing_end(text, "'", place + 1, line) - 1
         elif letter == '"':
             place = _quoted_end(text, place + 1, line) - 1
         depth += (letter == opened) - (letter == closed)
