@@ -33,7 +33,7 @@ from assistant.recover.job_program import programs_now, programs_of
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.launches import never_began, never_began_words
 from assistant.recover.loaded import loaded_checkpoint
-from assistant.recover.never_saved import cost_of_beginning
+from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning
 from assistant.recover.refused_values import refused_words
 from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.resume import resume_way
@@ -164,7 +164,7 @@ def choose_checkpoint(
         points = log_points(shown) if fresh else []
         reached = max((point.step for point in points), default=None)
         cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
-        cost = NOTHING_LOST if search.stateless else cost
+        cost = NOTHING_LOST if search.stateless else ONE_PIECE_LOST if search.pieces else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, shown) or words
         words = f"{words}; {way.usage}" if way.usage and not fresh else words

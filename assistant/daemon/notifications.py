@@ -18,7 +18,7 @@ from assistant.errors import UsageError
 from assistant.records import Call, Diagnosis, EventKind, Incident, IncidentState
 from assistant.recover.page_facts import advice_left, facts_of_page
 from assistant.redact import redact
-from assistant.store import WENT_ON, AuditRow, Store
+from assistant.store import SETTLED_SINCE, WENT_ON, AuditRow, Store
 from assistant.tooling import found as tools
 from assistant.watch.outages import FEWEST_JOBS, SETTLING, shared_by
 
@@ -197,7 +197,8 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     state = IncidentState(row.outcome)
     incident = store.incident(row.incident or 0)
     went_on = state is IncidentState.CLOSED and WENT_ON in store.stages(incident.id)
-    if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED) and not went_on:
+    settled = state is IncidentState.CLOSED and SETTLED_SINCE in store.stages(incident.id)
+    if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED) and not went_on and not settled:
         return None
     if state is IncidentState.ESCALATED and WENT_ON in store.stages(incident.id):
         return None  # nobody is called for what is over
@@ -212,7 +213,8 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     facts = facts_of_page(store, incident.id)
     if facts.undrained and severity is Severity.INFO:
         severity = Severity.WARNING  # the job is well, and a node that broke it still takes others
-    word = "needs a person" if state is IncidentState.ESCALATED else "went on by itself" if went_on else "recovered"
+    word = "went on by itself" if went_on else "needs nobody any more" if settled else "recovered"
+    word = "needs a person" if state is IncidentState.ESCALATED else word
     title = f"{_subject(incident, store)} {word}: {reason} (incident {incident.id})"
     open_advice = (
         advice_left(diagnosis.advice, facts, incident, store) if diagnosis is not None and about is About.ESCALATED else ""

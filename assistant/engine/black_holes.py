@@ -24,7 +24,7 @@ from assistant.engine.unnamed_storage import LARGE_SHARE
 from assistant.errors import NightshiftError
 from assistant.records import Action, Diagnosis, Incident, Job, JobState, NodeFinding, NodeState, Outcome
 from assistant.recover.playbook import Wanted, calls_of
-from assistant.recover.signals import accused
+from assistant.recover.signals import accused, proven
 from assistant.recover.situation import AVOIDED
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ __all__ = [
     "filled_by_strangers",
     "make_cordons",
     "set_aside_at_once",
+    "set_aside_proven",
     "swallows",
     "with_left_files",
     "with_swallowing_disk",
@@ -78,6 +79,15 @@ def set_aside_at_once(engine: Engine, incident: Incident, diagnosis: Diagnosis) 
     playbook, _ = engine.playbook_for(diagnosis, job)
     if playbook is not None:
         make_cordons(engine, incident, diagnosis, playbook, nodes, looks=max(len(swallowing[node]) for node in nodes))
+
+
+def set_aside_proven(engine: Engine, incident: Incident, diagnosis: Diagnosis) -> None:
+    """Make the cordons of an incident's playbook though its job is left to a driver: that may begin again on the very node."""
+    nodes = [node.name for node in engine.scheduler.nodes() if node.name in proven(diagnosis) and node.state not in OUT]
+    job = engine.scheduler.job(incident.job) if incident.job is not None else None
+    playbook, _ = engine.playbook_for(diagnosis, job) if nodes else (None, "")
+    if playbook is not None:
+        make_cordons(engine, incident, diagnosis, playbook, nodes)
 
 
 def make_cordons(

@@ -17,10 +17,19 @@ from assistant.content.playbooks import DRIVER
 from assistant.engine.black_holes import OUT, make_cordons, with_left_files
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Action, Category, Diagnosis, EventKind, Incident, Job, JobState
-from assistant.recover.driver_reruns import goes_on_words, jobs_named_by
-from assistant.recover.drivers import parents_first, submitted_by, watches_over_jobs, workflow_of
+from assistant.recover.driver_reruns import LOG_BYTES, goes_on_words, jobs_named_by
+from assistant.recover.drivers import (
+    is_worker_of,
+    mentioned_jobs,
+    parents_first,
+    submits_jobs,
+    submitted_by,
+    watches_over_jobs,
+    workflow_of,
+)
 from assistant.recover.identity import restart_of
 from assistant.recover.job_program import programs_of
+from assistant.recover.joblog import log_lines
 from assistant.recover.situation import AVOIDED, avoided
 from assistant.recover.start_lines import start_line
 from assistant.untrusted import reading_as
@@ -239,7 +248,12 @@ def _parent(engine: Engine, job: Job, own: Sequence[Job]) -> Job | None:
     """Return the job that submitted another one; None where that is not known."""
     for candidate in parents_first(own, job)[:MOST_LOGS]:
         listing = _listing(engine, candidate)
-        if listing is not None and submitted_by(job, listing, jobs_named_by(listing)) and _is_driver(listing):
+        texts = _texts(listing) if listing is not None else []
+        if listing is None or not watches_over_jobs(texts):
+            continue
+        if submitted_by(job, listing, jobs_named_by(listing)):
+            return listing
+        if submits_jobs(texts) and is_worker_of(job, listing, mentioned_jobs(_log_texts(listing))):
             return listing
     return None
 
@@ -267,10 +281,23 @@ def _listing(engine: Engine, job: Job) -> Job | None:
 
 def _is_driver(job: Job) -> bool:
     """Tell whether a job watches over what it submits; one whose programs cannot be read is taken by its script alone."""
+    return watches_over_jobs(_texts(job))
+
+
+def _texts(job: Job) -> list[str]:
+    """Return the script of a job and the sources of its programs, as far as they can be read."""
     texts = [job.spec.script] if job.spec is not None else []
     try:
         with reading_as(job.account):
             texts += [source.text for program in programs_of(job) for source in program.sources]
     except (NightshiftError, OSError):
         pass
-    return watches_over_jobs(texts)
+    return texts
+
+
+def _log_texts(job: Job) -> list[str]:
+    try:
+        with reading_as(job.account):
+            return [line.text for line in log_lines(job, most_bytes=LOG_BYTES)]
+    except (NightshiftError, OSError):
+        return []

@@ -25,7 +25,7 @@ from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, se
 from assistant.recover.gpus import gpu_hours
 from assistant.recover.identity import restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
-from assistant.recover.never_saved import cost_of_beginning, without_checkpoint
+from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
 from assistant.store import Store
 from assistant.untrusted import LOOK_S, READ_S, is_regular, status_of, within
 
@@ -243,6 +243,8 @@ def with_no_checkpoint(found: Diagnosis, job: Job | None, folders: Mapping[str, 
         return found
     if search.stateless:
         return without_checkpoint(found, "It keeps no state: a restart loses only what it was at.")
+    if search.pieces:
+        return without_checkpoint(found, f"It needs no checkpoint ({search.pieces}). {ONE_PIECE_LOST}")
     cost = cost_of_beginning(job, found.step, gpu_hours(job, now), search.programs, found.action)
     return without_checkpoint(found, f"It never saved a checkpoint. {cost}")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.content.playbooks import DRIVER, Playbook
 from assistant.display import shorten
-from assistant.engine.black_holes import set_aside_at_once
+from assistant.engine.black_holes import set_aside_at_once, set_aside_proven
 from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
 from assistant.engine.job_failures import failure_of
 from assistant.errors import NightshiftError, ToolError, Unavailable
@@ -118,6 +118,8 @@ class Outages:
         if incident.kind is not EventKind.JOB_ENDED:
             return Turn()
         driver = driver_turn(engine, incident, diagnosis) if incident.id not in self._undriven else DriverTurn()
+        if driver.waits:
+            set_aside_proven(engine, incident, diagnosis)
         if driver != DriverTurn():
             return Turn(driver.waits, over=driver.over, settled=driver.settled, playbook=DRIVER if driver.restarts else "")
         self._undriven.add(incident.id)

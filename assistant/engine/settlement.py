@@ -151,8 +151,10 @@ def finished_training(engine: Engine, incident: Incident, job: Job | None, diagn
 
 def _as_another_job(engine: Engine, incident: Incident, job: Job, among: Collection[str] | None) -> str:
     def passed_over(other: Job) -> bool:
-        # a restart of this store is watched by another incident
-        return (among is not None and other.id not in among) or restart_of(engine.store, other) is not None
+        # what somebody else runs is no answer of the owner's; a restart of this store is watched by another incident
+        return (among is not None and (other.id not in among or other.user != job.user)) or restart_of(
+            engine.store, other
+        ) is not None
 
     for other in successor_of(engine.scheduler, engine.checkpoint_folders, job, passed_over=passed_over):
         if other.state.ended and other.state is not JobState.COMPLETED and incident.id > _last_incident(engine, other):

@@ -274,6 +274,8 @@ class Job:
     """Whether the scheduler never queues it again by itself: `--no-requeue`, or preempted for good; False where it does not say."""
     ended_by: str = ""
     """Who cancelled it, as the scheduler names them: an account, or `uid 2001`; empty where it does not say."""
+    submit_host: str = ""
+    """The machine on which it was submitted, as the scheduler names it; empty where it does not say."""
     hidden_failure: str = ""
     """What its log proves of a training that failed although the scheduler calls it completed; empty where nothing is known."""
 

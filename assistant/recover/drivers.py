@@ -12,7 +12,18 @@ from typing import NamedTuple
 
 from assistant.records import Job
 
-__all__ = ["Workflow", "makes_only_missing", "named_jobs", "parents_first", "submitted_by", "watches_over_jobs", "workflow_of"]
+__all__ = [
+    "Workflow",
+    "is_worker_of",
+    "makes_only_missing",
+    "mentioned_jobs",
+    "named_jobs",
+    "parents_first",
+    "submits_jobs",
+    "submitted_by",
+    "watches_over_jobs",
+    "workflow_of",
+]
 
 _JOB_ID = re.compile(
     r"\bSubmitted batch job (\d{1,12})\b"
@@ -21,6 +32,9 @@ _JOB_ID = re.compile(
     r"|\bSLURM job ?id:? '?(\d{1,12})\b"
     r"|\bjobId: (\d{1,12})\b"
 )
+_MENTION = re.compile(r"\b[Jj][Oo][Bb][ _-]?(?:[Ii][Dd])?\s?[:=#]?\s?'?(\d{1,12})(?![\d%/.])\b(?! ?of\b)")
+"""A job by its id in the words of a home-made driver: `attempt 1: job 2 from step 0`."""
+_SUBMITS = re.compile(r"\bsbatch\b(?!\.)")
 MOST_CHARACTERS = 1_000
 """Of one line of a log."""
 _WATCHES = re.compile(
@@ -83,6 +97,39 @@ def submitted_by(child: Job, parent: Job, job_ids: frozenset[str]) -> bool:
     if child.submitted < parent.started or (parent.ended is not None and child.submitted > parent.ended):
         return False
     return not parent.interactive and child.id.partition("_")[0] in job_ids
+
+
+def mentioned_jobs(texts: Iterable[str]) -> frozenset[str]:
+    """Return the ids of jobs that a log speaks of in any words; a job that is only watched is mentioned, too."""
+    return frozenset(match[1] for text in texts for match in _MENTION.finditer(text[:MOST_CHARACTERS]))
+
+
+def is_worker_of(child: Job, parent: Job, mentioned: frozenset[str]) -> bool:
+    """Tell whether a job is one that a home-made driver submitted, given that the driver calls sbatch and watches over jobs.
+
+    Who submits from another machine than the driver's is a person. Where the scheduler does not say from which, the driver's log
+    has to speak of the job, and both have to work in one folder.
+
+    Args:
+        child: As the scheduler shows it, with the machine on which it was submitted where that is known.
+        parent: That may have submitted it.
+        mentioned: From the parent's log, by `mentioned_jobs`.
+    """
+    if not submitted_by(child, parent, frozenset((child.id.partition("_")[0],))) or child.work_dir != parent.work_dir:
+        return False
+    if child.submit_host:
+        return child.submit_host.partition(".")[0] in {node.partition(".")[0] for node in parent.nodes}
+    return child.id.partition("_")[0] in mentioned
+
+
+def submits_jobs(texts: Iterable[str]) -> bool:
+    """Tell whether a script or a program calls sbatch.
+
+    Args:
+        texts: The script of a job, and the sources of what it starts.
+    """
+    lines = (line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return any(_SUBMITS.search(line[:MOST_CHARACTERS]) for line in lines)
 
 
 def watches_over_jobs(texts: Iterable[str]) -> bool:

@@ -48,6 +48,10 @@ LOADS = (
         re.IGNORECASE,
     ),
     re.compile(rf"\b{_VERB}(?: \S{{1,40}}){{0,2}}? {_NOUN}:? {_PATH}{_STEP_AFTER}", re.IGNORECASE),
+    # "Restored runs/a/checkpoints/ckpt_00000060.npz at step 60"
+    re.compile(
+        rf"\b{_VERB}:? (?=\S{{0,1400}}(?:checkpoint|ckpt|step|iter|epoch|snapshot)\S{{0,60}}\d){_PATH}{_STEP_AFTER}", re.IGNORECASE
+    ),
     re.compile(
         rf"\b{_VERB}\b[^/\n]{{0,40}}?(?P<path>[\w.=-]{{0,80}}(?:checkpoint|ckpt|step|iter|epoch)[\w.=-]{{0,40}}\d[\w.=-]{{0,60}})",
         re.IGNORECASE,

@@ -21,6 +21,8 @@ INTERVALS = (
     "checkpoint.interval",
 )
 """Options that say after how many steps a program saves."""
+ONE_PIECE_LOST = "A restart does only what is missing, and loses the piece that it was at."
+"""Of a job that is proven to pass over finished pieces."""
 _HOW_TO_SAVE = {
     "megatron": "--save FOLDER --save-interval STEPS",
     "torchtitan": "--checkpoint.enable --checkpoint.interval STEPS",

@@ -21,11 +21,13 @@ from assistant.accounts import may_be_shared, may_write
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Scheduler
 from assistant.records import Job, JobState
+from assistant.recover.batch_script import absolute
 from assistant.recover.checkpoints.place import checkpoint_place, checkpoint_places
 from assistant.recover.dependencies import Turn, is_behind, turn_of
 from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.job_program import JobProgram, programs_of
 from assistant.recover.joblog import log_lines
+from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.restart import OF_THE_JOB, same_run
 from assistant.untrusted import LOOK_S, status_of, within
 
@@ -51,6 +53,14 @@ class SaveFolders:
         lines = (line.text for line in log_lines(self.job, most_bytes=LOG_BYTES))
         place = checkpoint_place(self.job, self.settings, lines)
         return None if place is None or UNKNOWN_PART.search(str(place.folder)) else _real(place.folder)
+
+    @cached_property
+    def loaded_from(self) -> frozenset[Path]:
+        """The folders of the checkpoints that its log says it has loaded."""
+        loads = loaded_checkpoint(list(log_lines(self.job, most_bytes=LOG_BYTES))).loads
+        work = str(self.job.work_dir or "/")
+        paths = [path for load in loads if load.path and (path := absolute(load.path, work)) is not None]
+        return frozenset(_real(folder) for path in paths for folder in (path.parent, path))
 
     @cached_property
     def programs(self) -> tuple[JobProgram, ...]:
@@ -198,7 +208,29 @@ def _is_link(
 def save_into_one_folder(own: SaveFolders, others: SaveFolders) -> bool:
     """Return whether two jobs save into one folder; where that is not known of both, whether they run the same."""
     known = one_folder(own, others)
+    if known is None and _goes_on_from(own, others):
+        return True
     return known if known is not None else same_run(own.job, replace(others.job, user=own.job.user))
+
+
+def _goes_on_from(own: SaveFolders, later: SaveFolders) -> bool:
+    """Return whether a later job of the same owner runs the same script and has loaded a checkpoint of an ended one.
+
+    An evaluation has a script of its own, and one that is told to save elsewhere only began from these weights.
+    """
+    job, successor = own.job, later.job
+    if (job.user, job.work_dir) != (successor.user, successor.work_dir) or job.spec is None or successor.spec is None:
+        return False
+    if (
+        own.certain is None
+        or job.spec.script != successor.spec.script
+        or not _after(successor, job)
+        or _tasks_of_one_array(job, successor)
+    ):
+        return False
+    if any(folder != own.certain and folder not in own.certain.parents for folder in later.named):
+        return False
+    return own.certain in later.loaded_from
 
 
 def one_folder(own: SaveFolders, others: SaveFolders) -> bool | None:

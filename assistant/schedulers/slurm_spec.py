@@ -29,7 +29,7 @@ A_YEAR_S = 365 * 86400
 """What 22.05 shows for no limit once it has placed the job."""
 SHOWN_FIELDS = (
     "NumNodes", "NtasksPerN:B:S:C", "TimeLimit", "ExcNodeList", "ArrayTaskId", "HetJobId", "HetJobOffset", "BatchFlag", "NumTasks",
-    "ReqNodeList",
+    "ReqNodeList", "AllocNode:Sid",
 )  # fmt: skip
 SHOWN_OPTIONS = ("Account", "QOS", "Features", "Licenses", "Reservation", "Requeue", "OverSubscribe")
 SHOWN_SIZES = ("CPUs/Task", "MinMemoryNode", "MinMemoryCPU", "TresPerNode", "TresPerJob", "TresPerTask", "TresPerSocket")

@@ -34,7 +34,7 @@ from assistant.schedulers.slurm_spec import (
     without_carried,
     without_lost_nodes,
 )
-from assistant.schedulers.slurm_text import NOTHING, log_path, seconds
+from assistant.schedulers.slurm_text import NOTHING, log_path, seconds, value
 from assistant.schedulers.slurm_typed import TypedSubmission
 from assistant.untrusted import LOOK_S, is_folder, reading_as, status_of, within
 
@@ -266,7 +266,8 @@ class Specs:
         # one that Slurm preempts and queues again is pending at once: what the controller shows as PREEMPTED is cancelled
         cancelled = bool(details) and job.state is JobState.PREEMPTED
         never = cancelled or (details.get("Requeue") == "0" if details else spec is not None and "--no-requeue" in spec.options)
-        return replace(job, spec=spec, appends=self._appends(submission, typed), never_requeued=never)
+        host = value(details.get("AllocNode:Sid", "").partition(":")[0])
+        return replace(job, spec=spec, appends=self._appends(submission, typed), never_requeued=never, submit_host=host)
 
     def _with_error_log(self, job: Job, row: SlurmRow, script: str, typed: TypedSubmission) -> Job:
         """Return a job with its own file of errors where only the submission or the script tells of one."""

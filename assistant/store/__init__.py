@@ -9,7 +9,7 @@ from assistant.store.approvals import Approval, ApprovalRows
 from assistant.store.audit import AuditHead, AuditRow
 from assistant.store.calls import PastCall
 from assistant.store.deliveries import Count, DeliveryRecord, DeliveryRows
-from assistant.store.incidents import WENT_ON, IncidentRows
+from assistant.store.incidents import SETTLED_SINCE, WENT_ON, IncidentRows
 from assistant.store.memories import Memory, MemoryRows, Near
 from assistant.store.past_runs import Attempt, BudgetRows, EvaluationRows, EvaluationRun, LedgerRows, TemplateRows, TrialRows
 from assistant.store.processes import ProcessRows
@@ -18,6 +18,7 @@ from assistant.store.verification import BrokenRow
 from assistant.store.watches import CoverageRows, LeaderRows, Leadership, PassingWatch, Said, Unseen, WatchRows
 
 __all__ = [
+    "SETTLED_SINCE",
     "WENT_ON",
     "Approval",
     "Attempt",

@@ -22,9 +22,11 @@ from assistant.store.rows import (
     time_text,
 )
 
-__all__ = ["WENT_ON", "Acknowledgement", "IncidentRows"]
+__all__ = ["SETTLED_SINCE", "WENT_ON", "Acknowledgement", "IncidentRows"]
 
 ACKNOWLEDGED = "acknowledged"
+SETTLED_SINCE = "settled_since"
+"""Stage: others have settled it after a person was asked, so that the question is withdrawn."""
 WENT_ON = "went_on"
 """Stage of an incident that was closed since its job went on by itself: if it stands still once more, that is another one."""
 

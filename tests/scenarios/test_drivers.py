@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from assistant.daemon.notifications import notices
 from assistant.ports import Reply
 from assistant.records import IncidentState, JobSpec
 from assistant.schedulers.simulated_run import SimulatedRun
@@ -21,10 +22,10 @@ DRIVES = "python3 -m snakemake --jobs 4 --cluster 'sbatch --parsable'\n"
 NAMES = ("Submitted job 2 with external jobid '2'.",)
 
 
-def pipeline(scene: Scene, driver: SimulatedRun, script: str = DRIVES) -> None:
+def pipeline(scene: Scene, driver: SimulatedRun, script: str = DRIVES, *, work_dir: Path | None = None) -> None:
     """Submit a driver and, once it is at work, the job that its log names; the GPU of that breaks at step 50."""
-    work = scene.folder / "work"
-    work.mkdir()
+    work = work_dir or scene.folder / "work"
+    work.mkdir(exist_ok=True)
     (work / "run.sh").write_text(script)
     scene.cluster.plan("cells", driver)
     scene.cluster.submit(JobSpec("cells", script, nodes=1, user="ada", work_dir=work, log="driver-%j.log"))
@@ -213,3 +214,51 @@ def test_another_seed_of_a_run_is_no_copy(tmp_path: Path) -> None:
     scene.watch(200)
     (incident,) = scene.engine.store.incidents()
     assert incident.state is not IncidentState.CLOSED, incident.note
+
+
+OWN_DRIVER = "while true; do jid=$(sbatch --parsable worker.sh); scontrol show job $jid; sleep 3; done\n"
+ATTEMPT = ("I0105 02:00:11.314011 116 driver.py] attempt 1: job 2 from step 0 exclude=[]",)
+PLAIN = "srun python train.py --config big.json\n"
+
+
+def test_what_a_home_made_driver_submits_is_the_successor_and_nobody_is_called(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    pipeline(scene, SimulatedRun(steps=5000, says_at=1, lines=ATTEMPT), OWN_DRIVER, work_dir=scene.folder)
+    scene.watch(120)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.DIAGNOSED
+    assert "was submitted by job 1 (cells), which still runs" in incident.note
+    assert "cordon node02" in scene.cluster.changes  # the driver may begin on it again
+    scene.cluster.plan("llm.a2", SimulatedRun(steps=400, checkpoints=scene.folder / "checkpoints"))
+    scene.cluster.submit(replace(scene.spec, name="llm.a2", nodes=1, user="ada"))
+    scene.watch(300)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.CLOSED
+    assert "settled elsewhere: its owner submitted the run of job 2 again as job 3" in incident.note
+    assert [change for change in scene.cluster.changes if change.startswith("submit")] == ["submit 1", "submit 2", "submit 3"]
+
+
+@pytest.mark.parametrize(
+    ("user", "folder", "closes"), [("ada", "checkpoints", True), ("eve", "checkpoints", False), ("ada", "other", False)]
+)
+def test_a_question_is_withdrawn_once_the_owner_s_own_job_saves_where_the_failed_one_did(
+    user: str, folder: str, closes: bool, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path)
+    spec = replace(scene.spec, script=PLAIN, user="ada")
+    scene.cluster.submit(spec)
+    scene.watch(300)
+    (incident,) = scene.engine.store.incidents()
+    assert incident.state is IncidentState.ESCALATED
+    assert "cordon node02" in scene.cluster.changes
+    scene.cluster.plan("llm-again", SimulatedRun(steps=400, checkpoints=scene.folder / folder))
+    script = PLAIN if folder == "checkpoints" else PLAIN.replace("big", "small")
+    scene.cluster.submit(replace(spec, name="llm-again", user=user, script=script))
+    for _ in range(30):
+        scene.clock.sleep(10)
+        scene.engine.tick(owner="watch")
+    incident = scene.engine.store.incident(incident.id)
+    assert (incident.state is IncidentState.CLOSED) is closes, incident.note
+    sent = notices(scene.engine.store.audit(), scene.engine.store)
+    assert any("needs nobody any more" in notice.title for notice in sent) is closes
+    assert [change for change in scene.cluster.changes if change.startswith("submit")] == ["submit 1", "submit 2"]

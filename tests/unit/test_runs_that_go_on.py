@@ -168,6 +168,35 @@ def test_another_script_is_of_the_run_by_the_folder_that_it_saves_into(line: str
     assert save_into_one_folder(SaveFolders(other, {}), SaveFolders(failed, {})) is same
 
 
+WORKER = 'srun python3 worker.py --config "$CONFIG" --restore_step "$RESTORE"'
+
+
+@pytest.mark.parametrize(
+    ("line", "loads", "user", "same"),
+    [
+        (WORKER, "{top}/run/checkpoints/ckpt_00000060.npz", "ada", True),
+        (WORKER, "run/checkpoints/ckpt_00000060.npz", "ada", True),
+        (WORKER, "{top}/base/checkpoints/ckpt_00000060.npz", "ada", False),  # another run of the same driver
+        (WORKER, "", "ada", False),
+        (WORKER, "{top}/run/checkpoints/ckpt_00000060.npz", "eve", False),  # a foreign job is never its successor
+        (f"{WORKER} --out {{top}}/tuned", "{top}/run/checkpoints/ckpt_00000060.npz", "ada", False),
+    ],
+)
+def test_the_same_script_that_has_loaded_a_checkpoint_of_the_run_goes_on_with_it(
+    line: str, loads: str, user: str, same: bool, tmp_path: Path
+) -> None:
+    first = line.replace("{top}", str(tmp_path)) if "--out" in line else WORKER
+    failed = saved(job(tmp_path, 1, "gpt.a1", first), f"{tmp_path}/run/checkpoints")
+    other = job(tmp_path, 9, "gpt.a2", line.replace("{top}", str(tmp_path)), state=JobState.RUNNING, user=user)
+    other = replace(other, spec=replace(other.spec, script=other.spec.script.replace("gpt.a2", "gpt.a1")))  # type: ignore[type-var,union-attr]
+    if loads and other.log is not None:
+        path = loads.replace("{top}", str(tmp_path))
+        other.log.write_text(f"I1127 12:38:20.4 137 checkpointer.cc:188] Restored {path} at step 60\n")
+    assert save_into_one_folder(SaveFolders(failed, {}), SaveFolders(other, {})) is same
+    queue = Queue(failed, other)
+    assert [one.id for one in successor_of(queue, {}, failed)] == (["9"] if same else [])  # type: ignore[arg-type]
+
+
 def test_a_later_job_counts_when_it_has_ended_and_not_when_it_never_began(tmp_path: Path) -> None:
     failed = job(tmp_path, 1, "exp", CHAIN)
     done = job(tmp_path, 12, "exp", CHAIN, state=JobState.COMPLETED)

@@ -9,9 +9,8 @@ import pwd
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 
 from assistant.errors import InputError, ToolError
@@ -20,9 +19,11 @@ from assistant.recover.checkpoints.inventory import Inventory, inventory, with_s
 from assistant.recover.checkpoints.lineage import histories_of
 from assistant.recover.checkpoints.own_folders import OtherRuns, SeveralRuns, own_folder
 from assistant.recover.checkpoints.ownership import own_checkpoints
+from assistant.recover.checkpoints.piece_work import with_piece_work
 from assistant.recover.checkpoints.place import Place, checkpoint_places, place_of, process_places, says_saved
 from assistant.recover.checkpoints.save_ends import save_ends
 from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
+from assistant.recover.checkpoints.search_outcome import CheckpointSearch, SaveState
 from assistant.recover.checkpoints.silence import made_and_left_empty, never_saved_beside, trains, unknown_layout
 from assistant.recover.checkpoints.traces import logged_places, named_folders, new_series, series_place
 from assistant.recover.checkpoints.walks import Walk, new_checkpoints
@@ -32,45 +33,14 @@ from assistant.recover.pinned_folder import JOB_ID, as_another_job, renamed_by_i
 from assistant.recover.stages import Stage, Stages, failed_stage, running_now, stages_of, without_saves_of
 from assistant.untrusted import reading_as, status_of
 
+__all__ = ["CheckpointSearch", "SaveState", "folder_moves", "search_checkpoints"]
+
 PROCESS_WALK_FOLDERS = 3
 """Folders below one another where a process was seen to write: what lies deeper, or beside it, is likely another run's."""
 NAMED_S = 15.0
 """How long folders that a log names are looked through, one after another."""
 MOST_PLACES = 12
 MOST_PROCESS_PLACES = 6
-
-
-class SaveState(StrEnum):
-    """What is known about a job's checkpoints."""
-
-    FOUND = "found"
-    NEVER_SAVED = "never saved"
-    SAVED_ELSEWHERE = "saved, and where is not known"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointSearch:
-    """What a search for a job's checkpoints came to."""
-
-    state: SaveState
-    inventory: Inventory | None
-    """With FOUND."""
-    place: Place | None
-    """With FOUND: the folder that holds them, and how it was found."""
-    note: str
-    """The proof of NEVER_SAVED, the evidence of SAVED_ELSEWHERE, or what keeps it UNKNOWN; with FOUND how it was found."""
-    settle: str
-    """What would decide it; empty with FOUND and NEVER_SAVED."""
-    programs: tuple[JobProgram, ...] = ()
-    looked_at: tuple[str, ...] = ()
-    """Each folder that was looked at, with how it was found and what was in it."""
-    stages: Stages | None = None
-    """Of a script that trains several times; None of any other."""
-    stateless: bool = False
-    """With NEVER_SAVED: its programs keep no state, so that a restart loses nothing."""
-    unsorted: tuple[Place, Inventory] | None = None
-    """With UNKNOWN, of a folder of several runs: where it is and all that it holds, whosever it is."""
 
 
 def search_checkpoints(
@@ -89,7 +59,7 @@ def search_checkpoints(
         Unavailable: The storage did not answer.
     """
     texts = list(log_texts)
-    search = _search(job, settings, texts, now=now, clock=clock)
+    search = with_piece_work(job, _search(job, settings, texts, now=now, clock=clock))
     if search.inventory is None:
         return search
     saves, histories = [text for text in texts if says_saved([text])], histories_of(search.inventory, job.account)
