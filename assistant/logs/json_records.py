@@ -66,9 +66,9 @@ def _text_lines(fields: Mapping[str, Any]) -> Iterator[str]:
     """Yield the time, the level and the message of a record in one line, then what else it says in several."""
     message = next((str(fields[key]) for key in _MESSAGES if isinstance(fields.get(key), str)), "")
     opening = [str(fields[key]) for keys in (_TIMES, _LEVELS) for key in keys if isinstance(fields.get(key), str)][:2]
-    first, *others = message.rstrip("\n").split("\n")
+    first, *more = message.rstrip("\n").split("\n")
     yield " ".join([*opening, first])
-    yield from others
+    yield from more
     for text in _texts(fields):
         if "\n" in text and text != message:
             yield from text.rstrip("\n").split("\n")

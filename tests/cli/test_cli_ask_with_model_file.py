@@ -126,9 +126,9 @@ def test_a_model_that_is_too_slow_leaves_the_answer_without_it(cli: Run, monkeyp
 @needs_llama
 @pytest.mark.usefixtures("engine")
 def test_a_model_that_babbles_leaves_the_answer_without_it(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write_tiny(tmp_path / "babble.gguf", {"a": "b", "b": "c", "c": '"', '"': "a", "{": '"', "\n": "a"}, context=16_384)
+    file = write_tiny(tmp_path / "babble.gguf", {"a": "b", "b": "c", "c": '"', '"': "a", "{": '"', "\n": "a"}, context=20_480)
     monkeypatch.setenv("NIGHTSHIFT_MODEL__PATH", str(file))
-    monkeypatch.setenv("NIGHTSHIFT_MODEL__CONTEXT", "16384")
+    monkeypatch.setenv("NIGHTSHIFT_MODEL__CONTEXT", "20480")
     _stands(cli, "it names no source")
 
 

@@ -66,7 +66,7 @@ def test_bytes_that_are_no_text_are_kept_apart() -> None:
 def test_output_without_end_is_cut_and_what_never_ends_is_stopped() -> None:
     begun = time.monotonic()
     found = run(("yes",), ("sh", "-c", "yes >&2"), ("sleep", "99"), ("echo", "well"))
-    assert time.monotonic() - begun < 7
+    assert time.monotonic() - begun < 60
     assert len(found[0].out) <= KEPT_BYTES
     assert [one.status for one in found[:3]] == [153, 153, 124]
     assert found[3].out == "well\n"
@@ -82,9 +82,9 @@ def faked(tmp_path: Path, program: str, text: str, *commands: Sequence[str]) -> 
 def test_a_process_that_cannot_be_killed_keeps_nobody_waiting(tmp_path: Path) -> None:
     begun = time.monotonic()
     found = faked(
-        tmp_path, "timeout", 'case $* in *stuck*) exec sleep 15 ;; esac; shift 3; exec "$@"', ("echo", "stuck"), ("echo", "well")
+        tmp_path, "timeout", 'case $* in *stuck*) exec sleep 99 ;; esac; shift 3; exec "$@"', ("echo", "stuck"), ("echo", "well")
     )
-    assert time.monotonic() - begun < 9
+    assert time.monotonic() - begun < 60
     assert [one.status for one in found] == [None, 0]
     assert found[1].out == "well\n"
 
@@ -327,7 +327,7 @@ def test_wrong_limits_name_file_and_key(tmp_path: Path, text: str, says: str) ->
 def test_this_machine_can_check_itself() -> None:
     begun = time.monotonic()
     found = check_nodes(context(HereTransport(), SystemClock()), nodes=["here"])["nodes"]["here"]
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
     by_name = {one["probe"]: one for one in found["probes"]}
     assert set(by_name) == {probe.name for probe in probes()}
     assert by_name["memory"]["status"] != "unknown"

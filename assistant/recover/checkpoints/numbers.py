@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from assistant.errors import MalformedContent
 from assistant.recover.checkpoints.files import HEADER_LIMIT_BYTES, ZIP_HEAD
 from assistant.recover.checkpoints.layout import Entry
@@ -88,6 +86,8 @@ def number_problem(entry: Entry, most_bytes: int = MOST_BYTES) -> str:
 
 
 def _holds_nan(sample: _Sample) -> bool:
+    import numpy as np
+
     if sample.kind == "bf16":
         words = np.frombuffer(sample.raw[: len(sample.raw) // 2 * 2], "<u2")
         return bool(np.any(((words & 0x7F80) == 0x7F80) & ((words & 0x7F) != 0)))
@@ -104,6 +104,8 @@ def _samples(path: Path) -> Iterator[_Sample]:
 
 
 def _of_safetensors(path: Path) -> Iterator[_Sample]:
+    import numpy as np
+
     with open_regular(path) as file:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > HEADER_LIMIT_BYTES:
@@ -137,6 +139,8 @@ def _of_zip(archive: zipfile.ZipFile) -> Iterator[_Sample]:
 
 
 def _of_npy(name: str, raw: bytes) -> _Sample | None:
+    import numpy as np
+
     stream = io.BytesIO(raw)
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
@@ -154,6 +158,8 @@ def _of_npy(name: str, raw: bytes) -> _Sample | None:
 
 
 def _of_storages(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], pickle: zipfile.ZipInfo) -> Iterator[_Sample]:
+    import numpy as np
+
     folder = pickle.filename.removesuffix("data.pkl")
     for key, storage in storage_classes(archive.read(pickle)).items():
         kind, member = STORAGES.get(storage), members.get(f"{folder}data/{key}")

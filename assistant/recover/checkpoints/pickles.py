@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from assistant.recover.checkpoints.zipsource import ZipSource
 
 STEP_KEYS = ("global_step", "iter_num", "iteration", "iter", "step", "num_steps", "current_step", "steps", "num_updates", "batch")
@@ -55,6 +53,8 @@ def _count_inside(path: Path, keys: Sequence[str]) -> int | None:
 
 def _count_of_arrays(archive: zipfile.ZipFile, keys: Sequence[str]) -> int | None:
     """Return the whole number in the array of one value of a NumPy archive that has the surest of some names; None for none."""
+    import numpy as np
+
     arrays = {member.filename.removesuffix(".npy").lower(): member for member in archive.infolist() if not member.flag_bits & 1}
     for key in keys:
         member = arrays.get(key)
