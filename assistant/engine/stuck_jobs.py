@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from assistant.errors import Fenced, NightshiftError, ToolError, Unavailable
@@ -59,10 +60,15 @@ _RESERVED = re.compile(r"reserved for maintenance|\bmaint", re.IGNORECASE)
 
 def patience_with(job: Job) -> timedelta | None:
     """Return for how long the reason is waited out for which a job does not begin; None where it only waits for its turn."""
-    if job.state is not JobState.PENDING or is_claim(job) or _RESERVED.search(job.reason):
+    return _patience_with(job.reason) if job.state is JobState.PENDING and not is_claim(job) else None
+
+
+@lru_cache(maxsize=1024)
+def _patience_with(reason: str) -> timedelta | None:
+    if _RESERVED.search(reason):
         return None
-    reason = job.reason.replace("_", " ")
-    return next((patience for pattern, patience in _PATIENCE if pattern.search(job.reason) or pattern.search(reason)), None)
+    words = reason.replace("_", " ")
+    return next((patience for pattern, patience in _PATIENCE if pattern.search(reason) or pattern.search(words)), None)
 
 
 @dataclass

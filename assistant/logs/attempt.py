@@ -352,6 +352,9 @@ def _matching(path: str) -> Iterator[tuple[Path, dict[str, str]]]:
                 waiting.append((entry, place + 1, {**fields, **values}))
 
 
+_NUMBER = re.compile(r"\d+")
+
+
 def names_job(path: str, job: Job) -> bool:
     """Tell whether a path holds the job's own id, so that no other job writes the same file."""
     array, _, task = job.id.partition("_")
@@ -362,7 +365,8 @@ def names_job(path: str, job: Job) -> bool:
 
 
 def _has(path: str, number: str) -> bool:
-    return bool(number) and re.search(rf"(?<!\d)0*{re.escape(number)}(?!\d)", path) is not None
+    """Tell whether a number stands in a path by itself, padded with zeros or not."""
+    return bool(number) and any(digits.lstrip("0") == number.lstrip("0") for digits in _NUMBER.findall(path))
 
 
 def _looked_at(

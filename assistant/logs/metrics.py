@@ -21,59 +21,91 @@ from assistant.records import MetricPoint
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|(?i:nan|inf(?:inity)?))"
 
 
+class _NumberPattern(NamedTuple):
+    """A pattern for a number behind its name, which is not tried where the line cannot hold that name."""
+
+    pattern: re.Pattern[str]
+    literals: tuple[str, ...]
+    """Each match holds one of them, not far behind its begin."""
+
+    def search(self, text: str, start: int = 0) -> re.Match[str] | None:
+        """Return the first match: what `pattern.search` returns, in a fraction of its time."""
+        begins = [at for literal in self.literals if (at := text.find(literal, start)) >= 0]
+        return self.pattern.search(text, max(start, min(begins) - _LONGEST_LEAD)) if begins else None
+
+
 class _Format(NamedTuple):
     """How one family of programs prints a step on one line."""
 
     gate: str
     """Text that every such line holds; looked for first, because that is cheap."""
     step: re.Pattern[str]
-    loss: re.Pattern[str]
-    grad_norm: re.Pattern[str] | None = None
-    seconds: re.Pattern[str] | None = None
+    loss: _NumberPattern
+    grad_norm: _NumberPattern | None = None
+    seconds: _NumberPattern | None = None
     unit_s: float = 1.0
     """Seconds of one unit of `seconds`."""
 
 
-def _after(words: str) -> re.Pattern[str]:
-    """Return a pattern for the number that follows; a longer word or number is none."""
-    return re.compile(rf"{words}\s{{0,16}}+({_NUMBER})(?![\w.]{{0,255}}\w)")
+_LONGEST_LEAD = 24
+"""Characters of a name in front of its literal, at most: `global gradient_`, `optim/total grad_`."""
+
+
+def _after(words: str, *literals: str) -> _NumberPattern:
+    """Return a pattern for the number that follows; a longer word or number is none.
+
+    Args:
+        words: Pattern of the name.
+        literals: Each name holds one of them, behind `_LONGEST_LEAD` characters at most.
+    """
+    return _NumberPattern(re.compile(rf"{words}\s{{0,16}}+({_NUMBER})(?![\w.]{{0,255}}\w)"), literals)
 
 
 LARGEST_STEP = 10**15
 """Steps beyond it are no steps: they would not fit where they are counted and kept."""
 _MEGATRON_STEP = re.compile(r"\biteration\s+(\d{1,15})/")
-_MEGATRON = (_MEGATRON_STEP, _after(r"\blm[ _]loss(?: value)?:"), _after(r"\bgrad norm:"))
+_MEGATRON = (_MEGATRON_STEP, _after(r"\blm[ _]loss(?: value)?:", "loss"), _after(r"\bgrad norm:", "norm"))
 _FORMATS = (
-    _Format("per iteration (ms)", *_MEGATRON, _after(r"elapsed time per iteration \(ms\):"), 0.001),
-    _Format("per iteration (s)", *_MEGATRON, _after(r"elapsed time per iteration \(s\):")),
+    _Format("per iteration (ms)", *_MEGATRON, _after(r"elapsed time per iteration \(ms\):", "elapsed"), 0.001),
+    _Format("per iteration (s)", *_MEGATRON, _after(r"elapsed time per iteration \(s\):", "elapsed")),
     _Format(
         "tgs (tokens",
         re.compile(r"\bstep=(\d{1,15})"),
-        _after(r"\bloss="),
-        _after(r"grad_norm=(?:\{[^}:]{0,100}:)?"),
-        _after(r"fwd_bwd_time="),
+        _after(r"\bloss=", "loss="),
+        _after(r"grad_norm=(?:\{[^}:]{0,100}:)?", "grad_norm="),
+        _after(r"fwd_bwd_time=", "fwd_bwd_time="),
     ),
-    _Format("Iter(train)", re.compile(r"\[\s*(\d{1,15})/"), _after(r"\bloss:"), _after(r"\bgrad_norm:"), _after(r"(?<!_)\btime:")),
+    _Format(
+        "Iter(train)",
+        re.compile(r"\[\s*(\d{1,15})/"),
+        _after(r"\bloss:", "loss:"),
+        _after(r"\bgrad_norm:", "grad_norm:"),
+        _after(r"(?<!_)\btime:", "time:"),
+    ),
     _Format(
         "loss train:",
         re.compile(r"\bstep (\d{1,15})"),
-        _after(r"\bloss train:"),
+        _after(r"\bloss train:", "loss train:"),
         None,
-        re.compile(r"iter time: ([\d.]+) ms"),
+        _NumberPattern(re.compile(r"iter time: ([\d.]+) ms"), ("iter time: ",)),
         0.001,
     ),
     _Format(
-        "step_in_slice:", re.compile(r"step_in_slice: (\d{1,15})/"), _after(r"loss_avg_rank:"), None, _after(r"'total_time': '")
+        "step_in_slice:",
+        re.compile(r"step_in_slice: (\d{1,15})/"),
+        _after(r"loss_avg_rank:", "loss_avg_rank:"),
+        None,
+        _after(r"'total_time': '", "total_time"),
     ),
-    _Format("|Loss:", re.compile(r"\|(\d{1,15})\|Loss:"), _after(r"\|Loss:")),
-    _Format("train loss ", re.compile(r"\bstep (\d{1,15}): train loss "), _after(r"train loss")),
+    _Format("|Loss:", re.compile(r"\|(\d{1,15})\|Loss:"), _after(r"\|Loss:", "|Loss:")),
+    _Format("train loss ", re.compile(r"\bstep (\d{1,15}): train loss "), _after(r"train loss", "train loss")),
     _Format(
         "lobal_step",
         re.compile(r"\bglobal_step[=:]\s*(\d{1,15})"),
-        _after(r"\b(?:reduced_)?(?:train_)?loss[=:]"),
-        _after(r"\bgrad_norm[=:]"),
+        _after(r"\b(?:reduced_)?(?:train_)?loss[=:]", "loss"),
+        _after(r"\bgrad_norm[=:]", "grad_norm"),
     ),
-    _Format("num_updates=", re.compile(r"\bnum_updates=(\d{1,15})"), _after(r"\bloss="), _after(r"\bgnorm=")),
+    _Format("num_updates=", re.compile(r"\bnum_updates=(\d{1,15})"), _after(r"\bloss=", "loss="), _after(r"\bgnorm=", "gnorm=")),
     _Format(
         "oss",
         re.compile(
@@ -81,9 +113,9 @@ _FORMATS = (
             r"(?!\w)(?![\d.]*[:\d]\d|[\d.]*\s?%)",
             re.ASCII,
         ),
-        _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s{0,16}+[:=]?"),
-        _after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s{0,16}+[:=]?"),
-        _after(r"\b(?:step_time|time/step|iter_time|sec/step)\s{0,16}+[:=]"),
+        _after(r"\b(?:(?:lm|train|training|total|avg|mean)[_ /-])?[lL]oss(?: is)?\s{0,16}+[:=]?", "oss"),
+        _after(r"\b(?:(?:global |total )?grad(?:ient)?[_ ]?norm|gnorm)\s{0,16}+[:=]?", "norm"),
+        _after(r"\b(?:step_time|time/step|iter_time|sec/step)\s{0,16}+[:=]", "time", "sec/step"),
     ),
 )
 _STEP_KEYS = ("step", "global_step", "num_updates", "iteration", "iter", "current_steps", "trainer/global_step", "_step", "steps")
@@ -107,22 +139,24 @@ _BAR = re.compile(
     r"\b\d{1,3}%\|[^|]{0,400}\|\s{0,8}(?P<at>\d{1,15})/(?P<of>\d{1,15}) \["
 )
 _NAMED_EPOCH = re.compile(r"\b[Ee]poch[ =:]{0,2}\[?(\d{1,9})(?:\s?/\s?(\d{1,9}))?\]?")
-_BAR_LOSS = _after(r"[ ,\[](?:train[_/]|step_|reduced_train_)?[lL]oss(?:_step|/train)?=")
+_BAR_LOSS = _after(r"[ ,\[](?:train[_/]|step_|reduced_train_)?[lL]oss(?:_step|/train)?=", "oss")
 _BAR_END = re.compile(r"[^][]{0,400}\]")
 """What a bar says of itself; behind it stands what somebody else has written into the same line."""
 _OTHER_LOOP = re.compile(r"alid|[Ee]val|[Tt]est|[Pp]redict|[Ii]nfer")
 _DRAWN_BACK = 2
 """A bar that stands at less than one part in so many of where it stood has begun again: an evaluation's, an epoch's."""
 _BLOCK_STEP = re.compile(r"\[(?:batch|step)=(\d{1,15})/")
-_BLOCK_LOSS = _after(r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|train/CE loss=|Train LossBreakdown/total:)")
-_BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)")
+_BLOCK_LOSS = _after(
+    r"(?:Train (?:metrics/)?loss/train/total:|train/CrossEntropyLoss=|train/CE loss=|Train LossBreakdown/total:)", "oss"
+)
+_BLOCK_NORM = _after(r"(?:l2_norm/grad/global:|optim/total[_ ]grad[_ ]norm=)", "norm")
 _EPOCH_BATCH = re.compile(
     r"\bEpoch(?P<of_one>\(train\))?:?\s{0,8}\[\s{0,8}(\d{1,9})\]\s{0,8}\[\s{0,12}(\d{1,12})/(\d{1,12})\]"
     r"|(?:^|[\s\])|])Train: (\d{1,9}) \[\s{0,12}(\d{1,12})/(\d{1,12})\s{1,8}\(\s{0,4}\d{1,3}%\)\]"
 )
 """Source: pytorch/examples, imagenet/main.py; torchvision, references (MetricLogger); mmengine, whose epochs begin at 1; timm,
 train.py: epochs and updates from 0."""
-_LINE_LOSS = _after(r"\b[lL]oss(?: is)?\s{0,16}+[:=]?")
+_LINE_LOSS = _after(r"\b[lL]oss(?: is)?\s{0,16}+[:=]?", "oss")
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,15}), skipped=\d+, lr=")
 _BATCH = re.compile(r"\bglobal[ _]batch[ _]size: *(\d{1,15})")
 _OWN_RANK = re.compile(r"\[?(?:RANK|Rank|rank)[ :=]*(\d{1,9})\]?")
@@ -386,7 +420,7 @@ class MetricReader:
         epoch: int | None = None,
     ) -> None:
         prefix = parse(line.text)
-        own = _OWN_RANK.search(line.text)
+        own = _OWN_RANK.search(line.text) if "ank" in line.text or "RANK" in line.text else None
         rank = int(own[1]) if own else prefix.rank
         if self.points:
             last = self.points[-1].step

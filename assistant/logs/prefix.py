@@ -63,6 +63,8 @@ _TIMES = tuple(
         rf"\[(?:INFO|WARNING|ERROR)\|[\w.]+:\d+\] (?P<y>\d{{4}})-(?P<mo>\d{{2}})-(?P<d>\d{{2}}) {_CLOCK} >> ",
     )
 )
+_WITH_MONTH_NAMES = frozenset(pattern for pattern in _TIMES if "mon" in pattern.groupindex)
+_SYSLOG_HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]{0,62}) (?=[\w.()/-]+(?:\[\d+\])?: )")
 
 
 def parse(text: str) -> Prefix:
@@ -79,9 +81,7 @@ def parse(text: str) -> Prefix:
             at = _time(match)
             if at is None:
                 break
-            if (
-                syslog := re.compile(r"(?P<host>[A-Za-z][\w.-]{0,62}) (?=[\w.()/-]+(?:\[\d+\])?: )").match(text, match.end())
-            ) and "mon" in match.groupdict():
+            if match.re in _WITH_MONTH_NAMES and (syslog := _SYSLOG_HOST.match(text, match.end())):
                 host, match = syslog["host"], syslog
         elif host is None and (match := _HOST.match(text)) and not _NAMES_NO_HOST.match(match["host"] or match["pod"]):
             host = match["host"] or match["pod"]
@@ -102,13 +102,13 @@ def _time(match: re.Match[str]) -> datetime | None:
     part = match.groupdict()
     month = int(part["mo"]) if part.get("mo") else _MONTHS.get(part.get("mon") or "", 0)
     micro = int((part["f"] or "0").ljust(6, "0")[:6])
+    year = int(part.get("y") or DEFAULT_YEAR)
     try:
-        naive = datetime(
-            int(part.get("y") or DEFAULT_YEAR), month, int(part["d"]), int(part["h"]), int(part["mi"]), int(part["s"]), micro
-        )
-    except ValueError:
+        zone = _zone(part.get("z"))
+        at = datetime(year, month, int(part["d"]), int(part["h"]), int(part["mi"]), int(part["s"]), micro, zone)
+        return at if zone is UTC else at.astimezone(UTC)
+    except (ValueError, OverflowError):  # no time, or one that no calendar has
         return None
-    return naive.replace(tzinfo=_zone(part.get("z"))).astimezone(UTC)
 
 
 def _zone(text: str | None) -> timezone:

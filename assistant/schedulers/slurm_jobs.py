@@ -111,9 +111,8 @@ def _queue_row(fields: Sequence[str]) -> SlurmRow:
         times=(submitted, started, ended),
         attempt=int(restarts) if restarts.isdecimal() else 0,
         comment=value(comment),
+        dependency=value(dependency),
     )
-    if value(dependency):
-        job = replace(job, dependency=value(dependency))
     return SlurmRow(job, raw_id, value(dependency), value(command), pattern=stdout if "%" in stdout else "")
 
 
@@ -132,6 +131,7 @@ def job_of(
     attempt: int,
     comment: str,
     error_pattern: str = "",
+    dependency: str = "",
 ) -> Job:
     """Return a job of what Slurm says of it, in the queue or in the accounting.
 
@@ -149,11 +149,13 @@ def job_of(
         attempt: How often it was queued again.
         comment: Of the job.
         error_pattern: Of its standard error; empty where that is not told, and then it is in the output, as is Slurm's default.
+        dependency: What it waits for; empty where that is fulfilled, or nothing.
     """
     nodes = nodes_of(node_text)
     submitted, started, ended = times
-    log = log_of(pattern, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes)
-    error_log = log_of(error_pattern, work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes)
+    path_of = partial(log_of, work_dir=work_dir, raw_id=raw_id, job_id=job_id, name=name, user=user, nodes=nodes)
+    log = path_of(pattern)
+    error_log = path_of(error_pattern) if error_pattern != pattern else log
     return Job(
         id=job_id,
         name=name,
@@ -176,6 +178,7 @@ def job_of(
         raw_id=raw_id if raw_id != job_id else "",
         error_log=error_log if error_log != log else None,
         discards=discards_of(pattern, error_pattern),
+        dependency=dependency,
         dated_logs=True,
     )
 

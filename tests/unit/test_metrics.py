@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from assistant.logs import attempt, metrics
 from assistant.logs.lines import Lines
 from assistant.logs.metrics import metric_points
 
@@ -42,3 +43,33 @@ def test_a_point_knows_its_line_time_and_duration() -> None:
 def test_a_point_knows_its_epoch_where_its_line_names_one(text: str, epoch: int | None) -> None:
     [point] = metric_points(Lines.of([text]))
     assert point.epoch == epoch
+
+
+def test_a_literal_that_is_looked_for_first_changes_no_match() -> None:
+    numbers = [entry for entry in vars(metrics).values() if isinstance(entry, metrics._NumberPattern)]
+    for form in metrics._FORMATS:
+        numbers += [number for number in (form.loss, form.grad_norm, form.seconds) if number is not None]
+    lines = [line for case in CASES for line in case["lines"]]
+    lines += ["global gradient_norm: 3.5 gnorm 2", "optim/total grad norm=4", "a train-loss is 7 sec/step: 2 iter_time=0.5"]
+    matches = 0
+    for number in dict.fromkeys(numbers):
+        for line in lines:
+            for start in (0, 7):
+                plain, gated = number.pattern.search(line, start), number.search(line, start)
+                assert (plain and plain.span()) == (gated and gated.span()), (number.pattern.pattern, line)
+                matches += plain is not None
+    assert matches > 100
+
+
+@pytest.mark.parametrize(
+    ("path", "number", "holds"),
+    [
+        ("/l/12/a.out", "12", True),
+        ("/l/0012.out", "12", True),
+        ("/l/112.out", "12", False),
+        ("/l/120", "12", False),
+        ("/l/x", "", False),
+    ],
+)
+def test_a_path_holds_a_number_by_itself(path: str, number: str, holds: bool) -> None:
+    assert attempt._has(path, number) is holds
