@@ -170,6 +170,17 @@ def test_a_folder_that_may_lie_below_another_proves_nothing(script: str, state: 
     assert not any("outputs" in one for one in search.looked_at)
 
 
+def test_a_file_system_that_is_mounted_on_the_nodes_alone_proves_nothing(tmp_path: Path) -> None:
+    for save_dir, work_dir in (("ckpt", tmp_path / "gone"), ("/gpfs-of-nodes/ckpt", tmp_path)):
+        unmounted = replace(job(f"./trainer --save-dir {save_dir}\n", work_dir), dated_logs=True)
+        search = search_checkpoints(unmounted, {}, (), now=NOW)
+        assert search.state is SaveState.UNKNOWN
+        assert "is not seen from this machine" in search.note
+    (tmp_path / "gone").mkdir()
+    mounted = replace(job("./trainer --save-dir ckpt\n", tmp_path / "gone"), dated_logs=True)
+    assert search_checkpoints(mounted, {}, (), now=NOW).state is SaveState.NEVER_SAVED
+
+
 def test_weights_of_an_unknown_name_are_no_proof_that_nothing_was_saved(tmp_path: Path) -> None:
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt" / "best.safetensors").write_bytes(b"x")

@@ -24,7 +24,13 @@ from assistant.recover.checkpoints.place import Place, checkpoint_places, place_
 from assistant.recover.checkpoints.save_ends import save_ends
 from assistant.recover.checkpoints.save_options import keeps_no_state, save_folders, silent_programs
 from assistant.recover.checkpoints.search_outcome import CheckpointSearch, SaveState
-from assistant.recover.checkpoints.silence import made_and_left_empty, never_saved_beside, trains, unknown_layout
+from assistant.recover.checkpoints.silence import (
+    made_and_left_empty,
+    never_saved_beside,
+    trains,
+    unknown_layout,
+    unmounted_folder,
+)
 from assistant.recover.checkpoints.traces import logged_places, named_folders, new_series, series_place
 from assistant.recover.checkpoints.walks import Walk, new_checkpoints
 from assistant.recover.job_program import JobProgram, programs_looking, programs_now, programs_of, saves_nothing
@@ -148,7 +154,7 @@ def _search(
                 finds[:0] = _named_by_log(job, texts, now=now, looked=looked) or _in_named_folders(
                     job, texts, now=now, clock=clock, looked=looked
                 )
-    unreadable = unreadable or several
+    unreadable = unreadable or several or unmounted_folder(job, places)
     if doubt and not any(_saved_by(job, one) for _, one in finds):
         note = f"which checkpoints job {job.id} saved is not known: {doubt}"
         return CheckpointSearch(SaveState.SAVED_ELSEWHERE, None, None, note, _settling(job), programs, tuple(looked))

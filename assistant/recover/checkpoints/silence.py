@@ -19,7 +19,7 @@ from assistant.recover.checkpoints.walks import WALK_ENTRIES, changed_at
 from assistant.recover.owner_looks import CLOCKS_APART
 from assistant.untrusted import is_folder, list_folder, reading_as, status_of
 
-__all__ = ["made_and_left_empty", "never_saved_beside", "trains", "unknown_layout"]
+__all__ = ["made_and_left_empty", "never_saved_beside", "trains", "unknown_layout", "unmounted_folder"]
 
 NO_SAVE_SUFFIXES = tuple(".log .out .err .txt .csv .tsv .yaml .yml .toml .png .html .md .lock .sh .py".split())
 """Of files with a step in their name that no program loads."""
@@ -47,6 +47,27 @@ def unknown_layout(folder: Path, since: datetime | None) -> str:
 def trains(texts: Sequence[str]) -> bool:
     """Tell whether a log shows steps of a training."""
     return bool(metric_points(Line(number, text) for number, text in enumerate(texts, 1)))
+
+
+def unmounted_folder(job: Job, places: Sequence[Place]) -> str:
+    """Return why what is missing proves nothing: this machine does not see where the job ran or saves; empty where it does.
+
+    A file system that is mounted on the nodes alone looks from here like one on which nothing was saved.
+    """
+    if job.started is None or not job.dated_logs:
+        return ""
+    work_dir = [(job.work_dir, job.work_dir)] if job.work_dir is not None else []
+    # of a place only the root folder counts: what lies deeper the job would have made itself
+    roots = [(place.folder, Path(*place.folder.parts[:2])) for place in places]
+    with reading_as(job.account):
+        for folder, root in (*work_dir, *roots):
+            try:
+                status_of(root)
+            except (FileNotFoundError, NotADirectoryError):
+                return f"{folder} is not seen from this machine: {root} is not there; mount here what the nodes have there"
+            except (OSError, InputError):
+                continue
+    return ""
 
 
 def never_saved_beside(foreign_runs: OtherRuns, job: Job, texts: Sequence[str], clock: Callable[[], float]) -> str:
