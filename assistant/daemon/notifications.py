@@ -97,6 +97,8 @@ def grouped(members: Sequence[Notice], row: int) -> Notice:
     return Notice(row, worst[0].about, severity, f"{len(members)} things at once: {', '.join(parts)}", _body(lines), f"group:{row}")
 
 
+_ELSEWHERE = "settled elsewhere"
+"""What the note of an incident begins with whose run goes on, or is over, without Nightshift."""
 _PLURAL = {
     About.OPENED: "opened",
     About.RECOVERED: "recovered",
@@ -198,7 +200,8 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     incident = store.incident(row.incident or 0)
     went_on = state is IncidentState.CLOSED and WENT_ON in store.stages(incident.id)
     settled = state is IncidentState.CLOSED and SETTLED_SINCE in store.stages(incident.id)
-    if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED) and not went_on and not settled:
+    elsewhere = state is IncidentState.CLOSED and (row.why or incident.note).startswith(_ELSEWHERE)
+    if state not in (IncidentState.ESCALATED, IncidentState.RECOVERED) and not (went_on or settled or elsewhere):
         return None
     if state is IncidentState.ESCALATED and WENT_ON in store.stages(incident.id):
         return None  # nobody is called for what is over
@@ -213,7 +216,7 @@ def _state(row: AuditRow, store: Store) -> Notice | None:
     facts = facts_of_page(store, incident.id)
     if facts.undrained and severity is Severity.INFO:
         severity = Severity.WARNING  # the job is well, and a node that broke it still takes others
-    word = "went on by itself" if went_on else "needs nobody any more" if settled else "recovered"
+    word = "went on by itself" if went_on else "needs nobody any more" if settled else _ELSEWHERE if elsewhere else "recovered"
     word = "needs a person" if state is IncidentState.ESCALATED else word
     title = f"{_subject(incident, store)} {word}: {reason} (incident {incident.id})"
     open_advice = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -68,9 +68,14 @@ def refused_words(job: Job, programs: Sequence[JobProgram], error: str, *, began
     settings = settings_of(job, programs, numbers, _heads(job))
     sentences = [_setting_words(setting, programs, began) for setting in settings[:MOST_SETTINGS]]
     sentences += [words for program in programs for words in _handed_on(program, error)][:1]
-    if not any(setting.changed and began and setting.changed > began for setting in settings):
+    if not any(_changed_since(setting.changed, began) for setting in settings):
         sentences += list(_changed_sources(job, programs, error, began))[:MOST_SOURCES]
     return " ".join(sentences)
+
+
+def _changed_since(changed: datetime | None, began: datetime | None) -> bool:
+    """Tell whether a file was changed after a time; schedulers tell whole seconds, and files parts of them."""
+    return changed is not None and began is not None and changed >= began + timedelta(seconds=1)
 
 
 def _changed_sources(job: Job, programs: Sequence[JobProgram], error: str, began: datetime | None) -> Iterator[str]:
@@ -80,7 +85,7 @@ def _changed_sources(job: Job, programs: Sequence[JobProgram], error: str, began
     for source in (source for program in programs for source in program.sources if source.path.startswith("/")):
         changed = _changed(job.account, source.path) if source.path not in paths else None
         paths.add(source.path)
-        if changed is None or began is None or changed <= began:
+        if not _changed_since(changed, began):
             continue
         constant = next(
             (
@@ -122,7 +127,7 @@ def _setting_words(setting: RefusedSetting, programs: Sequence[JobProgram], bega
     option = setting.option
     place = f"{option.file}:{setting.line}" if setting.line else option.file
     words = f"{option.name} is {option.value} ({place}"
-    if setting.changed is not None and began is not None and setting.changed > began:
+    if setting.changed is not None and _changed_since(setting.changed, began):
         words += f", which was changed at {setting.changed:%Y-%m-%d %H:%M:%S} UTC, after the run began"
     words += ")"
     words += f", and was {setting.before} when the log begins" if setting.before else ""

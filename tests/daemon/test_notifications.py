@@ -178,6 +178,17 @@ def test_how_an_incident_ended_stands_for_its_opening_when_both_are_news(store: 
     assert place.titles == ["job 1 (llm-7b) needs a person: ecc_error (incident 1)"]
 
 
+def test_who_heard_of_a_failure_hears_that_it_is_settled_elsewhere(store: Store, night: Night) -> None:
+    incident = night.fails("1")
+    night.ends(incident, IncidentState.CLOSED, "settled elsewhere: the run of job 1 goes on as job 2 (running), submitted before")
+    opened, settled = _told(store)
+    assert (opened.about, settled.about, settled.severity) == (About.OPENED, About.RECOVERED, Severity.INFO)
+    assert settled.title == "job 1 (llm-7b) settled elsewhere: ecc_error (incident 1)"
+    assert settled.text.startswith("settled elsewhere: the run of job 1 goes on as job 2")
+    night.ends(night.fails("3"), IncidentState.CLOSED, "nothing had to be done")
+    assert len(_told(store)) == 3
+
+
 def test_a_place_hears_only_what_matters_enough_and_what_it_asked_for(store: Store, night: Night) -> None:
     critical, approvals = Place(), Place()
     couriers = [

@@ -102,3 +102,8 @@ def test_a_source_that_was_changed_since_the_run_began_is_named_with_the_line_th
     )["note"]
     assert f"{tmp_path}/shape.py:2, which holds 640, was changed at 2026-03-01 12:05:00 UTC, after the run began." in note
     assert "fit.py" not in note
+    write(tmp_path / "shape.py", "def build():\n    return Layer(width=640)\n", START + timedelta(seconds=0.7))
+    note = tell_owner.run(
+        context(job), "812", "model_loading_error", "Build it as before.", "job.log:9: size mismatch: 384 and 640"
+    )["note"]
+    assert "was changed" not in note, "within the second that Slurm calls the start"

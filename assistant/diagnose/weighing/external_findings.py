@@ -37,6 +37,7 @@ from assistant.diagnose.weighing.findings import (
     strongest,
     symptomatic,
 )
+from assistant.diagnose.weighing.retries import of_retries
 from assistant.records import Citation, Job, NodeFinding
 from assistant.rules.matching import groups
 
@@ -161,7 +162,13 @@ _JOB_OF_LINE = re.compile(r"\bJob_?Id=(\d{1,18})|\bStepId=(\d{1,18})|\bJOB (\d{1
 
 def external_findings(facts: Facts, knowledge: Knowledge) -> list[Finding]:
     """Return all findings of a case: the job's own, then what kernels, scheduler and probes say, each in order."""
-    return [*of_job(facts, knowledge), *of_kernel(facts, knowledge), *of_scheduler(facts, knowledge), *of_probes(facts)]
+    return [
+        *of_job(facts, knowledge),
+        *of_retries(facts),
+        *of_kernel(facts, knowledge),
+        *of_scheduler(facts, knowledge),
+        *of_probes(facts),
+    ]
 
 
 def of_kernel(facts: Facts, knowledge: Knowledge) -> Iterator[Finding]:

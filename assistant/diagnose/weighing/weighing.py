@@ -39,6 +39,7 @@ from assistant.diagnose.weighing.findings import (
     symptomatic,
 )
 from assistant.diagnose.weighing.process_exits import left_to_shell, prefer_own_ends
+from assistant.diagnose.weighing.retries import USED_UP, prefer_retries
 from assistant.diagnose.weighing.survival import of_warning, says_error, weigh_place
 from assistant.records import Diagnosis, Rival
 
@@ -81,6 +82,8 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
             finding.factor, finding.note = 0.0, "the kernel of a node that is not of this job"
         elif finding.file == "dmesg.log" and finding.line in facts.foreign:
             finding.factor, finding.note = 0.0, "of another time, or of another job on the node"
+        elif finding.rule.startswith(USED_UP):
+            continue  # to stand at the end is what it was looked for by
         elif finding.file == "job.log":
             weigh_place(finding, facts)
         else:
@@ -96,6 +99,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     _prefer_first_program(weighed, facts)
     _believe_last_exception(weighed, facts)
     prefer_own_ends(weighed, facts)
+    prefer_retries(weighed, facts)
     return [finding for finding in weighed if finding.factor > 0.01]
 
 
