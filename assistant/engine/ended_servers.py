@@ -69,15 +69,15 @@ def served_address(lines: Iterable[str], host: str, port: str, nodes: Sequence[s
         nodes: Where the program ran: one that listens on all addresses is reached by the names of its nodes.
     """
     own = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", re.IGNORECASE)
-    named = re.compile(rf"(?<!\d){re.escape(port)}(?!\d)")
+    port_number = re.compile(rf"(?<!\d){re.escape(port)}(?!\d)")
     on_its_node = any(_short(host) == _short(node) for node in nodes)
-    return any(named.search(line) and (on_its_node or own.search(line)) for line in lines if tells_of_service(line))
+    return any(port_number.search(line) and (on_its_node or own.search(line)) for line in lines if tells_of_service(line))
 
 
 def _candidates(jobs: Sequence[Job], client: Job, host: str, nodes: dict[str, Node]) -> list[Job]:
     """Return the jobs that may have served a client until a while ago, those that ran on the host first."""
     since = (client.ended or client.submitted or datetime.min) - GIVEN_UP_AFTER
-    gone = [
+    ended_jobs = [
         job
         for job in jobs
         if job.id != client.id
@@ -89,7 +89,7 @@ def _candidates(jobs: Sequence[Job], client: Job, host: str, nodes: dict[str, No
             or (not job.state.ended and job.state is JobState.RUNNING and any(_is_down(nodes.get(node)) for node in job.nodes))
         )
     ]
-    return sorted(gone, key=lambda job: not any(_short(host) == _short(node) for node in job.nodes))
+    return sorted(ended_jobs, key=lambda job: not any(_short(host) == _short(node) for node in job.nodes))
 
 
 def _served(server: Job, host: str, port: str) -> bool:
@@ -109,13 +109,13 @@ def _served(server: Job, host: str, port: str) -> bool:
         return False
 
 
-def _end_of(server: Job, lost: datetime, nodes: dict[str, Node]) -> str:
+def _end_of(server: Job, client_end: datetime, nodes: dict[str, Node]) -> str:
     down = [node for node in server.nodes if _is_down(nodes.get(node))]
     place = f" on {', '.join(server.nodes[:4])}" if server.nodes else ""
     away = f"; {', '.join(down)} is down" if down else ""
     if server.ended is None:
         return f"{place}{away}"
-    seconds = max(0, round((lost - server.ended).total_seconds()))
+    seconds = max(0, round((client_end - server.ended).total_seconds()))
     return f"{place}, which ended ({server.state}) at {server.ended:%H:%M:%S} UTC, {seconds} s before{away}"
 
 
