@@ -10,7 +10,7 @@ from assistant.probing import Finding, Health, merged, ok, unknown, worst
 from assistant.records import NodeState, Risk
 from assistant.tooling import Context, tool
 from assistant.tools.cordons import known
-from assistant.tools.probes._dcgm import PACKAGE, loaded, results
+from assistant.tools.probes.gpu_reports import DCGM_PACKAGE, diagnostic_results, json_in
 
 LIMIT_S = {1: 120.0, 2: 600.0, 3: 2700.0, 4: 10800.0}
 """Levels of `dcgmi diag -r`: 1 takes seconds, 2 some minutes, 3 about ten minutes on eight GPUs and more, 4 above an hour."""
@@ -47,9 +47,9 @@ def judge(reply: Reply) -> list[Finding]:
     if not reply.reached:
         return [unknown(reply.err or "it did not answer")]
     if reply.status in NO_PROGRAM:
-        return [unknown("dcgmi is not there", f"install {PACKAGE}", missing=True)]
+        return [unknown("dcgmi is not there", f"install {DCGM_PACKAGE}", missing=True)]
     # a failed test is told by the status, too, so that is no sign of a broken report
-    rows = list(results(loaded(reply.out)))
+    rows = list(diagnostic_results(json_in(reply.out)))
     if not rows:
         return [unknown(f"dcgmi diag ended with status {reply.status}: {(reply.err or reply.out).strip()[:200]}")]
     levels = {"fail": Health.CRITICAL, "warn": Health.WARNING, "warning": Health.WARNING}

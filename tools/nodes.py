@@ -16,7 +16,7 @@ from assistant.tools._gpu_faults import gpu_faults
 from assistant.tools._second import seconded
 from assistant.tools._slowed import bad_links, held_back
 from assistant.tools.cordons import cordon_leases, cordon_node, renew_cordon, uncordon_node
-from assistant.tools.probes._check import at, check, told
+from assistant.tools.probes._check import check, checked_values, parsed_time
 
 __all__ = [
     "check_nodes",
@@ -98,11 +98,11 @@ def check_nodes(
     busy = {node.name: bool(node.jobs) for node in shown}
     known, now = limits(context.site), context.clock.now()
     try:
-        began = at(job_started, "job_started")
+        began = parsed_time(job_started, "job_started")
         circumstances = Circumstances(
             known,
             now,
-            since=at(since, "since") or _window(now, began, known.node.kernel_window_h),
+            since=parsed_time(since, "since") or _window(now, began, known.node.kernel_window_h),
             job_started=began,
             busy=False if idle else None,
             seen=frozenset(seen or ()),
@@ -112,7 +112,7 @@ def check_nodes(
     checked = check(context, list(busy) if nodes is None else nodes, circumstances, {} if idle else busy)
     slow_words = held_back(checked)
     return {
-        "nodes": {node: told(result) for node, result in checked.items()},
+        "nodes": {node: checked_values(result) for node, result in checked.items()},
         "faulty": [node for node, result in checked.items() if result.faulty],
         "gpu_faults": list(faults := gpu_faults(checked)),
         "gpu_fault_words": "; ".join(f"{node}: {words}" for node, words in faults.items()),

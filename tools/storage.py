@@ -10,8 +10,7 @@ from assistant.errors import ToolError
 from assistant.ports import Reply
 from assistant.records import Risk
 from assistant.tooling import Context, tool
-from assistant.tools.probes._mounts import read
-from assistant.tools.probes._shell import MOUNTS
+from assistant.tools.probes.mounts import MOUNTS_COMMAND, read_mounts
 
 MOST_NODES = 32
 MOST_PATHS = 8
@@ -74,7 +73,7 @@ def storage_state(context: Context, nodes: list[str], paths: list[str] | None = 
     wanted = [path for path in paths or () if path.startswith("/") and "\n" not in path][:MOST_PATHS]
     if not nodes or bool(paths) is not bool(wanted):
         raise ToolError("storage_state needs at least one node, and absolute paths")
-    command = ("sh", "-c", _PROGRAM, "sh", *wanted) if wanted else MOUNTS
+    command = ("sh", "-c", _PROGRAM, "sh", *wanted) if wanted else MOUNTS_COMMAND
     replies = context.transport.run(nodes[:MOST_NODES], command, timeout_s=min(30.0, context.command_timeout_s))
     states: list[dict[str, Any]] = []
     unknown: dict[str, str] = {}
@@ -193,7 +192,7 @@ def _rows(reply: Reply) -> list[dict[str, Any]]:
 
 def _all_rows(reply: Reply) -> list[dict[str, Any]]:
     """Return what one node says of each of its file systems; empty where it could not be asked."""
-    reading = read(reply) if reply.reached else None
+    reading = read_mounts(reply) if reply.reached else None
     return [
         {
             "path": mount.place,

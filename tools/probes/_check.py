@@ -1,7 +1,16 @@
-"""Run every probe on nodes in two round trips: does it answer, and then all commands at once; each answer to its own parser."""
+"""Run every probe on nodes in two round trips: does it answer, and then all commands at once; each answer to its own parser.
+
+One constant script runs all commands on a node side by side, each under `timeout`, so the slowest one counts and not the sum. It
+never waits for a process: one that hangs in the kernel cannot be killed, and has no exit status then. Every line of an output
+comes back with the name of its file before it, so no output can look like another's; what a login shell prints before the
+beginning is passed over. Outputs lie in memory for a moment (/dev/shm) and are cut at a limit, so neither a full disk nor
+a program that never stops printing does harm.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,14 +19,103 @@ from typing import Any
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, guilty, ok, unknown, worst
 from assistant.tooling import Context, Probe
-from assistant.tools.probes import _boot, _hardware, _shell, probes
-from assistant.tools.probes._memory import Memory
-from assistant.tools.probes._rounds import ENDLESS, KEPT_BYTES, STOPPED, Wanted, frames, together
+from assistant.tools.probes import probes
+from assistant.tools.probes._counters import NodeCounters
+from assistant.tools.probes.hardware import PCI_COMMAND, hardware_kinds
+from assistant.tools.probes.system import UPTIME_COMMAND, boot_time
+
+KEPT_BYTES = 524_288
+"""More of one output than this is cut off: eight GPUs in full detail print 60,000."""
+KEPT_ERROR_CHARACTERS = 2_000
+KEPT_ERROR_LINES = 40
+ENDLESS = (141, 153)
+"""Exit statuses of what printed beyond the limit: SIGPIPE and SIGXFSZ."""
+STOPPED = (124, 137, None)
+"""Exit statuses of what did not end by itself: `timeout` stopped it, it was killed, or it still runs."""
+
+_BEGIN = "#nightshift round"
+_LINE = re.compile(r"(\d+)\.(out|err|rc):(.*)", re.DOTALL)
+_HEAD = (
+    "umask 077; LC_ALL=C LANG=C; export LC_ALL LANG; "
+    "PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin; export PATH; "
+    'd=; for t in /dev/shm /run /tmp; do d=$(mktemp -d "$t/nightshift.XXXXXX" 2>/dev/null) && break; done; '
+    '[ -d "$d" ] && cd "$d" || exit 98; trap \'cd /; rm -rf "$d"\' EXIT; trap "exit 97" HUP INT TERM; ulimit -f {blocks}; '
+    "exec </dev/null; "
+    'head() { n=$1; shift; { (cd {home}; exec timeout -k 1 {command_s} "$@") >"$d/$n.out" 2>"$d/$n.err"; '
+    'echo $? >"$d/$n.rc"; : >"$d/$n.end"; } >/dev/null 2>&1 & }; '
+    'tail() { n=$1; shift; { { (cd {home}; exec timeout -k 1 {command_s} "$@") 2>"$d/$n.err"; echo $? >"$d/$n.rc"; } '
+    '| command tail -c {kept} >"$d/$n.out"; : >"$d/$n.end"; } >/dev/null 2>&1 & }; '
+)
+_TAIL = (
+    'sleep 0.5 || sleep 1; i=0; while [ $i -lt {polls} ]; do set -- *.end; [ $# -ge {count} ] && [ -e "$1" ] && break; '
+    'sleep 0.1 || sleep 1; i=$((i+1)); done; echo; echo "{begin}"; grep -a "" /dev/null *.rc *.out; '
+    'grep -a -m {err_lines} "" /dev/null *.err; exit 0'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCommand:
+    """A command that is to run."""
+
+    command: tuple[str, ...]
+    keeps: str = "head"
+    """Which end is kept of an output that is too long: `head` or `tail`."""
+
+
+def together(wanted: Sequence[RoundCommand], command_s: int = 4) -> tuple[str, ...]:
+    """Return the one command that runs all of them, in the folder in which it is started itself.
+
+    Args:
+        wanted: What is to run.
+        command_s: After so long a command is told to end, a second later it is killed; after another the script reports.
+    """
+    values = {
+        "{command_s}": command_s,
+        "{blocks}": KEPT_BYTES // 512,
+        "{kept}": KEPT_BYTES,
+        "{polls}": (command_s + 2) * 10,
+        "{count}": len(wanted),
+        "{err_lines}": KEPT_ERROR_LINES,
+        "{begin}": _BEGIN,
+        "{home}": '"$w"',
+    }
+    asks = "".join(f"{one.keeps} {number} {shlex.join(one.command)}; " for number, one in enumerate(wanted))
+    head, tail = _HEAD, _TAIL
+    for name, value in values.items():
+        head, tail = head.replace(name, str(value)), tail.replace(name, str(value))
+    return ("sh", "-c", "w=$(pwd); " + head + asks + tail)
+
+
+def frames(reply: Reply, count: int) -> list[Reply] | None:
+    """Return what each command answered, in their order; None when the reply is not that of the script.
+
+    A command that still ran has no status; one of which nothing came back was not reached.
+    """
+    _, begin, rest = f"\n{reply.out}".partition(f"\n{_BEGIN}\n")
+    if not begin:
+        return None
+    found: dict[tuple[int, str], list[str]] = {}
+    for line in rest.split("\n"):
+        match = _LINE.match(line)
+        if match:
+            found.setdefault((int(match[1]), match[2]), []).append(match[3])
+    return [_framed_reply(reply.node, found, number) for number in range(count)]
+
+
+def _framed_reply(node: str, found: Mapping[tuple[int, str], list[str]], number: int) -> Reply:
+    status = "".join(found.get((number, "rc"), [])).strip()
+    out, err = (_joined_lines(found.get((number, kind), [])) for kind in ("out", "err"))
+    return Reply(node, True, int(status) if status.isdigit() else None, out, err[:KEPT_ERROR_CHARACTERS])
+
+
+def _joined_lines(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
 
 NO_PROGRAM = (126, 127)
 COMMAND_S = range(2, 9)
 """Least and most that one command may take: under half of what a node may take, so that Slurm's prolog need not wait for long."""
-FACTS = {"hardware": Wanted(_shell.PCI), "uptime": Wanted(_boot.COMMAND)}
+FACTS = {"hardware": RoundCommand(PCI_COMMAND), "uptime": RoundCommand(UPTIME_COMMAND)}
 """What the parsers want to know beforehand."""
 
 Command = tuple[str, ...]
@@ -71,7 +169,7 @@ def check(context: Context, nodes: Sequence[str], known: Circumstances, busy: Ma
     asked = context.clock.now()
     said = _ask(context, there, others)
     circumstances = replace(known, asked=asked, now=context.clock.now())
-    memory = Memory(context, there)
+    memory = NodeCounters(context, there)
     found: dict[str, Checked] = {}
     for node in nodes:
         if node in said:
@@ -89,12 +187,12 @@ def check(context: Context, nodes: Sequence[str], known: Circumstances, busy: Ma
 def _booted(said: Mapping[Command, Reply], circumstances: Circumstances) -> Circumstances:
     uptime = said[FACTS["uptime"].command]
     readable = uptime.reached and uptime.status == 0
-    return replace(circumstances, booted=_boot.booted(uptime, circumstances.now)) if readable else circumstances
+    return replace(circumstances, booted=boot_time(uptime, circumstances.now)) if readable else circumstances
 
 
-def _command(probe: Probe, context: Context) -> Wanted:
+def _command(probe: Probe, context: Context) -> RoundCommand:
     own = context.commands.get(probe.name) or context.commands.get(probe.reading)
-    return Wanted(tuple(own) if own else probe.command, probe.keeps)
+    return RoundCommand(tuple(own) if own else probe.command, probe.keeps)
 
 
 def _ask(context: Context, nodes: list[str], others: Sequence[Probe]) -> dict[str, dict[Command, Reply]]:
@@ -126,7 +224,7 @@ def _judge(
     others: Sequence[Probe], said: Mapping[Command, Reply], circumstances: Circumstances, context: Context, counts: dict[str, int]
 ) -> Iterator[tuple[Probe, Finding]]:
     hardware = said[FACTS["hardware"].command]
-    kinds = _hardware.kinds(hardware) if hardware.reached and hardware.status == 0 else None
+    kinds = hardware_kinds(hardware) if hardware.reached and hardware.status == 0 else None
     for probe in others:
         reply = said[_command(probe, context).command]
         if probe.counts is not None and reply.reached and reply.status == 0:
@@ -169,7 +267,7 @@ def _why_not(reply: Reply, probe: Probe) -> str:
     return f"{probe.needs} ended with status {reply.status}: {said}" if reply.status else ""
 
 
-def told(checked: Checked) -> dict[str, Any]:
+def checked_values(checked: Checked) -> dict[str, Any]:
     """Return what was found as JSON values, what is empty left out."""
     rows = []
     for probe, finding in checked.findings:
@@ -183,7 +281,7 @@ def told(checked: Checked) -> dict[str, Any]:
     return {"status": checked.status.value, "faulty": checked.faulty, "probes": rows}
 
 
-def at(text: str, what: str) -> datetime | None:
+def parsed_time(text: str, what: str) -> datetime | None:
     """Return a time that was given as text; None for an empty one.
 
     Raises:

@@ -1,14 +1,20 @@
-"""Judge a counter that only ever grows: by what it grew in an hour since an earlier check, at the first check by its total."""
+"""Counters that only ever grow: judge them by their growth in an hour since an earlier check, and keep them between checks.
+
+Keeping them cannot make a check fail: what cannot be read or written means only that there is no rate, and that is said.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
-from assistant.counting import Growth
+from assistant.counting import Growth, Kept, Reading, after, past
+from assistant.errors import StoreError
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, Weight
+from assistant.tooling import Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +57,12 @@ class Counter:
 Counters = Callable[[Reply, Circumstances], Iterable[Counter]]
 
 
-def counts(counters: Counters) -> Callable[[Reply, Circumstances], Mapping[str, int]]:
+def counts_by(counters: Counters) -> Callable[[Reply, Circumstances], Mapping[str, int]]:
     """Return the function that a probe's `counts` is, of the one that reads its counters."""
     return lambda reply, circumstances: {one.name: one.count for one in counters(reply, circumstances)}
 
 
-def judged(counter: Counter, circumstances: Circumstances) -> Finding | None:
+def judge_counter(counter: Counter, circumstances: Circumstances) -> Finding | None:
     """Return what is wrong with a counter; None when nothing is."""
     past = circumstances.past
     growth, said = past.growth(counter.name, counter.count), ""
@@ -81,3 +87,60 @@ def _since_boot(counter: Counter, circumstances: Circumstances) -> Growth:
     now, window = circumstances.now, circumstances.past.window
     since = circumstances.booted or now - window
     return Growth(counter.count, since, max(now - since, window) / timedelta(hours=1))
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _CurrentCounts:
+    """What a node's counters stand at."""
+
+    at: datetime
+    booted: datetime | None
+    window: timedelta
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class NodeCounters:
+    """The readings of some nodes, during one check."""
+
+    def __init__(self, context: Context, nodes: Sequence[str]) -> None:
+        """Look up what is kept of nodes."""
+        self._readings = context.readings
+        self._now: dict[str, _CurrentCounts] = {}
+        self._kept: dict[str, Kept] = {}
+        self._why = "nothing is kept between checks here"
+        if self._readings is not None and nodes:
+            try:
+                self._kept = dict(self._readings.kept_readings(nodes))
+                self._why = "first reading"
+            except StoreError as error:
+                self._why = f"earlier readings cannot be read: {error}"
+
+    def told(self, node: str, circumstances: Circumstances) -> Circumstances:
+        """Return the circumstances of a node with what its counters stood at."""
+        window = timedelta(hours=circumstances.limits.node.counters_window_h)
+        self._now[node] = _CurrentCounts(circumstances.now, circumstances.booted, window)
+        kept = self._kept.get(node, Kept(why=self._why))
+        return replace(circumstances, past=past(kept, circumstances.now, circumstances.booted, window))
+
+    def of(self, node: str) -> dict[str, int]:
+        """Return the counters of a node, to be filled in."""
+        return self._now[node].counts
+
+    def keep(self) -> None:
+        """Keep what was read."""
+        if self._readings is None:
+            return
+        new = {
+            node: after(self._kept.get(node, Kept()), Reading(now.at, now.booted, now.counts), now.window)
+            for node, now in self._now.items()
+            if now.counts
+        }
+        new = {node: readings for node, readings in new.items() if readings != self._kept.get(node, Kept()).readings}
+        try:
+            if new:
+                self._readings.keep_readings(new)
+        except StoreError as error:
+            logger.warning("counters were not kept, so the next check has no rates: %s", error)

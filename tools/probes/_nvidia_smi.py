@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, Weight, merged, ok, unknown
 from assistant.tooling import Probe
-from assistant.tools.probes._counters import Counter, counts, judged
+from assistant.tools.probes._counters import Counter, counts_by, judge_counter
 
-COMMAND = ("nvidia-smi", "-q", "-x")
-PACKAGE = "the NVIDIA driver (nvidia-utils-<version>, on RHEL nvidia-driver-cuda)"
+NVIDIA_SMI_COMMAND = ("nvidia-smi", "-q", "-x")
+NVIDIA_PACKAGE = "the NVIDIA driver (nvidia-utils-<version>, on RHEL nvidia-driver-cuda)"
 LOST = re.compile(r"GPU is lost|fallen off the bus|[Uu]nable to determine the device handle|requires reset", re.IGNORECASE)
 ABSENT = {
     "",
@@ -113,18 +113,18 @@ def gpu_probe(
     """
     if counters is None:
         return smi_probe(name, partial(_each, judge, good, well=well), source)
-    return smi_probe(name, partial(_each, judge, good, counters=counters), source, counts=counts(partial(_counters, counters)))
+    return smi_probe(name, partial(_each, judge, good, counters=counters), source, counts=counts_by(partial(_counters, counters)))
 
 
 def smi_probe(name: str, parse: Callable[[Reply, Circumstances], Sequence[Finding]], source: str, **more: Any) -> Probe:
     """Return a probe that reads `nvidia-smi -q -x`."""
     return Probe(
         name=name,
-        command=COMMAND,
+        command=NVIDIA_SMI_COMMAND,
         needs="nvidia-smi",
         parse=parse,
         source=source,
-        package=PACKAGE,
+        package=NVIDIA_PACKAGE,
         witness="nvml",
         reading="nvidia_smi",
         hardware="nvidia",
@@ -152,14 +152,14 @@ def _each(
         return [unknown("nvidia-smi reports no GPU")]
     wrong = [(gpu.name, finding) for gpu in found for finding in judge(gpu, circumstances)]
     every = [one for gpu in found for one in counters(gpu, circumstances)] if counters else []
-    wrong += [(one.device, finding) for one in every if (finding := judged(one, circumstances)) is not None]
+    wrong += [(one.device, finding) for one in every if (finding := judge_counter(one, circumstances)) is not None]
     told = f"; counters {circumstances.past.told}" if every else ""
     if wrong:
         return merged(wrong)
     return [(well(found) if well else None) or ok(f"{good} ({len(found)} GPUs{told})", len(found))]
 
 
-def wrong(
+def gpu_finding(
     status: Health,
     text: str,
     value: float | str | None,
