@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from assistant.probing import Finding, Health
 from assistant.tooling import Probe
-from assistant.tools.probes._check import Checked
+from assistant.tools.probes._check import NodeHealth
 
 LIVE_COUNTS = ("since the driver was loaded", "the driver says", "the driver asks")
 """What the memory probe finds of now; errors of a GPU's whole life may be older than any job."""
 
 
-def gpu_faults(checked: Mapping[str, Checked]) -> dict[str, str]:
+def gpu_faults(checked: Mapping[str, NodeHealth]) -> dict[str, str]:
     """Return what speaks against the GPUs of nodes, by node, for people; a node without a finding or an answer is left out.
 
     Args:

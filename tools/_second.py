@@ -11,13 +11,13 @@ from assistant.records import Node, NodeState
 from assistant.recover.leases import ours
 from assistant.recover.signals import witnesses
 from assistant.tooling import Context
-from assistant.tools.probes._check import Checked
+from assistant.tools.probes._check import NodeHealth
 
 REPEATED = timedelta(days=30)
 """To blame in an earlier incident within this time: the same node twice is no chance."""
 
 
-def seconded(context: Context, node: str, checked: Mapping[str, Checked], shown: Sequence[Node]) -> bool:
+def seconded(context: Context, node: str, checked: Mapping[str, NodeHealth], shown: Sequence[Node]) -> bool:
     """Tell whether a second witness speaks against a node.
 
     Args:
@@ -41,7 +41,7 @@ def _told(context: Context, node: str) -> frozenset[str]:
     return witnesses(diagnosis, node) if diagnosis is not None else frozenset()
 
 
-def _alone_in_silence(node: str, checked: Mapping[str, Checked]) -> bool:
+def _alone_in_silence(node: str, checked: Mapping[str, NodeHealth]) -> bool:
     """Tell whether a node does not answer while others do: then it is not the way to all of them."""
     answers = {name: any(f.status is not Health.UNKNOWN for _, f in one.findings) for name, one in checked.items()}
     return node in answers and not answers[node] and any(answers.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from assistant.probing import Health
-from assistant.tools.probes._check import Checked
+from assistant.tools.probes._check import NodeHealth
 
 HOLD_BACK = frozenset({"gpu_clocks", "gpu_temperature", "amd"})
 """Probes whose critical findings are of now and make a node slow by themselves."""
@@ -14,7 +14,7 @@ LINKS = frozenset({"gpu_pcie", "nvlink", "infiniband"})
 MOST_WORDS = 400
 
 
-def held_back(checked: Mapping[str, Checked]) -> dict[str, str]:
+def held_back(checked: Mapping[str, NodeHealth]) -> dict[str, str]:
     """Return what holds nodes back now, by node, for people; a node without a critical finding of that kind is left out.
 
     Args:
@@ -23,7 +23,7 @@ def held_back(checked: Mapping[str, Checked]) -> dict[str, str]:
     return _words(checked, HOLD_BACK)
 
 
-def bad_links(checked: Mapping[str, Checked]) -> dict[str, str]:
+def bad_links(checked: Mapping[str, NodeHealth]) -> dict[str, str]:
     """Return what is wrong with the links of nodes, by node, for people; since when is not known.
 
     Args:
@@ -32,7 +32,7 @@ def bad_links(checked: Mapping[str, Checked]) -> dict[str, str]:
     return _words(checked, LINKS)
 
 
-def _words(checked: Mapping[str, Checked], names: frozenset[str]) -> dict[str, str]:
+def _words(checked: Mapping[str, NodeHealth], names: frozenset[str]) -> dict[str, str]:
     texts_by_node = {
         node: [finding.text for probe, finding in answer.findings if probe.name in names and finding.status is Health.CRITICAL]
         for node, answer in checked.items()

@@ -243,7 +243,7 @@ def _must_pass(context: Context, node: Node) -> str:
     """
     own = parse(node.reason)
     circumstances = Circumstances(limits(context.site), context.clock.now(), since=own.set_at if own else None)
-    wrong = check(context, [node.name], circumstances, {})[node.name].in_the_way
+    wrong = check(context, [node.name], circumstances, {})[node.name].release_problems
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise ToolError(

@@ -20,7 +20,7 @@ from assistant.probing import Circumstances, Finding, Health, Weight, guilty, wo
 from assistant.tooling import Context
 from assistant.tools.nodes import check_nodes
 from assistant.tools.probes import probes
-from assistant.tools.probes._check import KEPT_BYTES, RoundCommand, frames, judged_by, together
+from assistant.tools.probes._check import KEPT_BYTES, RoundCommand, framed_replies, judged_by, round_command
 from assistant.tools.probes.kernel_log import kernel_lines
 from assistant.tools.probes.mounts import MOUNTS_COMMAND
 from assistant.transports.local import HereTransport
@@ -30,9 +30,9 @@ NOW = datetime(2026, 2, 11, 12, 0, tzinfo=UTC)
 
 def run(*commands: Sequence[str], shell: str = "sh", before: str = "") -> list[Reply]:
     wanted = [RoundCommand(tuple(command)) for command in commands]
-    script = together(wanted)
+    script = round_command(wanted)
     done = subprocess.run([shell, "-c", before + script[2]], capture_output=True, check=False, timeout=20)
-    found = frames(Reply("n", True, done.returncode, done.stdout.decode("utf-8", "replace"), ""), len(wanted))
+    found = framed_replies(Reply("n", True, done.returncode, done.stdout.decode("utf-8", "replace"), ""), len(wanted))
     assert found is not None
     return found
 
@@ -104,10 +104,10 @@ def test_nothing_is_left_on_the_node(tmp_path: Path) -> None:
 
 
 def test_an_answer_cut_short_leaves_the_rest_unknown() -> None:
-    found = frames(Reply("n", True, 0, "\n#nightshift round\n0.rc:0\n0.out:x\n1.ou", ""), 2)
+    found = framed_replies(Reply("n", True, 0, "\n#nightshift round\n0.rc:0\n0.out:x\n1.ou", ""), 2)
     assert found is not None
     assert [(one.status, one.out) for one in found] == [(0, "x\n"), (None, "")]
-    assert frames(Reply("n", True, 0, "Welcome\n", ""), 2) is None
+    assert framed_replies(Reply("n", True, 0, "Welcome\n", ""), 2) is None
 
 
 class Nodes:

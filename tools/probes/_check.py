@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from assistant.ports import Reply
@@ -55,18 +55,18 @@ _TAIL = (
 
 @dataclass(frozen=True, slots=True)
 class RoundCommand:
-    """A command that is to run."""
+    """A command of the round, and how much of its output is wanted."""
 
     command: tuple[str, ...]
     keeps: str = "head"
     """Which end is kept of an output that is too long: `head` or `tail`."""
 
 
-def together(wanted: Sequence[RoundCommand], command_s: int = 4) -> tuple[str, ...]:
+def round_command(commands: Sequence[RoundCommand], command_s: int = 4) -> tuple[str, ...]:
     """Return the one command that runs all of them, in the folder in which it is started itself.
 
     Args:
-        wanted: What is to run.
+        commands: The commands; they run side by side.
         command_s: After so long a command is told to end, a second later it is killed; after another the script reports.
     """
     values = {
@@ -74,37 +74,37 @@ def together(wanted: Sequence[RoundCommand], command_s: int = 4) -> tuple[str, .
         "{blocks}": KEPT_BYTES // 512,
         "{kept}": KEPT_BYTES,
         "{polls}": (command_s + 2) * 10,
-        "{count}": len(wanted),
+        "{count}": len(commands),
         "{err_lines}": KEPT_ERROR_LINES,
         "{begin}": _BEGIN,
         "{home}": '"$w"',
     }
-    asks = "".join(f"{one.keeps} {number} {shlex.join(one.command)}; " for number, one in enumerate(wanted))
+    asks = "".join(f"{command.keeps} {number} {shlex.join(command.command)}; " for number, command in enumerate(commands))
     head, tail = _HEAD, _TAIL
     for name, value in values.items():
         head, tail = head.replace(name, str(value)), tail.replace(name, str(value))
     return ("sh", "-c", "w=$(pwd); " + head + asks + tail)
 
 
-def frames(reply: Reply, count: int) -> list[Reply] | None:
+def framed_replies(reply: Reply, count: int) -> list[Reply] | None:
     """Return what each command answered, in their order; None when the reply is not that of the script.
 
     A command that still ran has no status; one of which nothing came back was not reached.
     """
-    _, begin, rest = f"\n{reply.out}".partition(f"\n{_BEGIN}\n")
+    _, begin, framed = f"\n{reply.out}".partition(f"\n{_BEGIN}\n")
     if not begin:
         return None
-    found: dict[tuple[int, str], list[str]] = {}
-    for line in rest.split("\n"):
+    outputs: dict[tuple[int, str], list[str]] = {}
+    for line in framed.split("\n"):
         match = _LINE.match(line)
         if match:
-            found.setdefault((int(match[1]), match[2]), []).append(match[3])
-    return [_framed_reply(reply.node, found, number) for number in range(count)]
+            outputs.setdefault((int(match[1]), match[2]), []).append(match[3])
+    return [_framed_reply(reply.node, outputs, number) for number in range(count)]
 
 
-def _framed_reply(node: str, found: Mapping[tuple[int, str], list[str]], number: int) -> Reply:
-    status = "".join(found.get((number, "rc"), [])).strip()
-    out, err = (_joined_lines(found.get((number, kind), [])) for kind in ("out", "err"))
+def _framed_reply(node: str, outputs: Mapping[tuple[int, str], list[str]], number: int) -> Reply:
+    status = "".join(outputs.get((number, "rc"), [])).strip()
+    out, err = (_joined_lines(outputs.get((number, kind), [])) for kind in ("out", "err"))
     return Reply(node, True, int(status) if status.isdigit() else None, out, err[:KEPT_ERROR_CHARACTERS])
 
 
@@ -116,20 +116,20 @@ NO_PROGRAM = (126, 127)
 COMMAND_S = range(2, 9)
 """Least and most that one command may take: under half of what a node may take, so that Slurm's prolog need not wait for long."""
 FACTS = {"hardware": RoundCommand(PCI_COMMAND), "uptime": RoundCommand(UPTIME_COMMAND)}
-"""What the parsers want to know beforehand."""
+"""Commands whose answers the parsers of other probes need."""
 
 Command = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What the probes said about one node."""
+class NodeHealth:
+    """What the probes say of one node."""
 
     findings: list[tuple[Probe, Finding]] = field(default_factory=list)
 
     @property
     def status(self) -> Health:
-        """The worst of them."""
+        """Status of the worst finding."""
         return worst(finding.status for _, finding in self.findings)
 
     @property
@@ -138,8 +138,8 @@ class Checked:
         return {event for _, finding in self.findings for event in finding.events}
 
     @property
-    def in_the_way(self) -> list[str]:
-        """What keeps a node from going back into service: what is critical, and what should have been answered and was not."""
+    def release_problems(self) -> list[str]:
+        """Critical findings, and probes that should have answered and did not: they keep a node from going back into service."""
         bad = (Health.CRITICAL, Health.UNKNOWN)
         return [
             f"{probe.name}: {finding.text}" for probe, finding in self.findings if finding.status in bad and not finding.missing
@@ -147,45 +147,47 @@ class Checked:
 
     @property
     def faulty(self) -> bool:
-        """Whether what was found suffices to take the node out of service."""
+        """Whether the findings suffice to take the node out of service."""
         witnesses: dict[str, list[Finding]] = {}
         for probe, finding in self.findings:
             witnesses.setdefault(probe.witness, []).append(finding)
         return guilty(witnesses)
 
 
-def check(context: Context, nodes: Sequence[str], known: Circumstances, busy: Mapping[str, bool]) -> dict[str, Checked]:
+def check(context: Context, nodes: Sequence[str], shared: Circumstances, busy: Mapping[str, bool]) -> dict[str, NodeHealth]:
     """Run all probes on nodes.
 
     Args:
         context: The way to the nodes; its `commands` replace those of probes by the name of the probe or of its reading.
-        nodes: Their names.
-        known: What holds for all of them.
+        nodes: Names of the nodes.
+        shared: Circumstances that hold for all nodes.
         busy: Whether a job runs on a node, where that is known.
     """
-    first, *others = probes()
+    first, *other_probes = probes()
     answers = context.transport.run(nodes, first.command, timeout_s=context.command_timeout_s)
-    there = [node for node in nodes if answers[node].reached and not answers[node].status]
-    asked = context.clock.now()
-    said = _ask(context, there, others)
-    circumstances = replace(known, asked=asked, now=context.clock.now())
-    memory = NodeCounters(context, there)
-    found: dict[str, Checked] = {}
+    answering = [node for node in nodes if answers[node].reached and not answers[node].status]
+    asked_at = context.clock.now()
+    replies = _ask(context, answering, other_probes)
+    circumstances = replace(shared, asked=asked_at, now=context.clock.now())
+    counters = NodeCounters(context, answering)
+    checked: dict[str, NodeHealth] = {}
     for node in nodes:
-        if node in said:
-            own = replace(circumstances, busy=busy.get(node, known.busy))
-            own = memory.told(node, _booted(said[node], own))
-            found[node] = Checked([(first, ok("it answers")), *_judge(others, said[node], own, context, memory.of(node))])
+        if node in replies:
+            own = replace(circumstances, busy=busy.get(node, shared.busy))
+            own = counters.with_past(node, _booted(replies[node], own))
+            checked[node] = NodeHealth(
+                [(first, ok("it answers")), *_judge(other_probes, replies[node], own, context, counters.counts_of(node))]
+            )
         else:
-            found[node] = Checked(
+            checked[node] = NodeHealth(
                 [(first, unknown(_why_not(answers[node], first) or "it did not answer", "look at it from its console"))]
             )
-    memory.keep()
-    return found
+    counters.keep()
+    return checked
 
 
-def _booted(said: Mapping[Command, Reply], circumstances: Circumstances) -> Circumstances:
-    uptime = said[FACTS["uptime"].command]
+def _booted(replies: Mapping[Command, Reply], circumstances: Circumstances) -> Circumstances:
+    uptime = replies[FACTS["uptime"].command]
     readable = uptime.reached and uptime.status == 0
     return replace(circumstances, booted=boot_time(uptime, circumstances.now)) if readable else circumstances
 
@@ -195,38 +197,42 @@ def _command(probe: Probe, context: Context) -> RoundCommand:
     return RoundCommand(tuple(own) if own else probe.command, probe.keeps)
 
 
-def _ask(context: Context, nodes: list[str], others: Sequence[Probe]) -> dict[str, dict[Command, Reply]]:
-    """Return what each node answered to each command."""
+def _ask(context: Context, nodes: list[str], other_probes: Sequence[Probe]) -> dict[str, dict[Command, Reply]]:
+    """Return the reply of each node to each command; empty without nodes."""
     if not nodes:
         return {}
-    wanted = list(dict.fromkeys([*FACTS.values(), *(_command(probe, context) for probe in others)]))
+    commands = list(dict.fromkeys([*FACTS.values(), *(_command(probe, context) for probe in other_probes)]))
     command_s = min(max(int(context.command_timeout_s / 2), COMMAND_S[0]), COMMAND_S[-1])
     timeout_s = max(context.command_timeout_s, command_s + 4.0)
-    replies = context.transport.run(nodes, together(wanted, command_s), timeout_s=timeout_s)
-    said: dict[str, dict[Command, Reply]] = {}
+    replies = context.transport.run(nodes, round_command(commands, command_s), timeout_s=timeout_s)
+    replies_by_node: dict[str, dict[Command, Reply]] = {}
     one_by_one: list[str] = []
     for node, reply in replies.items():
-        framed = frames(reply, len(wanted))
+        framed = framed_replies(reply, len(commands))
         if framed is not None:
-            said[node] = {one.command: answer for one, answer in zip(wanted, framed, strict=True)}
+            replies_by_node[node] = {command.command: answer for command, answer in zip(commands, framed, strict=True)}
         elif reply.reached:
             # no shell that can do it, or a transport that only knows single commands
             one_by_one.append(node)
         else:
-            said[node] = {one.command: reply for one in wanted}
-    for one in wanted if one_by_one else ():
-        for node, reply in context.transport.run(one_by_one, one.command, timeout_s=command_s).items():
-            said.setdefault(node, {})[one.command] = reply
-    return said
+            replies_by_node[node] = {command.command: reply for command in commands}
+    for command in commands if one_by_one else ():
+        for node, reply in context.transport.run(one_by_one, command.command, timeout_s=command_s).items():
+            replies_by_node.setdefault(node, {})[command.command] = reply
+    return replies_by_node
 
 
 def _judge(
-    others: Sequence[Probe], said: Mapping[Command, Reply], circumstances: Circumstances, context: Context, counts: dict[str, int]
+    other_probes: Sequence[Probe],
+    replies: Mapping[Command, Reply],
+    circumstances: Circumstances,
+    context: Context,
+    counts: dict[str, int],
 ) -> Iterator[tuple[Probe, Finding]]:
-    hardware = said[FACTS["hardware"].command]
+    hardware = replies[FACTS["hardware"].command]
     kinds = hardware_kinds(hardware) if hardware.reached and hardware.status == 0 else None
-    for probe in others:
-        reply = said[_command(probe, context).command]
+    for probe in other_probes:
+        reply = replies[_command(probe, context).command]
         if probe.counts is not None and reply.reached and reply.status == 0:
             counts |= probe.counts(reply, circumstances)
         for finding in judged_by(probe, reply, circumstances, kinds):
@@ -239,7 +245,7 @@ def judged_by(probe: Probe, reply: Reply, circumstances: Circumstances, kinds: f
     Args:
         probe: The probe.
         reply: What its command answered.
-        circumstances: What is known besides.
+        circumstances: Time, limits and earlier counters of the node.
         kinds: The kinds of hardware that the node has; None when that is unknown.
     """
     missing = reply.reached and reply.status in NO_PROGRAM
@@ -263,12 +269,12 @@ def _why_not(reply: Reply, probe: Probe) -> str:
         return f"{probe.needs} printed more than {KEPT_BYTES // 1024} KiB and was stopped"
     if reply.status in STOPPED:
         return f"{probe.needs} did not end in time and was stopped"
-    said = (reply.err or reply.out).strip()[:200]
-    return f"{probe.needs} ended with status {reply.status}: {said}" if reply.status else ""
+    output = (reply.err or reply.out).strip()[:200]
+    return f"{probe.needs} ended with status {reply.status}: {output}" if reply.status else ""
 
 
-def checked_values(checked: Checked) -> dict[str, Any]:
-    """Return what was found as JSON values, what is empty left out."""
+def checked_values(checked: NodeHealth) -> dict[str, Any]:
+    """Return status, faultiness and findings of a node as JSON values; empty fields are left out."""
     rows = []
     for probe, finding in checked.findings:
         row: dict[str, Any] = {"probe": probe.name, "status": finding.status.value, "text": finding.text}
@@ -281,18 +287,16 @@ def checked_values(checked: Checked) -> dict[str, Any]:
     return {"status": checked.status.value, "faulty": checked.faulty, "probes": rows}
 
 
-def parsed_time(text: str, what: str) -> datetime | None:
+def parsed_time(text: str, argument: str) -> datetime | None:
     """Return a time that was given as text; None for an empty one.
 
     Raises:
         ValueError: It is no RFC 3339 time; the message says so.
     """
-    from datetime import UTC
-
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        raise ValueError(f"{what} must be a time such as 2026-03-01T12:00:00Z, not {text!r}") from None
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        raise ValueError(f"{argument} must be a time such as 2026-03-01T12:00:00Z, not {text!r}") from None
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -32,13 +32,13 @@ def diagnostic_results(value: Any, name: str = "") -> Iterator[tuple[str, str, s
             yield from diagnostic_results(item, name)
     if not isinstance(value, dict):
         return
-    own = str(value.get("name") or name)
+    test = str(value.get("name") or name)
     if isinstance(value.get("status"), str) and "results" not in value:
-        said = value.get("warnings") or value.get("info") or ""
-        yield own, _gpu_of_result(value), value["status"], _joined_text(said)
+        messages = value.get("warnings") or value.get("info") or ""
+        yield test, _gpu_of_result(value), value["status"], _joined_text(messages)
     for key, item in value.items():
         if isinstance(item, (dict, list)) and key not in ("warnings", "info"):
-            yield from diagnostic_results(item, own)
+            yield from diagnostic_results(item, test)
 
 
 def health_troubles(value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, str]]:
@@ -76,14 +76,14 @@ def parse_dcgm(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     report = json_in(reply.out)
     if not isinstance(report, dict) or "Overall Health" not in reply.out:
         return [unknown("dcgmi health printed no report that can be read", "set its watches: dcgmi health -g 0 -s a")]
-    found = []
+    troubles = []
     for place, verdict, text in health_troubles(report):
         status = Health.CRITICAL if verdict == "Failure" else Health.WARNING
         gpu = next((word for word in place if word.isdigit()), "")
-        said = f"{place[-1]}: {text or verdict}"
-        finding = Finding(status, f"{{}}: {said}", verdict, "Healthy", "", "dcgmi diag -r 2 when the node is drained")
-        found.append((f"GPU {gpu}" if gpu else "node", finding))
-    return merged(found) or [ok("DCGM says healthy", "Healthy", "Healthy")]
+        message = f"{place[-1]}: {text or verdict}"
+        finding = Finding(status, f"{{}}: {message}", verdict, "Healthy", "", "dcgmi diag -r 2 when the node is drained")
+        troubles.append((f"GPU {gpu}" if gpu else "node", finding))
+    return merged(troubles) or [ok("DCGM says healthy", "Healthy", "Healthy")]
 
 
 DCGM = Probe(
@@ -112,7 +112,7 @@ def parse_amd(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
 def _judge_amd_gpu(card: Mapping[str, Any], circumstances: Circumstances) -> Iterator[Finding]:
     model = " ".join(str(card.get(key, "")) for key in ("Card series", "Card Series", "Card model", "Card Model"))
     limits = circumstances.limits.of(model)
-    for word, what, warning, critical in (
+    for word, subject, warning, critical in (
         ("junction", "{} is", limits.warning_c, limits.critical_c),
         ("memory", "memory of {} is", limits.memory_warning_c, limits.memory_critical_c),
     ):
@@ -122,7 +122,7 @@ def _judge_amd_gpu(card: Mapping[str, Any], circumstances: Circumstances) -> Ite
             limit = critical if status is Health.CRITICAL else warning
             yield Finding(
                 status,
-                f"{what} at {celsius:.0f} C, limit {limit:.0f} C",
+                f"{subject} at {celsius:.0f} C, limit {limit:.0f} C",
                 celsius,
                 limit,
                 "C",

@@ -31,35 +31,43 @@ DRIVER_FAILURES = (
 
 def parse_gpu_count(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Count GPUs; what nvidia-smi says instead of a report is judged by its words."""
-    said = f"{reply.out}\n{reply.err}"
-    found = gpus(reply)
-    if found is None:
-        return [_driver_failure(said, reply)]
-    broken = [gpu.name for gpu in found if not gpu.model or LOST.search(gpu.element.text or "") or _is_lost(gpu.element.itertext())]
-    wanted = circumstances.limits.node.gpus or _attached_gpus(reply.out)
+    output = f"{reply.out}\n{reply.err}"
+    present = gpus(reply)
+    if present is None:
+        return [_driver_failure(output, reply)]
+    broken = [
+        gpu.name for gpu in present if not gpu.model or LOST.search(gpu.element.text or "") or _is_lost(gpu.element.itertext())
+    ]
+    expected = circumstances.limits.node.gpus or _attached_gpus(reply.out)
     if broken:
         return [
             Finding(
-                Health.CRITICAL, f"{', '.join(broken)}: lost", len(found) - len(broken), wanted, "GPUs", POWER_CYCLE, Weight.STRONG
+                Health.CRITICAL,
+                f"{', '.join(broken)}: lost",
+                len(present) - len(broken),
+                expected,
+                "GPUs",
+                POWER_CYCLE,
+                Weight.STRONG,
             )
         ]
-    if len(found) < wanted:
-        text = f"{len(found)} of {wanted} GPUs are there"
-        return [Finding(Health.CRITICAL, text, len(found), wanted, "GPUs", POWER_CYCLE)]
-    if not found:
-        return [Finding(Health.CRITICAL, "the driver finds no GPU", 0, wanted or 1, "GPUs", POWER_CYCLE)]
-    return [ok(f"{len(found)} GPUs: {found[0].model}", len(found), wanted or None, "GPUs")]
+    if len(present) < expected:
+        text = f"{len(present)} of {expected} GPUs are there"
+        return [Finding(Health.CRITICAL, text, len(present), expected, "GPUs", POWER_CYCLE)]
+    if not present:
+        return [Finding(Health.CRITICAL, "the driver finds no GPU", 0, expected or 1, "GPUs", POWER_CYCLE)]
+    return [ok(f"{len(present)} GPUs: {present[0].model}", len(present), expected or None, "GPUs")]
 
 
-def _driver_failure(said: str, reply: Reply) -> Finding:
+def _driver_failure(output: str, reply: Reply) -> Finding:
     for pattern, weight, text, remedy in DRIVER_FAILURES:
-        match = pattern.search(said)
+        match = pattern.search(output)
         if match:
-            line = next(line for line in said.splitlines() if pattern.search(line)).strip()
+            line = next(line for line in output.splitlines() if pattern.search(line)).strip()
             return Finding(Health.CRITICAL, f"{text}: {line[:200]}", remedy=remedy, weight=weight)
     if reply.status in (124, 137, None):
         return unknown("nvidia-smi did not end: the driver may be stuck", "see dmesg; drain and reboot the node if it stays so")
-    return unknown(f"nvidia-smi ended with status {reply.status}: {said.strip()[:200]}")
+    return unknown(f"nvidia-smi ended with status {reply.status}: {output.strip()[:200]}")
 
 
 def _is_lost(texts: object) -> bool:
@@ -81,8 +89,8 @@ DRIVER_VERSION = re.compile(r"<driver_version>\s*([\w.]{1,40})\s*</driver_versio
 
 def parse_gpu_driver(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Read the driver's version out of the report."""
-    found = DRIVER_VERSION.search(reply.out)
-    return [ok(f"driver {found[1]}", found[1])] if found else [unknown("nvidia-smi -q -x names no driver")]
+    version = DRIVER_VERSION.search(reply.out)
+    return [ok(f"driver {version[1]}", version[1])] if version else [unknown("nvidia-smi -q -x names no driver")]
 
 
 GPU_DRIVER = smi_probe("gpu_driver", parse_gpu_driver, "nvidia-smi -q -x")
@@ -93,20 +101,20 @@ SYSTEM_PROGRAMS = ("Xorg", "gnome-shell", "nvidia-persistenced", "nv-hostengine"
 
 def parse_gpu_processes(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """List processes on GPUs; a fault only where it is known that no job runs."""
-    found = gpus(reply)
-    if found is None:
+    node_gpus = gpus(reply)
+    if node_gpus is None:
         return [unknown("nvidia-smi -q -x printed no report that can be read")]
-    processes = [(gpu, pid, name) for gpu in found for pid, name in _gpu_processes(gpu) if not name.endswith(SYSTEM_PROGRAMS)]
+    processes = [(gpu, pid, name) for gpu in node_gpus for pid, name in _gpu_processes(gpu) if not name.endswith(SYSTEM_PROGRAMS)]
     if circumstances.busy is not False:
-        return [ok(f"{len(processes)} processes on {len(found)} GPUs", len(processes), unit="processes")]
+        return [ok(f"{len(processes)} processes on {len(node_gpus)} GPUs", len(processes), unit="processes")]
     if processes:
-        named = ", ".join(f"{pid} ({name}) on {gpu.name}" for gpu, pid, name in processes[:4])
-        text = f"{len(processes)} processes are left behind: {named}"
+        listing = ", ".join(f"{pid} ({name}) on {gpu.name}" for gpu, pid, name in processes[:4])
+        text = f"{len(processes)} processes are left behind: {listing}"
         return [
             Finding(Health.CRITICAL, text, len(processes), 0, "processes", "kill them; drain and reboot if they stay", Weight.NEVER)
         ]
     limit = circumstances.limits.node.leftover_mib
-    full = [gpu for gpu in found if (gpu.number("fb_memory_usage/used") or 0) > limit]
+    full = [gpu for gpu in node_gpus if (gpu.number("fb_memory_usage/used") or 0) > limit]
     if full:
         used = max(gpu.number("fb_memory_usage/used") or 0 for gpu in full)
         text = f"{', '.join(gpu.name for gpu in full)}: {used:.0f} MiB in use and no process"
@@ -116,8 +124,8 @@ def parse_gpu_processes(reply: Reply, circumstances: Circumstances) -> Sequence[
 
 def _gpu_processes(gpu: Gpu) -> list[tuple[str, str]]:
     return [
-        ((one.findtext("pid") or "?").strip(), (one.findtext("process_name") or "?").strip())
-        for one in gpu.element.findall("processes/process_info")
+        ((element.findtext("pid") or "?").strip(), (element.findtext("process_name") or "?").strip())
+        for element in gpu.element.findall("processes/process_info")
     ]
 
 
@@ -129,44 +137,50 @@ COOL = "look at fans, dust, inlet temperature and, with liquid cooling, the flow
 
 def judge_temperature(gpu: Gpu, circumstances: Circumstances) -> Iterator[Finding]:
     """Compare the temperatures with the slowdown and operating limits."""
-    known = circumstances.limits.of(gpu.model)
+    model_limits = circumstances.limits.of(gpu.model)
     yield from _degrees_left(gpu)
     core = gpu.number("temperature/gpu_temp")
-    slow = gpu.number("temperature/gpu_temp_slow_threshold") or known.critical_c
-    high = gpu.number("temperature/gpu_temp_max_gpu_threshold") or known.warning_c
+    slow = gpu.number("temperature/gpu_temp_slow_threshold") or model_limits.critical_c
+    high = gpu.number("temperature/gpu_temp_max_gpu_threshold") or model_limits.warning_c
     if core is not None and gpu.number("temperature/gpu_temp_tlimit") is None:
         yield from _hot("{} is", core, high, slow)
     memory = gpu.number("temperature/memory_temp")
     if memory is not None:
-        limit = gpu.number("temperature/gpu_temp_max_mem_threshold") or known.memory_warning_c
-        yield from _hot("memory of {} is", memory, limit, known.memory_critical_c)
+        limit = gpu.number("temperature/gpu_temp_max_mem_threshold") or model_limits.memory_warning_c
+        yield from _hot("memory of {} is", memory, limit, model_limits.memory_critical_c)
 
 
-def _hot(what: str, celsius: float, high: float, slow: float) -> Iterator[Finding]:
+def _hot(subject: str, celsius: float, high: float, slow: float) -> Iterator[Finding]:
     status = judged(celsius, high, slow)
     if status is not Health.OK:
         limit = slow if status is Health.CRITICAL else high
-        text = f"{what} at {celsius:.0f} C, limit {limit:.0f} C"
+        text = f"{subject} at {celsius:.0f} C, limit {limit:.0f} C"
         yield gpu_finding(status, text, celsius, limit, "C", COOL, Weight.COUNTS)
 
 
 def _degrees_left(gpu: Gpu) -> Iterator[Finding]:
-    """Hopper and later print how many degrees are left until they slow down, instead of limits."""
-    left = gpu.number("temperature/gpu_temp_tlimit")
-    if left is None:
+    """Judge the degrees that are left until the GPU slows down, which Hopper and later print instead of limits."""
+    degrees = gpu.number("temperature/gpu_temp_tlimit")
+    if degrees is None:
         return
     slow = gpu.number("temperature/gpu_temp_slow_tlimit_threshold")
     most = gpu.number("temperature/gpu_temp_max_gpu_tlimit_threshold") or 0.0
-    if slow is not None and left <= slow:
-        yield gpu_finding(Health.CRITICAL, f"{{}}: {left:.0f} C to its limit: it slows down at {slow:.0f}", left, slow, "C", COOL)
-    elif left <= most:
-        yield gpu_finding(Health.WARNING, f"{{}}: {left:.0f} C to its limit", left, most, "C", COOL)
+    if slow is not None and degrees <= slow:
+        yield gpu_finding(
+            Health.CRITICAL, f"{{}}: {degrees:.0f} C to its limit: it slows down at {slow:.0f}", degrees, slow, "C", COOL
+        )
+    elif degrees <= most:
+        yield gpu_finding(Health.WARNING, f"{{}}: {degrees:.0f} C to its limit", degrees, most, "C", COOL)
 
 
-def hottest_gpu(found: Sequence[Gpu]) -> Finding | None:
+def hottest_gpu(node_gpus: Sequence[Gpu]) -> Finding | None:
     """Return how hot the hottest GPU is: the ledger of nodes compares it with those of its neighbours."""
-    read = [celsius for gpu in found if (celsius := gpu.number("temperature/gpu_temp")) is not None]
-    return ok(f"no GPU is too hot ({len(found)} GPUs), the hottest at {max(read):.0f} C", max(read), unit="C") if read else None
+    temperatures = [celsius for gpu in node_gpus if (celsius := gpu.number("temperature/gpu_temp")) is not None]
+    return (
+        ok(f"no GPU is too hot ({len(node_gpus)} GPUs), the hottest at {max(temperatures):.0f} C", max(temperatures), unit="C")
+        if temperatures
+        else None
+    )
 
 
 GPU_TEMPERATURE = gpu_probe(
@@ -174,7 +188,7 @@ GPU_TEMPERATURE = gpu_probe(
     judge_temperature,
     "thresholds of the device itself, else knowledge/limits.toml",
     "no GPU is too hot",
-    well=hottest_gpu,
+    summary=hottest_gpu,
 )
 
 
@@ -193,20 +207,27 @@ LOW_CLOCK_SHARE = 0.6
 
 
 def judge_clocks(gpu: Gpu, circumstances: Circumstances) -> Iterator[Finding]:
-    """Say what holds one GPU back."""
-    named = False
+    """Yield the reasons for which a GPU is slowed down."""
+    is_explained = False
     for reason, (status, text, remedy) in SLOWDOWN_REASONS.items():
         if _is_active(gpu, reason):
-            named = True
+            is_explained = True
             yield gpu_finding(status, f"{{}}: {text}", "Active", "Not Active", "", remedy)
-    if not named and _is_active(gpu, "hw_slowdown"):
-        named = True
+    if not is_explained and _is_active(gpu, "hw_slowdown"):
+        is_explained = True
         yield gpu_finding(
             Health.CRITICAL, "{}: slowed down by its hardware", "Active", "Not Active", "", "look at power and cooling"
         )
     clock, most = gpu.number("clocks/sm_clock"), gpu.number("max_clocks/sm_clock")
     busy = (gpu.number("utilization/gpu_util") or 0) >= BUSY_PERCENT
-    if clock is not None and most and busy and not named and not _is_active(gpu, "sw_power_cap") and clock < LOW_CLOCK_SHARE * most:
+    if (
+        clock is not None
+        and most
+        and busy
+        and not is_explained
+        and not _is_active(gpu, "sw_power_cap")
+        and clock < LOW_CLOCK_SHARE * most
+    ):
         text = f"{{}}: at {clock:.0f} of {most:.0f} MHz while it works, and no reason is named"
         yield gpu_finding(
             Health.WARNING, text, clock, LOW_CLOCK_SHARE * most, "MHz", "look for clocks locked low: nvidia-smi -rgc, -rac"
@@ -270,14 +291,14 @@ REPLACE = "drain the node and have the GPU replaced"
 
 
 def judge_memory(gpu: Gpu, circumstances: Circumstances) -> Iterator[Finding]:
-    """Say what is wrong with the memory of one GPU."""
+    """Yield the memory errors of a GPU and what its driver asks for because of them."""
     yield from _uncorrectable_errors(gpu, circumstances)
     yield from _remapped_rows(gpu)
     yield from _retired_pages(gpu, circumstances)
     for path in ("reset_required", "drain_and_reset_recommended"):
         if gpu.text(f"gpu_reset_status/{path}") == "Yes":
-            said = path.replace("_", " ")
-            yield gpu_finding(Health.CRITICAL, f"{{}}: the driver says: {said}", "Yes", "No", "", RESET, Weight.STRONG)
+            request = path.replace("_", " ")
+            yield gpu_finding(Health.CRITICAL, f"{{}}: the driver says: {request}", "Yes", "No", "", RESET, Weight.STRONG)
     action = gpu.text("gpu_recovery_action", "gpu_reset_status/gpu_recovery_action")
     if action and action.casefold() != "none":
         strong = Weight.STRONG if "re" in action.casefold() else Weight.COUNTS
@@ -296,8 +317,8 @@ def _uncorrectable_errors(gpu: Gpu, circumstances: Circumstances) -> Iterator[Fi
         yield gpu_finding(Health.CRITICAL, text, sram, 0, "errors", RESET, Weight.STRONG)
     life = gpu.total(*(LIFE + name for name in (*SRAM, *OLD_SRAM)))
     # newer drivers know how the errors lie in the banks
-    said = gpu.text(LIFE + "sram_threshold_exceeded")
-    if said == "Yes" or (not said and (life or 0) > limits.sram_aggregate_critical):
+    exceeded = gpu.text(LIFE + "sram_threshold_exceeded")
+    if exceeded == "Yes" or (not exceeded and (life or 0) > limits.sram_aggregate_critical):
         text = f"{{}}: {life or 0:.0f} uncorrectable SRAM errors in its life"
         yield gpu_finding(Health.CRITICAL, text, life, limits.sram_aggregate_critical, "errors", REPLACE, Weight.STRONG)
     dram = gpu.total(*(VOLATILE + name for name in DRAM))
@@ -307,7 +328,7 @@ def _uncorrectable_errors(gpu: Gpu, circumstances: Circumstances) -> Iterator[Fi
 
 
 def memory_counters(gpu: Gpu, circumstances: Circumstances) -> Iterator[Counter]:
-    """Give what may come now and then but not fast, and the errors over a life: new ones show even if the driver was reloaded."""
+    """Yield the counters of corrected errors, and of all errors of a life: new ones show even if the driver was reloaded."""
     limits = circumstances.limits.node
     corrected = gpu.total(*(VOLATILE + name for name in CORRECTED))
     if corrected is not None:
@@ -333,7 +354,7 @@ def _remapped_rows(gpu: Gpu) -> Iterator[Finding]:
 
 
 def _retired_pages(gpu: Gpu, circumstances: Circumstances) -> Iterator[Finding]:
-    """Before Ampere bad memory is retired by pages."""
+    """Judge retired pages: GPUs before Ampere retire bad memory by pages."""
     pages = "retired_pages/"
     retired = gpu.total(pages + "multiple_single_bit_retirement/retired_count", pages + "double_bit_retirement/retired_count")
     limit = circumstances.limits.node.retired_pages_critical

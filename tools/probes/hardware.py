@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, Weight, judged, merged, ok, unknown
 from assistant.tooling import Probe
-from assistant.tools.probes._counters import Ceiling, Counter, counts_by, judge_counter
+from assistant.tools.probes._counters import Ceiling, Counter, counts_by, judge_counters
 
 NVIDIA, AMD, MELLANOX = "0x10de", "0x1002", "0x15b3"
 GPU_CLASSES = ("0x03", "0x12")
@@ -36,8 +36,8 @@ class Device:
     @property
     def name(self) -> str:
         """What it is and where."""
-        known = {"0x0207": "HCA", "0x0680": "NVSwitch", "0x0108": "NVMe"}
-        return f"{'GPU' if self.is_gpu else known.get(self.kind[:6], 'device')} {self.address}"
+        names = {"0x0207": "HCA", "0x0680": "NVSwitch", "0x0108": "NVMe"}
+        return f"{'GPU' if self.is_gpu else names.get(self.kind[:6], 'device')} {self.address}"
 
 
 def devices(reply: Reply) -> Iterator[Device]:
@@ -50,17 +50,17 @@ def devices(reply: Reply) -> Iterator[Device]:
 
 
 def hardware_kinds(reply: Reply) -> frozenset[str] | None:
-    """Return the kinds of hardware on a node; None when that could not be found out."""
+    """Return the kinds of hardware on a node (`nvidia`, `amd`, `infiniband`, `bmc`); None for a reading that was cut off."""
     lines = reply.out.split()
     if "end" not in lines:
         return None
     paths = [word for word in lines if word.startswith(("/dev/", "/sys/class/infiniband/"))]
     signs = {"/dev/ipmi": "bmc", "/dev/nvidia": "nvidia", "/dev/kfd": "amd", "/sys/class/infiniband/": "infiniband"}
-    found = {kind for path in paths for start, kind in signs.items() if path.startswith(start)}
+    present = {kind for path in paths for start, kind in signs.items() if path.startswith(start)}
     for device in devices(reply):
         if device.is_gpu:
-            found.add("nvidia" if device.vendor == NVIDIA else "amd")
-    return frozenset(found)
+            present.add("nvidia" if device.vendor == NVIDIA else "amd")
+    return frozenset(present)
 
 
 PCI_COMMAND = (
@@ -87,11 +87,10 @@ def parse_pci(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Judge counters and widths of each device."""
     if "end" not in reply.out.split():
         return [unknown("the PCI devices could not be listed")]
-    found = list(devices(reply))
-    counted = [(one.device, judge_counter(one, circumstances)) for one in _pcie_counters(reply, circumstances)]
-    narrow = [(device.name, _narrow_link(device)) for device in found]
-    bad = merged((name, finding) for name, finding in counted + narrow if finding is not None)
-    return bad or [ok(f"no PCIe error on {len(found)} devices ({circumstances.past.told})", len(found))]
+    node_devices = list(devices(reply))
+    narrow = [(device.name, finding) for device in node_devices if (finding := _narrow_link(device)) is not None]
+    bad = merged([*judge_counters(_pcie_counters(reply, circumstances), circumstances), *narrow])
+    return bad or [ok(f"no PCIe error on {len(node_devices)} devices ({circumstances.past.told})", len(node_devices))]
 
 
 def _pcie_counters(reply: Reply, circumstances: Circumstances) -> Iterator[Counter]:
@@ -133,16 +132,24 @@ INLET_READING = re.compile(r"^\s*inlet[^|\n]*?\s\+?(-?\d+(?:\.\d+)?)\s*C\b", re.
 
 def parse_inlet(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Read `ipmitool dcmi get_temp_reading`; of several inlets the warmest counts."""
-    found = [float(match) for match in INLET_READING.findall(reply.out)]
-    if not found:
+    inlets_c = [float(match) for match in INLET_READING.findall(reply.out)]
+    if not inlets_c:
         return [unknown("the board names no inlet temperature")]
-    limits, most = circumstances.limits.node, max(found)
-    status = judged(most, limits.inlet_warning_c, limits.inlet_critical_c)
+    limits, warmest_c = circumstances.limits.node, max(inlets_c)
+    status = judged(warmest_c, limits.inlet_warning_c, limits.inlet_critical_c)
     if status is Health.OK:
-        return [ok(f"inlet at {most:.0f} C", most, limits.inlet_warning_c, "C")]
+        return [ok(f"inlet at {warmest_c:.0f} C", warmest_c, limits.inlet_warning_c, "C")]
     limit = limits.inlet_critical_c if status is Health.CRITICAL else limits.inlet_warning_c
     return [
-        Finding(status, f"inlet at {most:.0f} C, limit {limit:.0f} C", most, limit, "C", "look at the room's cooling", Weight.NEVER)
+        Finding(
+            status,
+            f"inlet at {warmest_c:.0f} C, limit {limit:.0f} C",
+            warmest_c,
+            limit,
+            "C",
+            "look at the room's cooling",
+            Weight.NEVER,
+        )
     ]
 
 

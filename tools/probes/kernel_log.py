@@ -37,25 +37,26 @@ _STAMP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class KernelLine:
-    """A line of the kernel."""
+    """A line of the kernel log."""
 
     at: datetime | None
     text: str
     """Without the time and what stands before it."""
-    whole: str
+    full_text: str
+    """As it stands in the log."""
     identity: str
 
 
 def kernel_lines(reply: Reply, circumstances: Circumstances, words: Sequence[str] = ("",)) -> list[KernelLine]:
-    """Return the lines that count: with one of some words, since the beginning of the window, and not counted before."""
+    """Return the lines with one of some words that are within the window and were not counted by an earlier check."""
     start = circumstances.since or circumstances.now - timedelta(hours=circumstances.limits.node.kernel_window_h)
     counted: dict[str, KernelLine] = {}
-    for raw in reply.out.split("\n"):
-        if not any(word in raw for word in words):
+    for line in reply.out.split("\n"):
+        if not any(word in line for word in words):
             continue
-        whole = raw.strip()
-        stamp = _STAMP.match(whole)
-        text = whole[stamp.end() :] if stamp else whole
+        full_text = line.strip()
+        stamp = _STAMP.match(full_text)
+        text = full_text[stamp.end() :] if stamp else full_text
         if not text:
             continue
         at, slack = _line_time(stamp, circumstances) if stamp else (None, timedelta())
@@ -64,7 +65,7 @@ def kernel_lines(reply: Reply, circumstances: Circumstances, words: Sequence[str
         names = _identities(text, at)
         if not circumstances.seen.isdisjoint(names):
             continue
-        counted.setdefault(names[0], KernelLine(at, text, whole, names[0]))
+        counted.setdefault(names[0], KernelLine(at, text, full_text, names[0]))
     return list(counted.values())
 
 
@@ -166,9 +167,9 @@ XID_WORDS = ("NVRM: ", "SXid")
 
 def parse_kernel_log(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Judge each XID since the window began; the same code of several GPUs is one finding."""
-    judged = [found for line in kernel_lines(reply, circumstances, XID_WORDS) if (found := _judge_line(line)) is not None]
+    judged = [verdict for line in kernel_lines(reply, circumstances, XID_WORDS) if (verdict := _judge_line(line)) is not None]
     bad = merged((device, finding) for device, finding in judged if finding.status is not Health.OK)
-    first = {(one.status, one.text.split(" on ")[0]): one for one in reversed(bad)}
+    first = {(finding.status, finding.text.split(" on ")[0]): finding for finding in reversed(bad)}
     return list(reversed(first.values())) or [ok("no XID that matters", len(judged))]
 
 
@@ -187,38 +188,40 @@ def _judge_line(line: KernelLine) -> tuple[str, Finding] | None:
     return device, _judge_xid(code, xids().get(code), line)
 
 
-def _judge_xid(code: int, known: DeviceCode | None, line: KernelLine) -> Finding:
-    if known is None:
-        return _xid_finding(Health.WARNING, f"XID {code} on {{}}: unknown code: {line.whole}", line, remedy="look it up at NVIDIA")
-    text = f"XID {code} on {{}}: {known.meaning}: {line.whole}"
-    if known.blames_node and known.action is Action.CORDON_AND_RESTART:
+def _judge_xid(code: int, xid: DeviceCode | None, line: KernelLine) -> Finding:
+    if xid is None:
+        return _xid_finding(
+            Health.WARNING, f"XID {code} on {{}}: unknown code: {line.full_text}", line, remedy="look it up at NVIDIA"
+        )
+    text = f"XID {code} on {{}}: {xid.meaning}: {line.full_text}"
+    if xid.blames_node and xid.action is Action.CORDON_AND_RESTART:
         if code in NVLINK_5 and re.search(r"non-?fatal", line.text, re.IGNORECASE):
-            return _xid_finding(Health.WARNING, text, line, known)
-        weight = Weight.COUNTS if known.vendor.startswith(MILD) else Weight.STRONG
-        return _xid_finding(Health.CRITICAL, text, line, known, weight=weight)
-    if not known.root:
+            return _xid_finding(Health.WARNING, text, line, xid)
+        weight = Weight.COUNTS if xid.vendor.startswith(MILD) else Weight.STRONG
+        return _xid_finding(Health.CRITICAL, text, line, xid, weight=weight)
+    if not xid.root:
         return Finding(Health.OK, text, value=code, events=(line.identity,))
-    return _xid_finding(Health.WARNING, text, line, known)
+    return _xid_finding(Health.WARNING, text, line, xid)
 
 
 def _judge_switch(match: re.Match[str], line: KernelLine) -> Finding:
-    text = f"SXID {match['code']} on NVSwitch {{}}: {line.whole}"
+    text = f"SXID {match['code']} on NVSwitch {{}}: {line.full_text}"
     if match["kind"] == "Fatal":
         remedy = "drain the node, reset all its GPUs and NVSwitches together, restart the fabric manager"
         return _xid_finding(Health.CRITICAL, text, line, weight=Weight.STRONG, remedy=remedy)
     return _xid_finding(Health.WARNING, text, line)
 
 
-def _judge_recovery(rest: str, line: KernelLine) -> Finding:
-    """Obey what the driver asks for."""
-    asked = RECOVERY.search(rest)
-    what = ((asked["what"] or asked["short"]) if asked else rest).strip()
-    text = f"XID 154 on {{}}: the driver asks for {what or 'something'}: {line.whole}"
-    if "none" in what.casefold():
+def _judge_recovery(message: str, line: KernelLine) -> Finding:
+    """Judge XID 154 by the action that the driver asks for."""
+    request = RECOVERY.search(message)
+    action = ((request["what"] or request["short"]) if request else message).strip()
+    text = f"XID 154 on {{}}: the driver asks for {action or 'something'}: {line.full_text}"
+    if "none" in action.casefold():
         return Finding(Health.OK, text, events=(line.identity,))
-    strong = re.search(r"reset|reboot", what, re.IGNORECASE)
+    strong = re.search(r"reset|reboot", action, re.IGNORECASE)
     return _xid_finding(
-        Health.CRITICAL, text, line, weight=Weight.STRONG if strong else Weight.COUNTS, remedy=f"do what the driver asks: {what}"
+        Health.CRITICAL, text, line, weight=Weight.STRONG if strong else Weight.COUNTS, remedy=f"do what the driver asks: {action}"
     )
 
 
@@ -226,19 +229,19 @@ def _xid_finding(
     status: Health,
     text: str,
     line: KernelLine,
-    known: DeviceCode | None = None,
+    xid: DeviceCode | None = None,
     *,
     weight: Weight = Weight.COUNTS,
     remedy: str = "",
 ) -> Finding:
-    bucket = known.vendor.split(",")[0] if known else ""
+    bucket = xid.vendor.split(",")[0] if xid else ""
     return Finding(
         status,
         text,
-        value=int(known.code) if known else None,
-        remedy=remedy or REMEDIES.get(bucket, f"NVIDIA: {known.vendor}" if known else "look at NVIDIA's catalogue"),
+        value=int(xid.code) if xid else None,
+        remedy=remedy or REMEDIES.get(bucket, f"NVIDIA: {xid.vendor}" if xid else "look at NVIDIA's catalogue"),
         weight=weight,
-        source=known.source if known else "",
+        source=xid.source if xid else "",
         events=(line.identity,),
     )
 

@@ -129,21 +129,23 @@ HARDWARE_WORDS = (
 
 
 def parse_hardware_log(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
-    """Say one thing for each kind of sign: how often, and the last line of it."""
-    kept = kernel_lines(reply, circumstances, HARDWARE_WORDS)
-    found: list[Finding] = []
+    """Return a finding for each kind of sign: how many lines show it, and the last of them."""
+    log = kernel_lines(reply, circumstances, HARDWARE_WORDS)
+    findings: list[Finding] = []
     claimed: set[str] = set()
     for pattern, status, weight, text, remedy in HARDWARE_SIGNS:
-        said = [line for line in kept if line.identity not in claimed and pattern.search(line.text)]
-        claimed.update(line.identity for line in said)
-        level = Health.WARNING if status is Health.OK and len(said) >= CORRECTED_LIMIT else status
-        if said and level is not Health.OK:
-            whole = f"{text}, {len(said)} lines: {said[-1].whole}"
+        matches = [line for line in log if line.identity not in claimed and pattern.search(line.text)]
+        claimed.update(line.identity for line in matches)
+        level = Health.WARNING if status is Health.OK and len(matches) >= CORRECTED_LIMIT else status
+        if matches and level is not Health.OK:
+            summary = f"{text}, {len(matches)} lines: {matches[-1].full_text}"
             limit = CORRECTED_LIMIT if status is Health.OK else 0
-            found.append(
-                Finding(level, whole, len(said), limit, "lines", remedy, weight, events=tuple(line.identity for line in said))
+            findings.append(
+                Finding(
+                    level, summary, len(matches), limit, "lines", remedy, weight, events=tuple(line.identity for line in matches)
+                )
             )
-    return found or [ok("no error of the hardware", 0, 0, "lines")]
+    return findings or [ok("no error of the hardware", 0, 0, "lines")]
 
 
 HARDWARE_LOG = kernel_probe(
@@ -181,20 +183,22 @@ NETWORK_WORDS = ("Link ", "unplugged", "High Temperature", "nsufficient power", 
 
 
 def parse_network_log(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
-    """Count links that went down, and name what else speaks against an adapter."""
-    kept = kernel_lines(reply, circumstances, NETWORK_WORDS)
-    downs = Counter(match["device"] for line in kept if (match := LINK_DOWN.search(line.text)))
-    limits, found = circumstances.limits.node, []
+    """Count links that went down, and report heat, lack of power and broken firmware of adapters."""
+    log = kernel_lines(reply, circumstances, NETWORK_WORDS)
+    downs = Counter(match["device"] for line in log if (match := LINK_DOWN.search(line.text)))
+    limits, findings = circumstances.limits.node, []
     for device, count in downs.items():
         status = judged(count, limits.flaps_warning, limits.flaps_critical)
         if status is not Health.OK:
-            found.append(Finding(status, f"{device}: link went down {count} times", count, limits.flaps_warning, "times", CABLE))
+            findings.append(Finding(status, f"{device}: link went down {count} times", count, limits.flaps_warning, "times", CABLE))
     for pattern, text, remedy in ADAPTER_SIGNS:
-        said = [line for line in kept if pattern.search(line.text)]
-        if said:
-            events = tuple(line.identity for line in said)
-            found.append(Finding(Health.CRITICAL, f"{text}: {said[-1].whole}", len(said), 0, "lines", remedy, events=events))
-    return found or [ok("no network link went down", sum(downs.values()), limits.flaps_warning, "times")]
+        matches = [line for line in log if pattern.search(line.text)]
+        if matches:
+            events = tuple(line.identity for line in matches)
+            findings.append(
+                Finding(Health.CRITICAL, f"{text}: {matches[-1].full_text}", len(matches), 0, "lines", remedy, events=events)
+            )
+    return findings or [ok("no network link went down", sum(downs.values()), limits.flaps_warning, "times")]
 
 
 NETWORK_LOG = kernel_probe("network_log", parse_network_log, "arXiv 2403.07648, Table 3: Network Error; flaps: limits of our own")
@@ -220,7 +224,7 @@ STORAGE_WORDS = ("nfs", "Lustre", "libceph", "ceph:", "GPFS", "evicted")
 
 
 def parse_storage_log(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
-    """Pair what was lost with what came back; only the last word of each server counts."""
+    """Report servers whose last line says that they are lost; those that came back since are well."""
     silent: dict[str, KernelLine] = {}
     evicted: list[KernelLine] = []
     for line in kernel_lines(reply, circumstances, STORAGE_WORDS):
@@ -231,10 +235,10 @@ def parse_storage_log(reply: Reply, circumstances: Circumstances) -> Sequence[Fi
             silent.pop(_server(back), None)
         elif EVICTED.search(line.text):
             evicted.append(line)
-    found = [
+    findings = [
         Finding(
             Health.CRITICAL,
-            f"storage server {server} is silent: {line.whole}",
+            f"storage server {server} is silent: {line.full_text}",
             server,
             remedy=SERVER_REMEDY,
             weight=Weight.NEVER,
@@ -243,8 +247,8 @@ def parse_storage_log(reply: Reply, circumstances: Circumstances) -> Sequence[Fi
         for server, line in silent.items()
     ]
     if evicted:
-        text = f"a file system gave this node up: {evicted[-1].whole}"
-        found.append(
+        text = f"a file system gave this node up: {evicted[-1].full_text}"
+        findings.append(
             Finding(
                 Health.WARNING,
                 text,
@@ -256,7 +260,7 @@ def parse_storage_log(reply: Reply, circumstances: Circumstances) -> Sequence[Fi
                 events=tuple(line.identity for line in evicted),
             )
         )
-    return found or [ok("no storage server is silent", 0, 0, "servers")]
+    return findings or [ok("no storage server is silent", 0, 0, "servers")]
 
 
 def _server(match: re.Match[str]) -> str:
@@ -279,17 +283,17 @@ OOM_WORDS = ("ut of memory",)
 
 
 def parse_out_of_memory(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
-    """Name what was killed; a job over its own limit is the job's affair."""
+    """Report processes that were killed for lack of memory, of the node or within the limit of a job."""
     killed = [(line, match) for line in kernel_lines(reply, circumstances, OOM_WORDS) if (match := KILLED.search(line.text))]
     if not killed:
         return [ok("nothing was killed for its memory", 0, 0, "kills")]
-    whole = [match for _, match in killed if match["group"].startswith("Out")]
-    last = (whole or [match for _, match in killed])[-1]
-    where = "the node ran out of memory" if whole else "a job's memory limit was reached"
-    text = f"{where}: {len(killed)} processes killed, last {last['name']} ({last['pid']})"
+    of_node = [match for _, match in killed if match["group"].startswith("Out")]
+    last = (of_node or [match for _, match in killed])[-1]
+    cause = "the node ran out of memory" if of_node else "a job's memory limit was reached"
+    text = f"{cause}: {len(killed)} processes killed, last {last['name']} ({last['pid']})"
     events = tuple(line.identity for line, _ in killed)
     remedy = (
-        "see which job or service used the memory; give jobs a limit" if whole else "give the job more memory, or fewer workers"
+        "see which job or service used the memory; give jobs a limit" if of_node else "give the job more memory, or fewer workers"
     )
     return [Finding(Health.WARNING, text, len(killed), 0, "kills", remedy, Weight.NEVER, events=events)]
 

@@ -11,7 +11,7 @@ from assistant.content.devices import GpuLimits, NodeLimits
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, merged, ok, unknown
 from assistant.tooling import Probe
-from assistant.tools.probes._counters import Ceiling, Counter, counts_by, judge_counter
+from assistant.tools.probes._counters import Ceiling, Counter, counts_by, judge_counters
 from assistant.tools.probes._nvidia_smi import NVIDIA_PACKAGE, Gpu, gpu_finding, gpu_probe
 
 INFINIBAND_COMMAND = (
@@ -70,13 +70,13 @@ def read_ports(reply: Reply) -> list[Port] | None:
     lines = reply.out.split("\n")
     if "end" not in (line.strip() for line in lines):
         return None
-    found: dict[tuple[str, str], Port] = {}
+    ports_by_name: dict[tuple[str, str], Port] = {}
     for line in lines:
         words = line.split(maxsplit=4)
         if len(words) == 5 and words[0] == "port":
-            port = found.setdefault((words[1], words[2]), Port(words[1], words[2], {}))
+            port = ports_by_name.setdefault((words[1], words[2]), Port(words[1], words[2], {}))
             port.values[words[3]] = words[4].strip()
-    return list(found.values())
+    return list(ports_by_name.values())
 
 
 def infiniband_probe(name: str, parse: Callable[[Reply, Circumstances], Sequence[Finding]], source: str, **more: Any) -> Probe:
@@ -91,21 +91,21 @@ CABLE = "reseat or replace cable and transceiver; look at the switch port"
 
 def parse_infiniband(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Judge each port; one that was never up since boot is taken for unused."""
-    found = read_ports(reply)
-    if found is None:
+    node_ports = read_ports(reply)
+    if node_ports is None:
         return [unknown("the adapters could not be read")]
-    if not found:
+    if not node_ports:
         return [ok("no InfiniBand or RoCE adapter", 0, unit="ports")]
     best: dict[tuple[str, bool], float] = {}
-    for port in found:
+    for port in node_ports:
         kind = (port.values.get("hca_type", ""), port.ethernet)
         best[kind] = max(best.get(kind, 0.0), port.rate_gb if port.up else 0.0)
-    bad = [(port.name, finding) for port in found if (finding := _judge_port(port, best)) is not None]
-    up = [port for port in found if port.up]
+    bad = [(port.name, finding) for port in node_ports if (finding := _judge_port(port, best)) is not None]
+    up = [port for port in node_ports if port.up]
     if not up and not bad:
-        return [Finding(Health.WARNING, f"none of {len(found)} ports is active", 0, len(found), "ports", CABLE)]
+        return [Finding(Health.WARNING, f"none of {len(node_ports)} ports is active", 0, len(node_ports), "ports", CABLE)]
     return merged(bad) or [
-        ok(f"{len(up)} of {len(found)} ports are active at up to {max(p.rate_gb for p in up):g} Gb/s", len(up), unit="ports")
+        ok(f"{len(up)} of {len(node_ports)} ports are active at up to {max(p.rate_gb for p in up):g} Gb/s", len(up), unit="ports")
     ]
 
 
@@ -147,12 +147,14 @@ LINK_ERRORS = (
 
 def parse_infiniband_errors(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Judge the counters of each port."""
-    found = read_ports(reply)
-    if found is None:
+    node_ports = read_ports(reply)
+    if node_ports is None:
         return [unknown("the adapters could not be read")]
-    every = [one for port in found for one in _port_counters(port, circumstances.limits.node)]
-    bad = merged((one.device, finding) for one in every if (finding := judge_counter(one, circumstances)) is not None)
-    return bad or [ok(f"error counters of {len(found)} ports are low ({circumstances.past.told})", len(found), unit="ports")]
+    counters = [counter for port in node_ports for counter in _port_counters(port, circumstances.limits.node)]
+    bad = merged(judge_counters(counters, circumstances))
+    return bad or [
+        ok(f"error counters of {len(node_ports)} ports are low ({circumstances.past.told})", len(node_ports), unit="ports")
+    ]
 
 
 def _infiniband_counters(reply: Reply, circumstances: Circumstances) -> Iterator[Counter]:
@@ -188,26 +190,43 @@ NVLINK_STATE = re.compile(r"^\s*Link (?P<link>\d+): (?:(?P<speed>[\d.]+) GB/s|<?
 NVLINK_REMEDY = "drain the node, reset all its GPUs together; look for XID 74 and SXIDs; ask for a replacement when it stays"
 
 
+def nvlink_probe(
+    name: str, option: str, parse: Callable[[Reply, Circumstances], Sequence[Finding]], limits: str, **more: Any
+) -> Probe:
+    """Return a probe that reads `nvidia-smi nvlink` with an option."""
+    return Probe(
+        name=name,
+        command=("nvidia-smi", "nvlink", option),
+        needs="nvidia-smi",
+        parse=parse,
+        source=f"arXiv 2403.07648, Table 3: NVLink Error; {limits}",
+        package=NVIDIA_PACKAGE,
+        witness="nvml",
+        hardware="nvidia",
+        **more,
+    )
+
+
 def parse_nvlink(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Read `nvidia-smi nvlink -s`."""
     heads = list(NVLINK_GPU.finditer(reply.out))
     if not heads:
         return [unknown("nvidia-smi nvlink -s printed no report that can be read")]
     ends = [head.start() for head in heads[1:]] + [len(reply.out)]
-    found: list[tuple[str, Finding]] = []
+    findings: list[tuple[str, Finding]] = []
     links = 0
     for head, end in zip(heads, ends, strict=True):
         limits = circumstances.limits.of(head["model"])
-        own = list(NVLINK_STATE.finditer(reply.out, head.end(), end))
-        links += len(own)
-        found += [(f"GPU {head['index']}", finding) for finding in _judge_nvlinks(own, limits)]
-    return merged(found) or [
+        gpu_links = list(NVLINK_STATE.finditer(reply.out, head.end(), end))
+        links += len(gpu_links)
+        findings += [(f"GPU {head['index']}", finding) for finding in _judge_nvlinks(gpu_links, limits)]
+    return merged(findings) or [
         ok(f"{links} NVLinks of {len(heads)} GPUs are active" if links else "no NVLink is expected here", links)
     ]
 
 
 def _judge_nvlinks(links: list[re.Match[str]], limits: GpuLimits) -> list[Finding]:
-    """A model for which no number of links is known, such as a card with bridges, is not judged."""
+    """Judge number and speed of links; a model without a known number of links, such as a card with bridges, is not judged."""
     if not limits.nvlinks:
         return []
     speeds = {link["link"]: float(link["speed"]) for link in links if link["speed"]}
@@ -223,16 +242,7 @@ def _judge_nvlinks(links: list[re.Match[str]], limits: GpuLimits) -> list[Findin
     return []
 
 
-NVLINK = Probe(
-    name="nvlink",
-    command=("nvidia-smi", "nvlink", "-s"),
-    needs="nvidia-smi",
-    parse=parse_nvlink,
-    source="arXiv 2403.07648, Table 3: NVLink Error; number and speed of links: knowledge/limits.toml",
-    package=NVIDIA_PACKAGE,
-    witness="nvml",
-    hardware="nvidia",
-)
+NVLINK = nvlink_probe("nvlink", "-s", parse_nvlink, "number and speed of links: knowledge/limits.toml")
 
 
 NVLINK_COUNTERS_GPU = re.compile(r"^GPU (?P<index>\d+):(?:.*\(UUID: (?P<uuid>[\w-]+)\))?", re.MULTILINE)
@@ -243,12 +253,12 @@ NVLINK_ERRORS_REMEDY = "watch it; drain the node and reset its GPUs when it grow
 
 
 def parse_nvlink_errors(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
-    """Read `nvidia-smi nvlink -e`; what the newer generations count besides is judged alike."""
+    """Read `nvidia-smi nvlink -e`, with all kinds of errors that a generation counts."""
     if not NVLINK_COUNTERS_GPU.search(reply.out):
         return [unknown("nvidia-smi nvlink -e printed no report that can be read")]
-    every = list(_nvlink_counters(reply, circumstances))
-    bad = merged((one.device, finding) for one in every if (finding := judge_counter(one, circumstances)) is not None)
-    return bad or [ok(f"{len(every)} NVLink error counters are low ({circumstances.past.told})", len(every))]
+    counters = list(_nvlink_counters(reply, circumstances))
+    bad = merged(judge_counters(counters, circumstances))
+    return bad or [ok(f"{len(counters)} NVLink error counters are low ({circumstances.past.told})", len(counters))]
 
 
 def _nvlink_counters(reply: Reply, circumstances: Circumstances) -> Iterator[Counter]:
@@ -256,14 +266,14 @@ def _nvlink_counters(reply: Reply, circumstances: Circumstances) -> Iterator[Cou
     heads = list(NVLINK_COUNTERS_GPU.finditer(reply.out))
     ends = [head.start() for head in heads[1:]] + [len(reply.out)] * bool(heads)
     for head, end in zip(heads, ends, strict=True):
-        for found in NVLINK_COUNTER.finditer(reply.out, head.end(), end):
-            kind = found["kind"].strip().casefold()
+        for match in NVLINK_COUNTER.finditer(reply.out, head.end(), end):
+            kind = match["kind"].strip().casefold()
             total, hourly = _nvlink_ceilings(kind, limits)
-            link = f"NVLink {found['link']}"
+            link = f"NVLink {match['link']}"
             name = f"{head['uuid'] or head['index']} {link} {kind}"
             words, until = f"{link}: # {kind}", "since the last reset"
             yield Counter(
-                f"GPU {head['index']}", name, int(found["count"]), words, total, hourly, NVLINK_ERRORS_REMEDY, until=until
+                f"GPU {head['index']}", name, int(match["count"]), words, total, hourly, NVLINK_ERRORS_REMEDY, until=until
             )
 
 
@@ -278,16 +288,8 @@ def _nvlink_ceilings(kind: str, limits: NodeLimits) -> tuple[Ceiling, Ceiling]:
     return Ceiling(1 if recovery else limits.nvlink_errors_warning, limits.nvlink_errors_critical), hourly
 
 
-NVLINK_ERRORS = Probe(
-    name="nvlink_errors",
-    command=("nvidia-smi", "nvlink", "-e"),
-    needs="nvidia-smi",
-    parse=parse_nvlink_errors,
-    source="arXiv 2403.07648, Table 3: NVLink Error; limits: knowledge/limits.toml",
-    package=NVIDIA_PACKAGE,
-    witness="nvml",
-    hardware="nvidia",
-    counts=counts_by(_nvlink_counters),
+NVLINK_ERRORS = nvlink_probe(
+    "nvlink_errors", "-e", parse_nvlink_errors, "limits: knowledge/limits.toml", counts=counts_by(_nvlink_counters)
 )
 
 
@@ -333,7 +335,7 @@ def judge_pcie(gpu: Gpu, circumstances: Circumstances) -> Iterator[Finding]:
 
 
 def replay_counters(gpu: Gpu, circumstances: Circumstances) -> Iterator[Counter]:
-    """Give the count of what was sent again."""
+    """Yield the counter of packets that were sent again over PCIe."""
     replays, limits = gpu.number("pci/replay_counter"), circumstances.limits.node
     if replays is not None:
         total, hourly = Ceiling(limits.pcie_replays_warning), Ceiling(limits.pcie_replays_per_hour)

@@ -62,18 +62,18 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All that a node said about its file systems."""
+    """The file systems of a node, as it showed them."""
 
     mounts: list[Mount]
-    wanted: list[tuple[str, str]]
+    listed_in_fstab: list[tuple[str, str]]
     """Kind and place of network file systems that fstab wants mounted."""
     lustre: str
 
 
 def read_mounts(reply: Reply) -> Reading | None:
-    """Return what was read; None when it is no such answer."""
+    """Return the file systems of a reply; None for a reply without any."""
     mounts: dict[str, Mount] = {}
-    wanted: list[tuple[str, str]] = []
+    listed_in_fstab: list[tuple[str, str]] = []
     lustre = ""
     for line in reply.out.split("\n"):
         words = line.split()
@@ -82,10 +82,10 @@ def read_mounts(reply: Reply) -> Reading | None:
         elif words[:1] == ["answer"] and len(words) >= 3 and words[1] in mounts:
             _add_answer(mounts[words[1]], words[2], words[3:])
         elif words[:1] == ["wanted"] and len(words) == 3:
-            wanted.append((words[1], words[2]))
+            listed_in_fstab.append((words[1], words[2]))
         elif words[:1] == ["lustre"] and len(words) == 2:
             lustre = words[1]
-    return Reading(list(mounts.values()), wanted, lustre) if mounts else None
+    return Reading(list(mounts.values()), listed_in_fstab, lustre) if mounts else None
 
 
 def _add_answer(mount: Mount, status: str, words: list[str]) -> None:
@@ -121,18 +121,20 @@ def parse_disk(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     reading = read_mounts(reply)
     if reading is None:
         return [unknown("the file systems could not be listed")]
-    own = [mount for mount in reading.mounts if not mount.network]
-    bad = [finding for mount in own for finding in judge_file_system(mount, circumstances)]
-    fullest = max((mount for mount in own if mount.used_percent is not None), key=lambda one: one.used_percent or 0, default=None)
+    local = [mount for mount in reading.mounts if not mount.network]
+    bad = [finding for mount in local for finding in judge_file_system(mount, circumstances)]
+    fullest = max(
+        (mount for mount in local if mount.used_percent is not None), key=lambda mount: mount.used_percent or 0, default=None
+    )
     if bad or fullest is None:
         return bad or [unknown("no local file system answered")]
     limit = circumstances.limits.node.disk_warning_percent
     used = round(fullest.used_percent or 0, 1)
-    return [ok(f"{used:.0f} % of {fullest.place} is in use, the fullest of {len(own)}", used, limit, "%")]
+    return [ok(f"{used:.0f} % of {fullest.place} is in use, the fullest of {len(local)}", used, limit, "%")]
 
 
 def judge_file_system(mount: Mount, circumstances: Circumstances) -> Iterator[Finding]:
-    """Say what is wrong with one file system."""
+    """Yield the findings of a file system: it cannot be asked, does not answer, or is full."""
     limits = circumstances.limits.node
     if mount.error:
         remedy = "look at dmesg; check the file system and mount it again"
@@ -141,15 +143,15 @@ def judge_file_system(mount: Mount, circumstances: Circumstances) -> Iterator[Fi
         yield unknown("stat or timeout is not there", "install coreutils", missing=True)
     elif not mount.answered or mount.stopped:
         yield unknown(f"{mount.place} ({mount.kind}) did not answer within 2 s", "look for a hanging disk or server")
-    for what, percent, warning, critical in (
+    for resource, percent, warning, critical in (
         ("space", mount.used_percent, limits.disk_warning_percent, limits.disk_critical_percent),
         ("inodes", mount.inodes_percent, limits.inodes_warning_percent, limits.inodes_critical_percent),
     ):
         status = judged(percent or 0, warning, critical)
         if percent is not None and status is not Health.OK and "ro" not in mount.options.split(","):
-            text = f"{percent:.0f} % of {'the inodes of ' if what == 'inodes' else ''}{mount.place} is in use"
+            text = f"{percent:.0f} % of {'the inodes of ' if resource == 'inodes' else ''}{mount.place} is in use"
             limit = critical if status is Health.CRITICAL else warning
-            remedy = f"free {what}: du -x --{'inodes' if what == 'inodes' else 'max-depth=1'} {mount.place}"
+            remedy = f"free {resource}: du -x --{'inodes' if resource == 'inodes' else 'max-depth=1'} {mount.place}"
             yield Finding(status, text, round(percent, 1), limit, "%", remedy, Weight.NEVER)
 
 
@@ -165,23 +167,23 @@ def parse_mounts(reply: Reply, circumstances: Circumstances) -> Sequence[Finding
     if reading is None:
         return [unknown("the file systems could not be listed")]
     remote = [mount for mount in reading.mounts if mount.network]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for mount in remote:
         if mount.stopped or not mount.answered:
             # it was asked and was silent: seen, yet silence convicts no node
             text = f"{mount.place} ({mount.kind}) did not answer within 2 s"
-            found.append(Finding(Health.CRITICAL, text, 2, 2, "s", SERVER_REMEDY, Weight.NEVER))
+            findings.append(Finding(Health.CRITICAL, text, 2, 2, "s", SERVER_REMEDY, Weight.NEVER))
         else:
-            found += judge_file_system(mount, circumstances)
+            findings += judge_file_system(mount, circumstances)
     places = {mount.place for mount in reading.mounts}
-    for kind, place in reading.wanted:
+    for kind, place in reading.listed_in_fstab:
         if place not in places:
-            found.append(
+            findings.append(
                 Finding(Health.CRITICAL, f"{place} ({kind}) stands in fstab and is not mounted", place, remedy=f"mount {place}")
             )
     if reading.lustre and reading.lustre != "healthy":
-        found.append(Finding(Health.CRITICAL, f"Lustre says: {reading.lustre}", reading.lustre, "healthy", remedy=SERVER_REMEDY))
-    return found or [ok(f"{len(remote)} network file systems answer" if remote else "no network file system", len(remote))]
+        findings.append(Finding(Health.CRITICAL, f"Lustre says: {reading.lustre}", reading.lustre, "healthy", remedy=SERVER_REMEDY))
+    return findings or [ok(f"{len(remote)} network file systems answer" if remote else "no network file system", len(remote))]
 
 
 MOUNTS = mounts_probe("mounts", parse_mounts, "limits of our own: an answer within 2 s, 90 % and 98 %")

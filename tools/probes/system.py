@@ -14,7 +14,7 @@ UPTIME_COMMAND = ("cat", "/proc/uptime")
 
 
 def boot_time(reply: Reply, now: datetime) -> datetime | None:
-    """Return when, from /proc/uptime and the time at which it was read; None when that cannot be read."""
+    """Return when a node was booted, by its /proc/uptime as read at a time; None for a reply that cannot be read."""
     match = re.match(r"(\d+\.\d+) \d+\.\d+\s*$", reply.out)
     return (now - timedelta(seconds=float(match.group(1)))).astimezone(UTC) if match else None
 
@@ -37,12 +37,14 @@ def parse_reboot(reply: Reply, circumstances: Circumstances) -> Sequence[Finding
     boot = boot_time(reply, circumstances.now)
     if boot is None:
         return [unknown("uptime could not be read")]
-    said = f"{boot:%Y-%m-%dT%H:%M:%SZ}"
+    boot_text = f"{boot:%Y-%m-%dT%H:%M:%SZ}"
     start = circumstances.job_started
     if start is not None and (boot - start).total_seconds() > BOOT_SLACK_S:
-        text = f"booted at {said}, after the job began at {start:%Y-%m-%dT%H:%M:%SZ}"
-        return [Finding(Health.CRITICAL, text, said, f"{start:%Y-%m-%dT%H:%M:%SZ}", "", "find out why: last -x; ipmitool sel list")]
-    return [ok(f"up since {said}", said)]
+        text = f"booted at {boot_text}, after the job began at {start:%Y-%m-%dT%H:%M:%SZ}"
+        return [
+            Finding(Health.CRITICAL, text, boot_text, f"{start:%Y-%m-%dT%H:%M:%SZ}", "", "find out why: last -x; ipmitool sel list")
+        ]
+    return [ok(f"up since {boot_text}", boot_text)]
 
 
 REBOOT = Probe(
@@ -89,12 +91,12 @@ MEMORY_REMEDY = "see what uses it: ps aux --sort=-rss | head; look at /dev/shm"
 
 def parse_memory(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
     """Read /proc/meminfo: MemAvailable over MemTotal."""
-    found = {name: int(kib) for name, kib in re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", reply.out, re.MULTILINE)}
-    total, left = found.get("MemTotal", 0), found.get("MemAvailable")
-    if not total or left is None:
+    kib_by_name = {name: int(kib) for name, kib in re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", reply.out, re.MULTILINE)}
+    total, available = kib_by_name.get("MemTotal", 0), kib_by_name.get("MemAvailable")
+    if not total or available is None:
         return [unknown("meminfo holds no MemTotal and MemAvailable")]
     limits = circumstances.limits.node
-    share = left / total
+    share = available / total
     text = f"{share:.0%} of {total / 2**20:.0f} GiB is available"
     if share >= limits.memory_warning_share:
         return [ok(text, round(share, 4), limits.memory_warning_share, "share")]
@@ -128,32 +130,34 @@ KTHREADD = "2"
 
 
 def parse_processes(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
-    """Name those in state D at both looks; a thread of the kernel itself may wait for ever."""
-    first, again, second = reply.out.partition("\nagain\n")
+    """Report processes in state D at both looks, and many zombies; threads of the kernel itself may wait for ever."""
+    first, separator, second = reply.out.partition("\nagain\n")
     before, after = list(PROCESS_LINE.finditer(first)), list(PROCESS_LINE.finditer(second))
-    if not before or not again or not after:
+    if not before or not separator or not after:
         return [unknown("the processes could not be listed")]
-    waiting = {(one["pid"], one["name"]) for one in before if one["state"] == "D"}
+    waiting = {(process["pid"], process["name"]) for process in before if process["state"] == "D"}
     stuck = [
-        one
-        for one in after
-        if one["state"] == "D" and (one["pid"], one["name"]) in waiting and KTHREADD not in (one["pid"], one["parent"])
+        process
+        for process in after
+        if process["state"] == "D"
+        and (process["pid"], process["name"]) in waiting
+        and KTHREADD not in (process["pid"], process["parent"])
     ]
-    zombies = [one for one in after if one["state"] == "Z"]
-    limits, found = circumstances.limits.node, []
+    zombies = [process for process in after if process["state"] == "Z"]
+    limits, findings = circumstances.limits.node, []
     status = judged(len(stuck), limits.stuck_warning, limits.stuck_critical)
     if status is not Health.OK:
-        named = ", ".join(f"{one['pid']} ({one['name']}, {one['age']} s old)" for one in stuck[:4])
-        text = f"{len(stuck)} processes hang in the kernel: {named}"
+        listing = ", ".join(f"{process['pid']} ({process['name']}, {process['age']} s old)" for process in stuck[:4])
+        text = f"{len(stuck)} processes hang in the kernel: {listing}"
         limit = limits.stuck_critical if status is Health.CRITICAL else limits.stuck_warning
         remedy = "see what they wait for: cat /proc/PID/stack; they cannot be killed: drain and reboot when they stay"
-        found.append(Finding(status, text, len(stuck), limit, "processes", remedy, Weight.COUNTS))
+        findings.append(Finding(status, text, len(stuck), limit, "processes", remedy, Weight.COUNTS))
     if len(zombies) >= limits.zombies_warning:
         text = f"{len(zombies)} zombies, for instance {zombies[0]['pid']} ({zombies[0]['name']}) of {zombies[0]['parent']}"
-        found.append(
+        findings.append(
             Finding(Health.WARNING, text, len(zombies), limits.zombies_warning, "processes", "end their parents", Weight.NEVER)
         )
-    return found or [ok(f"none of {len(after)} processes hangs", 0, limits.stuck_warning, "processes")]
+    return findings or [ok(f"none of {len(after)} processes hangs", 0, limits.stuck_warning, "processes")]
 
 
 PROCESSES = Probe(
@@ -184,20 +188,22 @@ COMM_LENGTH = 15
 
 
 def parse_daemons(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
-    """Name those that are set up and do not run."""
+    """Report the daemons that are set up and do not run."""
     lines = [line.strip() for line in reply.out.split("\n") if line.strip()]
     if not lines or lines[-1] != "end":
         return [unknown("the processes could not be listed")]
-    wanted = [line.split()[1] for line in lines if line.startswith("wanted ") and len(line.split()) == 2]
+    expected = [line.split()[1] for line in lines if line.startswith("wanted ") and len(line.split()) == 2]
     running = {line[:COMM_LENGTH] for line in lines if not line.startswith("wanted ")}
-    found = []
-    for name in wanted:
+    findings = []
+    for name in expected:
         if name[:COMM_LENGTH] not in running:
             service = SERVICES.get(name, name)
             status = Health.CRITICAL if name in SERVICES else Health.WARNING
             remedy = f"systemctl restart {service}; journalctl -u {service} -n 50"
-            found.append(Finding(status, f"{name} is set up and does not run", "stopped", "running", "", remedy, Weight.NEVER))
-    return found or [ok(f"all {len(wanted)} daemons run" if wanted else "no daemon of the cluster is set up here", len(wanted))]
+            findings.append(Finding(status, f"{name} is set up and does not run", "stopped", "running", "", remedy, Weight.NEVER))
+    return findings or [
+        ok(f"all {len(expected)} daemons run" if expected else "no daemon of the cluster is set up here", len(expected))
+    ]
 
 
 DAEMONS = Probe(
@@ -223,18 +229,18 @@ LEAP_LOST = "Not synchronised"
 
 
 def parse_clock(reply: Reply, circumstances: Circumstances) -> Sequence[Finding]:
-    """Compare the node's time with when it was asked and when it answered: only what lies outside is an error."""
+    """Report a clock outside of the time between question and answer, and a chrony without a source."""
     match = re.match(r"(\d{9,11})(\.\d+)?", reply.out.strip())
     if match is None:
         return [unknown("date printed no time")]
     node = datetime.fromtimestamp(float(match.group()), UTC)
-    asked = circumstances.asked or circumstances.now
-    skew = max(0.0, (asked - node).total_seconds(), (node - circumstances.now).total_seconds())
+    asked_at = circumstances.asked or circumstances.now
+    skew = max(0.0, (asked_at - node).total_seconds(), (node - circumstances.now).total_seconds())
     limits = circumstances.limits.node
     status = judged(skew, limits.skew_warning_s, limits.skew_critical_s)
     if status is not Health.OK:
         limit = limits.skew_critical_s if status is Health.CRITICAL else limits.skew_warning_s
-        way = "behind" if node < asked else "ahead"
+        way = "behind" if node < asked_at else "ahead"
         return [Finding(status, f"clock is {skew:.1f} s {way}", round(skew, 3), limit, "s", CLOCK_REMEDY, Weight.NEVER)]
     fields = reply.out.strip().splitlines()[-1].split(",")
     if len(fields) >= 14 and fields[13].strip() == LEAP_LOST:
