@@ -37,8 +37,8 @@ from assistant.recover.resume_plan import MOST_LINKS
 from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant
 from assistant.tools.checkpoints import known_forms
+from assistant.tools.preconditions import must_be_alone_of_its_run, must_be_meant
 from assistant.untrusted import LOOK_S, list_folder, reading_as, within
 
 _REPLACED = re.compile(r' REPLACES\[(nothing|"(?:[^"\\]|\\.)*")\](?:$|  # )')

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.logs.spikes import find_spike, last_run
-from assistant.records import Checkpoint, Diagnosis, Job, MetricPoint, Risk
+from assistant.records import Checkpoint, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.inventory import (
     Choice,
     Inventory,
@@ -21,42 +20,34 @@ from assistant.recover.checkpoints.inventory import (
     is_before,
     last,
     last_healthy,
-    without_lost_numbers,
 )
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
-from assistant.recover.fault_times import fault_time, suspect_words
 from assistant.recover.gpus import gpu_hours
-from assistant.recover.job_program import programs_now, programs_of
+from assistant.recover.job_program import programs_now
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.launches import never_began, never_began_words
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning
-from assistant.recover.refused_values import refused_words
 from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
-from assistant.recover.resume_plan import ResumePlan, resume_plan
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import OPEN
-from assistant.recover.runs import writer_beside
 from assistant.recover.start_lines import task_line
 from assistant.recover.start_losses import loss_words, start_losses
-from assistant.recover.training_end import training_goal
 from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
 from assistant.tooling import Context, tool
-from assistant.tools._checkpoint_words import MOST_TORN, checkpoint_values, choice_note, no_choice, problem_words, unusable_words
-from assistant.tools._node_saves import node_saves, saves_in_words
-from assistant.untrusted import READ_S, reading_as, within
+from assistant.tools.storage import node_saves, saves_in_words
+from assistant.untrusted import reading_as
 
 WHICH = ("last", "last_healthy", "before_step")
 FEWEST_LOST = 5
 """Logged steps without a number that show lost weights; a loss scaler skips one or two."""
 LOST = "the loss of job {job} is no number from step {step} on: what it saved since must not be loaded"
 NOTHING_LOST = "A restart loses only what it was at."
-MOST_READ_AHEAD = 2_000
-"""Lines of a log, from its beginning, that may announce how long a training is to be."""
 TRIAL_TRANSPORTS = ("ssh",)
 """Transports that reach nodes on which a script may be started."""
 UNTRIED = "nothing but the source of its program says how it goes on, so it is tried in a sandbox first"
@@ -168,7 +159,7 @@ def choose_checkpoint(
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
         words = saves_in_words(elsewhere, shown) or words
         words = f"{words}; {way.usage}" if way.usage and not fresh else words
-        warning = _start_warning(shown, search) if not fresh else ""
+        warning = start_warning(shown, search) if not fresh else ""
         words += f". {warning}" if warning else ""
         line = task_line([shown]) if not (fresh or warning or harm or way.repeats) else ""
         words += f". To start it again as it was: {line}" if line else ""
@@ -203,7 +194,7 @@ def choose_checkpoint(
     plan = replace(plan, refusal=UNTRIED) if untried else plan
     stage = search.stages.sentence if search.stages is not None else ""
     doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
-    warning = _start_warning(shown, search) if plan.refusal else ""
+    warning = start_warning(shown, search) if plan.refusal else ""
     note = "; ".join(
         part
         for part in (choice_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning)
@@ -248,7 +239,7 @@ def _rerun_harm(job: Job, search: CheckpointSearch) -> str:
     return f"{words} Its owner submitted it with --no-requeue." if words and job.never_requeued else words
 
 
-def _start_warning(job: Job, search: CheckpointSearch) -> str:
+def start_warning(job: Job, search: CheckpointSearch) -> str:
     """Return what a start of a job's script would destroy of what lies there; empty where nothing is known of it."""
     try:
         return loss_words(start_losses(job, programs_now(job, search.programs)))
@@ -285,131 +276,6 @@ def _refused_from(inventory: Inventory, step: int | None, points: Sequence[Metri
 def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
     """Return the epoch in which a job logged the first step from a given one on, in its last run; None where no line tells it."""
     return next((point.epoch for point in last_run(points) if point.step >= step), None)
-
-
-def saved_state(context: Context, job: Job) -> str:
-    """Say what a job left to go on from, for people: the newest checkpoint that is whole, newer ones that are not, how it goes on.
-
-    Also what its script would do if it were submitted as it is, and who else saves into the folder. Only what lies there is looked
-    at, and a sample of the values of the newest ones. Empty where nothing is known of it, or the storage does not answer.
-    """
-    try:
-        search = search_of(context, job)
-        if search.inventory is None:
-            is_told = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
-            elsewhere = saves_in_words(node_saves(context, job, search.programs), job)
-            if elsewhere:
-                return f"{elsewhere}."
-            rerun = rerun_words(writes_of_job(job, programs_now(job, search.programs)), job.work_dir)
-            sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
-            return " ".join(filter(None, [*sentences, rerun, _start_warning(job, search)]))
-        judged = _refused_from(search.inventory, lost_from(job), log_points(job))
-        judged = _sampled(judged, job)
-        way = resume_of(context, job, search)
-    except (ToolError, Unavailable, UnreadableFile, OSError):
-        return ""
-    whole = max(
-        (checkpoint for checkpoint in judged.checkpoints if checkpoint.healthy),
-        key=lambda checkpoint: checkpoint.step,
-        default=None,
-    )
-    newer = [save for save in judged.checkpoints if not save.healthy and (whole is None or save.step > whole.step)]
-    torn = problem_words([checkpoint for checkpoint in newer if not checkpoint.undecided])
-    open_ones = problem_words([checkpoint for checkpoint in newer if checkpoint.undecided])
-    unusable = "; ".join(filter(None, (f"not to be loaded: {torn}" if torn else "", open_ones)))
-    if whole is None:
-        none = "Whether a checkpoint of it is whole is not known" if open_ones else "No checkpoint of it is whole"
-        return " ".join([f"{none}; {unusable}.", *_writer(context, job)]) if unusable else ""
-    kind = (
-        "newest checkpoint, which was not judged but for which others of its series speak,"
-        if whole.unread
-        else "newest whole checkpoint"
-    )
-    newest = f"The {kind} is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else ''}."
-    suspect = suspect_words(judged.checkpoints, fault_time(_diagnosis(context)))
-    try:
-        plan = resume_plan(way, judged, whole, moves=folder_moves(job, search))
-        going_on = [*_as_it_is(search, plan, way), *filter(None, [_start_warning(job, search) if plan.refusal else ""])]
-    except (ToolError, Unavailable, UnreadableFile, OSError):
-        going_on = []
-    return " ".join(filter(None, [newest, suspect, *going_on, *_writer(context, job)]))
-
-
-def _sampled(inventory: Inventory, job: Job) -> Inventory:
-    """Return an inventory without those of the newest whose weights are no numbers; as it is where that cannot be read in time."""
-    try:
-        with reading_as(job.account):
-            return within(READ_S, partial(without_lost_numbers, inventory), f"checkpoint folder {inventory.folder}")
-    except (Unavailable, UnreadableFile, OSError):
-        return inventory
-
-
-def _diagnosis(context: Context) -> Diagnosis | None:
-    return context.history.diagnosis(context.incident) if context.incident is not None else None
-
-
-def refused_state(context: Context, job: Job, error: str) -> str:
-    """Say where a job has the number from that was refused: the key or the line, and since when; empty where nothing tells it."""
-    try:
-        search = search_of(context, job)
-        saves = search.inventory.checkpoints if search.inventory is not None else ()
-        times = [*(save.saved_at for save in saves[:1]), *(at for at in (job.submitted, job.started) if at is not None)]
-        return refused_words(job, search.programs, error, began=min(times, default=None))
-    except (ToolError, Unavailable, UnreadableFile, OSError):
-        return ""
-
-
-def time_left(context: Context, job: Job) -> str:
-    """Say how many steps a job had left and how long they take at its own rate; empty where its goal or its rate is not known."""
-    try:
-        programs = programs_of(job)
-    except (Unavailable, UnreadableFile, OSError):
-        return ""
-    options = [(option.name, option.value) for program in programs for option in program.options]
-    texts = [line.text for line in log_lines(job)]
-    goal, points = training_goal(options, texts[:MOST_READ_AHEAD]), log_points(job)
-    if goal is None or len({point.step for point in points}) < FEWEST_LOST or job.started is None:
-        return ""
-    first, last = points[0], points[-1]
-    if last.step >= goal or last.step <= first.step:
-        return ""
-    timed = first.at is not None and last.at is not None and last.at > first.at
-    seconds = (last.at - first.at).total_seconds() if timed and last.at and first.at else 0.0
-    seconds = seconds or ((job.ended or context.clock.now()) - job.started).total_seconds()
-    each_s = seconds / (last.step - first.step)
-    left_min = (goal - last.step) * each_s / 60
-    return f"It had made {last.step} of {goal} steps; the rest takes about {left_min:.0f} min more ({each_s:.3g} s a step)."
-
-
-def _as_it_is(search: CheckpointSearch, plan: ResumePlan, way: ResumeWay) -> list[str]:
-    """Return what would become of a job that is submitted as it is, and what has to be done first, as sentences."""
-    if plan.refusal:
-        option = resume_option(search.programs) if way.means is ResumeMeans.NONE else ""
-        by_option = f" Its program knows {option}: with it, and that checkpoint, it goes on." if option else ""
-        return [f"Submitted as it is: {plan.refusal}.{by_option}"]
-    first = []
-    if plan.tracker is not None:
-        first.append(f"{plan.tracker} does not name it, and the script goes by that: {plan.tracker_text!r} has to stand there.")
-    if plan.set_aside:
-        names = ", ".join(path.name for path in plan.set_aside[:MOST_TORN])
-        first.append(f"{names} {'has' if len(plan.set_aside) == 1 else 'have'} to be moved away first: the script would load that.")
-    sentence = way.sentence
-    return [*first, f"{sentence[:1].upper()}{sentence[1:]}."] if sentence else first
-
-
-def _writer(context: Context, job: Job) -> list[str]:
-    """Return that another job saves into the folder of a job, as a sentence; nothing where none is known to."""
-    try:
-        writer = writer_beside(context.scheduler, context.checkpoint_folders, job, now=context.clock.now())
-    except (ToolError, Unavailable, UnreadableFile, OSError):
-        return []
-    if writer is None:
-        return []
-    does = "saves" if not writer.state.ended else "saved at the same time"
-    return [
-        f"Job {writer.id} ({writer.name}) of {writer.user} ({writer.state}) {does} into the same folder: what lies there may be "
-        "its own, and whoever starts this one again beside it writes over it."
-    ]
 
 
 def search_of(context: Context, job: Job) -> CheckpointSearch:
@@ -479,3 +345,63 @@ def _may_be_tried(context: Context, way: ResumeWay) -> bool:
 
 def _looked(search: CheckpointSearch) -> str:
     return "; ".join(search.looked_at) or "nothing: no folder is named anywhere"
+
+
+MOST_TORN = 3
+"""Newest checkpoints that are not whole and are named to people."""
+
+
+def choice_note(choice: Choice, *, with_path: bool = False) -> str:
+    """Return which checkpoint was chosen, what is not known of it, and which were refused and why."""
+    words = f"checkpoint of step {choice.checkpoint.step}" if choice.checkpoint is not None else "no checkpoint"
+    words += f" ({choice.checkpoint.path})" if choice.checkpoint is not None and with_path else ""
+    if choice.checkpoint is not None and choice.checkpoint.unread:
+        words += f", which was not judged: {choice.checkpoint.unread}; for it speaks that {', '.join(choice.checkpoint.grounds)}"
+    refused = "; ".join(
+        f"{checkpoint.path.name}{'' if checkpoint.undecided else ' refused:'} {checkpoint.problems[0]}"
+        for checkpoint in choice.refused
+    )
+    return f"{words}; {refused}" if refused else words
+
+
+def unusable_words(choice: Choice) -> str:
+    """Return why nothing was chosen: that all are refused, that none can be judged, or that some are each."""
+    undecided = sum(checkpoint.undecided for checkpoint in choice.refused)
+    if not undecided:
+        return "may be loaded"
+    person = "; a person who knows the program says which of them is whole"
+    if undecided == len(choice.refused):
+        return f"can be judged{person}"
+    return f"is known to be whole: {undecided} cannot be judged, {len(choice.refused) - undecided} are refused{person}"
+
+
+def no_choice(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values of a choice of nothing."""
+    refused = [checkpoint_values(checkpoint) for checkpoint in choice.refused]
+    note = f"{why}; {choice_note(choice)}" if refused else why
+    begin = "none" if fresh else ""
+    empty: dict[str, Any] = {"path": "", "step": 0, "fallback": "", "set_aside": [], "tracker": "", "tracker_text": ""}
+    return {**empty, "restart_from": begin, "refused": refused, "notes": list(notes), "note": note}
+
+
+def checkpoint_values(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return a checkpoint as JSON values."""
+    return {
+        "path": str(checkpoint.path),
+        "step": checkpoint.step,
+        "format": checkpoint.format,
+        "size_bytes": checkpoint.size_bytes,
+        "saved_at": checkpoint.saved_at.isoformat(),
+        "healthy": checkpoint.healthy,
+        "problems": list(checkpoint.problems),
+        "unread": checkpoint.unread,
+        "grounds": list(checkpoint.grounds),
+        "undecided": checkpoint.undecided,
+    }
+
+
+def problem_words(checkpoints: Sequence[Checkpoint]) -> str:
+    """Return the names of the newest of some checkpoints, each with the first of its problems."""
+    return "; ".join(
+        f"{checkpoint.path.name}: {checkpoint.problems[0]}" for checkpoint in checkpoints[-MOST_TORN:] if checkpoint.problems
+    )

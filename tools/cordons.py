@@ -13,7 +13,7 @@ from assistant.recover.identity import owns_cordon
 from assistant.recover.leases import HOURS, expired, lease, ours, parse
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._collective import proven_good, reservation_lines, would_test
+from assistant.tools.collective import proven_good, reservation_lines, would_test
 from assistant.tools.probes._check import check
 
 OUT = (NodeState.DRAINING, NodeState.DRAINED)

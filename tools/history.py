@@ -1,14 +1,20 @@
-"""Read what Nightshift knows already: incidents, their diagnoses and evidence, what waits for a person, what was changed."""
+"""Read what Nightshift knows: incidents, diagnoses, approvals, changes, the ledger of nodes, and what reasons and XIDs mean."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any
 
+from assistant.content.devices import xids
+from assistant.content.playbooks import playbooks
+from assistant.content.reasons import reasons
 from assistant.errors import ToolError, UsageError
 from assistant.records import Call, CallStatus, Citation, Diagnosis, Incident, Risk
-from assistant.tooling import Context, Pipeline, find_tool, found, tool
+from assistant.tooling import Context, Pipeline, find_tool, tool
+from assistant.tooling import found as tools
 
 MOST_CITED = 8
 
@@ -45,7 +51,7 @@ def list_incidents(
         diagnosis = context.history.diagnosis(one.id)
         blamed = diagnosis.faulty_nodes if diagnosis is not None else ()
         if (since is None or one.opened >= since) and (not node or node in (one.node, *blamed)):
-            shown.append(_brief(one, diagnosis))
+            shown.append(_incident_values(one, diagnosis))
     return shown[: max(0, limit)]
 
 
@@ -63,12 +69,12 @@ def show_incident(context: Context, incident: int) -> dict[str, Any]:
     diagnosis = context.history.diagnosis(incident)
     evidence = [{"id": fact.id, "source": fact.source, "at": fact.at.isoformat()} for fact in context.history.evidence(incident)]
     return {
-        **_brief(one, diagnosis),
+        **_incident_values(one, diagnosis),
         "playbook": one.playbook,
         "parent": one.parent,
-        "diagnosis": told(diagnosis) if diagnosis is not None else None,
+        "diagnosis": diagnosis_values(diagnosis) if diagnosis is not None else None,
         "evidence": evidence,
-        "changes": [_change(context, call) for call in context.history.calls(incident) if _changes(call)],
+        "changes": [_change_values(context, call) for call in context.history.calls(incident) if _is_change(call)],
         "stages": {stage: at.isoformat() for stage, at in context.history.stages(incident).items()},
     }
 
@@ -105,8 +111,8 @@ def recent_changes(context: Context, hours: float = 24.0) -> list[dict[str, Any]
         hours: How far back.
     """
     since = context.clock.now() - timedelta(hours=hours)
-    changes = [call for call in context.history.calls() if _changes(call) and call.at >= since]
-    return [_change(context, call) for call in reversed(changes)]
+    changes = [call for call in context.history.calls() if _is_change(call) and call.at >= since]
+    return [_change_values(context, call) for call in reversed(changes)]
 
 
 @tool(risk=Risk.READ)
@@ -119,11 +125,17 @@ def explain_job(context: Context, job: str) -> dict[str, Any]:
     incidents = context.history.incidents(job=job, limit=1)
     kept = context.history.diagnosis(incidents[0].id) if incidents else None
     if kept is not None:
-        about = _brief(incidents[0], kept)
+        about = _incident_values(incidents[0], kept)
         evidence = [fact.id for fact in context.history.evidence(incidents[0].id)]
-        return {**about, **told(kept), "evidence": evidence, "found": "in its incident"}
+        return {**about, **diagnosis_values(kept), "evidence": evidence, "found": "in its incident"}
     state = context.scheduler.job(job).state
-    return {**told(_pipeline(context).explain(job)), "job": job, "job_state": state.value, "incident": None, "found": "now"}
+    return {
+        **diagnosis_values(_pipeline(context).explain(job)),
+        "job": job,
+        "job_state": state.value,
+        "incident": None,
+        "found": "now",
+    }
 
 
 @tool(risk=Risk.READ)
@@ -150,7 +162,7 @@ def node_ledger(context: Context, node: str = "", days: float = 60.0) -> list[di
     return [row for row in rows if row["node"] == node] if node else [row for row in rows if row["blamed"]]
 
 
-def told(diagnosis: Diagnosis) -> dict[str, Any]:
+def diagnosis_values(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return a diagnosis as JSON values."""
     return {
         "reason": diagnosis.reason,
@@ -161,9 +173,10 @@ def told(diagnosis: Diagnosis) -> dict[str, Any]:
         "summary": diagnosis.summary,
         "advice": diagnosis.advice,
         "step": diagnosis.step,
-        "root_cause": [_line(one) for one in diagnosis.root_cause[:MOST_CITED]],
+        "root_cause": [_citation_values(one) for one in diagnosis.root_cause[:MOST_CITED]],
         "nodes": [
-            {"node": one.node, "why": one.why, "lines": [_line(cited) for cited in one.citations[:3]]} for one in diagnosis.nodes
+            {"node": one.node, "why": one.why, "lines": [_citation_values(cited) for cited in one.citations[:3]]}
+            for one in diagnosis.nodes
         ],
         "rivals": [
             {
@@ -190,11 +203,11 @@ def told(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _line(cited: Citation) -> dict[str, Any]:
+def _citation_values(cited: Citation) -> dict[str, Any]:
     return {"file": cited.file, "line": cited.line, "text": cited.text[:400], "rule": cited.rule, "role": cited.role}
 
 
-def _brief(one: Incident, diagnosis: Diagnosis | None) -> dict[str, Any]:
+def _incident_values(one: Incident, diagnosis: Diagnosis | None) -> dict[str, Any]:
     return {
         "incident": one.id,
         "state": one.state.value,
@@ -211,14 +224,14 @@ def _brief(one: Incident, diagnosis: Diagnosis | None) -> dict[str, Any]:
     }
 
 
-def _changes(call: Call) -> bool:
-    known = found()
+def _is_change(call: Call) -> bool:
+    known = tools()
     return call.tool not in known or known[call.tool].risk is not Risk.READ
 
 
-def _change(context: Context, call: Call) -> dict[str, Any]:
+def _change_values(context: Context, call: Call) -> dict[str, Any]:
     outcome = context.history.outcome(call.id)
-    undo = find_tool(call.tool).undo if call.tool in found() else None
+    undo = find_tool(call.tool).undo if call.tool in tools() else None
     error: Mapping[str, str] = {"error": outcome.error} if outcome is not None and outcome.error else {}
     return {
         "call": call.id,
@@ -237,3 +250,73 @@ def _pipeline(context: Context) -> Pipeline:
     if context.pipeline is None:
         raise ToolError("there is no engine here that could find that out; ask nightshift on a machine that has one")
     return context.pipeline
+
+
+_XID = re.compile(r"\bs?xid\D{0,3}(\d{1,3})\b", re.IGNORECASE)
+_CLOSE = 0.72
+
+
+@tool(risk=Risk.READ)
+def look_up(context: Context, word: str) -> dict[str, Any]:
+    """Tell what a failure reason or an Xid means, what is done about it and by which playbook; without a word the reasons.
+
+    Args:
+        word: Such as `ecc_error`, `nvlink error` or `Xid 79`.
+    """
+    known = reasons(context.site)
+    code = _XID.search(word)
+    if code is not None:
+        return _xid_meaning(context, int(code.group(1)))
+    if not word.strip():
+        return {"reasons": {name: reason.title for name, reason in known.items()}}
+    name = _nearest_reason(word, list(known))
+    if name is None:
+        raise ToolError(f"{word!r} is no reason that is known here; known: {', '.join(known)}")
+    reason = known[name]
+    handled = [
+        book.name
+        for book in playbooks(context.site).values()
+        if {name, reason.category.value, reason.action.value} & set(book.handles)
+    ]
+    return {
+        "reason": name,
+        "title": reason.title,
+        "category": reason.category.value,
+        "meaning": reason.meaning,
+        "action": reason.action.value,
+        "advice": reason.remedy,
+        "playbooks": handled,
+    }
+
+
+def _xid_meaning(context: Context, code: int) -> dict[str, Any]:
+    table = xids(context.site)
+    row = table.get(code)
+    if row is None:
+        raise ToolError(f"Xid {code} is not in the table of Xids; known: {', '.join(str(one) for one in sorted(table))}")
+    return {
+        "xid": code,
+        "meaning": row.meaning,
+        "reason": row.reason,
+        "action": row.action.value,
+        "blames_node": row.blames_node,
+        "nvidia": row.vendor,
+        "source": row.source,
+    }
+
+
+def _nearest_reason(word: str, names: list[str]) -> str | None:
+    wanted = re.sub(r"[^a-z0-9]+", "_", word.lower()).strip("_")
+    if wanted in names:
+        return wanted
+    parts = set(wanted.split("_")) - {"error", "errors", "a", "an", "the"}
+    holding = [name for name in names if parts and parts <= set(name.split("_"))]
+    if holding:
+        return min(holding, key=len)
+    near = get_close_matches(wanted, names, n=1, cutoff=_CLOSE)
+    if near:
+        return near[0]
+    sharing = [
+        name for name in names if parts & (set(name.split("_")) - {"error", "file", "not", "found", "type", "key", "value", "name"})
+    ]
+    return min(sharing, key=len) if sharing else None

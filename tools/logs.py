@@ -1,11 +1,13 @@
-"""Read the log of a job: its end, what a pattern finds in it, and a short version of it."""
+"""Read the log of a job (its end, the lines of a pattern, a short version), and what the scheduler logged about it."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from assistant.errors import InputError, ToolError, UsageError
+from assistant.ports import ControllerLog
 from assistant.records import Risk
 from assistant.recover.joblog import logs_of
 from assistant.tooling import Context, tool
@@ -102,3 +104,15 @@ def _is_empty(path: Path, account: str) -> bool:
 def _check(name: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
         raise ToolError(f"{name} must be 1 to {most:,}, not {value:,}")
+
+
+@tool(risk=Risk.READ)
+def scheduler_log(context: Context, job: str) -> dict[str, Any]:
+    """Show what the scheduler's controller logged about a job and the nodes it ran on.
+
+    Args:
+        job: Scheduler job id.
+    """
+    if not isinstance(context.scheduler, ControllerLog):
+        raise ToolError(f"the {context.scheduler.name} scheduler does not show its controller's log")
+    return {"text": context.scheduler.controller_log(job)}

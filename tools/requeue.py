@@ -28,10 +28,9 @@ from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, must_be_unwritten, wait_until_alone
-from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, known_forms, resume_of, search_of
-from assistant.tools.dependents import dependent_lines, move_dependents
+from assistant.tools.preconditions import must_be_alone_of_its_run, must_be_ours_to_restart, must_be_unwritten, wait_until_alone
+from assistant.tools.restarts import away_from_suspects, dependent_lines, move_dependents, without_nodes
 from assistant.untrusted import is_folder, reading_as
 
 NEWEST = ("last", "last_healthy")

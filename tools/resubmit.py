@@ -40,17 +40,23 @@ from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.second_writer import Files
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import (
+from assistant.tools.checkpoints import resume_of, search_of
+from assistant.tools.preconditions import (
     is_of_run,
     must_be_decided_here,
     must_be_ours_to_restart,
     must_be_unwritten,
     must_look_again,
 )
-from assistant.tools._submissions import copy_lines, make_copy, named_checkpoint
-from assistant.tools._suspects import away_from_suspects, without_nodes
-from assistant.tools.checkpoints import resume_of, search_of
-from assistant.tools.dependents import dependents_left, move_dependents
+from assistant.tools.restarts import (
+    away_from_suspects,
+    copy_lines,
+    dependents_left,
+    make_copy,
+    move_dependents,
+    named_checkpoint,
+    without_nodes,
+)
 from assistant.untrusted import reading_as
 
 MOST_SHOWN = 6

@@ -26,8 +26,8 @@ from assistant.recover.stages import behind_training
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
-from assistant.tools._meant import is_of_run, must_be_the_same_job
 from assistant.tools.checkpoints import choose_checkpoint, search_of
+from assistant.tools.preconditions import is_of_run, must_be_the_same_job
 from assistant.untrusted import LOOK_S, list_folder, read_start, reading_as, status_of, within
 
 FIRST_PAUSE_S = 0.25

@@ -23,8 +23,8 @@ from assistant.records import (
     tag_of,
 )
 from assistant.tooling import Context
-from assistant.tools._second import _blamed_before
 from assistant.tools.jobs import cancel_job
+from assistant.tools.nodes import _blamed_before
 from assistant.tools.resubmit import resubmit_job
 from tests.scenarios.scene import START, Scene
 

@@ -11,7 +11,7 @@ import pytest
 from assistant.ports import Reply
 from assistant.records import IncidentState, JobState, NodeState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools import _stacks
+from assistant.tools import stacks
 from assistant.tools.probes.links import INFINIBAND_COMMAND
 from assistant.tools.probes.system import REACHABLE
 from tests.scenarios.scene import Scene
@@ -57,8 +57,8 @@ def standing_still(
     scene.cluster.answers[shlex.join(REACHABLE.command)] = lambda node: Reply(node, True, 0, "", "")
     scene.cluster.answers[shlex.join(INFINIBAND_COMMAND)] = ports
     if works:
-        typed = shlex.join(_stacks.command("1"))
-        scene.cluster.answers[typed] = lambda node: Reply(node, True, 0, f"{_stacks.LISTED}\n{WORKS}", "")
+        typed = shlex.join(stacks.command("1"))
+        scene.cluster.answers[typed] = lambda node: Reply(node, True, 0, f"{stacks.LISTED}\n{WORKS}", "")
     scene.cluster.submit(scene.spec)
     return scene
 

@@ -11,7 +11,7 @@ import pytest
 
 from assistant.ports import Reply
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools._gpu_activity import activities, allotted, allotted_command, queried
+from assistant.tools.gpu import activities, allotted, allotted_command, queried
 from assistant.watch.witness import WitnessVote, gpu_vote, joined
 from tests.scenarios.scene import Scene
 

@@ -1,16 +1,132 @@
-"""Jobs that wait for a job which is started again: they are let wait for the restart, and people are told of those that cannot."""
+"""What a restart takes along: suspected nodes left out, its checkpoint, a copy of its configuration, the jobs that wait for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import ToolError, Unavailable
 from assistant.ports import Dependents
-from assistant.records import JobState, Risk
+from assistant.records import Checkpoint, Job, JobSpec, JobState, Risk
+from assistant.recover.checkpoints.aside import write_tracker
+from assistant.recover.checkpoints.inventory import examined, inventory
 from assistant.recover.identity import LEFT_BEHIND, MOVED, restart_of
-from assistant.rendering import RenderedChange
+from assistant.recover.job_program import FileReader
+from assistant.recover.restart import too_few_nodes
+from assistant.recover.resume_config import ConfigCopy
+from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
+from assistant.tools.checkpoints import choose_checkpoint, known_forms
+from assistant.untrusted import reading_as
+
+CORDON = "cordon_node"
+
+
+class Suspect(NamedTuple):
+    """A node and why it is suspected, for people."""
+
+    node: str
+    why: str
+
+
+def suspects(context: Context) -> list[Suspect]:
+    """Return the nodes whose drain waits for an answer, and those that the call's own incident blames or wanted to take out."""
+    waiting = {question.call: question.id for question in context.history.approvals()}
+    listed = []
+    for number, approval in waiting.items():
+        call = context.history.call(number)
+        if call.tool == CORDON:
+            why = f"its drain waits for approval {approval}, of incident {call.incident}"
+            listed.append(Suspect(str(call.arguments.get("node")), why))
+    if context.incident is None:
+        return listed
+    diagnosis = context.history.diagnosis(context.incident)
+    own = f"incident {context.incident} suspects it"
+    listed += [Suspect(node, own) for node in (diagnosis.faulty_nodes if diagnosis is not None else ())]
+    calls = [call for call in context.history.calls(context.incident) if call.tool == CORDON]
+    return [*listed, *(Suspect(str(call.arguments.get("node")), own) for call in calls)]
+
+
+def away_from_suspects(context: Context, spec: JobSpec) -> JobSpec:
+    """Return a planned job that stays away from every suspected node of the cluster."""
+    if not (named := {one.node for one in suspects(context)} - {*spec.exclude}):
+        return spec
+    known = [node.name for node in context.scheduler.nodes() if node.name in named]
+    return replace(spec, exclude=(*spec.exclude, *sorted(known)))
+
+
+def without_nodes(context: Context, spec: JobSpec, problem: str) -> str:
+    """Return why a planned job cannot be placed, with the suspects that would have made it possible."""
+    listed = {one.node: one.why for one in reversed(suspects(context)) if one.node in spec.exclude}
+    spared: Sequence[str] = [node for node in spec.exclude if node not in listed]
+    if not listed or not problem or too_few_nodes(replace(spec, exclude=tuple(spared)), context.scheduler.nodes()):
+        return problem
+    return f"{problem}; left out: {'; '.join(f'{node} ({why})' for node, why in listed.items())}"
+
+
+NEWEST = ("last", "last_healthy")
+
+
+def copy_lines(copy: ConfigCopy | None) -> tuple[str, ...]:
+    """Return the copy as one command, with the one key that is set and a digest of all of it; nothing where none is made."""
+    if copy is None:
+        return ()
+    digest = hashlib.sha256(copy.text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return (
+        command_line(["copy", str(copy.original), "to", str(copy.path), "with", f"{copy.key}={copy.value}", f"sha256:{digest}"]),
+    )
+
+
+def make_copy(context: Context, job: Job, copy: ConfigCopy) -> None:
+    """Write the copy with the rights of the job's owner and the mode of the original; one that says the same is kept.
+
+    Raises:
+        ToolError: Something else lies there, or it is not the change that was allowed.
+        Unavailable: The storage did not answer.
+    """
+    context.confirm(*copy_lines(copy))
+    present = FileReader(job.account)(str(copy.path))
+    if present == copy.text:
+        return
+    if present is not None:
+        raise ToolError(
+            f"{copy.path} is there and says something else: it is left as it is, and job {job.id} is not submitted again"
+        )
+    write_tracker(copy.path, copy.text, job.account, before="", mode=copy.mode)
+
+
+def named_checkpoint(context: Context, job: Job, wanted: str, *, read: bool) -> Checkpoint | None:
+    """Return the checkpoint that a word or a path names; its contents are read once more right before it is used.
+
+    Raises:
+        ToolError: There is none, or it must not be loaded.
+        Unavailable: The storage did not answer.
+    """
+    if wanted == "none":
+        return None
+    if not wanted:
+        raise ToolError(f"there is no checkpoint of job {job.id} to restart from; `none` would begin at the start")
+    path = wanted
+    if wanted in NEWEST:
+        choice = choose_checkpoint(context, job.id, which=wanted)
+        if choice["restart_from"] == "none":
+            return None
+        if not choice["path"]:
+            raise ToolError(f"job {job.id} cannot be restarted from a checkpoint: {choice['note']}")
+        path = choice["path"]
+    now, forms = context.clock.now(), known_forms(context, job)
+    with reading_as(job.account):
+        found = inventory(Path(path).parent, now=now, forms=forms)
+        listed = next((one for one in found.checkpoints if one.path == Path(path)), None)
+        if listed is None:
+            raise ToolError(f"checkpoint {path} is not there or is of no known format; list_checkpoints shows what is")
+        judged = examined(found, listed, now=now) if read else listed
+    if not judged.healthy:
+        raise ToolError(f"checkpoint {path} must not be loaded: {'; '.join(judged.problems)}")
+    return judged
 
 
 class DependentMoves(NamedTuple):
