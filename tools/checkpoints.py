@@ -67,35 +67,35 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
         job: Scheduler job id.
         folder: Where to look; found from the settings, the script or the log when empty.
     """
-    shown = context.scheduler.job(job)
+    job_record = context.scheduler.job(job)
     doubt = ""
     if folder:
         place = Place(Path(folder), "named")
-        with reading_as(shown.account):
-            found = inventory(place.folder, now=context.clock.now(), live=not shown.state.ended)
+        with reading_as(job_record.account):
+            saves = inventory(place.folder, now=context.clock.now(), live=not job_record.state.ended)
         way = None
     else:
-        search = search_of(context, shown)
-        way = resume_of(context, shown, search)
+        search = search_of(context, job_record)
+        way = resume_of(context, job_record, search)
         if search.unsorted is not None:
-            place, found = search.unsorted
+            place, saves = search.unsorted
             doubt = f"{search.note}; {search.settle}"
         elif search.inventory is None or search.place is None:
-            raise ToolError(f"{search.note}; {search.settle or 'there is nothing to list'}; looked at: {_looked(search)}")
+            raise ToolError(f"{search.note}; {search.settle or 'there is nothing to list'}; looked at: {_places_searched(search)}")
         else:
-            place, found = search.place, search.inventory
-        lost = lost_from(shown)
-        found = _refused_from(found, lost, log_points(shown))
-        doubt = "; ".join(one for one in (doubt, LOST.format(job=job, step=lost) if lost is not None else "") if one)
+            place, saves = search.place, search.inventory
+        lost = lost_from(job_record)
+        saves = _refused_from(saves, lost, log_points(job_record))
+        doubt = "; ".join(part for part in (doubt, LOST.format(job=job, step=lost) if lost is not None else "") if part)
     return {
         "folder": str(place.folder),
         "found_by": place.how,
-        "checkpoints": [checkpoint_values(checkpoint) for checkpoint in found.checkpoints],
+        "checkpoints": [checkpoint_values(checkpoint) for checkpoint in saves.checkpoints],
         "resumes": way.sentence if way is not None else "",
-        "notes": list(found.notes),
-        "foreign": [str(checkpoint.path) for checkpoint in found.foreign],
+        "notes": list(saves.notes),
+        "foreign": [str(checkpoint.path) for checkpoint in saves.foreign],
         "doubt": doubt,
-        "save_ends": {str(path): words for path, words in found.save_ends.items()},
+        "save_ends": {str(path): words for path, words in saves.save_ends.items()},
     }
 
 
@@ -106,15 +106,15 @@ def verify_checkpoint(context: Context, path: str) -> dict[str, Any]:
     Args:
         path: The checkpoint: an `iter_0000500` folder, a `.ckpt` file.
     """
-    wanted = Path(path)
-    found = inventory(wanted.parent, now=context.clock.now())
-    checkpoint = next((c for c in found.checkpoints if c.path == wanted), None)
+    target = Path(path)
+    saves = inventory(target.parent, now=context.clock.now())
+    checkpoint = next((c for c in saves.checkpoints if c.path == target), None)
     if checkpoint is None:
-        found = inventory(wanted, now=context.clock.now())
-        checkpoint = next((c for c in found.checkpoints if c.path == wanted), None)
+        saves = inventory(target, now=context.clock.now())
+        checkpoint = next((c for c in saves.checkpoints if c.path == target), None)
     if checkpoint is None:
         raise ToolError(f"{path} is no checkpoint of a known format; list the folder above it with list_checkpoints")
-    return {**checkpoint_values(examined(found, checkpoint, now=context.clock.now())), "notes": list(found.notes)}
+    return {**checkpoint_values(examined(saves, checkpoint, now=context.clock.now())), "notes": list(saves.notes)}
 
 
 @tool(risk=Risk.READ)
@@ -141,71 +141,71 @@ def choose_checkpoint(
         raise ToolError(f"which must be one of {', '.join(WHICH)}, not {which!r}")
     if which == "before_step" and step < 1:
         raise ToolError("which=before_step needs the step to stay before")
-    shown = context.scheduler.job(job)
-    if never_began(shown):
-        words = never_began_words(shown)
+    job_record = context.scheduler.job(job)
+    if never_began(job_record):
+        words = never_began_words(job_record)
         return {**no_choice(Choice(None, ()), words, fresh=True, notes=()), "resumes": "", "state": str(SaveState.NEVER_SAVED)}
-    search = search_of(context, shown)
-    way = resume_of(context, shown, search)
-    found = search.inventory
-    if found is None:
-        elsewhere = node_saves(context, shown, search.programs)
-        harm = _rerun_harm(shown, search)
+    search = search_of(context, job_record)
+    way = resume_of(context, job_record, search)
+    saves = search.inventory
+    if saves is None:
+        elsewhere = node_saves(context, job_record, search.programs)
+        harm = _rerun_harm(job_record, search)
         fresh = search.state is SaveState.NEVER_SAVED and not way.repeats and not elsewhere and not harm
-        points = log_points(shown) if fresh else []
+        points = log_points(job_record) if fresh else []
         reached = max((point.step for point in points), default=None)
-        cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
+        cost = cost_of_beginning(job_record, reached, gpu_hours(job_record, context.clock.now()), search.programs) if fresh else ""
         cost = NOTHING_LOST if search.stateless else ONE_PIECE_LOST if search.pieces else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
-        words = saves_in_words(elsewhere, shown) or words
+        words = saves_in_words(elsewhere, job_record) or words
         words = f"{words}; {way.usage}" if way.usage and not fresh else words
-        warning = start_warning(shown, search) if not fresh else ""
+        warning = start_warning(job_record, search) if not fresh else ""
         words += f". {warning}" if warning else ""
-        line = task_line([shown]) if not (fresh or warning or harm or way.repeats) else ""
+        line = task_line([job_record]) if not (fresh or warning or harm or way.repeats) else ""
         words += f". To start it again as it was: {line}" if line else ""
         return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
-    points = log_points(shown)
-    found = _refused_from(found, lost_from(shown), points)
-    now, live = context.clock.now(), not shown.state.ended
-    with reading_as(shown.account):
+    points = log_points(job_record)
+    saves = _refused_from(saves, lost_from(job_record), points)
+    now, live = context.clock.now(), not job_record.state.ended
+    with reading_as(job_record.account):
         if which == "last":
-            choice = Choice(last(found), ())
+            choice = Choice(last(saves), ())
         elif which == "last_healthy":
-            choice = last_healthy(found, now=now, live=live)
+            choice = last_healthy(saves, now=now, live=live)
         else:
-            choice = checkpoint_before(context, shown, found, step, margin)
+            choice = checkpoint_before(context, job_record, saves, step, margin)
     if choice.checkpoint is None:
-        words = f"none of {len(found.checkpoints)} checkpoints in {found.folder} " + (
+        words = f"none of {len(saves.checkpoints)} checkpoints in {saves.folder} " + (
             f"is healthy and {margin} steps before step {step}" if which == "before_step" else unusable_words(choice)
         )
-        return no_choice(choice, words, fresh=False, notes=found.notes)
-    chosen = checkpoint_values(choice.checkpoint)
+        return no_choice(choice, words, fresh=False, notes=saves.notes)
+    chosen_values = checkpoint_values(choice.checkpoint)
     refused = [checkpoint_values(checkpoint) for checkpoint in choice.refused]
-    plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
-    harm = _rerun_harm(shown, search)
+    plan = resume_plan(way, saves, choice.checkpoint, moves=folder_moves(job_record, search))
+    harm = _rerun_harm(job_record, search)
     plan = replace(plan, refusal=plan.refusal or harm)
     untried = (
         try_first
         and not plan.refusal
         and way.means not in OPEN
         and _may_be_tried(context, way)
-        and not any(True for _ in _trials(context, shown))
+        and not any(True for _ in _trials(context, job_record))
     )
     plan = replace(plan, refusal=UNTRIED) if untried else plan
     stage = search.stages.sentence if search.stages is not None else ""
-    doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
-    warning = start_warning(shown, search) if plan.refusal else ""
+    doubts = [note for note in saves.notes if note.startswith(f"{choice.checkpoint.path.name} ")]
+    warning = start_warning(job_record, search) if plan.refusal else ""
     note = "; ".join(
         part
         for part in (choice_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning)
         if part
     )
     return {
-        **chosen,
-        "restart_from": "" if plan.refusal else chosen["path"],
-        "fallback": chosen["path"] if refused and not plan.refusal else "",
+        **chosen_values,
+        "restart_from": "" if plan.refusal else chosen_values["path"],
+        "fallback": chosen_values["path"] if refused and not plan.refusal else "",
         "refused": refused,
-        "notes": list(found.notes),
+        "notes": list(saves.notes),
         "note": note,
         "found_by": search.place.how if search.place is not None else "",
         "state": str(search.state),
@@ -214,7 +214,7 @@ def choose_checkpoint(
         "tracker": str(plan.tracker or "") if not untried else "",
         "tracker_text": plan.tracker_text if not untried else "",
         "trial": "yes" if plan.refusal and _may_be_tried(context, way) else "",
-        "present": {one.path.name: one.saved_at.isoformat() for one in found.checkpoints[-MOST_PRESENT:]},
+        "present": {note.path.name: note.saved_at.isoformat() for note in saves.checkpoints[-MOST_PRESENT:]},
     }
 
 
@@ -343,7 +343,7 @@ def _may_be_tried(context: Context, way: ResumeWay) -> bool:
     return not way.tried and context.transport.name in TRIAL_TRANSPORTS and bool(trials_of(way))
 
 
-def _looked(search: CheckpointSearch) -> str:
+def _places_searched(search: CheckpointSearch) -> str:
     return "; ".join(search.looked_at) or "nothing: no folder is named anywhere"
 
 

@@ -15,7 +15,7 @@ from assistant.recover.collective.planner import Limits, Verdict
 from assistant.rendering import IDLE_PARTNERS, RenderedChange, command_line
 from assistant.tooling import Context, tool
 
-HERE = "127.0.0.1"
+LOCAL_ADDRESS = "127.0.0.1"
 """Where the virtual nodes of this machine listen."""
 FEW = 4
 """Nodes of the test that lifts a cordon, at most: the node itself and three partners."""
@@ -58,8 +58,8 @@ def compare_nodes(context: Context, nodes: Sequence[str], *, keep: Sequence[str]
             context.transport,
             terms,
             context.random,
-            lambda node: HERE if context.transport.name == "local" else node,
-            lambda asked: busy(context.scheduler, asked),
+            lambda node: LOCAL_ADDRESS if context.transport.name == "local" else node,
+            lambda busy_nodes: busy(context.scheduler, busy_nodes),
             choice,
             tuple(context.commands.get("python3", ("python3",))),
         )
@@ -86,10 +86,10 @@ def proven_good(context: Context, node: str) -> str:
     with_whom = f"with {fold(partners.nodes)}"
     if node in verdict.good:
         return f"collective test {with_whom}: {verdict.note}"
-    word = next(name for name in REMEDY if node in getattr(verdict, name))
-    said = f": {verdict.why[node]}" if verdict.why.get(node) else ""
-    remedy = "look at the fabric first" if verdict.fabric_wide else REMEDY[word]
-    raise ToolError(f"{stays}: the collective test {with_whom} finds it {word}{said}; {remedy}, or --force")
+    verdict_word = next(name for name in REMEDY if node in getattr(verdict, name))
+    detail = f": {verdict.why[node]}" if verdict.why.get(node) else ""
+    remedy = "look at the fabric first" if verdict.fabric_wide else REMEDY[verdict_word]
+    raise ToolError(f"{stays}: the collective test {with_whom} finds it {verdict_word}{detail}; {remedy}, or --force")
 
 
 def would_test(context: Context, node: str) -> str:
@@ -198,12 +198,12 @@ def _verdict_values(verdict: Verdict, ran: Sequence[Ran]) -> Mapping[str, Any]:
         "why": dict(verdict.why),
         "worlds": [
             {
-                "round": one.round,
-                "nodes": list(one.world),
-                "outcome": str(one.result.outcome),
-                "mib_s": one.result.mib_s,
-                "detail": one.result.detail,
+                "round": world_run.round,
+                "nodes": list(world_run.world),
+                "outcome": str(world_run.result.outcome),
+                "mib_s": world_run.result.mib_s,
+                "detail": world_run.result.detail,
             }
-            for one in ran
+            for world_run in ran
         ],
     }

@@ -108,7 +108,7 @@ def activities(text: str) -> list[Activity]:
             continue
         values = {name: number for name, word in zip(columns, words, strict=True) if (number := _number(word)) is not None}
         samples.setdefault(int(words[0]), []).append(values)
-    return [_activity(gpu, those) for gpu, those in sorted(samples.items())]
+    return [_activity(gpu, gpu_samples) for gpu, gpu_samples in sorted(samples.items())]
 
 
 def queried(text: str) -> list[Activity]:
@@ -118,16 +118,16 @@ def queried(text: str) -> list[Activity]:
         words = [word.strip() for word in line.split(",")]
         if len(words) != 4 or not words[0].isdecimal():
             continue
-        named = zip(("sm", "mem", "pwr"), words[1:], strict=True)
+        fields = zip(("sm", "mem", "pwr"), words[1:], strict=True)
         samples.setdefault(int(words[0]), []).append(
-            {name: number for name, word in named if (number := _number(word)) is not None}
+            {name: number for name, word in fields if (number := _number(word)) is not None}
         )
-    return [_activity(gpu, those) for gpu, those in sorted(samples.items())]
+    return [_activity(gpu, gpu_samples) for gpu, gpu_samples in sorted(samples.items())]
 
 
 def _activity(gpu: int, samples: list[dict[str, float]]) -> Activity:
     def usual(*names: str) -> float | None:
-        sums = [sum(one[name] for name in names) for one in samples if all(name in one for name in names)]
+        sums = [sum(sample[name] for name in names) for sample in samples if all(name in sample for name in names)]
         return median(sums) if sums else None
 
     return Activity(gpu, usual("sm"), usual("mem"), usual("pwr"), usual("rxpci", "txpci"))
@@ -156,27 +156,27 @@ def gpu_activity(context: Context, job: str = "", nodes: list[str] | None = None
         job: Scheduler job id, whose nodes are meant.
         nodes: Names of the nodes, where no job is given.
     """
-    wanted = list(nodes or ())
-    found: Job | None = None
+    target_nodes = list(nodes or ())
+    running_job: Job | None = None
     if job:
-        found = context.scheduler.job(job)
-        if found.state.ended:
-            raise ToolError(f"job {job} is {found.state}: its GPUs are others' now")
-        wanted = list(found.nodes)
-    if not wanted:
+        running_job = context.scheduler.job(job)
+        if running_job.state.ended:
+            raise ToolError(f"job {job} is {running_job.state}: its GPUs are others' now")
+        target_nodes = list(running_job.nodes)
+    if not target_nodes:
         raise ToolError("gpu_activity needs a running job or nodes")
     command = tuple(context.commands.get("gpu_activity") or DMON_COMMAND)
-    replies = context.transport.run(wanted, command, timeout_s=LONGEST_S)
+    replies = context.transport.run(target_nodes, command, timeout_s=LONGEST_S)
     unknown = {node: why for node, reply in replies.items() if (why := _why_not(reply, command[0]))}
     answer = {node: {"gpus": _gpu_rows(activities(reply.out))} for node, reply in replies.items() if node not in unknown}
-    again = [node for node in unknown if replies[node].reached and replies[node].status not in NO_PROGRAM]
-    if again:
-        for node, reply in context.transport.run(again, QUERY_COMMAND, timeout_s=LONGEST_S).items():
+    retried = [node for node in unknown if replies[node].reached and replies[node].status not in NO_PROGRAM]
+    if retried:
+        for node, reply in context.transport.run(retried, QUERY_COMMAND, timeout_s=LONGEST_S).items():
             if reply.reached and not reply.status and (gpus := queried(reply.out)):
                 answer[node] = {"gpus": _gpu_rows(gpus)}
                 del unknown[node]
-    if found is not None and answer:
-        answer, shared = _own_gpus(context, found, answer)
+    if running_job is not None and answer:
+        answer, shared = _own_gpus(context, running_job, answer)
         unknown |= shared
     return {"text": _text(answer, unknown), "nodes": answer, "unknown": unknown}
 
@@ -203,14 +203,14 @@ def _own_gpus(context: Context, job: Job, shown_gpus: Mapping[str, Any]) -> tupl
 def _gpu_rows(gpus: list[Activity]) -> list[dict[str, Any]]:
     return [
         {
-            "gpu": one.gpu,
-            "state": one.state(),
-            "sm": one.sm,
-            "memory": one.memory,
-            "power_w": one.power_w,
-            "pcie_mb_s": one.pcie_mb_s,
+            "gpu": activity.gpu,
+            "state": activity.state(),
+            "sm": activity.sm,
+            "memory": activity.memory,
+            "power_w": activity.power_w,
+            "pcie_mb_s": activity.pcie_mb_s,
         }
-        for one in gpus
+        for activity in gpus
     ]
 
 
@@ -224,8 +224,8 @@ def _why_not(reply: Reply, program: str) -> str:
     return "" if activities(reply.out) else f"{program} printed nothing that can be read"
 
 
-def _text(told: dict[str, Any], unknown: dict[str, str]) -> str:
-    states = Counter(gpu["state"] for node in told.values() for gpu in node["gpus"])
+def _text(answer: dict[str, Any], unknown: dict[str, str]) -> str:
+    states = Counter(gpu["state"] for node in answer.values() for gpu in node["gpus"])
     parts = [f"{count} of {states.total()} GPUs {state}" for state, count in states.most_common()]
     parts += [f"{node}: {why}" for node, why in list(unknown.items())[:4]]
     return ", ".join(parts) or "no GPU was seen"

@@ -147,8 +147,8 @@ def holders_of(text: str) -> list[dict[str, Any]]:
 def _why_not(reply: Reply) -> str:
     if not reply.reached:
         return reply.err or "it did not answer"
-    whole = reply.status == 0 and reply.out.rstrip().endswith("end")
-    return "" if whole else (reply.err or reply.out).strip()[:200] or f"status {reply.status}"
+    complete = reply.status == 0 and reply.out.rstrip().endswith("end")
+    return "" if complete else (reply.err or reply.out).strip()[:200] or f"status {reply.status}"
 
 
 LOOK_S = 20.0

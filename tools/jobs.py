@@ -67,18 +67,18 @@ def show_job(context: Context, job: str) -> dict[str, Any]:
     Args:
         job: Scheduler job id.
     """
-    found = context.scheduler.job(job)
-    spec = found.spec
+    job_record = context.scheduler.job(job)
+    spec = job_record.spec
     if spec is None:
-        return _job_values(found)
-    asked = {
+        return _job_values(job_record)
+    options = {
         "nodes": spec.nodes,
         "ranks_per_node": spec.ranks_per_node,
         "exclude": list(spec.exclude),
         "time_limit_s": spec.time_limit_s,
         "environment": sorted(spec.environment),
     }
-    return {**_job_values(found), "work_dir": str(spec.work_dir), "asked": asked}
+    return {**_job_values(job_record), "work_dir": str(spec.work_dir), "asked": options}
 
 
 @tool(risk=Risk.DISRUPT, kind="cancel")
@@ -114,8 +114,8 @@ def cancelled(context: Context, tag: str, job: str) -> dict[str, Any] | None:
 
 def _is_our_cancel(context: Context, tag: str, job: Job) -> bool:
     number = tag.rpartition(":")[2]
-    given = [one.at for one in context.history.decisions(int(number))] if number.isdecimal() else []
-    return job.ended is not None and any(at - CANCEL_CLOCKS_APART <= job.ended <= at + CANCEL_TAKES_AT_MOST for at in given)
+    decided_at = [decision.at for decision in context.history.decisions(int(number))] if number.isdecimal() else []
+    return job.ended is not None and any(at - CANCEL_CLOCKS_APART <= job.ended <= at + CANCEL_TAKES_AT_MOST for at in decided_at)
 
 
 @cancel_job.stands
@@ -134,11 +134,11 @@ def cancel_stands(context: Context, job: str) -> dict[str, Any] | None:
 @cancel_job.preview
 def cancelling(context: Context, job: str) -> RenderedChange:
     """Return the command, and whose job it ends."""
-    found = context.scheduler.job(job)
+    job_record = context.scheduler.job(job)
     lines = context.scheduler.command_lines("cancel", job)
-    if found.state.ended:
-        return RenderedChange(lines, f"{found.name} is {found.state} already: nothing changes")
-    return RenderedChange(lines, f"{found.name} of {found.user}, {found.state} on {len(found.nodes)} nodes")
+    if job_record.state.ended:
+        return RenderedChange(lines, f"{job_record.name} is {job_record.state} already: nothing changes")
+    return RenderedChange(lines, f"{job_record.name} of {job_record.user}, {job_record.state} on {len(job_record.nodes)} nodes")
 
 
 @tool(risk=Risk.DISRUPT, kind="requeue")
@@ -212,10 +212,10 @@ def requeue_stands(context: Context, job: str) -> dict[str, Any] | None:
 @requeue_job.preview
 def requeueing(context: Context, job: str) -> RenderedChange:
     """Return the command, and whose job it queues again."""
-    found = context.scheduler.job(job)
-    lines = context.scheduler.command_lines("requeue", job, hold=True, comment=_held_comment(context, found))
+    job_record = context.scheduler.job(job)
+    lines = context.scheduler.command_lines("requeue", job, hold=True, comment=_held_comment(context, job_record))
     lines += context.scheduler.command_lines("release", job)
-    return RenderedChange(lines, f"{found.name} of {found.user}, {found.state}, attempt {found.attempt}")
+    return RenderedChange(lines, f"{job_record.name} of {job_record.user}, {job_record.state}, attempt {job_record.attempt}")
 
 
 def _held_comment(context: Context, job: Job) -> str:
@@ -273,15 +273,15 @@ def stopping(context: Context, job: str, attempt: int) -> RenderedChange:
     Raises:
         ToolError: The job is not the restart: nobody is asked about a job of somebody else as if it were our own.
     """
-    shown = context.scheduler.job(job)
-    if shown.state.ended:
-        return RenderedChange(note=f"job {job} is {shown.state}: there is nothing to stop")
-    _must_be_our_restart(context, shown, attempt)
+    restart = context.scheduler.job(job)
+    if restart.state.ended:
+        return RenderedChange(note=f"job {job} is {restart.state}: there is nothing to stop")
+    _must_be_our_restart(context, restart, attempt)
     at_once = isinstance(context.scheduler, EndsAtOnce)
     commands = context.scheduler.command_lines("end_at_once" if at_once else "cancel", job)
     how = "ended without SIGTERM, so that it saves no more" if at_once else "ended with SIGTERM, on which it may save once more"
-    nodes = f"{len(shown.nodes)} node{'' if len(shown.nodes) == 1 else 's'}"
-    return RenderedChange(commands, f"our own restart of {shown.name} of {shown.user}, {shown.state} on {nodes}, {how}")
+    nodes = f"{len(restart.nodes)} node{'' if len(restart.nodes) == 1 else 's'}"
+    return RenderedChange(commands, f"our own restart of {restart.name} of {restart.user}, {restart.state} on {nodes}, {how}")
 
 
 def _must_be_our_restart(context: Context, job: Job, attempt: int) -> Call:
@@ -333,8 +333,8 @@ def submitted(context: Context, tag: str, run: str, number: int, nodes: list[str
 def submitting(context: Context, run: str, number: int, nodes: list[str] | None = None) -> RenderedChange:
     """Return the submission."""
     spec = _evaluation_spec(context, run, number)
-    where = f" on {','.join(nodes)}" if nodes else ""
-    return RenderedChange(context.scheduler.command_lines("submit", spec), f"{spec.name} {number} of {Path(run).name}{where}")
+    place = f" on {','.join(nodes)}" if nodes else ""
+    return RenderedChange(context.scheduler.command_lines("submit", spec), f"{spec.name} {number} of {Path(run).name}{place}")
 
 
 @tool(risk=Risk.DISRUPT, kind="evaluate")
@@ -346,25 +346,25 @@ def end_evaluation_job(context: Context, run: str, number: int, job: str = "") -
         number: Which of its jobs.
         job: Its id at the scheduler; empty: that whose comment says so.
     """
-    found = _evaluation_job(context, run, number, job)
-    if not found.state.ended:
-        context.scheduler.cancel(found.id)
-    return {"job": found.id, "state_before": found.state.value, "cancelled": not found.state.ended}
+    evaluation_job = _evaluation_job(context, run, number, job)
+    if not evaluation_job.state.ended:
+        context.scheduler.cancel(evaluation_job.id)
+    return {"job": evaluation_job.id, "state_before": evaluation_job.state.value, "cancelled": not evaluation_job.state.ended}
 
 
 @end_evaluation_job.lookup
 def ended(context: Context, tag: str, run: str, number: int, job: str = "") -> dict[str, Any] | None:
     """Return the answer when the job is over; None lets the call be made again, which harms nobody."""
-    found = _evaluation_job(context, run, number, job)
-    return {"job": found.id, "state_before": "unknown", "cancelled": True} if found.state.ended else None
+    evaluation_job = _evaluation_job(context, run, number, job)
+    return {"job": evaluation_job.id, "state_before": "unknown", "cancelled": True} if evaluation_job.state.ended else None
 
 
 @end_evaluation_job.preview
 def ending(context: Context, run: str, number: int, job: str = "") -> RenderedChange:
     """Return the command, and which job it ends."""
-    found = _evaluation_job(context, run, number, job)
-    lines = context.scheduler.command_lines("cancel", found.id)
-    return RenderedChange(lines, f"{found.name} {number} of {Path(run).name}, {found.state}")
+    evaluation_job = _evaluation_job(context, run, number, job)
+    lines = context.scheduler.command_lines("cancel", evaluation_job.id)
+    return RenderedChange(lines, f"{evaluation_job.name} {number} of {Path(run).name}, {evaluation_job.state}")
 
 
 def _evaluation_spec(context: Context, run: str, number: int) -> JobSpec:
@@ -378,14 +378,14 @@ def _evaluation_spec(context: Context, run: str, number: int) -> JobSpec:
 def _evaluation_job(context: Context, run: str, number: int, job: str) -> Job:
     tag, folder = tag_of(Path(run).name, number), RunFolder(Path(run))
     if not job:
-        listed = (one for one in context.scheduler.jobs() if tag in one.comment.split())
-        job = next((one.id for one in listed if agrees(one, folder, number)), "")
+        listed = (entry for entry in context.scheduler.jobs() if tag in entry.comment.split())
+        job = next((entry.id for entry in listed if agrees(entry, folder, number)), "")
         if not job:
             raise ToolError(f"the scheduler knows no job with the comment {tag}: it was never submitted, or is forgotten")
-    found = context.scheduler.job(job)
-    if tag not in found.comment.split() or not agrees(found, folder, number):
+    job_record = context.scheduler.job(job)
+    if tag not in job_record.comment.split() or not agrees(job_record, folder, number):
         raise ToolError(
-            f"job {job} is not job {number} of evaluation {run}: it is {found.name!r} of {found.user} in {found.work_dir}, with "
-            f"the comment {found.comment!r}"
+            f"job {job} is not job {number} of evaluation {run}: it is {job_record.name!r} of {job_record.user} in "
+            f"{job_record.work_dir}, with the comment {job_record.comment!r}"
         )
-    return found
+    return job_record

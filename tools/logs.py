@@ -51,11 +51,11 @@ def search_log(context: Context, job: str, pattern: str, most: int = 50) -> str:
     path, account = _log_of(context, job)
     try:
         with reading_as(account):
-            found = within(READ_S, partial(search, path, typed_search(pattern, caseless=True), most=most), str(path))
+            matches = within(READ_S, partial(search, path, typed_search(pattern, caseless=True), most=most), str(path))
     except UsageError as error:
         raise ToolError(f"job {job}: {error}") from error
-    shown = [f"{line.number:>7}  {line.text[:_WIDTH]}" for line in found.lines]
-    return "\n".join([f"{found.total:,} lines of job {job} match {pattern!r}", *shown])
+    rows = [f"{line.number:>7}  {line.text[:_WIDTH]}" for line in matches.lines]
+    return "\n".join([f"{matches.total:,} lines of job {job} match {pattern!r}", *rows])
 
 
 @tool(risk=Risk.READ)
@@ -81,15 +81,15 @@ def compress_log(context: Context, job: str, budget: int = 8_000) -> str:
 
 def _log_of(context: Context, job: str) -> tuple[Path, str]:
     """Return the log of a job, and the account with whose rights it is read."""
-    shown = context.scheduler.job(job)
-    if shown.log is not None and not (shown.processes is not None and _is_empty(shown.log, shown.account)):
-        return shown.log, shown.account
-    logs = logs_of(shown)
-    if shown.log is not None and not logs.readable:
-        return shown.log, shown.account
+    job_record = context.scheduler.job(job)
+    if job_record.log is not None and not (job_record.processes is not None and _is_empty(job_record.log, job_record.account)):
+        return job_record.log, job_record.account
+    logs = logs_of(job_record)
+    if job_record.log is not None and not logs.readable:
+        return job_record.log, job_record.account
     if not logs.readable:
         raise ToolError(f"job {job} has no log that can be read: {logs.none_because()}")
-    return logs.readable[0].path, shown.account
+    return logs.readable[0].path, job_record.account
 
 
 def _is_empty(path: Path, account: str) -> bool:

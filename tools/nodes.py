@@ -14,7 +14,7 @@ from assistant.records import Node, NodeState, Risk
 from assistant.recover.leases import ours
 from assistant.recover.signals import witnesses
 from assistant.tooling import Context, Probe, tool
-from assistant.tools.cordons import known
+from assistant.tools.cordons import known_node
 from assistant.tools.probes._check import NodeHealth, check, checked_values, parsed_time
 from assistant.tools.probes.gpu_reports import DCGM_PACKAGE, diagnostic_results, json_in
 
@@ -28,10 +28,10 @@ def node_states(context: Context, nodes: list[str] | None = None) -> list[dict[s
     Args:
         nodes: Only these; all when not given.
     """
-    shown = [node for node in context.scheduler.nodes() if nodes is None or node.name in nodes]
+    chosen_nodes = [node for node in context.scheduler.nodes() if nodes is None or node.name in nodes]
     return [
         {"node": node.name, "state": node.state.value, "reason": node.reason, "partition": node.partition, "jobs": list(node.jobs)}
-        for node in shown
+        for node in chosen_nodes
     ]
 
 
@@ -79,20 +79,20 @@ def check_nodes(
         seen: Identities of kernel messages that an earlier check returned as `events`; they do not count again.
         accused: Nodes that one witness speaks against; `seconded` lists those of them against which something else speaks, too.
     """
-    shown: Sequence[Node] = ()
+    all_nodes: Sequence[Node] = ()
     try:
-        shown = context.scheduler.nodes()
+        all_nodes = context.scheduler.nodes()
     except Unavailable:
         if nodes is None:
             raise
-    busy = {node.name: bool(node.jobs) for node in shown}
-    known, now = limits(context.site), context.clock.now()
+    busy = {node.name: bool(node.jobs) for node in all_nodes}
+    device_limits, now = limits(context.site), context.clock.now()
     try:
         began = parsed_time(job_started, "job_started")
         circumstances = Circumstances(
-            known,
+            device_limits,
             now,
-            since=parsed_time(since, "since") or _window(now, began, known.node.kernel_window_h),
+            since=parsed_time(since, "since") or _window(now, began, device_limits.node.kernel_window_h),
             job_started=began,
             busy=False if idle else None,
             seen=frozenset(seen or ()),
@@ -109,7 +109,7 @@ def check_nodes(
         "slowed": [node for node, result in checked.items() if result.faulty or node in slow_words],
         "slowed_words": slow_words,
         "link_words": bad_links(checked),
-        "seconded": [node for node in accused or () if seconded(context, node, checked, shown)],
+        "seconded": [node for node in accused or () if seconded(context, node, checked, all_nodes)],
         "events": sorted({event for result in checked.values() for event in result.events}),
     }
 
@@ -146,16 +146,16 @@ def diagnose_gpus(context: Context, nodes: list[str], level: int = 1) -> dict[st
     if level not in DIAGNOSTIC_LIMIT_S:
         raise ToolError(f"the level of a diagnostic is 1, 2, 3 or 4, not {level}")
     for name in nodes if level > 1 else ():
-        node = known(context, name)
+        node = known_node(context, name)
         if node.jobs or node.state not in (NodeState.DRAINED, NodeState.DOWN):
             raise ToolError(f"node {name} is {node.state}: cordon it and wait until it is drained before a test of level {level}")
     replies = context.transport.run(nodes, ("dcgmi", "diag", "-r", str(level), "-j"), timeout_s=DIAGNOSTIC_LIMIT_S[level])
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for node_name, reply in replies.items():
-        found = judge_diagnostic(reply)
-        rows = [{"status": one.status.value, "text": one.text, "remedy": one.remedy} for one in found]
-        told[node_name] = {"status": worst(one.status for one in found).value, "tests": rows}
-    return {"nodes": told, "failed": [name for name, one in told.items() if one["status"] == Health.CRITICAL]}
+        findings = judge_diagnostic(reply)
+        rows = [{"status": finding.status.value, "text": finding.text, "remedy": finding.remedy} for finding in findings]
+        results[node_name] = {"status": worst(finding.status for finding in findings).value, "tests": rows}
+    return {"nodes": results, "failed": [name for name, result in results.items() if result["status"] == Health.CRITICAL]}
 
 
 def judge_diagnostic(reply: Reply) -> list[Finding]:
@@ -241,20 +241,22 @@ REPEATED = timedelta(days=30)
 """To blame in an earlier incident within this time: the same node twice is no chance."""
 
 
-def seconded(context: Context, node: str, checked: Mapping[str, NodeHealth], shown: Sequence[Node]) -> bool:
+def seconded(context: Context, node: str, checked: Mapping[str, NodeHealth], all_nodes: Sequence[Node]) -> bool:
     """Tell whether a second witness speaks against a node.
 
     Args:
         context: Its history holds the ledger of nodes.
         node: Is accused by one.
         checked: What the probes say of it and of others.
-        shown: All nodes, as the scheduler shows them.
+        all_nodes: All nodes, as the scheduler shows them.
     """
-    told = _accusers(context, node)
-    found = checked[node].findings if node in checked else ()
-    if any(finding.status is Health.CRITICAL and probe.witness not in told for probe, finding in found):
+    accusers = _accusers(context, node)
+    findings = checked[node].findings if node in checked else ()
+    if any(finding.status is Health.CRITICAL and probe.witness not in accusers for probe, finding in findings):
         return True
-    if "scheduler" not in told and any(one.name == node and one.state is NodeState.DOWN and not ours(one.reason) for one in shown):
+    if "scheduler" not in accusers and any(
+        entry.name == node and entry.state is NodeState.DOWN and not ours(entry.reason) for entry in all_nodes
+    ):
         return True
     return _alone_in_silence(node, checked) or _blamed_before(context, node)
 
@@ -267,7 +269,7 @@ def _accusers(context: Context, node: str) -> frozenset[str]:
 
 def _alone_in_silence(node: str, checked: Mapping[str, NodeHealth]) -> bool:
     """Tell whether a node does not answer while others do: then it is not the way to all of them."""
-    answers = {name: any(f.status is not Health.UNKNOWN for _, f in one.findings) for name, one in checked.items()}
+    answers = {name: any(f.status is not Health.UNKNOWN for _, f in health.findings) for name, health in checked.items()}
     return node in answers and not answers[node] and any(answers.values())
 
 
@@ -277,7 +279,11 @@ def _blamed_before(context: Context, node: str) -> bool:
     What a job prints is its user's word: the same user's word twice is one witness, where there are other users whom it could harm.
     """
     since = context.clock.now() - REPEATED
-    earlier = [one.incident for one in context.history.sightings(since, node) if one.blamed and one.incident != context.incident]
+    earlier = [
+        sighting.incident
+        for sighting in context.history.sightings(since, node)
+        if sighting.blamed and sighting.incident != context.incident
+    ]
     if not earlier:
         return False
     if len({job.user for job in context.scheduler.jobs()}) <= 1:

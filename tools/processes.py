@@ -64,14 +64,18 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     """
     if not 1 <= most_nodes <= MOST_NODES:
         raise ToolError(f"most_nodes must be 1 to {MOST_NODES}, not {most_nodes}")
-    shown = context.scheduler.job(job)
-    if shown.state is not JobState.RUNNING or not shown.nodes:
-        raise ToolError(f"job {job} is {shown.state}: it has no processes to look at")
-    if shown.account and not ACCOUNT.fullmatch(shown.account):
-        raise ToolError(f"job {job}: {shown.account[:64]!r} is no name of an account, so its processes cannot be told from others")
-    chosen = list(dict.fromkeys((*shown.nodes[: (most_nodes + 1) // 2], *shown.nodes[len(shown.nodes) - most_nodes // 2 :])))
-    command = _processes.command(job_numbers(shown), shown.account)
-    replies = context.transport.run(chosen, command, timeout_s=LOOK_S)
+    running_job = context.scheduler.job(job)
+    if running_job.state is not JobState.RUNNING or not running_job.nodes:
+        raise ToolError(f"job {job} is {running_job.state}: it has no processes to look at")
+    if running_job.account and not ACCOUNT.fullmatch(running_job.account):
+        raise ToolError(
+            f"job {job}: {running_job.account[:64]!r} is no name of an account, so its processes cannot be told from others"
+        )
+    nodes = list(
+        dict.fromkeys((*running_job.nodes[: (most_nodes + 1) // 2], *running_job.nodes[len(running_job.nodes) - most_nodes // 2 :]))
+    )
+    command = _processes.command(job_numbers(running_job), running_job.account)
+    replies = context.transport.run(nodes, command, timeout_s=LOOK_S)
     at = context.clock.now()
     answers: dict[str, _processes.NodeProcesses] = {}
     for node, reply in replies.items():
@@ -81,13 +85,13 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
             why = reply.err.strip()[:200] or f"ended with status {reply.status}"
             answers[node] = _processes.NodeProcesses(why=why)
     programs = {node: list(answer.programs) for node, answer in answers.items() if not answer.why}
-    everywhere = len(programs) == len(chosen) >= min(MOST_NODES, len(shown.nodes))
-    gone = "yes" if everywhere and _only_waits(programs) else ""
-    left = daemons_left(programs) if everywhere and not gone else ""
-    text = f"{_text(answers)}; {left}" if left else _text(answers)
+    everywhere = len(programs) == len(nodes) >= min(MOST_NODES, len(running_job.nodes))
+    all_gone = "yes" if everywhere and _only_waits(programs) else ""
+    daemon_note = daemons_left(programs) if everywhere and not all_gone else ""
+    text = f"{_text(answers)}; {daemon_note}" if daemon_note else _text(answers)
     states = [(node, state) for node, answer in answers.items() for state in answer.states if state.program not in WAITING]
     stopped, unrun = stopped_apart(states), unrun_words(states)
-    about = {"programs": programs, "gone": gone, "left": left, "stopped": stopped, "unrun": unrun, "text": text}
+    about = {"programs": programs, "gone": all_gone, "left": daemon_note, "stopped": stopped, "unrun": unrun, "text": text}
     return {**to_json(report_of_nodes(answers, at)), **about}
 
 
@@ -124,12 +128,12 @@ def _is_known(state: ProcessState) -> bool:
 
 def daemons_left(programs: Mapping[str, Sequence[str]]) -> str:
     """Return that nothing but daemons of a framework runs, with their names; empty where anything else does, or nothing."""
-    names = sorted({name for those in programs.values() for name in those} - WAITING)
-    of = {name: next((kind for kind, form in DAEMONS.items() if re.fullmatch(form, name)), "") for name in names}
-    if not names or not all(of.values()):
+    names = sorted({name for node_programs in programs.values() for name in node_programs} - WAITING)
+    framework_of = {name: next((kind for kind, form in DAEMONS.items() if re.fullmatch(form, name)), "") for name in names}
+    if not names or not all(framework_of.values()):
         return ""
-    kinds = dict.fromkeys(of.values())
-    parts = [f"{kind} ({', '.join(name for name in names if of[name] == kind)})" for kind in kinds]
+    kinds = dict.fromkeys(framework_of.values())
+    parts = [f"{kind} ({', '.join(name for name in names if framework_of[name] == kind)})" for kind in kinds]
     return f"only daemons live of it, none of its own programs: those of {' and '.join(parts)}"
 
 
@@ -156,14 +160,14 @@ def report_of_nodes(answers: dict[str, _processes.NodeProcesses], at: Any) -> Pr
 
 def _text(answers: dict[str, _processes.NodeProcesses]) -> str:
     """Return what was seen, in a sentence."""
-    known = {node: answer for node, answer in answers.items() if not answer.why}
+    answered = {node: answer for node, answer in answers.items() if not answer.why}
     parts = [f"{node}: not known, {answer.why}" for node, answer in answers.items() if answer.why]
-    if known:
-        processes = sum(answer.processes for answer in known.values())
-        files = sum(len(answer.files) for answer in known.values())
-        left_out = sum(answer.left_out for answer in known.values())
+    if answered:
+        processes = sum(answer.processes for answer in answered.values())
+        files = sum(len(answer.files) for answer in answered.values())
+        left_out = sum(answer.left_out for answer in answered.values())
         more = f", {left_out} more are deleted, or only a container sees them" if left_out else ""
-        parts.insert(0, f"{processes} processes on {len(known)} nodes have {files} files open for writing{more}")
+        parts.insert(0, f"{processes} processes on {len(answered)} nodes have {files} files open for writing{more}")
     return "; ".join(parts)
 
 

@@ -54,14 +54,14 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
         root_line: The line that proves the reason, with its place.
         owner: Whom it is for; the job's user when empty.
     """
-    shown = context.scheduler.job(job)
-    to = owner or shown.user or "the owner"
-    source = refused_state(context, shown, f"{root_line} {advice}")
+    failed_job = context.scheduler.job(job)
+    to = owner or failed_job.user or "the owner"
+    source = refused_state(context, failed_job, f"{root_line} {advice}")
     advice = f"{advice} {source}" if source else advice
-    lines = [f"{to}: job {job} ({shown.name}) failed: {reason}.", advice]
+    lines = [f"{to}: job {job} ({failed_job.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []
-    rest_words = time_left(context, shown) if reason == "time_limit" else ""
-    saved = " ".join(part for part in (rest_words, saved_state(context, shown)) if part)
+    rest_words = time_left(context, failed_job) if reason == "time_limit" else ""
+    saved = " ".join(part for part in (rest_words, saved_state(context, failed_job)) if part)
     lines += [saved] if saved else []
     first = "move away first what a start would destroy, and then submit it again" if DESTROYS in saved else "submit it again"
     lines.append(f"Nightshift did not restart it; {first} when that is done.")
@@ -191,27 +191,29 @@ def saved_state(context: Context, job: Job) -> str:
         way = resume_of(context, job, search)
     except (ToolError, Unavailable, UnreadableFile, OSError):
         return ""
-    whole = max(
+    newest_healthy = max(
         (checkpoint for checkpoint in judged.checkpoints if checkpoint.healthy),
         key=lambda checkpoint: checkpoint.step,
         default=None,
     )
-    newer = [save for save in judged.checkpoints if not save.healthy and (whole is None or save.step > whole.step)]
+    newer = [
+        save for save in judged.checkpoints if not save.healthy and (newest_healthy is None or save.step > newest_healthy.step)
+    ]
     torn = problem_words([checkpoint for checkpoint in newer if not checkpoint.undecided])
     open_ones = problem_words([checkpoint for checkpoint in newer if checkpoint.undecided])
     unusable = "; ".join(filter(None, (f"not to be loaded: {torn}" if torn else "", open_ones)))
-    if whole is None:
+    if newest_healthy is None:
         none = "Whether a checkpoint of it is whole is not known" if open_ones else "No checkpoint of it is whole"
         return " ".join([f"{none}; {unusable}.", *_writer(context, job)]) if unusable else ""
     kind = (
         "newest checkpoint, which was not judged but for which others of its series speak,"
-        if whole.unread
+        if newest_healthy.unread
         else "newest whole checkpoint"
     )
-    newest = f"The {kind} is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else ''}."
+    newest = f"The {kind} is {newest_healthy.path} (step {newest_healthy.step}){f'; {unusable}' if unusable else ''}."
     suspect = suspect_words(judged.checkpoints, fault_time(_diagnosis(context)))
     try:
-        plan = resume_plan(way, judged, whole, moves=folder_moves(job, search))
+        plan = resume_plan(way, judged, newest_healthy, moves=folder_moves(job, search))
         going_on = [*_as_it_is(search, plan, way), *filter(None, [start_warning(job, search) if plan.refusal else ""])]
     except (ToolError, Unavailable, UnreadableFile, OSError):
         going_on = []

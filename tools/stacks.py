@@ -96,7 +96,7 @@ class NodeStacks:
     """What one node said."""
 
     stacks: tuple[RankStack, ...]
-    unseen: tuple[int, ...] = ()
+    undumped: tuple[int, ...] = ()
     """Ranks that run there and whose stack could not be dumped."""
     world: int | None = None
     why: str = ""
@@ -109,7 +109,7 @@ class NodeStacks:
 class StackClass:
     """Ranks that stand at the same place."""
 
-    where: str
+    place: str
     waits: bool
     stacks: list[RankStack] = field(default_factory=list)
 
@@ -150,12 +150,12 @@ def node_stacks(node: str, text: str) -> NodeStacks:
     listed = re.search(rf"^{LISTED}(.*)$", text, re.MULTILINE)
     if listed is None:
         return NodeStacks((), why="its answer is cut off")
-    ranks = [one.split(":") for one in listed[1].split()]
-    worlds = [int(one[2]) for one in ranks if len(one) > 2 and one[2].isdecimal()]
+    ranks = [fields.split(":") for fields in listed[1].split()]
+    worlds = [int(fields[2]) for fields in ranks if len(fields) > 2 and fields[2].isdecimal()]
     world = max(worlds, default=None)
-    numbers = [int(one[1]) for one in ranks if one[1].isdecimal()]
-    homes = {one[1]: one[3] for one in ranks if len(one) > 3}
-    pids = {int(one[1]): int(one[0]) for one in ranks if one[0].isdecimal() and one[1].isdecimal()}
+    numbers = [int(fields[1]) for fields in ranks if fields[1].isdecimal()]
+    homes = {fields[1]: fields[3] for fields in ranks if len(fields) > 3}
+    pids = {int(fields[1]): int(fields[0]) for fields in ranks if fields[0].isdecimal() and fields[1].isdecimal()}
     shares = cpu_shares(text)
     most = max(shares.values(), default=None)
     if missing := re.search(rf"^{MISSING} (.*)$", text, re.MULTILINE):
@@ -171,18 +171,18 @@ def node_stacks(node: str, text: str) -> NodeStacks:
             dumps[int(head[1]), int(head[3])] = (head[4], lines)
         else:
             lines.append(line)
-    stacks, unseen = [], []
+    stacks, undumped = [], []
     for rank in sorted(numbers):
         (state, first), (_, second) = dumps.get((rank, 1), ("", [])), dumps.get((rank, 2), ("", []))
-        frames, again = main_thread(first), main_thread(second)
-        if frames or again:
-            moved = bool(frames and again and frames != again)
+        frames, second_frames = main_thread(first), main_thread(second)
+        if frames or second_frames:
+            moved = bool(frames and second_frames and frames != second_frames)
             busy = shares.get(pids.get(rank, 0), 0.0) >= BUSY_SHARE
-            stacks.append(RankStack(rank, node, again or frames, moved, state, homes.get(str(rank), ""), busy))
+            stacks.append(RankStack(rank, node, second_frames or frames, moved, state, homes.get(str(rank), ""), busy))
         else:
-            unseen.append(rank)
+            undumped.append(rank)
     why = "" if stacks else "py-spy could not look at any rank: it needs the job's user, or root"
-    return NodeStacks(tuple(stacks), tuple(unseen), world, why, most)
+    return NodeStacks(tuple(stacks), tuple(undumped), world, why, most)
 
 
 _CPU = re.compile(rf"^{CPU} ([12]) ([\d.]{{1,20}})(?: (\d{{1,18}}))?$", re.MULTILINE)
@@ -212,8 +212,8 @@ def main_thread(lines: Iterable[str]) -> tuple[Frame, ...]:
             threads.append((thread[2] or "", []))
         elif threads and (frame := _FRAME.match(line)) is not None:
             threads[-1][1].append(Frame(frame[1], _short(frame[2]), int(frame[3] or 0)))
-    named = [frames for name, frames in threads if name == "MainThread"]
-    return tuple((named or [frames for _, frames in threads] or [[]])[0])
+    main_frames = [frames for name, frames in threads if name == "MainThread"]
+    return tuple((main_frames or [frames for _, frames in threads] or [[]])[0])
 
 
 def _short(path: str) -> str:
@@ -251,45 +251,45 @@ PLACES: tuple[tuple[str, bool, str], ...] = (
     ("forward", True, r"\b(?:forward|_call_impl)\b"),
 )
 """What a frame `function file` speaks of, whether a rank waits for others there; the innermost frame that says anything counts."""
-_PLACES = tuple((where, waits, re.compile(pattern)) for where, waits, pattern in PLACES)
+_PLACES = tuple((place, waits, re.compile(pattern)) for place, waits, pattern in PLACES)
 _OUTER = ("checkpoint save", "checkpoint load", "evaluation", "compiling", "the dataloader", "start-up")
 """They say more than what is called inside them, which may be a barrier or a read."""
 
 
 def place_of(frames: Sequence[Frame]) -> tuple[str, bool]:
     """Return where a stack stands in the words of training, and whether a rank waits for others there."""
-    found: list[tuple[str, bool]] = []
+    places: list[tuple[str, bool]] = []
     for frame in frames:
         text = f"{frame.function} {frame.file}"
-        for where, waits, pattern in _PLACES:
+        for place, waits, pattern in _PLACES:
             if match := pattern.search(text):
-                found.append((where.format(match[1]) if "{}" in where else where, waits))
+                places.append((place.format(match[1]) if "{}" in place else place, waits))
                 break
-    outer = next((one for one in found if one[0] in _OUTER), None)
-    if found and found[0][1] and outer is not None and outer[0] == "the dataloader":
+    outer = next(((place, waits) for place, waits in places if place in _OUTER), None)
+    if places and places[0][1] and outer is not None and outer[0] == "the dataloader":
         outer = None
     inner = frames[0] if frames else None
     unknown = f"{inner.function} ({inner.file})" if inner is not None else "nowhere"
-    return outer or (found[0] if found else (unknown, False))
+    return outer or (places[0] if places else (unknown, False))
 
 
 def classes_of(stacks: Iterable[RankStack]) -> list[StackClass]:
     """Return the classes of ranks that stand at the same place, the largest first."""
-    found: dict[str, StackClass] = {}
+    classes: dict[str, StackClass] = {}
     for stack in stacks:
-        where, waits = place_of(stack.frames)
-        found.setdefault(where, StackClass(where, waits)).stacks.append(stack)
-    return sorted(found.values(), key=lambda one: (-len(one.stacks), one.where))
+        place, waits = place_of(stack.frames)
+        classes.setdefault(place, StackClass(place, waits)).stacks.append(stack)
+    return sorted(classes.values(), key=lambda stack_class: (-len(stack_class.stacks), stack_class.place))
 
 
-def odd_ones(classes: Sequence[StackClass]) -> list[RankStack]:
+def ranks_apart(classes: Sequence[StackClass]) -> list[RankStack]:
     """Return the ranks that are somewhere else than nearly all others; none where no place has the most of them."""
-    total = sum(len(one.stacks) for one in classes)
+    total = sum(len(stack_class.stacks) for stack_class in classes)
     if len(classes) < 2 or total < 3:
         return []
-    rest = [stack for one in classes[1:] for stack in one.stacks]
-    few = len(rest) <= max(1, total // 8)
-    return sorted(rest, key=lambda stack: stack.rank) if few else []
+    apart = [stack for stack_class in classes[1:] for stack in stack_class.stacks]
+    few = len(apart) <= max(1, total // 8)
+    return sorted(apart, key=lambda stack: stack.rank) if few else []
 
 
 def numbers(ranks: Iterable[int]) -> str:
@@ -303,20 +303,20 @@ def numbers(ranks: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
-def sentence(classes: Sequence[StackClass], odd: Sequence[RankStack], *, unseen: Mapping[str, str]) -> str:
+def sentence(classes: Sequence[StackClass], odd: Sequence[RankStack], *, unanswered: Mapping[str, str]) -> str:
     """Return it in one line: `127 ranks in all_reduce, rank 13 in the dataloader on node042`."""
     apart = {stack.rank for stack in odd}
     parts = []
-    for one in classes:
-        together = [stack.rank for stack in one.stacks if stack.rank not in apart]
-        if together:
-            parts.append(f"{len(together)} rank{'s' * (len(together) != 1)} in {one.where}")
+    for stack_class in classes:
+        ranks = [stack.rank for stack in stack_class.stacks if stack.rank not in apart]
+        if ranks:
+            parts.append(f"{len(ranks)} rank{'s' * (len(ranks) != 1)} in {stack_class.place}")
     for stack in odd[:8]:
         hung = ", in the kernel (state D)" if stack.state == "D" else ""
         parts.append(f"rank {stack.rank} in {place_of(stack.frames)[0]} on {stack.node}{hung}")
     if len(odd) > 8:
         parts.append(f"{len(odd) - 8} more elsewhere")
-    parts += [f"{node}: {why}" for node, why in list(unseen.items())[:4]]
+    parts += [f"{node}: {why}" for node, why in list(unanswered.items())[:4]]
     return ", ".join(parts)
 
 
@@ -337,11 +337,11 @@ def stack_classes(context: Context, job: str) -> dict[str, Any]:
     Args:
         job: Scheduler job id.
     """
-    found = context.scheduler.job(job)
-    if found.state.ended or not found.nodes:
-        raise ToolError(f"job {job} is {found.state}: it has no processes to look at")
+    running_job = context.scheduler.job(job)
+    if running_job.state.ended or not running_job.nodes:
+        raise ToolError(f"job {job} is {running_job.state}: it has no processes to look at")
     program = tuple(context.commands.get("py_spy") or ("py-spy",))
-    replies = context.transport.run(found.nodes, command(job, program), timeout_s=LONGEST_S)
+    replies = context.transport.run(running_job.nodes, command(job, program), timeout_s=LONGEST_S)
     nodes: dict[str, NodeStacks] = {}
     for node, reply in replies.items():
         if not reply.reached or reply.status:
@@ -359,14 +359,14 @@ def merged(nodes: dict[str, NodeStacks]) -> dict[str, Any]:
         if stack.rank not in by_rank or stack.home == stack.node:
             by_rank[stack.rank] = stack
     stacks = list(by_rank.values())
-    unknown = {node: one.why for node, one in nodes.items() if one.why}
-    expected = max((one.world for one in nodes.values() if one.world is not None), default=None)
+    unknown = {node: answer.why for node, answer in nodes.items() if answer.why}
+    expected = max((answer.world for answer in nodes.values() if answer.world is not None), default=None)
     classes = classes_of(stacks)
-    odd = odd_ones(classes)
-    known = {stack.rank for stack in stacks} | {rank for one in nodes.values() for rank in one.unseen}
-    absent = sorted(set(range(expected or 0)) - known) if not unknown else []
-    text = sentence(classes, odd, unseen=unknown)
-    cpu = {node: round(one.cpu_share, 3) for node, one in nodes.items() if one.cpu_share is not None}
+    odd = ranks_apart(classes)
+    accounted = {stack.rank for stack in stacks} | {rank for answer in nodes.values() for rank in answer.undumped}
+    absent = sorted(set(range(expected or 0)) - accounted) if not unknown else []
+    text = sentence(classes, odd, unanswered=unknown)
+    cpu = {node: round(answer.cpu_share, 3) for node, answer in nodes.items() if answer.cpu_share is not None}
     working = {node: share for node, share in cpu.items() if share >= BUSY_SHARE}
     if working and len(stacks) < max(expected or 0, 1):
         text = ", ".join(filter(None, (text, f"a process of the job works on the CPU of {fold(sorted(working))}")))
@@ -379,29 +379,29 @@ def merged(nodes: dict[str, NodeStacks]) -> dict[str, Any]:
         "moved": sum(stack.moved for stack in stacks),
         "busy": sum(stack.busy and not place_of(stack.frames)[1] for stack in stacks),
         "cpu": cpu,
-        "classes": [_class_values(one) for one in classes],
+        "classes": [_class_values(stack_class) for stack_class in classes],
         "odd": [_rank_values(stack) for stack in odd],
         "absent": absent,
         "unknown": unknown,
     }
 
 
-def _class_values(one: StackClass) -> dict[str, Any]:
-    ranks = numbers(stack.rank for stack in one.stacks)
-    nodes = fold(sorted({stack.node for stack in one.stacks}))
+def _class_values(stack_class: StackClass) -> dict[str, Any]:
+    ranks = numbers(stack.rank for stack in stack_class.stacks)
+    nodes = fold(sorted({stack.node for stack in stack_class.stacks}))
     return {
-        "where": one.where,
-        "waits": one.waits,
-        "ranks": len(one.stacks),
+        "where": stack_class.place,
+        "waits": stack_class.waits,
+        "ranks": len(stack_class.stacks),
         "named": ranks,
         "nodes": nodes,
-        "stack": _frames(one.stacks[0]),
+        "stack": _frames(stack_class.stacks[0]),
     }
 
 
 def _rank_values(stack: RankStack) -> dict[str, Any]:
-    where, _ = place_of(stack.frames)
-    return {"rank": stack.rank, "node": stack.node, "where": where, "state": stack.state, "stack": _frames(stack)}
+    place, _ = place_of(stack.frames)
+    return {"rank": stack.rank, "node": stack.node, "where": place, "state": stack.state, "stack": _frames(stack)}
 
 
 def _frames(stack: RankStack) -> list[str]:

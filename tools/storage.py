@@ -59,7 +59,7 @@ BLOCK = 512
 _ANSWER = re.compile(r"answer (\d+) (\d+) (\d+) (\d+) (\d+)")
 _OWNER = re.compile(r"owner (\d{1,10}) ([0-7]{1,5}) (.{1,256})")
 SILENT = "124"
-_GONE = re.compile(r"Stale|Input/output|not connected|Host is down|shutdown|Remote I/O", re.IGNORECASE)
+_UNUSABLE = re.compile(r"Stale|Input/output|not connected|Host is down|shutdown|Remote I/O", re.IGNORECASE)
 """What the kernel says of a file system that is mounted and cannot be used."""
 
 
@@ -77,15 +77,15 @@ def storage_state(context: Context, nodes: list[str], paths: list[str] | None = 
         paths: Absolute paths; eight are looked at. What does not exist is looked at by the folder above it. All file systems of
             the nodes that hold files when not given.
     """
-    wanted = [path for path in paths or () if path.startswith("/") and "\n" not in path][:MOST_PATHS]
-    if not nodes or bool(paths) is not bool(wanted):
+    absolute_paths = [path for path in paths or () if path.startswith("/") and "\n" not in path][:MOST_PATHS]
+    if not nodes or bool(paths) is not bool(absolute_paths):
         raise ToolError("storage_state needs at least one node, and absolute paths")
-    command = ("sh", "-c", _PROGRAM, "sh", *wanted) if wanted else MOUNTS_COMMAND
+    command = ("sh", "-c", _PROGRAM, "sh", *absolute_paths) if absolute_paths else MOUNTS_COMMAND
     replies = context.transport.run(nodes[:MOST_NODES], command, timeout_s=min(30.0, context.command_timeout_s))
     states: list[dict[str, Any]] = []
     unknown: dict[str, str] = {}
     for node, reply in replies.items():
-        rows = _rows(reply) if wanted else _all_rows(reply)
+        rows = _rows(reply) if absolute_paths else _all_rows(reply)
         if not rows:
             unknown[node] = (reply.err or reply.out).strip()[:200] or f"status {reply.status}"
         states += [{"node": node, **row} for row in rows]
@@ -175,22 +175,22 @@ def _rows(reply: Reply) -> list[dict[str, Any]]:
     mounts: list[Sequence[str]] = []
     rows: list[dict[str, Any]] = []
     for line in reply.out.splitlines()[1:]:
-        word, _, rest = line.partition(" ")
+        word, _, value = line.partition(" ")
         if word == "path":
-            rows.append({"path": rest})
+            rows.append({"path": value})
         elif not rows:
             words = line.split(" ")
             mounts += [words] if len(words) >= 4 else []
         elif word == "real":
-            rows[-1].update(real=rest, **_mount_of(rest, mounts))
+            rows[-1].update(real=value, **_mount_of(value, mounts))
         elif word == "stands":
-            rows[-1]["stands"] = rest
+            rows[-1]["stands"] = value
         elif word == "gone":
             rows[-1]["silent"] = True
         elif word == "owner" and (match := _OWNER.fullmatch(line)):
             rows[-1].setdefault("owners", []).append(f"{match[3]}:{match[1]}:{match[2]}")
         elif word == "status":
-            rows[-1]["silent"] = rows[-1].get("silent", False) or rest == SILENT
+            rows[-1]["silent"] = rows[-1].get("silent", False) or value == SILENT
         elif match := _ANSWER.match(line):
             rows[-1].update(_fill(*(int(number) for number in match.groups())))
     empty = {"place": "", "kind": "", "source": "", "options": "", "used_percent": None, "inodes_percent": None, "free_bytes": None}
@@ -213,7 +213,7 @@ def _all_rows(reply: Reply) -> list[dict[str, Any]]:
             "real": "",
             "stands": "",
             "owners": [],
-            "silent": mount.stopped or _GONE.search(mount.error) is not None,
+            "silent": mount.stopped or _UNUSABLE.search(mount.error) is not None,
         }
         for mount in (reading.mounts if reading is not None else ())
     ]

@@ -349,10 +349,10 @@ def restart_prospect(
         not_all_of: Nodes of which one is at fault and nobody knows which.
         try_first: As of `choose_checkpoint`.
     """
-    shown = context.scheduler.job(job)
-    waste = {"waste": _waste(context, shown)}
-    if shown.interactive:
-        return _no_restart(waste, interactive_note(shown))
+    job_record = context.scheduler.job(job)
+    waste = {"waste": _waste(context, job_record)}
+    if job_record.interactive:
+        return _no_restart(waste, interactive_note(job_record))
     choice: dict[str, Any] = {
         **choose_checkpoint(context, job, which=which, step=step, margin=margin, try_first=try_first),
         **waste,
@@ -360,12 +360,14 @@ def restart_prospect(
     if not choice["restart_from"]:
         return choice
     scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []
-    limited = isinstance(scheduler, LimitsSubmissions) and shown.spec is not None and scheduler.submission_problem(shown.spec)
-    missing = limited or repeat_problem(shown) if shown.spec is not None else ""
+    limited = (
+        isinstance(scheduler, LimitsSubmissions) and job_record.spec is not None and scheduler.submission_problem(job_record.spec)
+    )
+    missing = limited or repeat_problem(job_record) if job_record.spec is not None else ""
     if missing and isinstance(scheduler, Requeues):
-        problem = refusal_of_requeue(context, shown, choice["restart_from"], exclude=away, not_all_of=apart)
+        problem = refusal_of_requeue(context, job_record, choice["restart_from"], exclude=away, not_all_of=apart)
     else:
-        problem = _refusal_of_submission(context, shown, choice["restart_from"], exclude=away, not_all_of=apart)
+        problem = _refusal_of_submission(context, job_record, choice["restart_from"], exclude=away, not_all_of=apart)
     return _no_restart(choice, problem) if problem else choice
 
 

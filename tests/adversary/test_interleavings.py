@@ -105,7 +105,7 @@ SEEDED: dict[str, tuple[str, Any, str, Callable[[Any], Any], str]] = {
         "alive at once",
     ),
     "no hold": ("watch, second store", resubmit, "plan_submission", not_held, "alive at once"),
-    "no check of tags": ("watch, second store", resubmit, "_is_of_call", lambda _: any_tag, "of another for its own"),
+    "no check of tags": ("watch, second store", resubmit, "is_of_call", lambda _: any_tag, "of another for its own"),
     "a requeue looks no more": (
         "watch, requeue of a second store",
         jobs,

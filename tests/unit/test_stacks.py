@@ -119,9 +119,9 @@ def test_ranks_of_srun_and_mpi_are_found_and_their_cpu_time_is_read_without_py_s
     found = NodeStacks(())
     for _ in range(10):  # the processes may still be on their way to their environment
         found = _run(job, ("no-such-py-spy",))
-        if found.unseen == numbers and found.cpu_share is not None and (found.cpu_share >= BUSY_SHARE) is works:
+        if found.undumped == numbers and found.cpu_share is not None and (found.cpu_share >= BUSY_SHARE) is works:
             break
-    assert (found.unseen, found.world) == (numbers, world)
+    assert (found.undumped, found.world) == (numbers, world)
     assert found.cpu_share is not None
     assert (found.cpu_share >= BUSY_SHARE) is works
 
@@ -129,7 +129,7 @@ def test_ranks_of_srun_and_mpi_are_found_and_their_cpu_time_is_read_without_py_s
 def test_a_node_without_py_spy_says_so(ranks: list[subprocess.Popen[bytes]]) -> None:
     found = _run("77", ("no-such-py-spy",))
     assert found.why == "no-such-py-spy is not there; install it (pip install py-spy)"
-    assert found.unseen == (0, 1)
+    assert found.undumped == (0, 1)
 
 
 def test_a_job_that_is_not_there_has_no_ranks() -> None:
