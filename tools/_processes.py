@@ -129,7 +129,7 @@ class NodeProcesses:
     files: list[OpenFile] = field(default_factory=list)
     folders: list[ProcessFolder] = field(default_factory=list)
     processes: int = 0
-    """How many were looked at."""
+    """Number of processes that were looked at."""
     programs: tuple[str, ...] = ()
     """Names of the files that they run, each once, sorted; Python's with its program: `python3.11 train.py`."""
     states: tuple[ProcessState, ...] = ()
@@ -137,7 +137,7 @@ class NodeProcesses:
     left_out: int = 0
     """Paths that are not given: deleted files, folders that only a container sees, text that is no path."""
     why: str = ""
-    """Why nothing can be said of the node; empty where something is."""
+    """Why the processes of the node are not known; empty where they are."""
 
 
 @dataclass
@@ -351,7 +351,7 @@ def is_path(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """One line of mountinfo."""
+    """A mount, by its line of mountinfo."""
 
     device: str
     root: str

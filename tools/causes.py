@@ -58,19 +58,19 @@ _MISSING = re.compile(
 
 
 class Answer(NamedTuple):
-    """What one place says about a cause."""
+    """Answer of one place, a node or this machine, about a cause."""
 
     good: bool | None
     """None where it cannot tell."""
     text: str
     of_job: bool = False
-    """Whether it is a node of the job itself."""
+    """Whether the cause is a node of the job itself."""
     silent: bool = False
     """Whether nothing refused it: no answer in time, or no address for the name."""
 
 
 class PathQuestion(NamedTuple):
-    """What is looked for where several jobs lost a path."""
+    """Which paths are looked at where several jobs lost one."""
 
     cause: str
     paths: Sequence[str]
@@ -80,7 +80,7 @@ class PathQuestion(NamedTuple):
 
     @property
     def targets(self) -> Sequence[str]:
-        """Everything that is looked for."""
+        """Paths that are looked at."""
         return self.paths or [self.cause]
 
 

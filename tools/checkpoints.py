@@ -376,7 +376,7 @@ def unusable_words(choice: Choice) -> str:
 
 
 def no_choice(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) -> dict[str, Any]:
-    """Return the values of a choice of nothing."""
+    """Return the answer of a choice in which no checkpoint was chosen."""
     refused = [checkpoint_values(checkpoint) for checkpoint in choice.refused]
     note = f"{why}; {choice_note(choice)}" if refused else why
     begin = "none" if fresh else ""

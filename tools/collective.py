@@ -29,13 +29,13 @@ REMEDY = {
 
 
 class Comparison(NamedTuple):
-    """What a test has shown."""
+    """Result of a two-round test."""
 
     verdict: Verdict
     ran: Sequence[Ran]
     choice: Choice
     reservation: str
-    """Its name while the test ran; empty where none was made."""
+    """Name of the reservation while the test ran; empty where none was made."""
 
 
 def compare_nodes(context: Context, nodes: Sequence[str], *, keep: Sequence[str], program: str = "auto") -> Comparison:

@@ -1,4 +1,4 @@
-"""Whether a job is still the attempt that an incident is about, and still ours to restart: the world goes on between two steps."""
+"""Preconditions of a change, checked right before it: the job is the attempt meant, ours to restart, alone of its run."""
 
 from __future__ import annotations
 

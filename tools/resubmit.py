@@ -66,7 +66,7 @@ MOST_SHOWN = 6
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be submitted."""
+    """A submission as planned."""
 
     job: Job
     spec: JobSpec

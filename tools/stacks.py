@@ -1,4 +1,4 @@
-"""Read the stacks of all ranks: the script that finds and dumps them on a node, the parser of `py-spy dump`, and the classes.
+"""Look at the stacks of all ranks of a job: the script that dumps them on a node, the parser of `py-spy dump`, classes of ranks.
 
 The script finds the job's ranks by their environment, dumps each twice and prints frames; what it cannot see it says. Beside the
 dumps it reads the CPU time of all processes of the job: one that works needs no GPU and no word. The parser is pure. Ranks whose
@@ -27,9 +27,9 @@ CPU = "#nightshift cpu"
 DUMP_S = 8
 """A dump takes a tenth of a second; one of a process that hangs in the kernel may never end."""
 KEPT_BYTES = 32_768
-"""Of one dump: the main thread stands at its front."""
+"""Bytes kept of one dump: the main thread stands at its front."""
 AGAIN_S = 2
-"""Between the two dumps of a rank."""
+"""Seconds between the two dumps of a rank."""
 TICKS_A_SECOND = 100
 """USER_HZ of Linux."""
 
@@ -65,11 +65,11 @@ _SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One function on a stack."""
+    """A function on a stack."""
 
     function: str
     file: str
-    """Its last two parts: `distributed/distributed_c10d.py`."""
+    """Last two parts of its path: `distributed/distributed_c10d.py`."""
     line: int
 
 
@@ -93,14 +93,14 @@ class RankStack:
 
 @dataclass(frozen=True, slots=True)
 class NodeStacks:
-    """What one node said."""
+    """The stacks of the ranks on one node."""
 
     stacks: tuple[RankStack, ...]
     undumped: tuple[int, ...] = ()
     """Ranks that run there and whose stack could not be dumped."""
     world: int | None = None
     why: str = ""
-    """Why nothing can be said of it; empty where something is."""
+    """Why no stack of the node is known; empty where one is."""
     cpu_share: float | None = None
     """Of one core, by the process of the job that used most between two looks; None where none was seen twice."""
 
@@ -146,7 +146,7 @@ _FRAME = re.compile(r"^\s++(\S.{0,255}?) \((.{1,1000}?)(?::(\d{1,18}))?\)\s*$")
 
 
 def node_stacks(node: str, text: str) -> NodeStacks:
-    """Return what the script printed on a node."""
+    """Return the stacks that the script printed on a node."""
     listed = re.search(rf"^{LISTED}(.*)$", text, re.MULTILINE)
     if listed is None:
         return NodeStacks((), why="its answer is cut off")
@@ -304,7 +304,7 @@ def numbers(ranks: Iterable[int]) -> str:
 
 
 def sentence(classes: Sequence[StackClass], odd: Sequence[RankStack], *, unanswered: Mapping[str, str]) -> str:
-    """Return it in one line: `127 ranks in all_reduce, rank 13 in the dataloader on node042`."""
+    """Return the classes in one line: `127 ranks in all_reduce, rank 13 in the dataloader on node042`."""
     apart = {stack.rank for stack in odd}
     parts = []
     for stack_class in classes:
@@ -353,7 +353,7 @@ def stack_classes(context: Context, job: str) -> dict[str, Any]:
 
 
 def merged(nodes: dict[str, NodeStacks]) -> dict[str, Any]:
-    """Return what all nodes said, merged; pure."""
+    """Return the stacks of all nodes merged, as the answer of `stack_classes`; pure."""
     by_rank: dict[int, RankStack] = {}
     for stack in (stack for node in nodes.values() for stack in node.stacks):
         if stack.rank not in by_rank or stack.home == stack.node:

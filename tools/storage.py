@@ -297,12 +297,12 @@ ACCOUNT = re.compile(r"[a-z_][\w.@-]{0,63}\$?", re.IGNORECASE)
 
 
 class NodeSaves(NamedTuple):
-    """What a node's own disk holds of a job."""
+    """Checkpoints of a job on a node's own disk."""
 
     node: str
     folder: str
     names: tuple[str, ...]
-    """Of what looks like a checkpoint and changed since the job began, by step, the newest last."""
+    """Names of checkpoints that changed since the job began, by step, the newest last."""
 
 
 def node_saves(context: Context, job: Job, programs: Sequence[JobProgram]) -> list[NodeSaves]:

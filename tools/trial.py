@@ -54,7 +54,7 @@ SANDBOX_OUTPUT = "its output in the sandbox"
 
 
 class _Plan(NamedTuple):
-    """What is tried."""
+    """A trial start as planned."""
 
     job: Job
     spec: JobSpec
@@ -62,7 +62,7 @@ class _Plan(NamedTuple):
     inventory: Inventory
     trials: tuple[TrialWay, ...]
     way: ResumeWay
-    """How its script goes on, as far as reading tells."""
+    """How the script goes on, as far as reading tells."""
     uid: int
 
 
@@ -259,7 +259,7 @@ def _recorded(context: Context, plan: _Plan, trial: TrialWay, node: str) -> tupl
 
 
 def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
-    """Run the script once in one way, and judge it."""
+    """Run the script once in the sandbox with one way to resume, and judge where it went on from."""
     own_spec = plan.job.spec or plan.spec
     config = config_of(plan.job, plan.way, plan.checkpoint) if trial.config else None
     spec = plan_restart(

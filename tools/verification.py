@@ -413,7 +413,7 @@ def _storage_problem(context: Context, folder: Path, account: Account | None, li
 
 
 def _until(context: Context, look: Callable[[], Seen], timeout_s: float) -> dict[str, Any]:
-    """Look until something else than `waiting` is seen or the time is over."""
+    """Return the first verdict other than `waiting`, or the last one when the time is over."""
     end = context.clock.now() + timedelta(seconds=timeout_s)
     pause = FIRST_PAUSE_S
     while True:
