@@ -67,23 +67,14 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     running_job = context.scheduler.job(job)
     if running_job.state is not JobState.RUNNING or not running_job.nodes:
         raise ToolError(f"job {job} is {running_job.state}: it has no processes to look at")
-    if running_job.account and not ACCOUNT.fullmatch(running_job.account):
-        raise ToolError(
-            f"job {job}: {running_job.account[:64]!r} is no name of an account, so its processes cannot be told from others"
-        )
+    _must_have_account(running_job)
     nodes = list(
         dict.fromkeys((*running_job.nodes[: (most_nodes + 1) // 2], *running_job.nodes[len(running_job.nodes) - most_nodes // 2 :]))
     )
     command = _processes.command(job_numbers(running_job), running_job.account)
     replies = context.transport.run(nodes, command, timeout_s=LOOK_S)
     at = context.clock.now()
-    answers: dict[str, _processes.NodeProcesses] = {}
-    for node, reply in replies.items():
-        if reply.reached and not reply.status:
-            answers[node] = _processes.node_processes(node, reply.out, at)
-        else:
-            why = reply.err.strip()[:200] or f"ended with status {reply.status}"
-            answers[node] = _processes.NodeProcesses(why=why)
+    answers = _answers(replies, at)
     programs = {node: list(answer.programs) for node, answer in answers.items() if not answer.why}
     everywhere = len(programs) == len(nodes) >= min(MOST_NODES, len(running_job.nodes))
     all_gone = "yes" if everywhere and _only_waits(programs) else ""
@@ -93,6 +84,16 @@ def job_processes(context: Context, job: str, most_nodes: int = 2) -> dict[str, 
     stopped, unrun = stopped_apart(states), unrun_words(states)
     about = {"programs": programs, "gone": all_gone, "left": daemon_note, "stopped": stopped, "unrun": unrun, "text": text}
     return {**to_json(report_of_nodes(answers, at)), **about}
+
+
+def _must_have_account(job: Job) -> None:
+    """Make sure that the account of a job, where it has one, can be looked for on nodes.
+
+    Raises:
+        ToolError: It is no name of an account.
+    """
+    if job.account and not ACCOUNT.fullmatch(job.account):
+        raise ToolError(f"job {job.id}: {job.account[:64]!r} is no name of an account, so its processes cannot be told from others")
 
 
 def stopped_apart(states: Sequence[tuple[str, ProcessState]]) -> list[dict[str, Any]]:
@@ -214,14 +215,11 @@ def living_program(context: Context, job: str, nodes: list[str] | None = None) -
     ended_job = context.scheduler.job(job)
     if not ended_job.state.ended or ended_job.ended is None:
         raise ToolError(f"job {job} is {ended_job.state}: job_processes looks at the processes of a running job")
-    if ended_job.account and not ACCOUNT.fullmatch(ended_job.account):
-        raise ToolError(
-            f"job {job}: {ended_job.account[:64]!r} is no name of an account, so its processes cannot be told from others"
-        )
-    asked_nodes = [node for node in ended_job.nodes if nodes is None or node in nodes][:MOST_NODES]
-    if not asked_nodes:
+    _must_have_account(ended_job)
+    own_nodes = [node for node in ended_job.nodes if nodes is None or node in nodes][:MOST_NODES]
+    if not own_nodes:
         raise ToolError(f"job {job} ran on none of these nodes")
-    replies = context.transport.run(asked_nodes, _processes.command(job_numbers(ended_job), ended_job.account), timeout_s=LOOK_S)
+    replies = context.transport.run(own_nodes, _processes.command(job_numbers(ended_job), ended_job.account), timeout_s=LOOK_S)
     at = context.clock.now()
     answers = _answers(replies, at)
     living = _living(answers)
@@ -256,10 +254,7 @@ def former_program(context: Context, job: str, nodes: list[str]) -> dict[str, An
         nodes: Of the earlier attempt, 16 at most; those on which the job runs now are left out.
     """
     requeued_job = context.scheduler.job(job)
-    if requeued_job.account and not ACCOUNT.fullmatch(requeued_job.account):
-        raise ToolError(
-            f"job {job}: {requeued_job.account[:64]!r} is no name of an account, so its processes cannot be told from others"
-        )
+    _must_have_account(requeued_job)
     left_nodes = [node for node in nodes if node not in requeued_job.nodes or requeued_job.state is JobState.PENDING][:MOST_NODES]
     if not left_nodes:
         raise ToolError(f"job {job} runs on all of these nodes: what lives there may be its own")
@@ -269,17 +264,12 @@ def former_program(context: Context, job: str, nodes: list[str]) -> dict[str, An
     answers = _answers(replies, context.clock.now())
     living = _living(answers)
     unknown = {node: answer.why for node, answer in answers.items() if answer.why not in ("", _processes.NONE_THERE)}
-    is_gone = not living and not unknown
-    names = ", ".join(
-        f"{process['node']} ({process['program'] or 'a process'}, pid {process['pid']})" for process in living[:MOST_LIVING_NAMED]
-    )
-    more = f" and {len(living) - MOST_LIVING_NAMED} more" if len(living) > MOST_LIVING_NAMED else ""
     return {
         "lives": "yes" if living else "",
-        "gone": "yes" if is_gone else "",
+        "gone": "yes" if not living and not unknown else "",
         "living": living,
         "unknown": unknown,
-        "note": f"{names}{more}",
+        "note": _process_names(living),
     }
 
 
@@ -334,13 +324,18 @@ def _is_over(traces: JobTraces) -> bool:
     return said_over(traces.last_line) and saved is not None and traces.step is not None and saved.step >= traces.step
 
 
+def _process_names(living: Sequence[Mapping[str, Any]]) -> str:
+    """Return node, program and id of the first processes, and how many more there are."""
+    names = [f"{process['node']} ({process['program'] or 'a process'}, pid {process['pid']})" for process in living]
+    more = f" and {len(names) - MOST_LIVING_NAMED} more" if len(names) > MOST_LIVING_NAMED else ""
+    return f"{', '.join(names[:MOST_LIVING_NAMED])}{more}"
+
+
 def _note(job: Job, living: Sequence[Mapping[str, Any]], unknown: Mapping[str, str], traces: JobTraces) -> str:
     """Return that a program lives, where, and what it wrote last, for people."""
     state = f"though the scheduler calls the job {job.state} since {_clock(job.ended)}"
     if living:
-        processes_named = [f"{process['node']} ({process['program'] or 'a process'}, pid {process['pid']})" for process in living]
-        more = f" and {len(processes_named) - MOST_LIVING_NAMED} more" if len(processes_named) > MOST_LIVING_NAMED else ""
-        sentence = f"the program of job {job.id} still runs on {', '.join(processes_named[:MOST_LIVING_NAMED])}{more}, {state}"
+        sentence = f"the program of job {job.id} still runs on {_process_names(living)}, {state}"
     else:
         nodes = ", ".join(unknown)
         sentence = (
