@@ -77,7 +77,7 @@ def allotted_command(number: str) -> tuple[str, ...]:
     return ("sh", "-c", _ALLOTTED, "sh", number)
 
 
-def allotted(text: str, *, first: bool) -> frozenset[int]:
+def allotted_gpus(text: str, *, first: bool) -> frozenset[int]:
     """Return the numbers of a job's GPUs on a node; empty where its processes do not name them.
 
     Args:
@@ -111,7 +111,7 @@ def activities(text: str) -> list[Activity]:
     return [_activity(gpu, gpu_samples) for gpu, gpu_samples in sorted(samples.items())]
 
 
-def queried(text: str) -> list[Activity]:
+def queried_gpus(text: str) -> list[Activity]:
     """Return the GPUs of what `nvidia-smi --query-gpu` printed, by number; PCIe traffic is not among it."""
     samples: dict[int, list[dict[str, float]]] = {}
     for line in text.splitlines():
@@ -126,11 +126,11 @@ def queried(text: str) -> list[Activity]:
 
 
 def _activity(gpu: int, samples: list[dict[str, float]]) -> Activity:
-    def usual(*names: str) -> float | None:
+    def median_of(*names: str) -> float | None:
         sums = [sum(sample[name] for name in names) for sample in samples if all(name in sample for name in names)]
         return median(sums) if sums else None
 
-    return Activity(gpu, usual("sm"), usual("mem"), usual("pwr"), usual("rxpci", "txpci"))
+    return Activity(gpu, median_of("sm"), median_of("mem"), median_of("pwr"), median_of("rxpci", "txpci"))
 
 
 def _number(word: str) -> float | None:
@@ -172,7 +172,7 @@ def gpu_activity(context: Context, job: str = "", nodes: list[str] | None = None
     retried = [node for node in unknown if replies[node].reached and replies[node].status not in NO_PROGRAM]
     if retried:
         for node, reply in context.transport.run(retried, QUERY_COMMAND, timeout_s=LONGEST_S).items():
-            if reply.reached and not reply.status and (gpus := queried(reply.out)):
+            if reply.reached and not reply.status and (gpus := queried_gpus(reply.out)):
                 answer[node] = {"gpus": _gpu_rows(gpus)}
                 del unknown[node]
     if running_job is not None and answer:
@@ -191,7 +191,7 @@ def _own_gpus(context: Context, job: Job, shown_gpus: Mapping[str, Any]) -> tupl
     for node, about in shown_gpus.items():
         reply = replies.get(node)
         text = reply.out if reply is not None and reply.reached and not reply.status else ""
-        numbers = allotted(text, first=node == job.nodes[0])
+        numbers = allotted_gpus(text, first=node == job.nodes[0])
         rows = [gpu for gpu in about["gpus"] if gpu["gpu"] in numbers] if numbers else about["gpus"]
         if rows and (numbers or not 0 < requested < len(rows)):
             own[node] = {**about, "gpus": rows}

@@ -100,7 +100,7 @@ def check_nodes(
     except ValueError as error:
         raise ToolError(str(error)) from error
     checked = check(context, list(busy) if nodes is None else nodes, circumstances, {} if idle else busy)
-    slow_words = held_back(checked)
+    slow_words = slow_down_words(checked)
     return {
         "nodes": {node: checked_values(result) for node, result in checked.items()},
         "faulty": [node for node, result in checked.items() if result.faulty],
@@ -108,8 +108,8 @@ def check_nodes(
         "gpu_fault_words": "; ".join(f"{node}: {words}" for node, words in faults.items()),
         "slowed": [node for node, result in checked.items() if result.faulty or node in slow_words],
         "slowed_words": slow_words,
-        "link_words": bad_links(checked),
-        "seconded": [node for node in accused or () if seconded(context, node, checked, all_nodes)],
+        "link_words": link_words(checked),
+        "seconded": [node for node in accused or () if has_second_witness(context, node, checked, all_nodes)],
         "events": sorted({event for result in checked.values() for event in result.events}),
     }
 
@@ -211,7 +211,7 @@ LINKS = frozenset({"gpu_pcie", "nvlink", "infiniband"})
 MOST_WORDS = 400
 
 
-def held_back(checked: Mapping[str, NodeHealth]) -> dict[str, str]:
+def slow_down_words(checked: Mapping[str, NodeHealth]) -> dict[str, str]:
     """Return what holds nodes back now, by node, for people; a node without a critical finding of that kind is left out.
 
     Args:
@@ -220,7 +220,7 @@ def held_back(checked: Mapping[str, NodeHealth]) -> dict[str, str]:
     return _critical_words(checked, HOLD_BACK)
 
 
-def bad_links(checked: Mapping[str, NodeHealth]) -> dict[str, str]:
+def link_words(checked: Mapping[str, NodeHealth]) -> dict[str, str]:
     """Return what is wrong with the links of nodes, by node, for people; since when is not known.
 
     Args:
@@ -241,7 +241,7 @@ REPEATED = timedelta(days=30)
 """To blame in an earlier incident within this time: the same node twice is no chance."""
 
 
-def seconded(context: Context, node: str, checked: Mapping[str, NodeHealth], all_nodes: Sequence[Node]) -> bool:
+def has_second_witness(context: Context, node: str, checked: Mapping[str, NodeHealth], all_nodes: Sequence[Node]) -> bool:
     """Tell whether a second witness speaks against a node.
 
     Args:

@@ -96,12 +96,12 @@ def trial_start(
             if busy(context.scheduler, [node]):
                 verdicts.append(f"{node} got a job meanwhile")
                 break
-            recorded = _recorded(context, plan, planned, node)
+            recorded = _recorded_way(context, plan, planned, node)
             if isinstance(recorded, str):
                 verdicts.append(recorded)
                 continue
             submission, trial = recorded
-            verdict = _tried(context, plan, trial, node, seconds)
+            verdict = _try_way(context, plan, trial, node, seconds)
             logger.info("trial job=%s node=%s with=%r proven=%s: %s", job, node, trial.label, verdict.proven, verdict.note)
             if verdict.proven:
                 note = f"tried in a sandbox on {node}, {planned.label}{submission}: {verdict.note}"
@@ -233,7 +233,7 @@ def _named_commands(plan: _Plan, trials: Sequence[TrialWay], output: str) -> lis
     return [TrialWay(command=command) for command in commands[:1]]
 
 
-def _recorded(context: Context, plan: _Plan, trial: TrialWay, node: str) -> tuple[str, TrialWay] | str:
+def _recorded_way(context: Context, plan: _Plan, trial: TrialWay, node: str) -> tuple[str, TrialWay] | str:
     """Return what a command of the owner's would submit, for people, and the trial of that; else why it is not tried.
 
     Any other trial is returned as it is.
@@ -258,7 +258,7 @@ def _recorded(context: Context, plan: _Plan, trial: TrialWay, node: str) -> tupl
     return f" (`{submission.line}`{left_out})", TrialWay(variables, arguments=submission.arguments, bound=bound)
 
 
-def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
+def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
     """Run the script once in the sandbox with one way to resume, and judge where it went on from."""
     own_spec = plan.job.spec or plan.spec
     config = config_of(plan.job, plan.way, plan.checkpoint) if trial.config else None

@@ -66,7 +66,7 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
         at = context.clock.now() if stateless else None
         return progress_seen(restarted_job, max(restart_step, past_step), points, finished=finished, stateless_at=at)
 
-    return {**_until(context, look, timeout_s), "job": job}
+    return {**_wait_for_verdict(context, look, timeout_s), "job": job}
 
 
 def own_points(context: Context, job: Job) -> list[MetricPoint]:
@@ -191,7 +191,7 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
             return Seen(Look.CONTINUES, f"job {job} completed with exit code 0; {verdict.note}", verdict.step)
         return verdict
 
-    return {**_until(context, look, timeout_s), "job": job}
+    return {**_wait_for_verdict(context, look, timeout_s), "job": job}
 
 
 @tool(risk=Risk.READ)
@@ -218,7 +218,7 @@ def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, An
             return Seen(Look.GONE, f"job {job} does not come back by itself: the scheduler calls it {ended_job.state}")
         return Seen(Look.WAITING, f"job {job} has not come back")
 
-    answer = _until(context, look, timeout_s)
+    answer = _wait_for_verdict(context, look, timeout_s)
     alive = _alive(context, job) if answer["status"] == Look.ALIVE else None
     return {**answer, "job": alive.id if alive is not None else ""}
 
@@ -244,7 +244,7 @@ def job_ended(context: Context, job: str, timeout_s: float = 60.0) -> dict[str, 
         job_record = context.scheduler.job(job)
         return Seen(Look.ENDED if job_record.state.ended else Look.WAITING, f"job {job} is {job_record.state}")
 
-    return _until(context, look, timeout_s)
+    return _wait_for_verdict(context, look, timeout_s)
 
 
 @tool(risk=Risk.READ)
@@ -267,7 +267,7 @@ def saved_since(context: Context, job: str, step: int | None = None, timeout_s: 
         saved = bool(choice["restart_from"] and choice["path"]) and (step is None or choice["step"] >= step)
         return Seen(Look.SAVED if saved else Look.WAITING, str(choice["note"]))
 
-    return _until(context, look, timeout_s)
+    return _wait_for_verdict(context, look, timeout_s)
 
 
 @tool(risk=Risk.READ)
@@ -293,13 +293,13 @@ def wait_storage(
     account = account_of(context.scheduler.job(job).account) if job else None
 
     def look() -> Seen:
-        problem = _storage_problem(context, target, account, listed) or before_me(context, apart_s)
+        problem = _storage_problem(context, target, account, listed) or turn_before(context, apart_s)
         return Seen(Look.WAITING, problem) if problem else Seen(Look.STORAGE_ANSWERS, f"{target} can be written and read")
 
-    return _until(context, look, timeout_s)
+    return _wait_for_verdict(context, look, timeout_s)
 
 
-def before_me(context: Context, apart_s: float) -> str:
+def turn_before(context: Context, apart_s: float) -> str:
     """Return whose turn it is before the incident that the call is made for; empty when it is its own.
 
     An incident that waits for a person keeps nobody waiting, and neither does one that the storage keeps waiting by itself.
@@ -345,15 +345,15 @@ def _folder(context: Context, job_id: str) -> tuple[Path, Path | None]:
 
 
 def _lowest(context: Context, job: Job, folder: Path) -> Path:
-    """Return the folder that a probe is to use, as `_standing` finds it; of storage that does not answer the probe tells."""
+    """Return the folder that a probe is to use, as `_lowest_existing` finds it; of storage that does not answer the probe tells."""
     try:
         with reading_as(job.account):
-            return within(context.command_timeout_s, lambda: _standing(context, job, folder), f"{folder}")
+            return within(context.command_timeout_s, lambda: _lowest_existing(context, job, folder), f"{folder}")
     except (ToolError, Unavailable, OSError):
         return folder
 
 
-def _standing(context: Context, job: Job, folder: Path) -> Path:
+def _lowest_existing(context: Context, job: Job, folder: Path) -> Path:
     """Return the lowest folder that stands of the path of one that a job has proven never to have made; any other as it is.
 
     A folder that saves lie in and that is missing is storage that is away, and so is one above it that holds nothing.
@@ -412,7 +412,7 @@ def _storage_problem(context: Context, folder: Path, account: Account | None, li
     return problems[0] if problems else f"{folder} did not answer within {context.command_timeout_s:g} s"
 
 
-def _until(context: Context, look: Callable[[], Seen], timeout_s: float) -> dict[str, Any]:
+def _wait_for_verdict(context: Context, look: Callable[[], Seen], timeout_s: float) -> dict[str, Any]:
     """Return the first verdict other than `waiting`, or the last one when the time is over."""
     end = context.clock.now() + timedelta(seconds=timeout_s)
     pause = FIRST_PAUSE_S
