@@ -151,8 +151,6 @@ def _why_not(reply: Reply) -> str:
     return "" if complete else (reply.err or reply.out).strip()[:200] or f"status {reply.status}"
 
 
-LOOK_S = 20.0
-MOST_NODES = 8
 MOST_PLACES = 12
 """Files and folders that are looked at."""
 MOST_CHANGED = 64

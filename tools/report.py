@@ -8,10 +8,7 @@ from typing import Any
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.records import Diagnosis, Job, Risk
-from assistant.recover.checkpoints.inventory import (
-    Inventory,
-    without_lost_numbers,
-)
+from assistant.recover.checkpoints.inventory import Inventory, without_lost_numbers
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves
 from assistant.recover.directives import directives_of
@@ -38,6 +35,9 @@ from assistant.tools.checkpoints import (
 )
 from assistant.tools.storage import node_saves, saves_in_words
 from assistant.untrusted import READ_S, reading_as, within
+
+MOST_READ_AHEAD = 2_000
+"""Lines of a log, from its beginning, that may announce how long a training is to be."""
 
 
 @tool(risk=Risk.READ)
@@ -164,10 +164,6 @@ def _goal(job: Job, layout: str, path: str) -> int | None:
         options = []
     texts = [line.text for line in log_lines(job)]
     return training_goal(options, texts[:MOST_READ_AHEAD])
-
-
-MOST_READ_AHEAD = 2_000
-"""Lines of a log, from its beginning, that may announce how long a training is to be."""
 
 
 def saved_state(context: Context, job: Job) -> str:

@@ -240,7 +240,6 @@ def _fill(block: int, blocks: int, free: int, inodes: int, inodes_free: int) -> 
     }
 
 
-MOST_NODES = 32
 MOST_FOLDERS = 96
 MOST_FILES = 200
 _INSTALLED_PROGRAM = (
