@@ -40,10 +40,10 @@ from assistant.schedulers.slurm_jobs import QUEUE_COLUMNS, lines_about, nodes_of
 from assistant.schedulers.slurm_nodes import configuration, node_facts, reservations, switches
 from assistant.schedulers.slurm_spec import job_spec, output_pattern, shown_details, typed_submission, without_carried
 from assistant.schedulers.slurm_text import Marks, log_path, moment, seconds
-from assistant.tools._gpu_activity import activities
-from assistant.tools._stacks import node_stacks
+from assistant.tools.gpu import activities
 from assistant.tools.probes import probes
 from assistant.tools.probes._check import judged_by
+from assistant.tools.stacks import node_stacks
 from assistant.transports.ssh_hosts import read_config
 from assistant.transports.ssh_keys import read_known_hosts
 from tests.adversary.test_files import READERS

@@ -41,7 +41,7 @@ VARIABLES = (
     r"_?(?:DIR|DIRECTORY|PATH|FOLDER|ROOT)|HYDRA_[A-Z_]{1,40}|NIGHTSHIFT_CHECKPOINTS"
 )
 """Variables that say where a program writes."""
-_NAMED = "SLURMD_NODENAME"
+_NODE_VARIABLE = "SLURMD_NODENAME"
 _SCRIPT = r"""
 LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin; exec 2>/dev/null
 end() { printf '\n%s\0%s\0' '<<MARK>>' "$1"; exit 0; }
@@ -103,7 +103,7 @@ def command(jobs: Sequence[str], user: str) -> tuple[str, ...]:
         "EACH": MOST_FILES_EACH,
         "FILES": MOST_FILES,
         "ENVIRONMENTS": MOST_VARIABLES_OF,
-        "NAMES": f"{VARIABLES}|{_NAMED}".replace("(?:", "("),
+        "NAMES": f"{VARIABLES}|{_NODE_VARIABLE}".replace("(?:", "("),
         "BYTES": ANSWER_BYTES,
     }
     return ("sh", "-c", re.sub(r"<<([A-Z]+)>>", lambda match: str(values[match[1]]), _SCRIPT))
@@ -129,7 +129,7 @@ class NodeProcesses:
     files: list[OpenFile] = field(default_factory=list)
     folders: list[ProcessFolder] = field(default_factory=list)
     processes: int = 0
-    """How many were looked at."""
+    """Number of processes that were looked at."""
     programs: tuple[str, ...] = ()
     """Names of the files that they run, each once, sorted; Python's with its program: `python3.11 train.py`."""
     states: tuple[ProcessState, ...] = ()
@@ -137,7 +137,7 @@ class NodeProcesses:
     left_out: int = 0
     """Paths that are not given: deleted files, folders that only a container sees, text that is no path."""
     why: str = ""
-    """Why nothing can be said of the node; empty where something is."""
+    """Why the processes of the node are not known; empty where they are."""
 
 
 @dataclass
@@ -162,16 +162,19 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
         text: Standard output of the script; one that is cut off counts as far as it goes.
         at: Time of the look.
     """
-    _, mark, rest = text.partition(f"{MARK}\0")
+    _, mark, printed = text.partition(f"{MARK}\0")
     if not mark:
         return NodeProcesses(why="its answer is cut off")
-    why, _, rest = rest.partition("\0")
+    why, _, printed = printed.partition("\0")
     if why:
         return NodeProcesses(why=why[:200])
-    own, _, rest = rest.partition("\0")
-    answer = _read(rest)
+    own, _, printed = printed.partition("\0")
+    answer = _read(printed)
     elsewhere = {
-        pid for pid, values in _by_process(answer.variables) for one in values if one.startswith(f"{_NAMED}=") and one[16:] != node
+        pid
+        for pid, values in _by_process(answer.variables)
+        for variable in values
+        if variable.startswith(f"{_NODE_VARIABLE}=") and variable[16:] != node
     }
     report = NodeProcesses()
     views = _Views(answer, own)
@@ -188,18 +191,18 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
     if not folders:
         report.why = "the job's processes may not be looked at from this account" if not elsewhere else NONE_THERE
         return report
-    seen: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for pid, link in sorted(folders.items()):
         inode = answer.files.get(f"/proc/{pid}/cwd", "")
         folder = ProcessFolder(Path("/"), node, pid, at, inode=int(inode) if re.fullmatch(r"\d{1,20}", inode, re.ASCII) else 0)
-        _add_folder(report, seen, views.outside(pid, link), folder)
+        _add_folder(report, reported, views.outside(pid, link), folder)
     for pid, values in _by_process(answer.variables):
         for variable in () if pid in elsewhere else values:
             name, _, value = variable.partition("=")
-            if name == _NAMED or not re.fullmatch(VARIABLES, name) or "://" in value or redact(variable) != variable:
+            if name == _NODE_VARIABLE or not re.fullmatch(VARIABLES, name) or "://" in value or redact(variable) != variable:
                 continue
             inside = posixpath.normpath(posixpath.join(folders.get(pid, ""), value)) if value else ""
-            _add_folder(report, seen, views.outside(pid, inside), ProcessFolder(Path("/"), node, pid, at, name))
+            _add_folder(report, reported, views.outside(pid, inside), ProcessFolder(Path("/"), node, pid, at, name))
     for key, status in answer.files.items():
         pid = int(key.split("/")[2])
         if pid in elsewhere or "/fd/" not in key:
@@ -207,8 +210,8 @@ def node_processes(node: str, text: str, at: datetime) -> NodeProcesses:
         file = _file(answer, views, key, status, OpenFile(Path("/"), node, pid, at, 0, 0, 0, appends=False))
         if file is None:
             report.left_out += 1
-        elif ("file", str(file.path)) not in seen:
-            seen.add(("file", str(file.path)))
+        elif ("file", str(file.path)) not in reported:
+            reported.add(("file", str(file.path)))
             report.files.append(file)
     return report
 
@@ -247,11 +250,11 @@ def _program_name(link: str, words: Sequence[str]) -> str:
     return f"{name} {program}" if re.fullmatch(r"[\w.+-]{1,100}", program) else name
 
 
-def _add_folder(report: NodeProcesses, seen: set[tuple[str, str]], path: str, folder: ProcessFolder) -> None:
+def _add_folder(report: NodeProcesses, reported: set[tuple[str, str]], path: str, folder: ProcessFolder) -> None:
     if not path:
         report.left_out += 1
-    elif path != "/" and (folder.variable, path) not in seen:
-        seen.add((folder.variable, path))
+    elif path != "/" and (folder.variable, path) not in reported:
+        reported.add((folder.variable, path))
         report.folders.append(replace(folder, path=Path(path)))
 
 
@@ -348,7 +351,7 @@ def is_path(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """One line of mountinfo."""
+    """A mount, by its line of mountinfo."""
 
     device: str
     root: str
@@ -358,13 +361,13 @@ class _Mount:
 
 def mounts_of(text: str) -> list[_Mount]:
     """Return the mounts of a `/proc/PID/mountinfo`, in order; later ones cover earlier ones. Source: proc(5)."""
-    found = []
+    mounts = []
     for line in text.splitlines():
         words = line.split(" ", 5)
         if len(words) == 6:
             root, point = (re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), word) for word in words[3:5])
-            found.append(_Mount(words[2], root, point))
-    return found
+            mounts.append(_Mount(words[2], root, point))
+    return mounts
 
 
 def translated(path: str, inside: Sequence[_Mount], outside: Sequence[_Mount]) -> str:
@@ -373,15 +376,15 @@ def translated(path: str, inside: Sequence[_Mount], outside: Sequence[_Mount]) -
     if not below:
         return ""
     longest = max(len(mount.point) for mount in below)
-    mount = [one for one in below if len(one.point) == longest][-1]
+    mount = [candidate for candidate in below if len(candidate.point) == longest][-1]
     on_device = posixpath.normpath(posixpath.join(mount.root, posixpath.relpath(path, mount.point)))
-    for other in reversed(outside):
-        if other.device == mount.device and _is_below(on_device, other.root):
-            seen = posixpath.normpath(posixpath.join(other.point, posixpath.relpath(on_device, other.root)))
-            covering = [one for one in outside if _is_below(seen, one.point)]
-            top = max(covering, key=lambda one: len(one.point), default=other)
-            if len(top.point) <= len(other.point):
-                return seen
+    for outer in reversed(outside):
+        if outer.device == mount.device and _is_below(on_device, outer.root):
+            outer_path = posixpath.normpath(posixpath.join(outer.point, posixpath.relpath(on_device, outer.root)))
+            covering = [candidate for candidate in outside if _is_below(outer_path, candidate.point)]
+            top = max(covering, key=lambda candidate: len(candidate.point), default=outer)
+            if len(top.point) <= len(outer.point):
+                return outer_path
     return ""
 
 

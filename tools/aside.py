@@ -37,8 +37,8 @@ from assistant.recover.resume_plan import MOST_LINKS
 from assistant.redact import MASK, redact
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant
 from assistant.tools.checkpoints import known_forms
+from assistant.tools.preconditions import must_be_alone_of_its_run, must_be_meant
 from assistant.untrusted import LOOK_S, list_folder, reading_as, within
 
 _REPLACED = re.compile(r' REPLACES\[(nothing|"(?:[^"\\]|\\.)*")\](?:$|  # )')
@@ -55,11 +55,11 @@ def set_aside_checkpoints(context: Context, job: str, paths: list[str]) -> dict[
         job: Scheduler job id of the attempt that ended, whose checkpoints they are.
         paths: The checkpoints.
     """
-    shown = _ended(context, job)
-    changes = _aside(context, shown, paths)
-    _make(context, changes, shown)
-    names = ", ".join(one.source.name for one in changes)
-    return {"job": job, "paths": [str(one.target) for one in changes], "note": f"set aside: {names}"}
+    ended_job = _ended_job(context, job)
+    changes = _moves_aside(context, ended_job, paths)
+    _rename_all(context, changes, ended_job)
+    names = ", ".join(change.source.name for change in changes)
+    return {"job": job, "paths": [str(change.target) for change in changes], "note": f"set aside: {names}"}
 
 
 @set_aside_checkpoints.lookup
@@ -90,7 +90,7 @@ def stand_aside(context: Context, job: str, paths: list[str]) -> dict[str, Any] 
 @set_aside_checkpoints.preview
 def setting_aside(context: Context, job: str, paths: list[str]) -> RenderedChange:
     """Return the renames."""
-    changes = _aside(context, context.scheduler.job(job), paths)
+    changes = _moves_aside(context, context.scheduler.job(job), paths)
     return RenderedChange(tuple(map(_line, changes)), "a restart would load them instead of the chosen one")
 
 
@@ -102,10 +102,10 @@ def put_back_checkpoints(context: Context, job: str, paths: list[str]) -> dict[s
         job: Scheduler job id whose checkpoints they are.
         paths: Where they lie now, in `nightshift-refused`.
     """
-    shown = _ended(context, job)
-    changes = moves_back([Path(path) for path in paths], shown.account)
-    _make(context, changes, shown)
-    return {"job": job, "paths": [str(one.target) for one in changes], "note": "put back"}
+    ended_job = _ended_job(context, job)
+    changes = moves_back([Path(path) for path in paths], ended_job.account)
+    _rename_all(context, changes, ended_job)
+    return {"job": job, "paths": [str(change.target) for change in changes], "note": "put back"}
 
 
 @put_back_checkpoints.lookup
@@ -142,7 +142,7 @@ def set_tracker(context: Context, job: str, tracker: str, text: str) -> dict[str
     """
     if not text:
         raise ToolError("set_tracker removes no tracker: it needs a text to write")
-    return {**_set(context, job, tracker, text), "written": text}
+    return {**_write_tracker_text(context, job, tracker, text), "written": text}
 
 
 @set_tracker.lookup
@@ -154,7 +154,7 @@ def tracker_was_set(context: Context, tag: str, job: str, tracker: str, text: st
     """
     if tracker_text(Path(tracker), context.scheduler.job(job).account) != text:
         return None
-    before = _replaced(context, tag)
+    before = _text_before(context, tag)
     if before is None:
         raise ToolError(f"{tracker} says {text!r}, and what stood there before is not known")
     return {"job": job, "tracker": tracker, "text": before, "written": text, "note": f"{Path(tracker).name} says {text.strip()!r}"}
@@ -176,7 +176,7 @@ def restore_tracker(context: Context, job: str, tracker: str, text: str, written
         text: What stood in it; empty: there was none.
         written: What must stand in it now, so that no later save of the job is forgotten; empty: anything.
     """
-    return _set(context, job, tracker, text, written)
+    return _write_tracker_text(context, job, tracker, text, written)
 
 
 @restore_tracker.lookup
@@ -193,25 +193,25 @@ def restoring_tracker(context: Context, job: str, tracker: str, text: str, writt
 
 
 def _write_change(context: Context, job: str, tracker: str, text: str, written: str = "") -> RenderedChange:
-    shown = context.scheduler.job(job)
-    path = _tracker(tracker, shown)
-    before = _standing(path, shown, written)
-    linked = is_link(path, shown.account)
+    job_record = context.scheduler.job(job)
+    path = _tracker(tracker, job_record)
+    before = _tracker_text(path, job_record, written)
+    linked = is_link(path, job_record.account)
     now = f"it {'leads to' if linked else 'says'} {before[:80]!r} now" if before else "it is not there now"
-    lines = [_write_line(*write, link=True) for write in _of_other_ranks(path, text, before, shown)] if linked else []
+    lines = [_write_line(*write, link=True) for write in _of_other_ranks(path, text, before, job_record)] if linked else []
     return RenderedChange((*lines, _write_line(path, text, before, link=linked)), now)
 
 
-def _set(context: Context, job: str, tracker: str, text: str, written: str = "") -> dict[str, Any]:
-    shown = _ended(context, job)
-    path = _tracker(tracker, shown)
-    before = _standing(path, shown, written)
-    linked = is_link(path, shown.account)
+def _write_tracker_text(context: Context, job: str, tracker: str, text: str, written: str = "") -> dict[str, Any]:
+    ended_job = _ended_job(context, job)
+    path = _tracker(tracker, ended_job)
+    before = _tracker_text(path, ended_job, written)
+    linked = is_link(path, ended_job.account)
     # the one that was asked for comes last: while it leads where it did, the call is not done
-    writes = [*(_of_other_ranks(path, text, before, shown) if linked else ()), (path, text, before)]
+    writes = [*(_of_other_ranks(path, text, before, ended_job) if linked else ()), (path, text, before)]
     for file, new, old in writes:
         context.confirm(_write_line(file, new, old, link=linked))
-        write_tracker(file, new, shown.account, before=old, link=linked)
+        write_tracker(file, new, ended_job.account, before=old, link=linked)
     return {
         "job": job,
         "tracker": tracker,
@@ -267,7 +267,7 @@ def _tracker(tracker: str, job: Job) -> Path:
     return path
 
 
-def _standing(path: Path, job: Job, written: str) -> str:
+def _tracker_text(path: Path, job: Job, written: str) -> str:
     """Return what stands in a tracker.
 
     Raises:
@@ -284,27 +284,27 @@ def _standing(path: Path, job: Job, written: str) -> str:
     return before
 
 
-def _replaced(context: Context, tag: str) -> str | None:
+def _text_before(context: Context, tag: str) -> str | None:
     """Return what stood in a tracker when a call was decided on, from the call's own command; None where it does not tell."""
-    for named in tags_in(tag):
+    for call_tag in tags_in(tag):
         with suppress(UsageError):
-            preview = context.history.call(named.call).preview
+            preview = context.history.call(call_tag.call).preview
             # what was masked as a secret in there is not what stood in the file
             if MASK not in preview and (match := _REPLACED.search(preview)):
                 return "" if match[1] == "nothing" else str(json.loads(match[1]))
     return None
 
 
-def _ended(context: Context, job: str) -> Job:
-    shown = context.scheduler.job(job)
-    if not shown.state.ended:
-        raise ToolError(f"job {job} is {shown.state}: its checkpoints are left alone while it may use them")
-    must_be_meant(context, shown)
-    must_be_alone_of_its_run(context, shown, by_name=True)
-    return shown
+def _ended_job(context: Context, job: str) -> Job:
+    job_record = context.scheduler.job(job)
+    if not job_record.state.ended:
+        raise ToolError(f"job {job} is {job_record.state}: its checkpoints are left alone while it may use them")
+    must_be_meant(context, job_record)
+    must_be_alone_of_its_run(context, job_record, by_name=True)
+    return job_record
 
 
-def _aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]:
+def _moves_aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]:
     """Return the renames of checkpoints, and of all files of one that has a file a rank or is a prefix of TensorFlow.
 
     The path that was asked for, or the index of a prefix, comes last: while it lies where it did, the call is not done.
@@ -313,8 +313,8 @@ def _aside(context: Context, job: Job, paths: Sequence[str]) -> list[Move]:
         ToolError: A path is no checkpoint.
     """
     changes: list[Move] = []
-    for given in map(Path, paths):
-        path = resolved(given, job.account)
+    for asked_path in map(Path, paths):
+        path = resolved(asked_path, job.account)
         files = [path]
         if lies_at(path, job.account) or prefix_files(path, job.account):
             entry = _entry_at(context, job, path, ()) or _entry_at(context, job, path, known_forms(context, job))
@@ -333,24 +333,24 @@ def _entry_at(context: Context, job: Job, path: Path, forms: Collection[str]) ->
     return next((entry for entry in holdings.entries if entry.path == path), None)
 
 
-def _make(context: Context, changes: Sequence[Move], job: Job) -> None:
+def _rename_all(context: Context, changes: Sequence[Move], job: Job) -> None:
     """Make the renames; where one is refused, those before it are taken back.
 
     Raises:
         ToolError: One was refused.
         Unavailable: Whether one was made is not known; what was made before it stays.
     """
-    made: list[Move] = []
+    completed: list[Move] = []
     try:
         for change in changes:
             context.confirm(_line(change))
             if move(change, job.account):
-                made.append(change)
+                completed.append(change)
     except ToolError as error:
-        stay = [one for one in reversed(made) if not _moved_back(one, job)]
+        stay = [change for change in reversed(completed) if not _moved_back(change, job)]
         if stay:
             raise ToolError(
-                f"{error}; {', '.join(str(one.target) for one in stay)} could not be put back and stays there"
+                f"{error}; {', '.join(str(change.target) for change in stay)} could not be put back and stays there"
             ) from error
         raise
 

@@ -58,19 +58,19 @@ _MISSING = re.compile(
 
 
 class Answer(NamedTuple):
-    """What one place says about a cause."""
+    """Answer of one place, a node or this machine, about a cause."""
 
     good: bool | None
     """None where it cannot tell."""
     text: str
     of_job: bool = False
-    """Whether it is a node of the job itself."""
+    """Whether the cause is a node of the job itself."""
     silent: bool = False
     """Whether nothing refused it: no answer in time, or no address for the name."""
 
 
-class PathsAsked(NamedTuple):
-    """What is looked for where several jobs lost a path."""
+class PathQuestion(NamedTuple):
+    """Which paths are looked at where several jobs lost one."""
 
     cause: str
     paths: Sequence[str]
@@ -79,8 +79,8 @@ class PathsAsked(NamedTuple):
     """Of those the ones for which a folder with something in it is no answer."""
 
     @property
-    def wanted(self) -> Sequence[str]:
-        """Everything that is looked for."""
+    def targets(self) -> Sequence[str]:
+        """Paths that are looked at."""
         return self.paths or [self.cause]
 
 
@@ -100,10 +100,10 @@ def probe_cause(
         job: Scheduler job id of a job that failed of it: from its nodes, and with its owner's rights.
         missed: Of the paths those that jobs did not find in a folder that stands: they must be there, whatever else is.
     """
-    known = SharedCause.of_title(cause)
-    if known.kind is CauseKind.PATH:
-        answers = _of_path(context, job, PathsAsked(known.name, paths or [], missed or []))
-    elif known.kind is CauseKind.SERVICE and known.name != OBJECT_STORAGE:
+    shared_cause = SharedCause.of_title(cause)
+    if shared_cause.kind is CauseKind.PATH:
+        answers = _of_path(context, job, PathQuestion(shared_cause.name, paths or [], missed or []))
+    elif shared_cause.kind is CauseKind.SERVICE and shared_cause.name != OBJECT_STORAGE:
         host, port = _host_and_port(cause)
         refusal, answers = _of_service(context, job, host, port or WEB_PORT)
         if refusal:
@@ -141,7 +141,7 @@ def wait_named(
     if earlier is not None:
         return earlier
     if cause.startswith("/"):
-        answers = _of_path(context, job, PathsAsked(cause, paths or [], []))
+        answers = _of_path(context, job, PathQuestion(cause, paths or [], []))
     else:
         refusal, answers = _of_named(context, job, cause)
         answers = [answer._replace(good=None) if answered and answer.silent else answer for answer in answers]
@@ -221,18 +221,18 @@ def _host_and_port(cause: str) -> tuple[str, str]:
     return match[1].lower(), match[2] or ""
 
 
-def _of_path(context: Context, job: str, asked: PathsAsked) -> list[Answer]:
+def _of_path(context: Context, job: str, question: PathQuestion) -> list[Answer]:
     nodes, account = _of_job(context, job)
-    return [*_path_on_nodes(context, nodes, asked), _path_here(asked, account)]
+    return [*_path_on_nodes(context, nodes, question), _path_here(question, account)]
 
 
 def _of_service(context: Context, job: str, host: str, port: str, *, alone: bool = False) -> tuple[str, list[Answer]]:
     """Return why a service was not asked, else what each place says of it; `alone`: the job's nodes count and not this machine."""
     configured: list[str] = []
-    shown = None
+    job_record = None
     try:
-        shown = context.scheduler.job(job) if job else None
-        configured = configured_texts(shown) if shown is not None else []
+        job_record = context.scheduler.job(job) if job else None
+        configured = configured_texts(job_record) if job_record is not None else []
     except (ToolError, Unavailable) as error:
         logger.info("job %s: its configuration is not known: %s", job, error)
     right = service_right(host, port, listed=context.services, configured=configured)
@@ -241,7 +241,7 @@ def _of_service(context: Context, job: str, host: str, port: str, *, alone: bool
         return f"{name} was not asked: neither the policy (services) nor the configuration of job {job} names it", []
     if port in WEB_PORTS and any(_PROXY.search(text) for text in configured):
         return f"{name} was not asked: job {job} reaches the web through a proxy", []
-    nodes = shown.nodes if shown is not None else ()
+    nodes = job_record.nodes if job_record is not None else ()
     answers = _service_on_nodes(context, nodes, host, port)
     own = next((answer.text for answer in answers if answer.of_job), "")
     if own:
@@ -255,30 +255,30 @@ def _of_job(context: Context, job: str) -> tuple[Sequence[str], str]:
     if not job:
         return (), ""
     try:
-        shown = context.scheduler.job(job)
+        job_record = context.scheduler.job(job)
     except (ToolError, Unavailable):
         return (), "nobody"  # whose rights count is not known
-    return shown.nodes[:NODES_ASKED], shown.account
+    return job_record.nodes[:NODES_ASKED], job_record.account
 
 
-def _path_on_nodes(context: Context, nodes: Sequence[str], asked: PathsAsked) -> list[Answer]:
+def _path_on_nodes(context: Context, nodes: Sequence[str], question: PathQuestion) -> list[Answer]:
     if not nodes:
         return []
-    cause = asked.cause
-    replies = _stat(context, nodes, asked.wanted)
+    cause = question.cause
+    replies = _stat(context, nodes, question.targets)
     answers: list[Answer] = []
     for node, reply in replies.items():
-        said = (reply.err or reply.out).strip().splitlines()
+        output = (reply.err or reply.out).strip().splitlines()
         if reply.reached and reply.status == 0:
             answers.append(Answer(True, f"{cause} can be read on {node}"))
-        elif reply.reached and reply.status == 1 and said and _MISSING.search(said[-1]):
-            again = cause not in asked.wanted and _has_entries(context, node, cause)
-            again = again and (not asked.missed or _stat(context, [node], asked.missed)[node].status == 0)
-            answers.append(Answer(again, f"{node}: {said[-1]}" if not again else f"{cause} can be read on {node}"))
+        elif reply.reached and reply.status == 1 and output and _MISSING.search(output[-1]):
+            readable = cause not in question.targets and _has_entries(context, node, cause)
+            readable = readable and (not question.missed or _stat(context, [node], question.missed)[node].status == 0)
+            answers.append(Answer(readable, f"{node}: {output[-1]}" if not readable else f"{cause} can be read on {node}"))
         elif reply.reached and reply.status == SILENT:
             answers.append(Answer(False, f"{cause} does not answer on {node}"))
         else:
-            answers.append(Answer(None, f"{node} could not be asked: {said[-1] if said else f'status {reply.status}'}"))
+            answers.append(Answer(None, f"{node} could not be asked: {output[-1] if output else f'status {reply.status}'}"))
     return answers
 
 
@@ -293,13 +293,13 @@ def _has_entries(context: Context, node: str, folder: str) -> bool:
     return bool(reply.reached and reply.status == 0 and reply.out.strip())
 
 
-def _path_here(asked: PathsAsked, account: str) -> Answer:
+def _path_here(question: PathQuestion, account: str) -> Answer:
     """Look from this machine; one that has not even the first folder of a path does not share its file system."""
-    cause = asked.cause
+    cause = question.cause
 
     def look() -> Answer:
         missing = ""
-        for path in (*asked.missed, *asked.wanted):
+        for path in (*question.missed, *question.targets):
             try:
                 status_of(Path(path))
             except FileNotFoundError:
@@ -310,7 +310,7 @@ def _path_here(asked: PathsAsked, account: str) -> Answer:
             status_of(Path("/", Path(cause).parts[1]))
         except OSError:
             return Answer(None, f"{cause} is not shared with this machine")
-        if missing not in asked.missed and cause not in asked.wanted and list_folder(Path(cause), MOST_NAMES):
+        if missing not in question.missed and cause not in question.targets and list_folder(Path(cause), MOST_NAMES):
             return Answer(True, f"{cause} can be read here")
         return Answer(False, f"{missing}: No such file or directory")
 
@@ -333,9 +333,11 @@ def _service_on_nodes(context: Context, nodes: Sequence[str], host: str, port: s
     name = f"{host}:{port}" if port else host
     answers: list[Answer] = []
     for node, reply in replies.items():
-        said = (reply.err or reply.out).strip().splitlines()
+        output = (reply.err or reply.out).strip().splitlines()
         if reply.reached and reply.status == OF_THE_JOB:
-            text = f"{name} was not asked: it is {said[-1] if said else 'a node'} of the job itself, where nothing of it runs now"
+            text = (
+                f"{name} was not asked: it is {output[-1] if output else 'a node'} of the job itself, where nothing of it runs now"
+            )
             answers.append(Answer(None, text, of_job=True))
             continue
         if reply.reached and reply.status == BY_PROXY:
@@ -343,7 +345,7 @@ def _service_on_nodes(context: Context, nodes: Sequence[str], host: str, port: s
             continue
         good = {0: True, 1: False, SILENT: False}.get(reply.status) if reply.reached and reply.status is not None else None
         words = "accepts connections" if reply.status == 0 else "no answer in time"
-        words = said[-1] if said and reply.status != 0 else words if reply.status in (0, SILENT) else f"status {reply.status}"
+        words = output[-1] if output and reply.status != 0 else words if reply.status in (0, SILENT) else f"status {reply.status}"
         answers.append(Answer(good, f"{name} from {node}: {words}", silent=reply.status == SILENT or bool(_NO_NAME.search(words))))
     return answers
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError, Unavailable, UnreadableFile
 from assistant.logs.spikes import find_spike, last_run
-from assistant.records import Checkpoint, Diagnosis, Job, MetricPoint, Risk
+from assistant.records import Checkpoint, Job, MetricPoint, Risk
 from assistant.recover.checkpoints.inventory import (
     Choice,
     Inventory,
@@ -21,42 +20,34 @@ from assistant.recover.checkpoints.inventory import (
     is_before,
     last,
     last_healthy,
-    without_lost_numbers,
 )
 from assistant.recover.checkpoints.layout import counts_steps
 from assistant.recover.checkpoints.place import Place
 from assistant.recover.checkpoints.save_options import save_folders
 from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves, search_checkpoints
-from assistant.recover.fault_times import fault_time, suspect_words
 from assistant.recover.gpus import gpu_hours
-from assistant.recover.job_program import programs_now, programs_of
+from assistant.recover.job_program import programs_now
 from assistant.recover.joblog import log_lines, log_points
 from assistant.recover.launches import never_began, never_began_words
 from assistant.recover.loaded import loaded_checkpoint
 from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning
-from assistant.recover.refused_values import refused_words
 from assistant.recover.repeated_writes import WriteDeed, rerun_words, writes_of_job
 from assistant.recover.resume import resume_way
-from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
-from assistant.recover.resume_plan import ResumePlan, resume_plan
+from assistant.recover.resume_means import ResumeMeans, ResumeWay
+from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import OPEN
-from assistant.recover.runs import writer_beside
 from assistant.recover.start_lines import task_line
 from assistant.recover.start_losses import loss_words, start_losses
-from assistant.recover.training_end import training_goal
 from assistant.recover.trial.trial import proven_trial, spec_digest, trials_of
 from assistant.tooling import Context, tool
-from assistant.tools._checkpoint_words import MOST_TORN, checkpoint_values, choice_note, no_choice, problem_words, unusable_words
-from assistant.tools._node_saves import node_saves, saves_in_words
-from assistant.untrusted import READ_S, reading_as, within
+from assistant.tools.storage import node_saves, saves_in_words
+from assistant.untrusted import reading_as
 
 WHICH = ("last", "last_healthy", "before_step")
 FEWEST_LOST = 5
 """Logged steps without a number that show lost weights; a loss scaler skips one or two."""
 LOST = "the loss of job {job} is no number from step {step} on: what it saved since must not be loaded"
 NOTHING_LOST = "A restart loses only what it was at."
-MOST_READ_AHEAD = 2_000
-"""Lines of a log, from its beginning, that may announce how long a training is to be."""
 TRIAL_TRANSPORTS = ("ssh",)
 """Transports that reach nodes on which a script may be started."""
 UNTRIED = "nothing but the source of its program says how it goes on, so it is tried in a sandbox first"
@@ -76,35 +67,35 @@ def list_checkpoints(context: Context, job: str, folder: str = "") -> dict[str, 
         job: Scheduler job id.
         folder: Where to look; found from the settings, the script or the log when empty.
     """
-    shown = context.scheduler.job(job)
+    job_record = context.scheduler.job(job)
     doubt = ""
     if folder:
         place = Place(Path(folder), "named")
-        with reading_as(shown.account):
-            found = inventory(place.folder, now=context.clock.now(), live=not shown.state.ended)
+        with reading_as(job_record.account):
+            saves = inventory(place.folder, now=context.clock.now(), live=not job_record.state.ended)
         way = None
     else:
-        search = search_of(context, shown)
-        way = resume_of(context, shown, search)
+        search = search_of(context, job_record)
+        way = resume_of(context, job_record, search)
         if search.unsorted is not None:
-            place, found = search.unsorted
+            place, saves = search.unsorted
             doubt = f"{search.note}; {search.settle}"
         elif search.inventory is None or search.place is None:
-            raise ToolError(f"{search.note}; {search.settle or 'there is nothing to list'}; looked at: {_looked(search)}")
+            raise ToolError(f"{search.note}; {search.settle or 'there is nothing to list'}; looked at: {_places_searched(search)}")
         else:
-            place, found = search.place, search.inventory
-        lost = lost_from(shown)
-        found = _refused_from(found, lost, log_points(shown))
-        doubt = "; ".join(one for one in (doubt, LOST.format(job=job, step=lost) if lost is not None else "") if one)
+            place, saves = search.place, search.inventory
+        lost = lost_from(job_record)
+        saves = _refused_from(saves, lost, log_points(job_record))
+        doubt = "; ".join(part for part in (doubt, LOST.format(job=job, step=lost) if lost is not None else "") if part)
     return {
         "folder": str(place.folder),
         "found_by": place.how,
-        "checkpoints": [checkpoint_values(checkpoint) for checkpoint in found.checkpoints],
+        "checkpoints": [checkpoint_values(checkpoint) for checkpoint in saves.checkpoints],
         "resumes": way.sentence if way is not None else "",
-        "notes": list(found.notes),
-        "foreign": [str(checkpoint.path) for checkpoint in found.foreign],
+        "notes": list(saves.notes),
+        "foreign": [str(checkpoint.path) for checkpoint in saves.foreign],
         "doubt": doubt,
-        "save_ends": {str(path): words for path, words in found.save_ends.items()},
+        "save_ends": {str(path): words for path, words in saves.save_ends.items()},
     }
 
 
@@ -115,15 +106,15 @@ def verify_checkpoint(context: Context, path: str) -> dict[str, Any]:
     Args:
         path: The checkpoint: an `iter_0000500` folder, a `.ckpt` file.
     """
-    wanted = Path(path)
-    found = inventory(wanted.parent, now=context.clock.now())
-    checkpoint = next((c for c in found.checkpoints if c.path == wanted), None)
+    target = Path(path)
+    saves = inventory(target.parent, now=context.clock.now())
+    checkpoint = next((c for c in saves.checkpoints if c.path == target), None)
     if checkpoint is None:
-        found = inventory(wanted, now=context.clock.now())
-        checkpoint = next((c for c in found.checkpoints if c.path == wanted), None)
+        saves = inventory(target, now=context.clock.now())
+        checkpoint = next((c for c in saves.checkpoints if c.path == target), None)
     if checkpoint is None:
         raise ToolError(f"{path} is no checkpoint of a known format; list the folder above it with list_checkpoints")
-    return {**checkpoint_values(examined(found, checkpoint, now=context.clock.now())), "notes": list(found.notes)}
+    return {**checkpoint_values(examined(saves, checkpoint, now=context.clock.now())), "notes": list(saves.notes)}
 
 
 @tool(risk=Risk.READ)
@@ -150,71 +141,71 @@ def choose_checkpoint(
         raise ToolError(f"which must be one of {', '.join(WHICH)}, not {which!r}")
     if which == "before_step" and step < 1:
         raise ToolError("which=before_step needs the step to stay before")
-    shown = context.scheduler.job(job)
-    if never_began(shown):
-        words = never_began_words(shown)
+    job_record = context.scheduler.job(job)
+    if never_began(job_record):
+        words = never_began_words(job_record)
         return {**no_choice(Choice(None, ()), words, fresh=True, notes=()), "resumes": "", "state": str(SaveState.NEVER_SAVED)}
-    search = search_of(context, shown)
-    way = resume_of(context, shown, search)
-    found = search.inventory
-    if found is None:
-        elsewhere = node_saves(context, shown, search.programs)
-        harm = _rerun_harm(shown, search)
+    search = search_of(context, job_record)
+    way = resume_of(context, job_record, search)
+    saves = search.inventory
+    if saves is None:
+        elsewhere = node_saves(context, job_record, search.programs)
+        harm = _rerun_harm(job_record, search)
         fresh = search.state is SaveState.NEVER_SAVED and not way.repeats and not elsewhere and not harm
-        points = log_points(shown) if fresh else []
+        points = log_points(job_record) if fresh else []
         reached = max((point.step for point in points), default=None)
-        cost = cost_of_beginning(shown, reached, gpu_hours(shown, context.clock.now()), search.programs) if fresh else ""
+        cost = cost_of_beginning(job_record, reached, gpu_hours(job_record, context.clock.now()), search.programs) if fresh else ""
         cost = NOTHING_LOST if search.stateless else ONE_PIECE_LOST if search.pieces else cost
         words = f"{search.note}. {cost}" if fresh else f"{search.note}; {harm or way.repeats or search.settle}"
-        words = saves_in_words(elsewhere, shown) or words
+        words = saves_in_words(elsewhere, job_record) or words
         words = f"{words}; {way.usage}" if way.usage and not fresh else words
-        warning = _start_warning(shown, search) if not fresh else ""
+        warning = start_warning(job_record, search) if not fresh else ""
         words += f". {warning}" if warning else ""
-        line = task_line([shown]) if not (fresh or warning or harm or way.repeats) else ""
+        line = task_line([job_record]) if not (fresh or warning or harm or way.repeats) else ""
         words += f". To start it again as it was: {line}" if line else ""
         return {**no_choice(Choice(None, ()), words, fresh=fresh, notes=()), "resumes": way.sentence, "state": str(search.state)}
-    points = log_points(shown)
-    found = _refused_from(found, lost_from(shown), points)
-    now, live = context.clock.now(), not shown.state.ended
-    with reading_as(shown.account):
+    points = log_points(job_record)
+    saves = _refused_from(saves, lost_from(job_record), points)
+    now, live = context.clock.now(), not job_record.state.ended
+    with reading_as(job_record.account):
         if which == "last":
-            choice = Choice(last(found), ())
+            choice = Choice(last(saves), ())
         elif which == "last_healthy":
-            choice = last_healthy(found, now=now, live=live)
+            choice = last_healthy(saves, now=now, live=live)
         else:
-            choice = checkpoint_before(context, shown, found, step, margin)
+            choice = checkpoint_before(context, job_record, saves, step, margin)
     if choice.checkpoint is None:
-        words = f"none of {len(found.checkpoints)} checkpoints in {found.folder} " + (
+        words = f"none of {len(saves.checkpoints)} checkpoints in {saves.folder} " + (
             f"is healthy and {margin} steps before step {step}" if which == "before_step" else unusable_words(choice)
         )
-        return no_choice(choice, words, fresh=False, notes=found.notes)
-    chosen = checkpoint_values(choice.checkpoint)
+        return no_choice(choice, words, fresh=False, notes=saves.notes)
+    chosen_values = checkpoint_values(choice.checkpoint)
     refused = [checkpoint_values(checkpoint) for checkpoint in choice.refused]
-    plan = resume_plan(way, found, choice.checkpoint, moves=folder_moves(shown, search))
-    harm = _rerun_harm(shown, search)
+    plan = resume_plan(way, saves, choice.checkpoint, moves=folder_moves(job_record, search))
+    harm = _rerun_harm(job_record, search)
     plan = replace(plan, refusal=plan.refusal or harm)
     untried = (
         try_first
         and not plan.refusal
         and way.means not in OPEN
         and _may_be_tried(context, way)
-        and not any(True for _ in _trials(context, shown))
+        and not any(True for _ in _trials(context, job_record))
     )
     plan = replace(plan, refusal=UNTRIED) if untried else plan
     stage = search.stages.sentence if search.stages is not None else ""
-    doubts = [one for one in found.notes if one.startswith(f"{choice.checkpoint.path.name} ")]
-    warning = _start_warning(shown, search) if plan.refusal else ""
+    doubts = [note for note in saves.notes if note.startswith(f"{choice.checkpoint.path.name} ")]
+    warning = start_warning(job_record, search) if plan.refusal else ""
     note = "; ".join(
         part
         for part in (choice_note(choice, with_path=bool(plan.refusal)), *doubts, stage, plan.refusal or way.sentence, warning)
         if part
     )
     return {
-        **chosen,
-        "restart_from": "" if plan.refusal else chosen["path"],
-        "fallback": chosen["path"] if refused and not plan.refusal else "",
+        **chosen_values,
+        "restart_from": "" if plan.refusal else chosen_values["path"],
+        "fallback": chosen_values["path"] if refused and not plan.refusal else "",
         "refused": refused,
-        "notes": list(found.notes),
+        "notes": list(saves.notes),
         "note": note,
         "found_by": search.place.how if search.place is not None else "",
         "state": str(search.state),
@@ -223,7 +214,7 @@ def choose_checkpoint(
         "tracker": str(plan.tracker or "") if not untried else "",
         "tracker_text": plan.tracker_text if not untried else "",
         "trial": "yes" if plan.refusal and _may_be_tried(context, way) else "",
-        "present": {one.path.name: one.saved_at.isoformat() for one in found.checkpoints[-MOST_PRESENT:]},
+        "present": {note.path.name: note.saved_at.isoformat() for note in saves.checkpoints[-MOST_PRESENT:]},
     }
 
 
@@ -248,7 +239,7 @@ def _rerun_harm(job: Job, search: CheckpointSearch) -> str:
     return f"{words} Its owner submitted it with --no-requeue." if words and job.never_requeued else words
 
 
-def _start_warning(job: Job, search: CheckpointSearch) -> str:
+def start_warning(job: Job, search: CheckpointSearch) -> str:
     """Return what a start of a job's script would destroy of what lies there; empty where nothing is known of it."""
     try:
         return loss_words(start_losses(job, programs_now(job, search.programs)))
@@ -285,131 +276,6 @@ def _refused_from(inventory: Inventory, step: int | None, points: Sequence[Metri
 def _epoch_of(points: Sequence[MetricPoint], step: int) -> int | None:
     """Return the epoch in which a job logged the first step from a given one on, in its last run; None where no line tells it."""
     return next((point.epoch for point in last_run(points) if point.step >= step), None)
-
-
-def saved_state(context: Context, job: Job) -> str:
-    """Say what a job left to go on from, for people: the newest checkpoint that is whole, newer ones that are not, how it goes on.
-
-    Also what its script would do if it were submitted as it is, and who else saves into the folder. Only what lies there is looked
-    at, and a sample of the values of the newest ones. Empty where nothing is known of it, or the storage does not answer.
-    """
-    try:
-        search = search_of(context, job)
-        if search.inventory is None:
-            is_told = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
-            elsewhere = saves_in_words(node_saves(context, job, search.programs), job)
-            if elsewhere:
-                return f"{elsewhere}."
-            rerun = rerun_words(writes_of_job(job, programs_now(job, search.programs)), job.work_dir)
-            sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
-            return " ".join(filter(None, [*sentences, rerun, _start_warning(job, search)]))
-        judged = _refused_from(search.inventory, lost_from(job), log_points(job))
-        judged = _sampled(judged, job)
-        way = resume_of(context, job, search)
-    except (ToolError, Unavailable, UnreadableFile, OSError):
-        return ""
-    whole = max(
-        (checkpoint for checkpoint in judged.checkpoints if checkpoint.healthy),
-        key=lambda checkpoint: checkpoint.step,
-        default=None,
-    )
-    newer = [save for save in judged.checkpoints if not save.healthy and (whole is None or save.step > whole.step)]
-    torn = problem_words([checkpoint for checkpoint in newer if not checkpoint.undecided])
-    open_ones = problem_words([checkpoint for checkpoint in newer if checkpoint.undecided])
-    unusable = "; ".join(filter(None, (f"not to be loaded: {torn}" if torn else "", open_ones)))
-    if whole is None:
-        none = "Whether a checkpoint of it is whole is not known" if open_ones else "No checkpoint of it is whole"
-        return " ".join([f"{none}; {unusable}.", *_writer(context, job)]) if unusable else ""
-    kind = (
-        "newest checkpoint, which was not judged but for which others of its series speak,"
-        if whole.unread
-        else "newest whole checkpoint"
-    )
-    newest = f"The {kind} is {whole.path} (step {whole.step}){f'; {unusable}' if unusable else ''}."
-    suspect = suspect_words(judged.checkpoints, fault_time(_diagnosis(context)))
-    try:
-        plan = resume_plan(way, judged, whole, moves=folder_moves(job, search))
-        going_on = [*_as_it_is(search, plan, way), *filter(None, [_start_warning(job, search) if plan.refusal else ""])]
-    except (ToolError, Unavailable, UnreadableFile, OSError):
-        going_on = []
-    return " ".join(filter(None, [newest, suspect, *going_on, *_writer(context, job)]))
-
-
-def _sampled(inventory: Inventory, job: Job) -> Inventory:
-    """Return an inventory without those of the newest whose weights are no numbers; as it is where that cannot be read in time."""
-    try:
-        with reading_as(job.account):
-            return within(READ_S, partial(without_lost_numbers, inventory), f"checkpoint folder {inventory.folder}")
-    except (Unavailable, UnreadableFile, OSError):
-        return inventory
-
-
-def _diagnosis(context: Context) -> Diagnosis | None:
-    return context.history.diagnosis(context.incident) if context.incident is not None else None
-
-
-def refused_state(context: Context, job: Job, error: str) -> str:
-    """Say where a job has the number from that was refused: the key or the line, and since when; empty where nothing tells it."""
-    try:
-        search = search_of(context, job)
-        saves = search.inventory.checkpoints if search.inventory is not None else ()
-        times = [*(save.saved_at for save in saves[:1]), *(at for at in (job.submitted, job.started) if at is not None)]
-        return refused_words(job, search.programs, error, began=min(times, default=None))
-    except (ToolError, Unavailable, UnreadableFile, OSError):
-        return ""
-
-
-def time_left(context: Context, job: Job) -> str:
-    """Say how many steps a job had left and how long they take at its own rate; empty where its goal or its rate is not known."""
-    try:
-        programs = programs_of(job)
-    except (Unavailable, UnreadableFile, OSError):
-        return ""
-    options = [(option.name, option.value) for program in programs for option in program.options]
-    texts = [line.text for line in log_lines(job)]
-    goal, points = training_goal(options, texts[:MOST_READ_AHEAD]), log_points(job)
-    if goal is None or len({point.step for point in points}) < FEWEST_LOST or job.started is None:
-        return ""
-    first, last = points[0], points[-1]
-    if last.step >= goal or last.step <= first.step:
-        return ""
-    timed = first.at is not None and last.at is not None and last.at > first.at
-    seconds = (last.at - first.at).total_seconds() if timed and last.at and first.at else 0.0
-    seconds = seconds or ((job.ended or context.clock.now()) - job.started).total_seconds()
-    each_s = seconds / (last.step - first.step)
-    left_min = (goal - last.step) * each_s / 60
-    return f"It had made {last.step} of {goal} steps; the rest takes about {left_min:.0f} min more ({each_s:.3g} s a step)."
-
-
-def _as_it_is(search: CheckpointSearch, plan: ResumePlan, way: ResumeWay) -> list[str]:
-    """Return what would become of a job that is submitted as it is, and what has to be done first, as sentences."""
-    if plan.refusal:
-        option = resume_option(search.programs) if way.means is ResumeMeans.NONE else ""
-        by_option = f" Its program knows {option}: with it, and that checkpoint, it goes on." if option else ""
-        return [f"Submitted as it is: {plan.refusal}.{by_option}"]
-    first = []
-    if plan.tracker is not None:
-        first.append(f"{plan.tracker} does not name it, and the script goes by that: {plan.tracker_text!r} has to stand there.")
-    if plan.set_aside:
-        names = ", ".join(path.name for path in plan.set_aside[:MOST_TORN])
-        first.append(f"{names} {'has' if len(plan.set_aside) == 1 else 'have'} to be moved away first: the script would load that.")
-    sentence = way.sentence
-    return [*first, f"{sentence[:1].upper()}{sentence[1:]}."] if sentence else first
-
-
-def _writer(context: Context, job: Job) -> list[str]:
-    """Return that another job saves into the folder of a job, as a sentence; nothing where none is known to."""
-    try:
-        writer = writer_beside(context.scheduler, context.checkpoint_folders, job, now=context.clock.now())
-    except (ToolError, Unavailable, UnreadableFile, OSError):
-        return []
-    if writer is None:
-        return []
-    does = "saves" if not writer.state.ended else "saved at the same time"
-    return [
-        f"Job {writer.id} ({writer.name}) of {writer.user} ({writer.state}) {does} into the same folder: what lies there may be "
-        "its own, and whoever starts this one again beside it writes over it."
-    ]
 
 
 def search_of(context: Context, job: Job) -> CheckpointSearch:
@@ -477,5 +343,65 @@ def _may_be_tried(context: Context, way: ResumeWay) -> bool:
     return not way.tried and context.transport.name in TRIAL_TRANSPORTS and bool(trials_of(way))
 
 
-def _looked(search: CheckpointSearch) -> str:
+def _places_searched(search: CheckpointSearch) -> str:
     return "; ".join(search.looked_at) or "nothing: no folder is named anywhere"
+
+
+MOST_TORN = 3
+"""Newest checkpoints that are not whole and are named to people."""
+
+
+def choice_note(choice: Choice, *, with_path: bool = False) -> str:
+    """Return which checkpoint was chosen, what is not known of it, and which were refused and why."""
+    words = f"checkpoint of step {choice.checkpoint.step}" if choice.checkpoint is not None else "no checkpoint"
+    words += f" ({choice.checkpoint.path})" if choice.checkpoint is not None and with_path else ""
+    if choice.checkpoint is not None and choice.checkpoint.unread:
+        words += f", which was not judged: {choice.checkpoint.unread}; for it speaks that {', '.join(choice.checkpoint.grounds)}"
+    refused = "; ".join(
+        f"{checkpoint.path.name}{'' if checkpoint.undecided else ' refused:'} {checkpoint.problems[0]}"
+        for checkpoint in choice.refused
+    )
+    return f"{words}; {refused}" if refused else words
+
+
+def unusable_words(choice: Choice) -> str:
+    """Return why nothing was chosen: that all are refused, that none can be judged, or that some are each."""
+    undecided = sum(checkpoint.undecided for checkpoint in choice.refused)
+    if not undecided:
+        return "may be loaded"
+    person = "; a person who knows the program says which of them is whole"
+    if undecided == len(choice.refused):
+        return f"can be judged{person}"
+    return f"is known to be whole: {undecided} cannot be judged, {len(choice.refused) - undecided} are refused{person}"
+
+
+def no_choice(choice: Choice, why: str, *, fresh: bool, notes: tuple[str, ...]) -> dict[str, Any]:
+    """Return the answer of a choice in which no checkpoint was chosen."""
+    refused = [checkpoint_values(checkpoint) for checkpoint in choice.refused]
+    note = f"{why}; {choice_note(choice)}" if refused else why
+    begin = "none" if fresh else ""
+    empty: dict[str, Any] = {"path": "", "step": 0, "fallback": "", "set_aside": [], "tracker": "", "tracker_text": ""}
+    return {**empty, "restart_from": begin, "refused": refused, "notes": list(notes), "note": note}
+
+
+def checkpoint_values(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return a checkpoint as JSON values."""
+    return {
+        "path": str(checkpoint.path),
+        "step": checkpoint.step,
+        "format": checkpoint.format,
+        "size_bytes": checkpoint.size_bytes,
+        "saved_at": checkpoint.saved_at.isoformat(),
+        "healthy": checkpoint.healthy,
+        "problems": list(checkpoint.problems),
+        "unread": checkpoint.unread,
+        "grounds": list(checkpoint.grounds),
+        "undecided": checkpoint.undecided,
+    }
+
+
+def problem_words(checkpoints: Sequence[Checkpoint]) -> str:
+    """Return the names of the newest of some checkpoints, each with the first of its problems."""
+    return "; ".join(
+        f"{checkpoint.path.name}: {checkpoint.problems[0]}" for checkpoint in checkpoints[-MOST_TORN:] if checkpoint.problems
+    )

@@ -13,7 +13,7 @@ from assistant.recover.identity import owns_cordon
 from assistant.recover.leases import HOURS, expired, lease, ours, parse
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._collective import proven_good, reservation_lines, would_test
+from assistant.tools.collective import proven_good, reservation_lines, would_test
 from assistant.tools.probes._check import check
 
 OUT = (NodeState.DRAINING, NodeState.DRAINED)
@@ -33,11 +33,11 @@ def cordon_node(context: Context, node: str, reason: str, hours: float = HOURS) 
         hours: How long the lease runs.
     """
     written = _written(context, reason, hours)
-    before = known(context, node)
+    before = known_node(context, node)
     if before.state in OUT:
         return {"node": node, "cordoned": False, "reason": written, "note": f"out of scheduling already: {before.reason}"}
     context.scheduler.cordon(node, written)
-    standing = known(context, node).reason
+    standing = known_node(context, node).reason
     if not _same(standing.partition(" (was: ")[0], written):
         # two wrote at once: the scheduler keeps the last reason, and whose it is looks after the node
         raise ToolError(f"node {node} was taken out of scheduling by somebody else at the same moment ({standing!r})")
@@ -47,14 +47,14 @@ def cordon_node(context: Context, node: str, reason: str, hours: float = HOURS) 
 @cordon_node.lookup
 def cordoned(context: Context, tag: str, node: str, reason: str, hours: float = HOURS) -> dict[str, Any] | None:
     """Return the answer when the node carries this call's tag."""
-    now = known(context, node)
+    now = known_node(context, node)
     return {"node": node, "cordoned": True, "reason": now.reason, "note": ""} if tag in now.reason.split() else None
 
 
 @cordon_node.stands
 def cordon_stands(context: Context, node: str, reason: str, hours: float = HOURS) -> dict[str, Any] | None:
     """Return the answer when the node is out of scheduling already, by whomever: nobody needs to allow that once more."""
-    now = known(context, node)
+    now = known_node(context, node)
     if now.state not in OUT:
         return None
     written = _written(context, reason, hours)
@@ -64,7 +64,7 @@ def cordon_stands(context: Context, node: str, reason: str, hours: float = HOURS
 @cordon_node.preview
 def cordoning(context: Context, node: str, reason: str, hours: float = HOURS) -> RenderedChange:
     """Return the command; a node that is out of scheduling already is left alone."""
-    before = known(context, node)
+    before = known_node(context, node)
     note = f"out of scheduling already, so nothing is done: {before.reason}" if before.state in OUT else ""
     return RenderedChange(context.scheduler.command_lines("cordon", node, _written(context, reason, hours)), note)
 
@@ -81,7 +81,7 @@ def uncordon_node(context: Context, node: str, reason: str = "", force: str = ""
         reason: To take back a cordon just made: the reason that it wrote. It must still stand there; nothing is tested.
         force: Why the node goes back although it does not pass; nothing is tested then.
     """
-    before = known(context, node)
+    before = known_node(context, node)
     if before.state not in OUT and not ours(before.reason):
         context.scheduler.uncordon(node)
         return {"node": node, "reason_before": before.reason}
@@ -96,21 +96,21 @@ def uncordon_node(context: Context, node: str, reason: str = "", force: str = ""
 @uncordon_node.lookup
 def uncordoned(context: Context, tag: str, node: str, reason: str = "", force: str = "") -> dict[str, Any] | None:
     """Return the answer when the node is back in scheduling."""
-    now = known(context, node)
+    now = known_node(context, node)
     return None if now.state in OUT or ours(now.reason) else {"node": node, "reason_before": ""}
 
 
 @uncordon_node.stands
 def uncordon_stands(context: Context, node: str, reason: str = "", force: str = "") -> dict[str, Any] | None:
     """Return the answer when the node is in service already."""
-    now = known(context, node)
+    now = known_node(context, node)
     return None if now.state in OUT or ours(now.reason) else {"node": node, "reason_before": now.reason}
 
 
 @uncordon_node.preview
 def uncordoning(context: Context, node: str, reason: str = "", force: str = "") -> RenderedChange:
     """Return the commands, and which test stands before them."""
-    before = known(context, node).reason
+    before = known_node(context, node).reason
     foreign = " (not ours: it would be refused)" if before and not ours(before) else ""
     checks = f"; without the probes and the test: {force}" if force else ""
     commands: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ def renew_cordon(context: Context, node: str, hours: float = HOURS) -> dict[str,
         node: Name of the node.
         hours: How long from now.
     """
-    before = known(context, node)
+    before = known_node(context, node)
     own = parse(before.reason)
     if own is None:
         raise ToolError(f"node {node} holds no lease of ours (reason: {before.reason or 'none'})")
@@ -142,7 +142,7 @@ def renew_cordon(context: Context, node: str, hours: float = HOURS) -> dict[str,
 @renew_cordon.lookup
 def renewed(context: Context, tag: str, node: str, hours: float = HOURS) -> dict[str, Any] | None:
     """Return the answer when most of that time is still to come; when asked later than that it counts as not renewed."""
-    now = known(context, node)
+    now = known_node(context, node)
     own = parse(now.reason)
     if own is None or own.until is None or own.until < context.clock.now() + timedelta(hours=hours / 2):
         return None
@@ -156,7 +156,7 @@ def renewal_stands(context: Context, node: str, hours: float = HOURS) -> dict[st
     Raises:
         ToolError: The node holds no lease of this store any more.
     """
-    now = known(context, node)
+    now = known_node(context, node)
     own = parse(now.reason)
     if own is None:
         raise ToolError(f"node {node} holds no lease of ours (reason: {now.reason or 'none'})")
@@ -169,7 +169,7 @@ def renewal_stands(context: Context, node: str, hours: float = HOURS) -> dict[st
 @renew_cordon.preview
 def renewing(context: Context, node: str, hours: float = HOURS) -> RenderedChange:
     """Return the command; a cordon of somebody else is left as it is."""
-    own = parse(known(context, node).reason)
+    own = parse(known_node(context, node).reason)
     if own is None:
         return RenderedChange(note=f"node {node} holds no lease of ours: nothing is done")
     return RenderedChange(context.scheduler.command_lines("cordon", node, own.renewed(context.began, _hours(hours)).render()))
@@ -188,16 +188,16 @@ def cordon_leases(context: Context) -> dict[str, Any]:
     return {"leases": rows, "expired": [node.name for node, _ in expired(nodes, now)]}
 
 
-def known(context: Context, node: str) -> Node:
+def known_node(context: Context, node: str) -> Node:
     """Return a node as the scheduler shows it.
 
     Raises:
         ToolError: It knows none of that name.
     """
-    found = next((one for one in context.scheduler.nodes() if one.name == node), None)
-    if found is None:
+    shown_node = next((node_entry for node_entry in context.scheduler.nodes() if node_entry.name == node), None)
+    if shown_node is None:
         raise ToolError(f"node {node!r} is unknown to the {context.scheduler.name} scheduler")
-    return found
+    return shown_node
 
 
 def _must_own(context: Context, node: Node) -> None:
@@ -229,10 +229,10 @@ def _same(standing: str, written: str) -> bool:
     """Return whether two reasons are of the same cordon; a renewal changes only its end."""
     # on Slurm the reason of a node that is dead as well says behind ours why
     standing = standing.partition(" (was: ")[0]
-    one, other = parse(standing), parse(written)
-    if one is None or other is None:
+    standing_lease, written_lease = parse(standing), parse(written)
+    if standing_lease is None or written_lease is None:
         return standing == written
-    return (one.tag, one.why) == (other.tag, other.why)
+    return (standing_lease.tag, standing_lease.why) == (written_lease.tag, written_lease.why)
 
 
 def _must_pass(context: Context, node: Node) -> str:
@@ -243,7 +243,7 @@ def _must_pass(context: Context, node: Node) -> str:
     """
     own = parse(node.reason)
     circumstances = Circumstances(limits(context.site), context.clock.now(), since=own.set_at if own else None)
-    wrong = check(context, [node.name], circumstances, {})[node.name].in_the_way
+    wrong = check(context, [node.name], circumstances, {})[node.name].release_problems
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise ToolError(

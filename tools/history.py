@@ -1,14 +1,20 @@
-"""Read what Nightshift knows already: incidents, their diagnoses and evidence, what waits for a person, what was changed."""
+"""Read what Nightshift knows: incidents, diagnoses, approvals, changes, the ledger of nodes, and what reasons and XIDs mean."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any
 
+from assistant.content.devices import xids
+from assistant.content.playbooks import playbooks
+from assistant.content.reasons import reasons
 from assistant.errors import ToolError, UsageError
 from assistant.records import Call, CallStatus, Citation, Diagnosis, Incident, Risk
-from assistant.tooling import Context, Pipeline, find_tool, found, tool
+from assistant.tooling import Context, Pipeline, find_tool, tool
+from assistant.tooling import found as tools
 
 MOST_CITED = 8
 
@@ -34,19 +40,19 @@ def list_incidents(
         unacknowledged: Only escalated ones that nobody has acknowledged, as `nightshift status` counts them.
     """
     since = context.clock.now() - timedelta(hours=hours) if hours else None
-    shown: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     listed: Iterable[Incident]
     if unacknowledged:
         waiting = (context.history.incident(number) for number in reversed(context.history.unacknowledged()))
-        listed = (one for one in waiting if not job or one.job == job)
+        listed = (incident for incident in waiting if not job or incident.job == job)
     else:
         listed = context.history.incidents(job=job or None, open_only=open_only, limit=10_000 if node or since else limit)
-    for one in listed:
-        diagnosis = context.history.diagnosis(one.id)
+    for incident in listed:
+        diagnosis = context.history.diagnosis(incident.id)
         blamed = diagnosis.faulty_nodes if diagnosis is not None else ()
-        if (since is None or one.opened >= since) and (not node or node in (one.node, *blamed)):
-            shown.append(_brief(one, diagnosis))
-    return shown[: max(0, limit)]
+        if (since is None or incident.opened >= since) and (not node or node in (incident.node, *blamed)):
+            rows.append(_incident_values(incident, diagnosis))
+    return rows[: max(0, limit)]
 
 
 @tool(risk=Risk.READ)
@@ -57,18 +63,18 @@ def show_incident(context: Context, incident: int) -> dict[str, Any]:
         incident: Its id.
     """
     try:
-        one = context.history.incident(incident)
+        record = context.history.incident(incident)
     except UsageError as error:
         raise ToolError(str(error)) from error
     diagnosis = context.history.diagnosis(incident)
     evidence = [{"id": fact.id, "source": fact.source, "at": fact.at.isoformat()} for fact in context.history.evidence(incident)]
     return {
-        **_brief(one, diagnosis),
-        "playbook": one.playbook,
-        "parent": one.parent,
-        "diagnosis": told(diagnosis) if diagnosis is not None else None,
+        **_incident_values(record, diagnosis),
+        "playbook": record.playbook,
+        "parent": record.parent,
+        "diagnosis": diagnosis_values(diagnosis) if diagnosis is not None else None,
         "evidence": evidence,
-        "changes": [_change(context, call) for call in context.history.calls(incident) if _changes(call)],
+        "changes": [_change_values(context, call) for call in context.history.calls(incident) if _is_change(call)],
         "stages": {stage: at.isoformat() for stage, at in context.history.stages(incident).items()},
     }
 
@@ -76,25 +82,25 @@ def show_incident(context: Context, incident: int) -> dict[str, Any]:
 @tool(risk=Risk.READ)
 def list_approvals(context: Context) -> list[dict[str, Any]]:
     """List the calls that wait for a person's yes or no, oldest first. Nothing can be answered with it."""
-    shown = []
-    for one in context.history.approvals():
-        call = context.history.call(one.call)
-        shown.append(
+    rows = []
+    for question in context.history.approvals():
+        call = context.history.call(question.call)
+        rows.append(
             {
-                "approval": one.id,
+                "approval": question.id,
                 "change": call.preview or call.tool,
-                "digest": one.digest,
+                "digest": question.digest,
                 "tool": call.tool,
                 "arguments": dict(call.arguments),
                 "why": call.why,
-                "asked_because": f"{one.rule}: {one.why}",
+                "asked_because": f"{question.rule}: {question.why}",
                 "by": call.by,
                 "incident": call.incident,
-                "asked": one.asked.isoformat(),
-                "expires": one.expires.isoformat(),
+                "asked": question.asked.isoformat(),
+                "expires": question.expires.isoformat(),
             }
         )
-    return shown
+    return rows
 
 
 @tool(risk=Risk.READ)
@@ -105,8 +111,8 @@ def recent_changes(context: Context, hours: float = 24.0) -> list[dict[str, Any]
         hours: How far back.
     """
     since = context.clock.now() - timedelta(hours=hours)
-    changes = [call for call in context.history.calls() if _changes(call) and call.at >= since]
-    return [_change(context, call) for call in reversed(changes)]
+    changes = [call for call in context.history.calls() if _is_change(call) and call.at >= since]
+    return [_change_values(context, call) for call in reversed(changes)]
 
 
 @tool(risk=Risk.READ)
@@ -117,13 +123,19 @@ def explain_job(context: Context, job: str) -> dict[str, Any]:
         job: Scheduler job id.
     """
     incidents = context.history.incidents(job=job, limit=1)
-    kept = context.history.diagnosis(incidents[0].id) if incidents else None
-    if kept is not None:
-        about = _brief(incidents[0], kept)
+    diagnosis = context.history.diagnosis(incidents[0].id) if incidents else None
+    if diagnosis is not None:
+        about = _incident_values(incidents[0], diagnosis)
         evidence = [fact.id for fact in context.history.evidence(incidents[0].id)]
-        return {**about, **told(kept), "evidence": evidence, "found": "in its incident"}
+        return {**about, **diagnosis_values(diagnosis), "evidence": evidence, "found": "in its incident"}
     state = context.scheduler.job(job).state
-    return {**told(_pipeline(context).explain(job)), "job": job, "job_state": state.value, "incident": None, "found": "now"}
+    return {
+        **diagnosis_values(_pipeline(context).explain(job)),
+        "job": job,
+        "job_state": state.value,
+        "incident": None,
+        "found": "now",
+    }
 
 
 @tool(risk=Risk.READ)
@@ -150,7 +162,7 @@ def node_ledger(context: Context, node: str = "", days: float = 60.0) -> list[di
     return [row for row in rows if row["node"] == node] if node else [row for row in rows if row["blamed"]]
 
 
-def told(diagnosis: Diagnosis) -> dict[str, Any]:
+def diagnosis_values(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return a diagnosis as JSON values."""
     return {
         "reason": diagnosis.reason,
@@ -161,9 +173,10 @@ def told(diagnosis: Diagnosis) -> dict[str, Any]:
         "summary": diagnosis.summary,
         "advice": diagnosis.advice,
         "step": diagnosis.step,
-        "root_cause": [_line(one) for one in diagnosis.root_cause[:MOST_CITED]],
+        "root_cause": [_citation_values(cited) for cited in diagnosis.root_cause[:MOST_CITED]],
         "nodes": [
-            {"node": one.node, "why": one.why, "lines": [_line(cited) for cited in one.citations[:3]]} for one in diagnosis.nodes
+            {"node": suspect.node, "why": suspect.why, "lines": [_citation_values(cited) for cited in suspect.citations[:3]]}
+            for suspect in diagnosis.nodes
         ],
         "rivals": [
             {
@@ -177,48 +190,48 @@ def told(diagnosis: Diagnosis) -> dict[str, Any]:
         ],
         "seen_before": [
             {
-                "incident": one.incident,
-                "reason": one.reason,
-                "similarity": round(one.similarity, 2),
-                "shared": list(one.shared),
-                "cure": one.cure,
-                "at": one.at.isoformat(),
+                "incident": earlier.incident,
+                "reason": earlier.reason,
+                "similarity": round(earlier.similarity, 2),
+                "shared": list(earlier.shared),
+                "cure": earlier.cure,
+                "at": earlier.at.isoformat(),
             }
-            for one in diagnosis.seen_before
+            for earlier in diagnosis.seen_before
         ],
-        "patterns": [one.text for one in diagnosis.patterns],
+        "patterns": [pattern.text for pattern in diagnosis.patterns],
     }
 
 
-def _line(cited: Citation) -> dict[str, Any]:
+def _citation_values(cited: Citation) -> dict[str, Any]:
     return {"file": cited.file, "line": cited.line, "text": cited.text[:400], "rule": cited.rule, "role": cited.role}
 
 
-def _brief(one: Incident, diagnosis: Diagnosis | None) -> dict[str, Any]:
+def _incident_values(incident: Incident, diagnosis: Diagnosis | None) -> dict[str, Any]:
     return {
-        "incident": one.id,
-        "state": one.state.value,
-        "ended": one.state.ended,
-        "job": one.job,
-        "node": one.node,
-        "kind": one.kind.value,
+        "incident": incident.id,
+        "state": incident.state.value,
+        "ended": incident.state.ended,
+        "job": incident.job,
+        "node": incident.node,
+        "kind": incident.kind.value,
         "reason": diagnosis.reason if diagnosis is not None else None,
         "summary": diagnosis.summary if diagnosis is not None else "",
         "nodes_to_blame": list(diagnosis.faulty_nodes) if diagnosis is not None else [],
-        "opened": one.opened.isoformat(),
-        "closed": one.closed.isoformat() if one.closed else None,
-        "note": one.note,
+        "opened": incident.opened.isoformat(),
+        "closed": incident.closed.isoformat() if incident.closed else None,
+        "note": incident.note,
     }
 
 
-def _changes(call: Call) -> bool:
-    known = found()
-    return call.tool not in known or known[call.tool].risk is not Risk.READ
+def _is_change(call: Call) -> bool:
+    tools_by_name = tools()
+    return call.tool not in tools_by_name or tools_by_name[call.tool].risk is not Risk.READ
 
 
-def _change(context: Context, call: Call) -> dict[str, Any]:
+def _change_values(context: Context, call: Call) -> dict[str, Any]:
     outcome = context.history.outcome(call.id)
-    undo = find_tool(call.tool).undo if call.tool in found() else None
+    undo = find_tool(call.tool).undo if call.tool in tools() else None
     error: Mapping[str, str] = {"error": outcome.error} if outcome is not None and outcome.error else {}
     return {
         "call": call.id,
@@ -237,3 +250,73 @@ def _pipeline(context: Context) -> Pipeline:
     if context.pipeline is None:
         raise ToolError("there is no engine here that could find that out; ask nightshift on a machine that has one")
     return context.pipeline
+
+
+_XID = re.compile(r"\bs?xid\D{0,3}(\d{1,3})\b", re.IGNORECASE)
+_CLOSE = 0.72
+
+
+@tool(risk=Risk.READ)
+def look_up(context: Context, word: str) -> dict[str, Any]:
+    """Tell what a failure reason or an Xid means, what is done about it and by which playbook; without a word the reasons.
+
+    Args:
+        word: Such as `ecc_error`, `nvlink error` or `Xid 79`.
+    """
+    known_reasons = reasons(context.site)
+    code = _XID.search(word)
+    if code is not None:
+        return _xid_meaning(context, int(code.group(1)))
+    if not word.strip():
+        return {"reasons": {name: reason.title for name, reason in known_reasons.items()}}
+    name = _nearest_reason(word, list(known_reasons))
+    if name is None:
+        raise ToolError(f"{word!r} is no reason that is known here; known: {', '.join(known_reasons)}")
+    reason = known_reasons[name]
+    handled = [
+        book.name
+        for book in playbooks(context.site).values()
+        if {name, reason.category.value, reason.action.value} & set(book.handles)
+    ]
+    return {
+        "reason": name,
+        "title": reason.title,
+        "category": reason.category.value,
+        "meaning": reason.meaning,
+        "action": reason.action.value,
+        "advice": reason.remedy,
+        "playbooks": handled,
+    }
+
+
+def _xid_meaning(context: Context, code: int) -> dict[str, Any]:
+    table = xids(context.site)
+    row = table.get(code)
+    if row is None:
+        raise ToolError(f"Xid {code} is not in the table of Xids; known: {', '.join(str(number) for number in sorted(table))}")
+    return {
+        "xid": code,
+        "meaning": row.meaning,
+        "reason": row.reason,
+        "action": row.action.value,
+        "blames_node": row.blames_node,
+        "nvidia": row.vendor,
+        "source": row.source,
+    }
+
+
+def _nearest_reason(word: str, names: list[str]) -> str | None:
+    term = re.sub(r"[^a-z0-9]+", "_", word.lower()).strip("_")
+    if term in names:
+        return term
+    parts = set(term.split("_")) - {"error", "errors", "a", "an", "the"}
+    holding = [name for name in names if parts and parts <= set(name.split("_"))]
+    if holding:
+        return min(holding, key=len)
+    near = get_close_matches(term, names, n=1, cutoff=_CLOSE)
+    if near:
+        return near[0]
+    sharing = [
+        name for name in names if parts & (set(name.split("_")) - {"error", "file", "not", "found", "type", "key", "value", "name"})
+    ]
+    return min(sharing, key=len) if sharing else None

@@ -1,24 +1,35 @@
-"""Look at jobs, and end one."""
+"""Look at jobs, end and requeue them, stop a restart at a wrong start, and submit and end the jobs of an evaluation."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from assistant.errors import ToolError
-from assistant.ports import Requeues
-from assistant.records import Job, JobState, Risk, hold_comment, hold_mark
-from assistant.recover.identity import HELD_UNKNOWN, is_held_by
+from assistant.evaluation.files import RunFolder
+from assistant.evaluation.jobs import agrees, spec_of, tag_of
+from assistant.evaluation.suite import load_asked
+from assistant.ports import EndsAtOnce, Requeues
+from assistant.records import Call, Job, JobSpec, JobState, Risk, hold_comment, hold_mark, run_of
+from assistant.recover.identity import CLOCKS_APART, HELD_UNKNOWN, is_held_by, restart_of
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_alone_of_its_run, must_be_meant, must_be_the_same_job, must_stand_still, wait_until_alone
+from assistant.tools.preconditions import (
+    must_be_alone_of_its_run,
+    must_be_meant,
+    must_be_the_same_job,
+    must_stand_still,
+    wait_until_alone,
+)
 
-CLOCKS_APART = timedelta(seconds=60)
-TAKES_AT_MOST = timedelta(minutes=2)
+CANCEL_CLOCKS_APART = timedelta(seconds=60)
+CANCEL_TAKES_AT_MOST = timedelta(minutes=2)
 """From the decision on a cancel to the end of its job, where the answer got lost."""
 
 
-def _shown(job: Job) -> dict[str, Any]:
+def _job_values(job: Job) -> dict[str, Any]:
     times = {"submitted": job.submitted, "started": job.started, "ended": job.ended}
     return {
         "job": job.id,
@@ -46,7 +57,7 @@ def list_jobs(context: Context, state: str = "", user: str = "", limit: int = 50
         limit: How many at most.
     """
     jobs = [job for job in context.scheduler.jobs() if state in ("", job.state.value) and user in ("", job.user)]
-    return [_shown(job) for job in reversed(jobs)][: max(0, limit)]
+    return [_job_values(job) for job in reversed(jobs)][: max(0, limit)]
 
 
 @tool(risk=Risk.READ)
@@ -56,18 +67,18 @@ def show_job(context: Context, job: str) -> dict[str, Any]:
     Args:
         job: Scheduler job id.
     """
-    found = context.scheduler.job(job)
-    spec = found.spec
+    job_record = context.scheduler.job(job)
+    spec = job_record.spec
     if spec is None:
-        return _shown(found)
-    asked = {
+        return _job_values(job_record)
+    options = {
         "nodes": spec.nodes,
         "ranks_per_node": spec.ranks_per_node,
         "exclude": list(spec.exclude),
         "time_limit_s": spec.time_limit_s,
         "environment": sorted(spec.environment),
     }
-    return {**_shown(found), "work_dir": str(spec.work_dir), "asked": asked}
+    return {**_job_values(job_record), "work_dir": str(spec.work_dir), "asked": options}
 
 
 @tool(risk=Risk.DISRUPT, kind="cancel")
@@ -94,13 +105,17 @@ def cancelled(context: Context, tag: str, job: str) -> dict[str, Any] | None:
     now = context.scheduler.job(job)
     if not now.state.ended:
         return None
-    return {"job": job, "state_before": "unknown", "cancelled": now.state is JobState.CANCELLED and _ours(context, tag, now)}
+    return {
+        "job": job,
+        "state_before": "unknown",
+        "cancelled": now.state is JobState.CANCELLED and _is_our_cancel(context, tag, now),
+    }
 
 
-def _ours(context: Context, tag: str, job: Job) -> bool:
+def _is_our_cancel(context: Context, tag: str, job: Job) -> bool:
     number = tag.rpartition(":")[2]
-    given = [one.at for one in context.history.decisions(int(number))] if number.isdecimal() else []
-    return job.ended is not None and any(at - CLOCKS_APART <= job.ended <= at + TAKES_AT_MOST for at in given)
+    decided_at = [decision.at for decision in context.history.decisions(int(number))] if number.isdecimal() else []
+    return job.ended is not None and any(at - CANCEL_CLOCKS_APART <= job.ended <= at + CANCEL_TAKES_AT_MOST for at in decided_at)
 
 
 @cancel_job.stands
@@ -119,11 +134,11 @@ def cancel_stands(context: Context, job: str) -> dict[str, Any] | None:
 @cancel_job.preview
 def cancelling(context: Context, job: str) -> RenderedChange:
     """Return the command, and whose job it ends."""
-    found = context.scheduler.job(job)
+    job_record = context.scheduler.job(job)
     lines = context.scheduler.command_lines("cancel", job)
-    if found.state.ended:
-        return RenderedChange(lines, f"{found.name} is {found.state} already: nothing changes")
-    return RenderedChange(lines, f"{found.name} of {found.user}, {found.state} on {len(found.nodes)} nodes")
+    if job_record.state.ended:
+        return RenderedChange(lines, f"{job_record.name} is {job_record.state} already: nothing changes")
+    return RenderedChange(lines, f"{job_record.name} of {job_record.user}, {job_record.state} on {len(job_record.nodes)} nodes")
 
 
 @tool(risk=Risk.DISRUPT, kind="requeue")
@@ -197,12 +212,180 @@ def requeue_stands(context: Context, job: str) -> dict[str, Any] | None:
 @requeue_job.preview
 def requeueing(context: Context, job: str) -> RenderedChange:
     """Return the command, and whose job it queues again."""
-    found = context.scheduler.job(job)
-    lines = context.scheduler.command_lines("requeue", job, hold=True, comment=_held_comment(context, found))
+    job_record = context.scheduler.job(job)
+    lines = context.scheduler.command_lines("requeue", job, hold=True, comment=_held_comment(context, job_record))
     lines += context.scheduler.command_lines("release", job)
-    return RenderedChange(lines, f"{found.name} of {found.user}, {found.state}, attempt {found.attempt}")
+    return RenderedChange(lines, f"{job_record.name} of {job_record.user}, {job_record.state}, attempt {job_record.attempt}")
 
 
 def _held_comment(context: Context, job: Job) -> str:
     """Return the comment of the job while this call holds it."""
     return job.comment if is_held_by(job, context.tag) else hold_comment(job.comment, context.tag, job.attempt + 1)
+
+
+@tool(risk=Risk.DISRUPT, kind="stop_restart")
+def stop_restart(context: Context, job: str, attempt: int) -> dict[str, Any]:
+    """End a job that this Nightshift itself submitted or queued again, without the notice on which programs save once more.
+
+    It refuses every other job, and an attempt that somebody queued again since. It does not wait until the processes are gone.
+
+    Args:
+        job: Scheduler job id of the restart.
+        attempt: Which attempt of the job, as the scheduler counts them: 0 for a new job.
+    """
+    before = context.scheduler.job(job)
+    if not before.state.ended:
+        _must_be_our_restart(context, before, attempt)
+        if isinstance(context.scheduler, EndsAtOnce):
+            context.scheduler.end_at_once(job)
+        else:
+            context.scheduler.cancel(job)
+    return {"job": job, "attempt": attempt, "state_before": before.state.value, "stopped": not before.state.ended}
+
+
+@stop_restart.lookup
+def was_stopped(context: Context, tag: str, job: str, attempt: int) -> dict[str, Any] | None:
+    """Return the answer when the attempt is over; None lets the call be made again, which harms nobody."""
+    now = context.scheduler.job(job)
+    if not now.state.ended and now.attempt == attempt:
+        return None
+    return {"job": job, "attempt": attempt, "state_before": "unknown", "stopped": now.attempt == attempt}
+
+
+@stop_restart.stands
+def is_over(context: Context, job: str, attempt: int) -> dict[str, Any] | None:
+    """Return the answer when the attempt is over already.
+
+    Raises:
+        ToolError: The job is not the restart any more.
+    """
+    now = context.scheduler.job(job)
+    if not now.state.ended:
+        _must_be_our_restart(context, now, attempt)
+        return None
+    return {"job": job, "attempt": attempt, "state_before": now.state.value, "stopped": False}
+
+
+@stop_restart.preview
+def stopping(context: Context, job: str, attempt: int) -> RenderedChange:
+    """Return the commands, and whose job they end.
+
+    Raises:
+        ToolError: The job is not the restart: nobody is asked about a job of somebody else as if it were our own.
+    """
+    restart = context.scheduler.job(job)
+    if restart.state.ended:
+        return RenderedChange(note=f"job {job} is {restart.state}: there is nothing to stop")
+    _must_be_our_restart(context, restart, attempt)
+    at_once = isinstance(context.scheduler, EndsAtOnce)
+    commands = context.scheduler.command_lines("end_at_once" if at_once else "cancel", job)
+    how = "ended without SIGTERM, so that it saves no more" if at_once else "ended with SIGTERM, on which it may save once more"
+    nodes = f"{len(restart.nodes)} node{'' if len(restart.nodes) == 1 else 's'}"
+    return RenderedChange(commands, f"our own restart of {restart.name} of {restart.user}, {restart.state} on {nodes}, {how}")
+
+
+def _must_be_our_restart(context: Context, job: Job, attempt: int) -> Call:
+    """Make sure that this store's own call started exactly this attempt.
+
+    Raises:
+        ToolError: Somebody else did, or nobody can tell.
+    """
+    call = restart_of(context.history, job)
+    if call is None or run_of(job) not in context.history.runs_of(call.id):
+        raise ToolError(f"job {job.id} of {job.user} was not started by this Nightshift, and is left alone")
+    if context.incident is not None and call.incident != context.incident:
+        raise ToolError(f"job {job.id} is the restart of incident {call.incident}, not of {context.incident}, and is left alone")
+    # a job queued again by us carries the mark of the attempt; a new one counts from 0
+    own = job.attempt == 0 if call.tool == "resubmit_job" else hold_mark(job.attempt) in job.comment.split()
+    outcome = context.history.outcome(call.id)
+    # Slurm counts a requeue as a submission: of an attempt that was queued behind the call's end another one is the author
+    later = outcome is not None and job.submitted is not None and job.submitted > outcome.at + CLOCKS_APART
+    if not own or later or job.attempt != attempt:
+        raise ToolError(
+            f"job {job.id} was queued again since (attempt {job.attempt}) by its owner or the scheduler, and is left alone"
+        )
+    return call
+
+
+@tool(risk=Risk.CHANGE, kind="evaluate", undo="end_evaluation_job")
+def submit_evaluation_job(context: Context, run: str, number: int, nodes: list[str] | None = None) -> dict[str, Any]:
+    """Submit one job of an evaluation that was prepared in its folder; return the scheduler's id as `job`.
+
+    Args:
+        run: Folder of the evaluation.
+        number: Which of its jobs.
+        nodes: The nodes that it must run on, as its folder says; empty where the scheduler chooses.
+    """
+    spec = _evaluation_spec(context, run, number)
+    return {"job": context.scheduler.submit(spec), "run": run, "number": number, "nodes": list(nodes or ())}
+
+
+@submit_evaluation_job.lookup
+def submitted(context: Context, tag: str, run: str, number: int, nodes: list[str] | None = None) -> dict[str, Any] | None:
+    """Return the answer when the scheduler has a job with the tag of this very call, whose other fields agree."""
+    for job in context.scheduler.jobs():
+        if tag in job.comment.split() and agrees(job, RunFolder(Path(run)), number):
+            return {"job": job.id, "run": run, "number": number, "nodes": list(nodes or ())}
+    return None
+
+
+@submit_evaluation_job.preview
+def submitting(context: Context, run: str, number: int, nodes: list[str] | None = None) -> RenderedChange:
+    """Return the submission."""
+    spec = _evaluation_spec(context, run, number)
+    place = f" on {','.join(nodes)}" if nodes else ""
+    return RenderedChange(context.scheduler.command_lines("submit", spec), f"{spec.name} {number} of {Path(run).name}{place}")
+
+
+@tool(risk=Risk.DISRUPT, kind="evaluate")
+def end_evaluation_job(context: Context, run: str, number: int, job: str = "") -> dict[str, Any]:
+    """End one job of an evaluation, and no other job; one that has ended already is left alone.
+
+    Args:
+        run: Folder of the evaluation.
+        number: Which of its jobs.
+        job: Its id at the scheduler; empty: that whose comment says so.
+    """
+    evaluation_job = _evaluation_job(context, run, number, job)
+    if not evaluation_job.state.ended:
+        context.scheduler.cancel(evaluation_job.id)
+    return {"job": evaluation_job.id, "state_before": evaluation_job.state.value, "cancelled": not evaluation_job.state.ended}
+
+
+@end_evaluation_job.lookup
+def ended(context: Context, tag: str, run: str, number: int, job: str = "") -> dict[str, Any] | None:
+    """Return the answer when the job is over; None lets the call be made again, which harms nobody."""
+    evaluation_job = _evaluation_job(context, run, number, job)
+    return {"job": evaluation_job.id, "state_before": "unknown", "cancelled": True} if evaluation_job.state.ended else None
+
+
+@end_evaluation_job.preview
+def ending(context: Context, run: str, number: int, job: str = "") -> RenderedChange:
+    """Return the command, and which job it ends."""
+    evaluation_job = _evaluation_job(context, run, number, job)
+    lines = context.scheduler.command_lines("cancel", evaluation_job.id)
+    return RenderedChange(lines, f"{evaluation_job.name} {number} of {Path(run).name}, {evaluation_job.state}")
+
+
+def _evaluation_spec(context: Context, run: str, number: int) -> JobSpec:
+    folder = RunFolder(Path(run))
+    if not (folder.job(number) / "job.json").is_file():
+        raise ToolError(f"evaluation {run} has no job {number}: nightshift evaluate prepares its jobs")
+    spec = spec_of(folder, load_asked(folder), number)
+    return replace(spec, comment=f"{spec.comment} {context.tag}".strip())
+
+
+def _evaluation_job(context: Context, run: str, number: int, job: str) -> Job:
+    tag, folder = tag_of(Path(run).name, number), RunFolder(Path(run))
+    if not job:
+        listed = (entry for entry in context.scheduler.jobs() if tag in entry.comment.split())
+        job = next((entry.id for entry in listed if agrees(entry, folder, number)), "")
+        if not job:
+            raise ToolError(f"the scheduler knows no job with the comment {tag}: it was never submitted, or is forgotten")
+    job_record = context.scheduler.job(job)
+    if tag not in job_record.comment.split() or not agrees(job_record, folder, number):
+        raise ToolError(
+            f"job {job} is not job {number} of evaluation {run}: it is {job_record.name!r} of {job_record.user} in "
+            f"{job_record.work_dir}, with the comment {job_record.comment!r}"
+        )
+    return job_record

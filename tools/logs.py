@@ -1,11 +1,13 @@
-"""Read the log of a job: its end, what a pattern finds in it, and a short version of it."""
+"""Read the log of a job (its end, the lines of a pattern, a short version), and what the scheduler logged about it."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from assistant.errors import InputError, ToolError, UsageError
+from assistant.ports import ControllerLog
 from assistant.records import Risk
 from assistant.recover.joblog import logs_of
 from assistant.tooling import Context, tool
@@ -49,11 +51,11 @@ def search_log(context: Context, job: str, pattern: str, most: int = 50) -> str:
     path, account = _log_of(context, job)
     try:
         with reading_as(account):
-            found = within(READ_S, partial(search, path, typed_search(pattern, caseless=True), most=most), str(path))
+            matches = within(READ_S, partial(search, path, typed_search(pattern, caseless=True), most=most), str(path))
     except UsageError as error:
         raise ToolError(f"job {job}: {error}") from error
-    shown = [f"{line.number:>7}  {line.text[:_WIDTH]}" for line in found.lines]
-    return "\n".join([f"{found.total:,} lines of job {job} match {pattern!r}", *shown])
+    rows = [f"{line.number:>7}  {line.text[:_WIDTH]}" for line in matches.lines]
+    return "\n".join([f"{matches.total:,} lines of job {job} match {pattern!r}", *rows])
 
 
 @tool(risk=Risk.READ)
@@ -79,15 +81,15 @@ def compress_log(context: Context, job: str, budget: int = 8_000) -> str:
 
 def _log_of(context: Context, job: str) -> tuple[Path, str]:
     """Return the log of a job, and the account with whose rights it is read."""
-    shown = context.scheduler.job(job)
-    if shown.log is not None and not (shown.processes is not None and _is_empty(shown.log, shown.account)):
-        return shown.log, shown.account
-    logs = logs_of(shown)
-    if shown.log is not None and not logs.readable:
-        return shown.log, shown.account
+    job_record = context.scheduler.job(job)
+    if job_record.log is not None and not (job_record.processes is not None and _is_empty(job_record.log, job_record.account)):
+        return job_record.log, job_record.account
+    logs = logs_of(job_record)
+    if job_record.log is not None and not logs.readable:
+        return job_record.log, job_record.account
     if not logs.readable:
         raise ToolError(f"job {job} has no log that can be read: {logs.none_because()}")
-    return logs.readable[0].path, shown.account
+    return logs.readable[0].path, job_record.account
 
 
 def _is_empty(path: Path, account: str) -> bool:
@@ -102,3 +104,15 @@ def _is_empty(path: Path, account: str) -> bool:
 def _check(name: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
         raise ToolError(f"{name} must be 1 to {most:,}, not {value:,}")
+
+
+@tool(risk=Risk.READ)
+def scheduler_log(context: Context, job: str) -> dict[str, Any]:
+    """Show what the scheduler's controller logged about a job and the nodes it ran on.
+
+    Args:
+        job: Scheduler job id.
+    """
+    if not isinstance(context.scheduler, ControllerLog):
+        raise ToolError(f"the {context.scheduler.name} scheduler does not show its controller's log")
+    return {"text": context.scheduler.controller_log(job)}

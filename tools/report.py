@@ -1,13 +1,43 @@
-"""Say who has to do what: the end of every playbook that must not restart by itself."""
+"""Tell people what a job left to go on from and who has to act, and whether a run that its time limit ended goes on by itself."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from assistant.records import Risk
+from assistant.errors import ToolError, Unavailable, UnreadableFile
+from assistant.records import Diagnosis, Job, Risk
+from assistant.recover.checkpoints.inventory import Inventory, without_lost_numbers
+from assistant.recover.checkpoints.layout import counts_steps
+from assistant.recover.checkpoints.search import CheckpointSearch, SaveState, folder_moves
+from assistant.recover.directives import directives_of
+from assistant.recover.fault_times import fault_time, suspect_words
+from assistant.recover.job_program import programs_now, programs_of
+from assistant.recover.joblog import log_lines, log_points, logs_of
+from assistant.recover.refused_values import refused_words
+from assistant.recover.repeated_writes import rerun_words, writes_of_job
+from assistant.recover.resume_means import ResumeMeans, ResumeWay, resume_option
+from assistant.recover.resume_plan import ResumePlan, resume_plan
+from assistant.recover.runs import writer_beside
 from assistant.recover.start_losses import DESTROYS
+from assistant.recover.training_end import training_goal
 from assistant.tooling import Context, tool
-from assistant.tools.checkpoints import refused_state, saved_state, time_left
+from assistant.tools.checkpoints import (
+    FEWEST_LOST,
+    MOST_TORN,
+    choose_checkpoint,
+    problem_words,
+    refused_from_log,
+    resume_of,
+    search_of,
+    start_warning,
+)
+from assistant.tools.storage import node_saves, saves_in_words
+from assistant.untrusted import READ_S, reading_as, within
+
+MOST_READ_AHEAD = 2_000
+"""Lines of a log, from its beginning, that may announce how long a training is to be."""
 
 
 @tool(risk=Risk.READ)
@@ -24,14 +54,14 @@ def tell_owner(context: Context, job: str, reason: str, advice: str, root_line: 
         root_line: The line that proves the reason, with its place.
         owner: Whom it is for; the job's user when empty.
     """
-    shown = context.scheduler.job(job)
-    to = owner or shown.user or "the owner"
-    source = refused_state(context, shown, f"{root_line} {advice}")
+    failed_job = context.scheduler.job(job)
+    to = owner or failed_job.user or "the owner"
+    source = refused_state(context, failed_job, f"{root_line} {advice}")
     advice = f"{advice} {source}" if source else advice
-    lines = [f"{to}: job {job} ({shown.name}) failed: {reason}.", advice]
+    lines = [f"{to}: job {job} ({failed_job.name}) failed: {reason}.", advice]
     lines += [f"Evidence: {root_line}"] if root_line else []
-    rest_words = time_left(context, shown) if reason == "time_limit" else ""
-    saved = " ".join(part for part in (rest_words, saved_state(context, shown)) if part)
+    rest_words = time_left(context, failed_job) if reason == "time_limit" else ""
+    saved = " ".join(part for part in (rest_words, saved_state(context, failed_job)) if part)
     lines += [saved] if saved else []
     first = "move away first what a start would destroy, and then submit it again" if DESTROYS in saved else "submit it again"
     lines.append(f"Nightshift did not restart it; {first} when that is done.")
@@ -53,3 +83,211 @@ def escalate(context: Context, why: str, advice: str = "", job: str = "") -> dic
         "saved": saved,
         "note": f"{why}{' ' if why.endswith('.') else ': '}{advice}" if advice else why,
     }
+
+
+STILL_SHARE, STILL_LEAST = 0.25, timedelta(minutes=10)
+"""Of its time, and at the least: for so long a run that came forward may have ended_job nothing at its end."""
+
+
+@tool(risk=Risk.READ)
+def time_limit_outlook(context: Context, job: str, auto: str = "") -> dict[str, Any]:
+    """Tell whether a job that its time limit ended is to be submitted again unchanged; `goes_on` is `yes` where it is.
+
+    It is where the owner says so (`act=auto`), and else where its script is proven to go on from its newest whole checkpoint, this
+    very attempt saved that checkpoint behind those before it, it was at work until its end, and nothing shows that no step is left.
+    `note` says which of these is missing.
+
+    Args:
+        job: Scheduler job id of the attempt that ended.
+        auto: Not empty where its owner has said `act=auto`.
+    """
+    ended_job = context.scheduler.job(job)
+    if auto:
+        return {"goes_on": "yes", "note": "its script says act=auto: its runs follow one another", "job": job}
+    if directives_of(ended_job).act == "ask":
+        return _stays(job, "its script says act=ask")
+    choice = choose_checkpoint(context, job)
+    if not choice["path"] or not choice["restart_from"]:
+        return _stays(job, f"it is not known to go on by itself: {choice['note']}")
+    saved = datetime.fromisoformat(choice["saved_at"])
+    if problem := _no_progress(context, ended_job, int(choice["step"]), saved) or _stood_still(ended_job, saved):
+        return _stays(job, problem)
+    goal = _goal(ended_job, str(choice["format"]), str(choice["path"]))
+    reached = max([int(choice["step"]), *(point.step for point in log_points(ended_job))])
+    if goal is not None and reached >= goal:
+        return _stays(job, f"it had come to step {reached} of {goal}: nothing is left to train")
+    steps_made = f"; {reached} of {goal} steps are made" if goal is not None else ""
+    return {"goes_on": "yes", "note": f"it made progress until its limit and {choice['resumes']}{steps_made}", "job": job}
+
+
+def _stays(job: str, why: str) -> dict[str, Any]:
+    return {"goes_on": "", "note": f"job {job} was not submitted again: {why}", "job": job}
+
+
+def _no_progress(context: Context, job: Job, step: int, saved: datetime) -> str:
+    """Return why a checkpoint is no progress of an attempt; empty where it is."""
+    if job.started is None or saved < job.started:
+        return f"it saved no whole checkpoint of its own: the newest is of step {step}, from before it began"
+    try:
+        saves = search_of(context, job).inventory
+    except (Unavailable, UnreadableFile, OSError):
+        return "its checkpoints cannot be read"
+    earlier = [
+        checkpoint.step for checkpoint in (saves.checkpoints if saves is not None else ()) if checkpoint.saved_at < job.started
+    ]
+    if earlier and step <= max(earlier):
+        return f"its newest checkpoint is of step {step}, and an attempt before it had saved step {max(earlier)}"
+    return "" if step > 0 else "its checkpoint is of step 0"
+
+
+def _stood_still(job: Job, saved: datetime) -> str:
+    """Return that a job showed nothing any more for long before its limit; empty where it did, or that is not known."""
+    if job.started is None or job.ended is None:
+        return ""
+    try:
+        written = [file.written for file in logs_of(job).readable if file.written is not None and file.written <= job.ended]
+    except Unavailable:
+        written = []
+    still = job.ended - max([saved, *written])
+    if still <= max(STILL_LEAST, STILL_SHARE * (job.ended - job.started)):
+        return ""
+    return f"it had neither saved nor logged anything for {still.total_seconds() / 60:.0f} min when its limit ended it"
+
+
+def _goal(job: Job, layout: str, path: str) -> int | None:
+    """Return the last step of a job by its options and its log; None where neither tells, or its checkpoints count otherwise."""
+    if not counts_steps(layout, path.rpartition("/")[2]):
+        return None
+    try:
+        options = [(option.name, option.value) for program in programs_of(job) for option in program.options]
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        options = []
+    texts = [line.text for line in log_lines(job)]
+    return training_goal(options, texts[:MOST_READ_AHEAD])
+
+
+def saved_state(context: Context, job: Job) -> str:
+    """Say what a job left to go on from, for people: the newest checkpoint that is whole, newer ones that are not, how it goes on.
+
+    Also what its script would do if it were submitted as it is, and who else saves into the folder. Only what lies there is looked
+    at, and a sample of the values of the newest ones. Empty where nothing is known of it, or the storage does not answer.
+    """
+    try:
+        search = search_of(context, job)
+        if search.inventory is None:
+            is_told = search.state is SaveState.NEVER_SAVED or search.unsorted is not None
+            elsewhere = saves_in_words(node_saves(context, job, search.programs), job)
+            if elsewhere:
+                return f"{elsewhere}."
+            rerun = rerun_words(writes_of_job(job, programs_now(job, search.programs)), job.work_dir)
+            sentences = [f"{search.note}.", *_writer(context, job)] if is_told and not search.stateless else []
+            return " ".join(filter(None, [*sentences, rerun, start_warning(job, search)]))
+        judged = refused_from_log(job, search.inventory)
+        judged = _sampled(judged, job)
+        way = resume_of(context, job, search)
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return ""
+    newest_healthy = max(
+        (checkpoint for checkpoint in judged.checkpoints if checkpoint.healthy),
+        key=lambda checkpoint: checkpoint.step,
+        default=None,
+    )
+    newer = [
+        save for save in judged.checkpoints if not save.healthy and (newest_healthy is None or save.step > newest_healthy.step)
+    ]
+    torn = problem_words([checkpoint for checkpoint in newer if not checkpoint.undecided])
+    open_ones = problem_words([checkpoint for checkpoint in newer if checkpoint.undecided])
+    unusable = "; ".join(filter(None, (f"not to be loaded: {torn}" if torn else "", open_ones)))
+    if newest_healthy is None:
+        none = "Whether a checkpoint of it is whole is not known" if open_ones else "No checkpoint of it is whole"
+        return " ".join([f"{none}; {unusable}.", *_writer(context, job)]) if unusable else ""
+    kind = (
+        "newest checkpoint, which was not judged but for which others of its series speak,"
+        if newest_healthy.unread
+        else "newest whole checkpoint"
+    )
+    newest = f"The {kind} is {newest_healthy.path} (step {newest_healthy.step}){f'; {unusable}' if unusable else ''}."
+    suspect = suspect_words(judged.checkpoints, fault_time(_diagnosis(context)))
+    try:
+        plan = resume_plan(way, judged, newest_healthy, moves=folder_moves(job, search))
+        going_on = [*_as_it_is(search, plan, way), *filter(None, [start_warning(job, search) if plan.refusal else ""])]
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        going_on = []
+    return " ".join(filter(None, [newest, suspect, *going_on, *_writer(context, job)]))
+
+
+def _sampled(inventory: Inventory, job: Job) -> Inventory:
+    """Return an inventory without those of the newest whose weights are no numbers; as it is where that cannot be read in time."""
+    try:
+        with reading_as(job.account):
+            return within(READ_S, partial(without_lost_numbers, inventory), f"checkpoint folder {inventory.folder}")
+    except (Unavailable, UnreadableFile, OSError):
+        return inventory
+
+
+def _diagnosis(context: Context) -> Diagnosis | None:
+    return context.history.diagnosis(context.incident) if context.incident is not None else None
+
+
+def refused_state(context: Context, job: Job, error: str) -> str:
+    """Say where a job has the number from that was refused: the key or the line, and since when; empty where nothing tells it."""
+    try:
+        search = search_of(context, job)
+        saves = search.inventory.checkpoints if search.inventory is not None else ()
+        times = [*(save.saved_at for save in saves[:1]), *(at for at in (job.submitted, job.started) if at is not None)]
+        return refused_words(job, search.programs, error, began=min(times, default=None))
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return ""
+
+
+def time_left(context: Context, job: Job) -> str:
+    """Say how many steps a job had left and how long they take at its own rate; empty where its goal or its rate is not known."""
+    try:
+        programs = programs_of(job)
+    except (Unavailable, UnreadableFile, OSError):
+        return ""
+    options = [(option.name, option.value) for program in programs for option in program.options]
+    texts = [line.text for line in log_lines(job)]
+    goal, points = training_goal(options, texts[:MOST_READ_AHEAD]), log_points(job)
+    if goal is None or len({point.step for point in points}) < FEWEST_LOST or job.started is None:
+        return ""
+    first, last = points[0], points[-1]
+    if last.step >= goal or last.step <= first.step:
+        return ""
+    timed = first.at is not None and last.at is not None and last.at > first.at
+    seconds = (last.at - first.at).total_seconds() if timed and last.at and first.at else 0.0
+    seconds = seconds or ((job.ended or context.clock.now()) - job.started).total_seconds()
+    each_s = seconds / (last.step - first.step)
+    left_min = (goal - last.step) * each_s / 60
+    return f"It had made {last.step} of {goal} steps; the rest takes about {left_min:.0f} min more ({each_s:.3g} s a step)."
+
+
+def _as_it_is(search: CheckpointSearch, plan: ResumePlan, way: ResumeWay) -> list[str]:
+    """Return what would become of a job that is submitted as it is, and what has to be done first, as sentences."""
+    if plan.refusal:
+        option = resume_option(search.programs) if way.means is ResumeMeans.NONE else ""
+        by_option = f" Its program knows {option}: with it, and that checkpoint, it goes on." if option else ""
+        return [f"Submitted as it is: {plan.refusal}.{by_option}"]
+    first = []
+    if plan.tracker is not None:
+        first.append(f"{plan.tracker} does not name it, and the script goes by that: {plan.tracker_text!r} has to stand there.")
+    if plan.set_aside:
+        names = ", ".join(path.name for path in plan.set_aside[:MOST_TORN])
+        first.append(f"{names} {'has' if len(plan.set_aside) == 1 else 'have'} to be moved away first: the script would load that.")
+    sentence = way.sentence
+    return [*first, f"{sentence[:1].upper()}{sentence[1:]}."] if sentence else first
+
+
+def _writer(context: Context, job: Job) -> list[str]:
+    """Return that another job saves into the folder of a job, as a sentence; nothing where none is known to."""
+    try:
+        writer = writer_beside(context.scheduler, context.checkpoint_folders, job, now=context.clock.now())
+    except (ToolError, Unavailable, UnreadableFile, OSError):
+        return []
+    if writer is None:
+        return []
+    does = "saves" if not writer.state.ended else "saved at the same time"
+    return [
+        f"Job {writer.id} ({writer.name}) of {writer.user} ({writer.state}) {does} into the same folder: what lies there may be "
+        "its own, and whoever starts this one again beside it writes over it."
+    ]

@@ -23,15 +23,14 @@ from assistant.recover.directives import read_directives
 from assistant.recover.identity import HELD_UNKNOWN, is_held_by
 from assistant.recover.launches import never_began
 from assistant.recover.lost_environment import repeat_problem
-from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, elsewhere, too_few_nodes
+from assistant.recover.restart import ARGS, RESUME_FROM, SKIP_FROM, STEP, attempt_of, too_few_nodes
 from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.resume_plan import resume_plan
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import must_be_alone_of_its_run, must_be_ours_to_restart, must_be_unwritten, wait_until_alone
-from assistant.tools._suspects import away_from_suspects, without_nodes
 from assistant.tools.checkpoints import choose_checkpoint, known_forms, resume_of, search_of
-from assistant.tools.dependents import dependent_lines, move_dependents
+from assistant.tools.preconditions import must_be_alone_of_its_run, must_be_ours_to_restart, must_be_unwritten, wait_until_alone
+from assistant.tools.restarts import away_from_suspects, dependent_lines, move_dependents, without_nodes
 from assistant.untrusted import is_folder, reading_as
 
 NEWEST = ("last", "last_healthy")
@@ -42,7 +41,7 @@ FROM = re.compile(r" FROM\[(?P<path>/.{1,4000}) step (?P<step>\d{1,15})\]$")
 """Behind the frozen commands of a call: what was chosen for it."""
 
 
-class Chosen(NamedTuple):
+class ChosenCheckpoint(NamedTuple):
     """The checkpoint that a job is to go on from."""
 
     path: str
@@ -74,11 +73,11 @@ def requeue_ended_job(
     if not isinstance(scheduler, Requeues):
         raise ToolError(f"the {scheduler.name} scheduler cannot queue a job again under its own id")
     before = scheduler.job(job)
-    chosen = _chosen(context, before, checkpoint)
+    choice = _chosen_checkpoint(context, before, checkpoint)
     if not is_held_by(before, context.tag):  # else this call, interrupted, has queued it again
-        _must_be_possible(context, before, chosen.path if chosen is not None else checkpoint)
-    elif chosen is not None:
-        _must_still_lie_there(context, before, chosen)
+        _must_be_possible(context, before, choice.path if choice is not None else checkpoint)
+    elif choice is not None:
+        _must_still_lie_there(context, before, choice)
     spec = _spec(context, before, [*(exclude or ()), *(blamed or ())], not_all_of or ())
     problem = too_few_nodes(spec, scheduler.nodes())
     if problem:
@@ -87,12 +86,12 @@ def requeue_ended_job(
     try:
         scheduler.requeue(job, exclude=spec.exclude, comment=spec.comment, hold=True)
     except ToolError as error:
-        raise ToolError(_by_hand(before, chosen, error)) from error
+        raise ToolError(_by_hand(before, choice, error)) from error
     wait_until_alone(context, before)
     must_be_unwritten(context, before, files)
     waiting = move_dependents(context, job, job)
     scheduler.release(job)
-    return waiting.added_to(_answer(before, spec, checkpoint, chosen))
+    return waiting.added_to(_answer(before, spec, checkpoint, choice))
 
 
 def refusal_of_requeue(context: Context, job: Job, checkpoint: str, *, exclude: Sequence[str], not_all_of: Sequence[str]) -> str:
@@ -114,16 +113,16 @@ def refusal_of_requeue(context: Context, job: Job, checkpoint: str, *, exclude: 
     return too_few_nodes(spec, context.scheduler.nodes()) or ""
 
 
-def _by_hand(job: Job, chosen: Chosen | None, error: ToolError) -> str:
+def _by_hand(job: Job, choice: ChosenCheckpoint | None, error: ToolError) -> str:
     """Return why a job comes back in neither way, what is missing first, and how its owner brings it back."""
     missing = repeat_problem(job)
     if not missing:
         return str(error)
-    newest = f"; its checkpoint is {chosen.path}" if chosen is not None else ""
+    newest = f"; its checkpoint is {choice.path}" if choice is not None else ""
     return f"{missing}; submit it again by hand as the first time{newest}. Under its own id it cannot come back: {error}"
 
 
-def _chosen(context: Context, job: Job, checkpoint: str) -> Chosen | None:
+def _chosen_checkpoint(context: Context, job: Job, checkpoint: str) -> ChosenCheckpoint | None:
     """Return the checkpoint that was chosen for this very call, by its arguments or its frozen commands; None where none was.
 
     What is the newest may be another one after an outage: a call that was interrupted keeps its choice.
@@ -131,13 +130,13 @@ def _chosen(context: Context, job: Job, checkpoint: str) -> Chosen | None:
     if checkpoint in ("", "none"):
         return None
     if checkpoint not in NEWEST:
-        return Chosen(checkpoint, _step_of(context, job, checkpoint))
-    for named in tags_in(context.tag):
+        return ChosenCheckpoint(checkpoint, _step_of(context, job, checkpoint))
+    for call_tag in tags_in(context.tag):
         with suppress(UsageError):
-            if match := FROM.search(context.history.call(named.call).preview):
-                return Chosen(match["path"], int(match["step"]))
+            if match := FROM.search(context.history.call(call_tag.call).preview):
+                return ChosenCheckpoint(match["path"], int(match["step"]))
     choice = choose_checkpoint(context, job.id, which=checkpoint)
-    return Chosen(choice["path"], choice["step"]) if choice["path"] else None
+    return ChosenCheckpoint(choice["path"], choice["step"]) if choice["path"] else None
 
 
 def _step_of(context: Context, job: Job, path: str) -> int:
@@ -154,18 +153,22 @@ def _step_of(context: Context, job: Job, path: str) -> int:
 def _listed(context: Context, job: Job, path: str) -> Checkpoint | None:
     folder, forms = Path(path).parent, known_forms(context, job)
     with reading_as(job.account):
-        found = inventory(folder, now=context.clock.now(), forms=forms) if is_folder(folder) else None
-    return next((one for one in found.checkpoints if str(one.path) == path), None) if found is not None else None
+        folder_inventory = inventory(folder, now=context.clock.now(), forms=forms) if is_folder(folder) else None
+    return (
+        next((checkpoint for checkpoint in folder_inventory.checkpoints if str(checkpoint.path) == path), None)
+        if folder_inventory is not None
+        else None
+    )
 
 
-def _must_still_lie_there(context: Context, job: Job, chosen: Chosen) -> None:
+def _must_still_lie_there(context: Context, job: Job, choice: ChosenCheckpoint) -> None:
     """Make sure that the chosen checkpoint is still there before a job is released that an interrupted call holds.
 
     Raises:
         ToolError: It is not.
     """
-    if _listed(context, job, chosen.path) is None:
-        raise ToolError(f"job {job.id} is not queued again: {chosen.path}, which was chosen, lies there no more")
+    if _listed(context, job, choice.path) is None:
+        raise ToolError(f"job {job.id} is not queued again: {choice.path}, which was chosen, lies there no more")
 
 
 def _must_be_possible(context: Context, job: Job, checkpoint: str) -> None:
@@ -227,38 +230,36 @@ def _must_load(context: Context, job: Job, checkpoint: str) -> None:
             f"job {job.id} goes on by {way.by}, which only a new submission can give it: a job that is queued again under its own "
             "id keeps what it was submitted with"
         )
-    chosen = None
+    restart_checkpoint = None
     if checkpoint != "none":
         which = checkpoint or "last"
         path = choose_checkpoint(context, job.id, which=which)["path"] if which in NEWEST else which
-        chosen = next((held for held in search.inventory.checkpoints if str(held.path) == path), None)
-        if chosen is None:
+        restart_checkpoint = next((save for save in search.inventory.checkpoints if str(save.path) == path), None)
+        if restart_checkpoint is None:
             raise ToolError(f"job {job.id} is not queued again: {path} is not among the checkpoints in {search.inventory.folder}")
     # under its own id it looks into the same folder, also where the path holds the id
-    plan = resume_plan(way, search.inventory, chosen)
+    plan = resume_plan(way, search.inventory, restart_checkpoint)
     if plan.refusal:
         raise ToolError(f"job {job.id} is not queued again: {plan.refusal}")
     if not plan.ready:
-        others = ", ".join(path.name for path in plan.set_aside) or f"what {plan.tracker} names"
-        raise ToolError(f"job {job.id} cannot be queued again from {path}: it would load {others}; move that aside first")
+        obstacle = ", ".join(path.name for path in plan.set_aside) or f"what {plan.tracker} names"
+        raise ToolError(f"job {job.id} cannot be queued again from {path}: it would load {obstacle}; move that aside first")
 
 
 def _spec(context: Context, job: Job, exclude: Sequence[str], not_all_of: Sequence[str]) -> JobSpec:
     spec = job.spec or JobSpec(job.name, "", nodes=max(1, len(job.nodes)), partition=job.partition)
     spec = replace(spec, exclude=tuple(dict.fromkeys((*spec.exclude, *exclude))))
-    spec = away_from_suspects(context, spec)
-    if not_all_of:
-        spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
-    held = is_held_by(job, context.tag)
-    return replace(spec, comment=job.comment if held else hold_comment(job.comment, context.tag, job.attempt + 1))
+    spec = away_from_suspects(context, spec, not_all_of)
+    is_held = is_held_by(job, context.tag)
+    return replace(spec, comment=job.comment if is_held else hold_comment(job.comment, context.tag, job.attempt + 1))
 
 
-def _answer(job: Job, spec: JobSpec, checkpoint: str, chosen: Chosen | None) -> dict[str, Any]:
+def _answer(job: Job, spec: JobSpec, checkpoint: str, choice: ChosenCheckpoint | None) -> dict[str, Any]:
     return {
         "job": job.id,
         # none was chosen: what it goes on from is its script's word
-        "checkpoint": chosen.path if chosen is not None else "" if checkpoint == "none" else None,
-        "step": chosen.step if chosen is not None else 0,
+        "checkpoint": choice.path if choice is not None else "" if checkpoint == "none" else None,
+        "step": choice.step if choice is not None else 0,
         "exclude": list(spec.exclude),
         "attempt": attempt_of(spec) + 1,
         "skipped_steps": [],
@@ -288,7 +289,9 @@ def requeued_again(context: Context, tag: str, job: str, checkpoint: str = "", *
         return None
     if now.state.ended and (now.started is None or not now.nodes or hold_mark(now.attempt) not in words):
         return None  # withdrawn before it began
-    return _answer(now, now.spec or JobSpec(now.name, ""), checkpoint, _chosen(replace(context, tag=tag), now, checkpoint))
+    return _answer(
+        now, now.spec or JobSpec(now.name, ""), checkpoint, _chosen_checkpoint(replace(context, tag=tag), now, checkpoint)
+    )
 
 
 @requeue_ended_job.stands
@@ -311,10 +314,10 @@ def requeueing_again(
     not_all_of: list[str] | None = None,
 ) -> RenderedChange:
     """Return the commands, and why the job is not submitted anew."""
-    shown = context.scheduler.job(job)
-    spec = _spec(context, shown, [*(exclude or ()), *(blamed or ())], not_all_of or ())
+    ended_job = context.scheduler.job(job)
+    spec = _spec(context, ended_job, [*(exclude or ()), *(blamed or ())], not_all_of or ())
     lines = context.scheduler.command_lines("requeue", job, exclude=spec.exclude, comment=spec.comment, hold=True)
     lines += (*dependent_lines(context, job, job), *context.scheduler.command_lines("release", job))
-    chosen = _chosen(context, shown, checkpoint)
-    begins = f" FROM[{chosen.path} step {chosen.step}]" if chosen is not None else ""
-    return RenderedChange(lines, f"{shown.name} of {shown.user} under its own id: {spec.doubt or 'asked for'}{begins}")
+    choice = _chosen_checkpoint(context, ended_job, checkpoint)
+    begins = f" FROM[{choice.path} step {choice.step}]" if choice is not None else ""
+    return RenderedChange(lines, f"{ended_job.name} of {ended_job.user} under its own id: {spec.doubt or 'asked for'}{begins}")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from assistant.errors import RestartPending, ToolError
 from assistant.ports import ReadsBack
-from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tag_of, tags_in
+from assistant.records import Checkpoint, Job, JobSpec, Risk, run_of, tags_in
 from assistant.recover.checkpoints.inventory import inventory
 from assistant.recover.checkpoints.search import SaveState, folder_moves
 from assistant.recover.driver_reruns import goes_on_words
-from assistant.recover.identity import is_claim, is_withdrawn_claim, restart_of
+from assistant.recover.identity import is_claim, is_withdrawn_claim
 from assistant.recover.joblog import SkipWish, log_points, window_to_skip
 from assistant.recover.launches import never_began
 from assistant.recover.lost_environment import repeat_problem
@@ -25,7 +24,6 @@ from assistant.recover.restart import (
     Skip,
     attempt_of,
     can_skip,
-    elsewhere,
     hidden_variable,
     plan_restart,
     restart_problem,
@@ -40,28 +38,35 @@ from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.second_writer import Files
 from assistant.rendering import RenderedChange
 from assistant.tooling import Context, tool
-from assistant.tools._meant import (
+from assistant.tools.checkpoints import resume_of, search_of
+from assistant.tools.preconditions import (
     is_of_run,
     must_be_decided_here,
     must_be_ours_to_restart,
     must_be_unwritten,
     must_look_again,
 )
-from assistant.tools._submissions import copy_lines, make_copy, named_checkpoint
-from assistant.tools._suspects import away_from_suspects, without_nodes
-from assistant.tools.checkpoints import resume_of, search_of
-from assistant.tools.dependents import dependents_left, move_dependents
+from assistant.tools.restarts import (
+    away_from_suspects,
+    carries_tag,
+    copy_lines,
+    is_later_id,
+    is_of_call,
+    make_copy,
+    move_dependents,
+    named_checkpoint,
+    remaining_dependents,
+    without_nodes,
+)
 from assistant.untrusted import reading_as
 
 MOST_SHOWN = 6
 """Differences that are named in one sentence."""
-HALF_THE_IDS = 1 << 25
-"""Of job ids. Source: slurm.conf(5), MaxJobId: 67,043,328 by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be submitted."""
+    """A submission as planned."""
 
     job: Job
     spec: JobSpec
@@ -117,7 +122,9 @@ def resubmit_job(
     problem = restart_problem(
         plan.job,
         plan.spec,
-        jobs=[one for one in listed if claim is None or (one.id != claim.id and not _gives_way(one, claim.id))],
+        jobs=[
+            candidate for candidate in listed if claim is None or (candidate.id != claim.id and not _gives_way(candidate, claim.id))
+        ],
         nodes=context.scheduler.nodes(),
         checkpoint=plan.checkpoint,
         blamed=blamed or (),
@@ -128,16 +135,16 @@ def resubmit_job(
         _look_again(context, claim, first, f"job {job} is not submitted again yet: job {first.id} of the same run waits held")
     if problem:
         raise ToolError(f"job {job} was not submitted again: {without_nodes(context, plan.spec, problem)}")
-    made = next((one for one in listed if _carries_tag(context.tag, one, plan.job)), None)
-    if made is not None:
+    submission = next((candidate for candidate in listed if carries_tag(context.tag, candidate, plan.job)), None)
+    if submission is not None:
         raise ToolError(
-            f"job {job} was not submitted again: job {made.id} ({made.state}) of the same run carries the tag of this very call "
-            f"({context.tag}), so it was made already; a store that was restored from an older copy does not know of it"
+            f"job {job} was not submitted again: job {submission.id} ({submission.state}) of the same run carries the tag of this "
+            f"very call ({context.tag}), so it was made already; a store that was restored from an older copy does not know of it"
         )
     if plan.copy is not None:
         make_copy(context, plan.job, plan.copy)
     new_job = claim.id if claim is not None else context.scheduler.submit(plan.spec)
-    new_job = _must_win(context, folders, new_job, {one.id for one in listed})
+    new_job = _must_win(context, folders, new_job, {candidate.id for candidate in listed})
     _must_be_the_same(context, plan, new_job)
     try:
         must_be_unwritten(context, plan.job, plan.files)
@@ -158,13 +165,13 @@ def resubmitted(context: Context, tag: str, job: str, **_: Any) -> dict[str, Any
     if _is_queued_by_another(context, job):
         _withdraw_claims(context, tag, job)
     for listed in _jobs_beside(context, job):
-        if not _is_of_call(context, tag, listed) or is_claim(listed) or is_withdrawn_claim(listed):
+        if not is_of_call(context, tag, listed) or is_claim(listed) or is_withdrawn_claim(listed):
             continue
         submitted = context.scheduler.job(listed.id)  # a list may leave the spec out
         spec = submitted.spec if submitted.spec is not None else JobSpec(submitted.name, "", comment=submitted.comment)
         answer = _answer(submitted.id, spec, f"found again by {tag}")
         # a look moves nobody who waits: people are told. Without its variables the call's arguments may tell the checkpoint
-        answer = dependents_left(context, job, submitted.id).added_to(answer)
+        answer = remaining_dependents(context, job, submitted.id).added_to(answer)
         return answer if submitted.spec is not None else {**answer, "checkpoint": None}
     return None
 
@@ -194,25 +201,10 @@ def _is_queued_by_another(context: Context, job: str) -> bool:
 
 
 def _withdraw_claims(context: Context, tag: str, job: str) -> None:
-    number = next((one.call for one in tags_in(tag)), 0)
+    number = next((call_tag.call for call_tag in tags_in(tag)), 0)
     for listed in _jobs_beside(context, job):
         if is_claim(listed) and tag in listed.comment.split() and run_of(listed) in context.history.runs_of(number):
             context.scheduler.withdraw(listed.id)
-
-
-def _carries_tag(tag: str, job: Job, old: Job) -> bool:
-    """Return whether a job of the same run carries a tag and was released: the call was made, whatever the store says."""
-    if not tag or tag not in job.comment.split() or job.id == old.id or run_of(job) != run_of(old):
-        return False
-    return not is_claim(job) and not is_withdrawn_claim(job)
-
-
-def _is_of_call(context: Context, tag: str, job: Job) -> bool:
-    """Return whether a call submitted a job, as far as its own rows and the scheduler's fields tell."""
-    if tag not in job.comment.split():
-        return False
-    call = restart_of(context.history, job)
-    return call is not None and tag_of(context.history.store_id, call.incident, call.id) == tag
 
 
 def _jobs_beside(context: Context, job_id: str) -> Sequence[Job]:
@@ -231,14 +223,14 @@ def _first_of_call(context: Context, jobs: Sequence[Job]) -> Job | None:
     """
     first: Job | None = None
     for job in jobs:
-        if is_withdrawn_claim(job) or not _is_of_call(context, context.tag, job):
+        if is_withdrawn_claim(job) or not is_of_call(context, context.tag, job):
             continue
-        if first is None or _is_ahead(first.id, job.id):
+        if first is None or is_later_id(first.id, job.id):
             first = job
     return first
 
 
-def _must_win(context: Context, folders: SaveFolders, claim: str, known: Collection[str]) -> str:
+def _must_win(context: Context, folders: SaveFolders, claim: str, ids_before: Collection[str]) -> str:
     """Return the held job that may be released: no other of its run is alive or has run, and no older claim waits.
 
     It is the claim, or the older one that another process has submitted for the same call; the claim is withdrawn then.
@@ -250,13 +242,13 @@ def _must_win(context: Context, folders: SaveFolders, claim: str, known: Collect
         context: Of the call.
         folders: Of the attempt that failed.
         claim: Id of the held job.
-        known: Ids of the jobs that were there before it was submitted; of those only what is alive counts.
+        ids_before: Ids of the jobs that were there before it was submitted; of those only what is alive counts.
 
     Raises:
         ToolError: It must give way. The gate withdraws it then.
     """
     old = folders.job
-    listed = {one.id: one for one in jobs_beside(context.scheduler, folders)}
+    listed = {candidate.id: candidate for candidate in jobs_beside(context.scheduler, folders)}
     own = listed.get(claim)
     if own is None or own.state.ended:
         raise ToolError(f"job {claim} was submitted again for job {old.id} and ended before it was released: somebody withdrew it")
@@ -264,22 +256,24 @@ def _must_win(context: Context, folders: SaveFolders, claim: str, known: Collect
     if first is not None and first.id != claim:
         context.scheduler.withdraw(claim)
         own, claim = first, first.id
-    again = listed.get(old.id)
-    if again is not None and again.requeued_held and is_claim(again):
-        _look_again(context, own, again, f"job {old.id} was queued again under its own id by another call meanwhile and waits held")
-    if again is not None and (again.attempt != old.attempt or not again.state.ended):
-        raise ToolError(
-            f"job {old.id} was not submitted again: it was queued again under its own id meanwhile ({again.state}), so job {claim} "
-            "was withdrawn before it began"
+    original = listed.get(old.id)
+    if original is not None and original.requeued_held and is_claim(original):
+        _look_again(
+            context, own, original, f"job {old.id} was queued again under its own id by another call meanwhile and waits held"
         )
-    for other in listed.values():
-        if other.id in (old.id, claim) or is_withdrawn_claim(other) or (other.state.ended and other.id in known):
+    if original is not None and (original.attempt != old.attempt or not original.state.ended):
+        raise ToolError(
+            f"job {old.id} was not submitted again: it was queued again under its own id meanwhile ({original.state}), so job "
+            f"{claim} was withdrawn before it began"
+        )
+    for rival in listed.values():
+        if rival.id in (old.id, claim) or is_withdrawn_claim(rival) or (rival.state.ended and rival.id in ids_before):
             continue
-        if not _gives_way(other, claim) and is_of_run(context, old, other, folders):
-            if is_claim(other):
-                _look_again(context, own, other, f"job {other.id} of the same run came before job {claim} and waits held")
+        if not _gives_way(rival, claim) and is_of_run(context, old, rival, folders):
+            if is_claim(rival):
+                _look_again(context, own, rival, f"job {rival.id} of the same run came before job {claim} and waits held")
             raise ToolError(
-                f"job {old.id} was not submitted again: job {other.id} ({other.state}; {other.comment or 'no comment'}) of the "
+                f"job {old.id} was not submitted again: job {rival.id} ({rival.state}; {rival.comment or 'no comment'}) of the "
                 f"same run came first, so job {claim} was withdrawn before it began"
             )
     return claim
@@ -288,13 +282,17 @@ def _must_win(context: Context, folders: SaveFolders, claim: str, known: Collect
 def _first_claim(context: Context, old: Job, listed: Sequence[Job], own: Job | None) -> Job | None:
     """Return a held restart of the run that came first, where nothing of the run is alive: nobody knows yet what becomes of it."""
     first: Job | None = None
-    for other in listed:
-        if other.state.ended or other.id == old.id or (own is not None and (other.id == own.id or _gives_way(other, own.id))):
+    for candidate in listed:
+        if (
+            candidate.state.ended
+            or candidate.id == old.id
+            or (own is not None and (candidate.id == own.id or _gives_way(candidate, own.id)))
+        ):
             continue
-        if is_of_run(context, old, other):
-            if not is_claim(other):
+        if is_of_run(context, old, candidate):
+            if not is_claim(candidate):
                 return None
-            first = first or other
+            first = first or candidate
     return first
 
 
@@ -328,19 +326,8 @@ def _must_be_the_same(context: Context, plan: Plan, claim: str) -> None:
         )
 
 
-def _gives_way(other: Job, claim: str) -> bool:
-    return is_claim(other) and _is_ahead(other.id, claim)
-
-
-def _is_ahead(job_id: str, other_id: str) -> bool:
-    """Return whether an id was given after another one."""
-    ahead = _number(job_id) - _number(other_id)
-    # Slurm begins again at FirstJobId behind MaxJobId: of two ids that far apart the larger one was given first
-    return ahead > 0 if abs(ahead) < HALF_THE_IDS else ahead < 0
-
-
-def _number(job_id: str) -> int:
-    return int(re.match(r"\d*", job_id, re.ASCII)[0] or 0)  # type: ignore[index]
+def _gives_way(candidate: Job, claim: str) -> bool:
+    return is_claim(candidate) and is_later_id(candidate.id, claim)
 
 
 @resubmit_job.preview
@@ -398,17 +385,23 @@ def plan_submission(
         raise ToolError(f"the scheduler does not keep the script of job {job_id}, so it cannot be submitted again; ask {job.user}")
     if problem := repeat_problem(job):
         raise ToolError(f"job {job_id} cannot be submitted again as it was: {problem}")
-    chosen = named_checkpoint(context, job, checkpoint, read=read)
-    loads = None if chosen is None and (never_began(job) or goes_on_words(job)) else _must_load(context, job, chosen, read=read)
+    restart_checkpoint = named_checkpoint(context, job, checkpoint, read=read)
+    loads = (
+        None
+        if restart_checkpoint is None and (never_began(job) or goes_on_words(job))
+        else _must_load(context, job, restart_checkpoint, read=read)
+    )
     way = loads.sentence if loads is not None else ""
     points = log_points(job)
     reached = max((point.step for point in points), default=None)
-    left_out = window_to_skip(job, skip, chosen, reached)
-    config = config_of(job, loads, chosen) if loads is not None and loads.config and chosen is not None else None
+    left_out = window_to_skip(job, skip, restart_checkpoint, reached)
+    config = (
+        config_of(job, loads, restart_checkpoint) if loads is not None and loads.config and restart_checkpoint is not None else None
+    )
     spec = plan_restart(
         job,
         job.spec,
-        chosen,
+        restart_checkpoint,
         exclude=tuple(exclude),
         skip=left_out,
         attempt=attempt_of(job.spec) + 1,
@@ -418,17 +411,21 @@ def plan_submission(
         config=config.words if config is not None else (),
         arguments=loads.arguments if loads is not None else None,
     )
-    spec = away_from_suspects(context, spec)
-    if not_all_of:
-        spec = replace(spec, exclude=(*spec.exclude, *elsewhere(spec, not_all_of, context.scheduler.nodes())))
+    spec = away_from_suspects(context, spec, not_all_of)
     if problem := hidden_variable(spec, context.scheduler.command_lines("submit", spec)):
         raise ToolError(f"job {job_id} is not submitted again: {problem}")
-    begin = f"from step {chosen.step}" if chosen is not None else "as it was" if loads is None else "from the start"
+    begin = (
+        f"from step {restart_checkpoint.step}"
+        if restart_checkpoint is not None
+        else "as it was"
+        if loads is None
+        else "from the start"
+    )
     blind = "; it has no way to skip data and will see the same again" if left_out and not can_skip(job.spec) else ""
     return Plan(
         job,
         spec,
-        chosen,
+        restart_checkpoint,
         left_out,
         reached,
         f"{begin}{blind}; {way}" if way else f"{begin}{blind}",
@@ -438,7 +435,7 @@ def plan_submission(
     )
 
 
-def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: bool) -> ResumeWay | None:
+def _must_load(context: Context, job: Job, checkpoint: Checkpoint | None, *, read: bool) -> ResumeWay | None:
     """Make sure that the script will load the chosen checkpoint, and return how; a preview leaves out what is done before it.
 
     None is returned at a start from the beginning.
@@ -448,23 +445,24 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
     """
     search = search_of(context, job)
     way = resume_of(context, job, search)
-    if chosen is None and search.inventory is None:
+    if checkpoint is None and search.inventory is None:
         if way.repeats:
             raise ToolError(f"job {job.id} is not submitted again: {way.repeats}")
         if search.state is not SaveState.NEVER_SAVED and not context.by.startswith("cli:"):
             raise ToolError(f"job {job.id} is not started from the beginning: {search.note}; {search.settle}")
         return None
-    found = search.inventory
-    if chosen is not None and (found is None or chosen.path not in [one.path for one in found.checkpoints]):
+    saves = search.inventory
+    if checkpoint is not None and (saves is None or checkpoint.path not in [save.path for save in saves.checkpoints]):
         with reading_as(job.account):
             forms = search.place.forms if search.place is not None else frozenset()
-            found = inventory(chosen.path.parent, now=context.clock.now(), forms=forms)
-    plan = resume_plan(way, found, chosen, moves=folder_moves(job, search))
+            saves = inventory(checkpoint.path.parent, now=context.clock.now(), forms=forms)
+    plan = resume_plan(way, saves, checkpoint, moves=folder_moves(job, search))
     if plan.refusal:
         raise ToolError(f"job {job.id} is not submitted again: {plan.refusal}")
-    if chosen is not None and not way.tried and (problem := variable_problem(job, way, chosen, program_way)):
+    if checkpoint is not None and not way.tried and (problem := variable_problem(job, way, checkpoint, program_way)):
         raise ToolError(
-            f"job {job.id} is not submitted again: {way.variable.partition('=')[0]} does not lead it to {chosen.path}: {problem}"
+            f"job {job.id} is not submitted again: {way.variable.partition('=')[0]} does not lead it to {checkpoint.path}: "
+            f"{problem}"
         )
     if read and plan.set_aside:
         names = ", ".join(path.name for path in plan.set_aside)
@@ -476,7 +474,7 @@ def _must_load(context: Context, job: Job, chosen: Checkpoint | None, *, read: b
             f"job {job.id} is not submitted again: {plan.tracker} does not name the chosen checkpoint; set_tracker writes "
             f"{plan.tracker_text!r} into it"
         )
-    return way if chosen is not None else None
+    return way if checkpoint is not None else None
 
 
 def _answer(new_job: str, spec: JobSpec, note: str) -> dict[str, Any]:

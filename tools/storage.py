@@ -1,17 +1,23 @@
-"""Look at file systems on which paths lie, as nodes see them: which is mounted, how full, read-only or silent, who filled it."""
+"""Look at file systems as nodes see them: mounts, how full and by whom, silent ones, installed programs, saves on own disks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from assistant.errors import ToolError
+from assistant.errors import NightshiftError, ToolError
 from assistant.ports import Reply
-from assistant.records import Risk
+from assistant.records import Job, Risk
+from assistant.recover.checkpoints.layout import step_in_name
+from assistant.recover.checkpoints.place import checkpoint_place
+from assistant.recover.checkpoints.save_options import save_folders
+from assistant.recover.job_program import JobProgram
+from assistant.recover.joblog import log_lines
+from assistant.recover.shell_words import UNRESOLVED
 from assistant.tooling import Context, tool
-from assistant.tools.probes._mounts import read
-from assistant.tools.probes._shell import MOUNTS
+from assistant.tools.probes.mounts import MOUNTS_COMMAND, read_mounts
 
 MOST_NODES = 32
 MOST_PATHS = 8
@@ -53,7 +59,7 @@ BLOCK = 512
 _ANSWER = re.compile(r"answer (\d+) (\d+) (\d+) (\d+) (\d+)")
 _OWNER = re.compile(r"owner (\d{1,10}) ([0-7]{1,5}) (.{1,256})")
 SILENT = "124"
-_GONE = re.compile(r"Stale|Input/output|not connected|Host is down|shutdown|Remote I/O", re.IGNORECASE)
+_UNUSABLE = re.compile(r"Stale|Input/output|not connected|Host is down|shutdown|Remote I/O", re.IGNORECASE)
 """What the kernel says of a file system that is mounted and cannot be used."""
 
 
@@ -71,15 +77,15 @@ def storage_state(context: Context, nodes: list[str], paths: list[str] | None = 
         paths: Absolute paths; eight are looked at. What does not exist is looked at by the folder above it. All file systems of
             the nodes that hold files when not given.
     """
-    wanted = [path for path in paths or () if path.startswith("/") and "\n" not in path][:MOST_PATHS]
-    if not nodes or bool(paths) is not bool(wanted):
+    absolute_paths = [path for path in paths or () if path.startswith("/") and "\n" not in path][:MOST_PATHS]
+    if not nodes or bool(paths) is not bool(absolute_paths):
         raise ToolError("storage_state needs at least one node, and absolute paths")
-    command = ("sh", "-c", _PROGRAM, "sh", *wanted) if wanted else MOUNTS
+    command = ("sh", "-c", _PROGRAM, "sh", *absolute_paths) if absolute_paths else MOUNTS_COMMAND
     replies = context.transport.run(nodes[:MOST_NODES], command, timeout_s=min(30.0, context.command_timeout_s))
     states: list[dict[str, Any]] = []
     unknown: dict[str, str] = {}
     for node, reply in replies.items():
-        rows = _rows(reply) if wanted else _all_rows(reply)
+        rows = _rows(reply) if absolute_paths else _all_rows(reply)
         if not rows:
             unknown[node] = (reply.err or reply.out).strip()[:200] or f"status {reply.status}"
         states += [{"node": node, **row} for row in rows]
@@ -169,22 +175,22 @@ def _rows(reply: Reply) -> list[dict[str, Any]]:
     mounts: list[Sequence[str]] = []
     rows: list[dict[str, Any]] = []
     for line in reply.out.splitlines()[1:]:
-        word, _, rest = line.partition(" ")
+        word, _, value = line.partition(" ")
         if word == "path":
-            rows.append({"path": rest})
+            rows.append({"path": value})
         elif not rows:
             words = line.split(" ")
             mounts += [words] if len(words) >= 4 else []
         elif word == "real":
-            rows[-1].update(real=rest, **_mount_of(rest, mounts))
+            rows[-1].update(real=value, **_mount_of(value, mounts))
         elif word == "stands":
-            rows[-1]["stands"] = rest
+            rows[-1]["stands"] = value
         elif word == "gone":
             rows[-1]["silent"] = True
         elif word == "owner" and (match := _OWNER.fullmatch(line)):
             rows[-1].setdefault("owners", []).append(f"{match[3]}:{match[1]}:{match[2]}")
         elif word == "status":
-            rows[-1]["silent"] = rows[-1].get("silent", False) or rest == SILENT
+            rows[-1]["silent"] = rows[-1].get("silent", False) or value == SILENT
         elif match := _ANSWER.match(line):
             rows[-1].update(_fill(*(int(number) for number in match.groups())))
     empty = {"place": "", "kind": "", "source": "", "options": "", "used_percent": None, "inodes_percent": None, "free_bytes": None}
@@ -193,7 +199,7 @@ def _rows(reply: Reply) -> list[dict[str, Any]]:
 
 def _all_rows(reply: Reply) -> list[dict[str, Any]]:
     """Return what one node says of each of its file systems; empty where it could not be asked."""
-    reading = read(reply) if reply.reached else None
+    reading = read_mounts(reply) if reply.reached else None
     return [
         {
             "path": mount.place,
@@ -207,7 +213,7 @@ def _all_rows(reply: Reply) -> list[dict[str, Any]]:
             "real": "",
             "stands": "",
             "owners": [],
-            "silent": mount.stopped or _GONE.search(mount.error) is not None,
+            "silent": mount.stopped or _UNUSABLE.search(mount.error) is not None,
         }
         for mount in (reading.mounts if reading is not None else ())
     ]
@@ -232,3 +238,138 @@ def _fill(block: int, blocks: int, free: int, inodes: int, inodes_free: int) -> 
         "inodes_percent": round(100 * (1 - inodes_free / inodes), 1) if inodes else None,
         "free_bytes": block * free,
     }
+
+
+MOST_FOLDERS = 96
+MOST_FILES = 200
+_INSTALLED_PROGRAM = (
+    'n=$1; shift; for d; do for f in "$d/$n" "$d/$n".*; do timeout -k 1 2 test -e "$f" || continue; k=file; '
+    '[ -f "$f" ] && [ -x "$f" ] && k=program; printf "%s %s\\n" "$k" "$f"; done; done; echo end'
+)
+FILE_KINDS = ("program", "file")
+
+
+@tool(risk=Risk.READ)
+def installed_files(context: Context, nodes: list[str], name: str, folders: list[str]) -> dict[str, Any]:
+    """Show where nodes have a file of a name, with any suffix: under `files` a list for each node, under `unknown` the others.
+
+    A row has `path`, and `program` where it is a file that may be run. Nothing is run, and no folder is searched below.
+
+    Args:
+        nodes: Names of nodes; 32 are asked.
+        name: Of a program, a module of Python, a library or a modulefile; one with `/` is looked for below the folders.
+        folders: Absolute paths of the folders that are looked into; 96 are.
+    """
+    wanted_folders = [folder.rstrip("/") for folder in folders if folder.startswith("/") and "\n" not in folder][:MOST_FOLDERS]
+    if not nodes or not name or name.startswith(("/", "-")) or "\n" in name or ".." in name.split("/") or not wanted_folders:
+        raise ToolError("installed_files needs nodes, a name and absolute folders")
+    command = ("sh", "-c", _INSTALLED_PROGRAM, "sh", name, *wanted_folders)
+    replies = context.transport.run(nodes[:MOST_NODES], command, timeout_s=min(30.0, context.command_timeout_s))
+    files: dict[str, list[dict[str, Any]]] = {}
+    unknown: dict[str, str] = {}
+    for node, reply in replies.items():
+        if reply.reached and reply.status == 0 and reply.out.rstrip().endswith("end"):
+            files[node] = _installed_rows(reply)
+        else:
+            unknown[node] = (reply.err or reply.out).strip()[:200] or f"status {reply.status}"
+    return {"files": files, "unknown": unknown}
+
+
+def _installed_rows(reply: Reply) -> list[dict[str, Any]]:
+    """Return what one node printed, a row for each file."""
+    lines = [line.partition(" ") for line in reply.out.splitlines()]
+    return [{"path": path, "program": kind == "program"} for kind, _, path in lines if kind in FILE_KINDS and path.startswith("/")][
+        :MOST_FILES
+    ]
+
+
+MOST_JOB_NODES = 16
+MOST_SAVE_FOLDERS = 4
+MOST_NAMED_SAVES = 4
+SAVES_OF = "nightshift-saves"
+_SAVES_PROGRAM = (
+    'user=$1; shift; id -u -- "$user" >/dev/null 2>&1 || exit 1; for p; do printf "nightshift-saves %s\\n" "$p"; '
+    'timeout -k 1 5 find "$p" -mindepth 1 -maxdepth 1 -user "$user" -newerct "@$since" -printf "entry %f\\n" 2>/dev/null '
+    "| head -n 500; done"
+)
+ACCOUNT = re.compile(r"[a-z_][\w.@-]{0,63}\$?", re.IGNORECASE)
+
+
+class NodeSaves(NamedTuple):
+    """Checkpoints of a job on a node's own disk."""
+
+    node: str
+    folder: str
+    names: tuple[str, ...]
+    """Names of checkpoints that changed since the job began, by step, the newest last."""
+
+
+def node_saves(context: Context, job: Job, programs: Sequence[JobProgram]) -> list[NodeSaves]:
+    """Return what nodes of a job hold of its checkpoints, in folders that are not there on this machine.
+
+    None where that is not known. Sixteen nodes are asked for the names in four folders, those of the job's user alone.
+
+    Args:
+        context: Of the call.
+        job: The attempt.
+        programs: What its script starts.
+    """
+    folders = _unseen_folders(job, programs)
+    if not folders or not job.nodes or job.started is None or not ACCOUNT.fullmatch(job.account):
+        return []
+    command = ("sh", "-c", f"since={int(job.started.timestamp())}; {_SAVES_PROGRAM}", "sh", job.account, *map(str, folders))
+    try:
+        replies = context.transport.run(list(job.nodes[:MOST_JOB_NODES]), command, timeout_s=min(30.0, context.command_timeout_s))
+    except NightshiftError:
+        return []
+    return [saves for node, reply in replies.items() for saves in _read_saves(node, reply, folders)]
+
+
+def saves_in_words(saves: Sequence[NodeSaves], job: Job) -> str:
+    """Return where the checkpoints of a job lie that only its nodes see, and what follows, for people; empty for none."""
+    if not saves:
+        return ""
+    first = saves[0]
+    places = "; ".join(
+        f"{held_by.folder} on {held_by.node} holds {', '.join(reversed(held_by.names[-MOST_NAMED_SAVES:]))}"
+        for held_by in saves[:MOST_NAMED_SAVES]
+    )
+    nodes = list(dict.fromkeys(saved.node for saved in saves))
+    how = f"`--nodelist={first.node}`" if len(nodes) == 1 and len(job.nodes) == 1 else "the same nodes"
+    return (
+        f"{places}; that cannot be seen from here and was not judged. Elsewhere its script may begin at 0: "
+        f"it goes on there only with {how}, or from a copy on a file system that all nodes have"
+    )
+
+
+def _unseen_folders(job: Job, programs: Sequence[JobProgram]) -> list[Path]:
+    """Return the folders into which a job saves by script or log, those that are not there on this machine."""
+    place = checkpoint_place(job, {}, [line.text for line in log_lines(job)])
+    folders = [*([place.folder] if place is not None else []), *(place.folder for place in save_folders(programs))]
+    plain = [path for path in dict.fromkeys(folders) if path.is_absolute() and not re.search(rf"[\n{UNRESOLVED}]", str(path))]
+    return [path for path in plain if _is_missing(path)][:MOST_SAVE_FOLDERS]
+
+
+def _is_missing(path: Path) -> bool:
+    """Tell whether a path is known not to be there; one that may not be looked at is not known."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _read_saves(node: str, reply: Reply, folders: Sequence[Path]) -> list[NodeSaves]:
+    if not reply.reached or reply.status:
+        return []
+    names_by_folder: dict[str, list[tuple[int, str]]] = {}
+    folder = ""
+    for line in reply.out.splitlines():
+        kind, _, text = line.partition(" ")
+        if kind == SAVES_OF:
+            folder = text if Path(text) in folders else ""
+        elif kind == "entry" and folder and (step := step_in_name(text)) is not None:
+            names_by_folder.setdefault(folder, []).append((step, text))
+    return [NodeSaves(node, path, tuple(name for _, name in sorted(names))) for path, names in names_by_folder.items()]

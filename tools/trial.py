@@ -1,4 +1,4 @@
-"""Start the script of a job once in a sandbox, where nothing of it stays, to see from which checkpoint it goes on."""
+"""Find out before a restart whether it would be refused, and by a trial in a sandbox from which checkpoint a script goes on."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import logging
 import pwd
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from assistant.errors import ToolError
-from assistant.ports import Reserves
+from assistant.ports import LimitsSubmissions, Requeues, Reserves
 from assistant.records import Checkpoint, Job, JobSpec, NodeState, Risk
 from assistant.recover.checkpoints.aside import is_link
 from assistant.recover.checkpoints.inventory import Inventory, last_healthy
 from assistant.recover.checkpoints.search import folder_moves
 from assistant.recover.collective.executor import busy, kept_free, reserved_minutes
+from assistant.recover.joblog import SkipWish
+from assistant.recover.lost_environment import repeat_problem
 from assistant.recover.owner_commands import said_commands
-from assistant.recover.restart import attempt_of, plan_restart
+from assistant.recover.restart import attempt_of, interactive_note, plan_restart, restart_problem
 from assistant.recover.resume_config import config_of
 from assistant.recover.resume_means import ResumeWay
 from assistant.recover.resume_plan import resume_plan
 from assistant.recover.resume_variable import OPEN
+from assistant.recover.runs import SaveFolders, jobs_beside
 from assistant.recover.trial.recorded import COMMAND_S, recorded_submission, recording_command
 from assistant.recover.trial.trial import (
     TrialVerdict,
@@ -35,7 +39,10 @@ from assistant.recover.trial.trial import (
 )
 from assistant.rendering import RenderedChange, command_line
 from assistant.tooling import Context, tool
-from assistant.tools.checkpoints import checkpoint_before, read_way, refused_from_log, search_of
+from assistant.tools.checkpoints import checkpoint_before, choose_checkpoint, lost_from, read_way, refused_from_log, search_of
+from assistant.tools.preconditions import is_of_run
+from assistant.tools.requeue import refusal_of_requeue
+from assistant.tools.resubmit import plan_submission
 from assistant.untrusted import reading_as
 
 logger = logging.getLogger(__name__)
@@ -47,7 +54,7 @@ SANDBOX_OUTPUT = "its output in the sandbox"
 
 
 class _Plan(NamedTuple):
-    """What is tried."""
+    """A trial start as planned."""
 
     job: Job
     spec: JobSpec
@@ -55,7 +62,7 @@ class _Plan(NamedTuple):
     inventory: Inventory
     trials: tuple[TrialWay, ...]
     way: ResumeWay
-    """How its script goes on, as far as reading tells."""
+    """How the script goes on, as far as reading tells."""
     uid: int
 
 
@@ -89,12 +96,12 @@ def trial_start(
             if busy(context.scheduler, [node]):
                 verdicts.append(f"{node} got a job meanwhile")
                 break
-            recorded = _recorded(context, plan, planned, node)
+            recorded = _recorded_way(context, plan, planned, node)
             if isinstance(recorded, str):
                 verdicts.append(recorded)
                 continue
             submission, trial = recorded
-            verdict = _tried(context, plan, trial, node, seconds)
+            verdict = _try_way(context, plan, trial, node, seconds)
             logger.info("trial job=%s node=%s with=%r proven=%s: %s", job, node, trial.label, verdict.proven, verdict.note)
             if verdict.proven:
                 note = f"tried in a sandbox on {node}, {planned.label}{submission}: {verdict.note}"
@@ -226,7 +233,7 @@ def _named_commands(plan: _Plan, trials: Sequence[TrialWay], output: str) -> lis
     return [TrialWay(command=command) for command in commands[:1]]
 
 
-def _recorded(context: Context, plan: _Plan, trial: TrialWay, node: str) -> tuple[str, TrialWay] | str:
+def _recorded_way(context: Context, plan: _Plan, trial: TrialWay, node: str) -> tuple[str, TrialWay] | str:
     """Return what a command of the owner's would submit, for people, and the trial of that; else why it is not tried.
 
     Any other trial is returned as it is.
@@ -251,8 +258,8 @@ def _recorded(context: Context, plan: _Plan, trial: TrialWay, node: str) -> tupl
     return f" (`{submission.line}`{left_out})", TrialWay(variables, arguments=submission.arguments, bound=bound)
 
 
-def _tried(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
-    """Run the script once in one way, and judge it."""
+def _try_way(context: Context, plan: _Plan, trial: TrialWay, node: str, seconds: int) -> TrialVerdict:
+    """Run the script once in the sandbox with one way to resume, and judge where it went on from."""
     own_spec = plan.job.spec or plan.spec
     config = config_of(plan.job, plan.way, plan.checkpoint) if trial.config else None
     spec = plan_restart(
@@ -313,3 +320,92 @@ def _idle_node(context: Context, job: Job, exclude: Sequence[str]) -> str:
     if not free:
         raise ToolError(f"no node of partition {job.partition or 'any'} is idle, so the script of job {job.id} cannot be tried")
     return free[0]
+
+
+@tool(risk=Risk.READ)
+def restart_prospect(
+    context: Context,
+    job: str,
+    which: str = "last_healthy",
+    step: int = 0,
+    margin: int = 0,
+    exclude: list[str] | None = None,
+    not_all_of: list[str] | None = None,
+    try_first: bool = False,
+) -> dict[str, Any]:
+    """Tell whether a job could be started again once it had ended: all that a restart is refused for, asked before it is ended.
+
+    It is what `choose_checkpoint` returns; `restart_from` is empty also where the submission is not kept whole, the script would
+    not load the checkpoint, the run goes on elsewhere or too few nodes are left, and `note` says which. A refusal that only the
+    submission itself can show (a limit of the account, say) is not foreseen. `waste` tells people that a job which lives trains on
+    with lost weights, and the command that ends it; it is empty of any other.
+
+    Args:
+        job: Scheduler job id; it may run or have ended.
+        which: `last_healthy`, `before_step` (healthy too), or `last` (the newest, healthy or not).
+        step: For `before_step`: the step to stay before.
+        margin: For `before_step`: at least so many steps before it.
+        exclude: Nodes that the restart would stay away from.
+        not_all_of: Nodes of which one is at fault and nobody knows which.
+        try_first: As of `choose_checkpoint`.
+    """
+    job_record = context.scheduler.job(job)
+    waste = {"waste": _waste(context, job_record)}
+    if job_record.interactive:
+        return _no_restart(waste, interactive_note(job_record))
+    choice: dict[str, Any] = {
+        **choose_checkpoint(context, job, which=which, step=step, margin=margin, try_first=try_first),
+        **waste,
+    }
+    if not choice["restart_from"]:
+        return choice
+    scheduler, away, apart = context.scheduler, exclude or [], not_all_of or []
+    limited = (
+        isinstance(scheduler, LimitsSubmissions) and job_record.spec is not None and scheduler.submission_problem(job_record.spec)
+    )
+    missing = limited or repeat_problem(job_record) if job_record.spec is not None else ""
+    if missing and isinstance(scheduler, Requeues):
+        problem = refusal_of_requeue(context, job_record, choice["restart_from"], exclude=away, not_all_of=apart)
+    else:
+        problem = _refusal_of_submission(context, job_record, choice["restart_from"], exclude=away, not_all_of=apart)
+    return _no_restart(choice, problem) if problem else choice
+
+
+def _waste(context: Context, job: Job) -> str:
+    """Return that a job which lives trains on with weights that are no numbers, and how a person ends it; empty of any other."""
+    step = lost_from(job) if not job.state.ended else None
+    if step is None:
+        return ""
+    command = "; ".join(context.scheduler.command_lines("cancel", job.id))
+    worthless = f"it trains on with NaN since step {step}, and each checkpoint that it saves from there on is worthless"
+    return f": {worthless}; to end it: {command}"
+
+
+def _refusal_of_submission(
+    context: Context, job: Job, checkpoint: str, *, exclude: Sequence[str], not_all_of: Sequence[str]
+) -> str:
+    """Return why a job could not be submitted again once it had ended; empty if it could."""
+    wish = SkipWish(0, 0, 0)
+    try:
+        plan = plan_submission(
+            context, job.id, checkpoint=checkpoint, exclude=exclude, skip=wish, not_all_of=not_all_of, read=False, standing=True
+        )
+    except ToolError as error:
+        return str(error)
+    folders = SaveFolders(job, context.checkpoint_folders)
+    problem = restart_problem(
+        job,
+        plan.spec,
+        jobs=jobs_beside(context.scheduler, folders),
+        nodes=context.scheduler.nodes(),
+        checkpoint=plan.checkpoint,
+        reached_step=plan.reached_step,
+        same=partial(is_of_run, context, own=folders),
+    )
+    return problem or ""
+
+
+def _no_restart(choice: dict[str, Any], why: str) -> dict[str, Any]:
+    """Return a choice that leads to no restart, with the reason."""
+    empty: dict[str, Any] = {"path": "", "step": 0, "set_aside": [], "tracker": "", "tracker_text": ""}
+    return {**empty, **choice, "restart_from": "", "fallback": "", "note": why}

@@ -26,8 +26,8 @@ from assistant.recover.stages import behind_training
 from assistant.recover.training_end import training_end
 from assistant.recover.verify import Look, Seen, loss_seen, progress_seen
 from assistant.tooling import Context, tool
-from assistant.tools._meant import is_of_run, must_be_the_same_job
 from assistant.tools.checkpoints import choose_checkpoint, search_of
+from assistant.tools.preconditions import is_of_run, must_be_the_same_job
 from assistant.untrusted import LOOK_S, list_folder, read_start, reading_as, status_of, within
 
 FIRST_PAUSE_S = 0.25
@@ -56,17 +56,17 @@ def job_progress(context: Context, job: str, restart_step: int = 0, past_step: i
     """
 
     def look() -> Seen:
-        shown = context.scheduler.job(job)
-        end = training_end(line.text for line in log_lines(shown)) if shown.state.ended else None
+        restarted_job = context.scheduler.job(job)
+        end = training_end(line.text for line in log_lines(restarted_job)) if restarted_job.state.ended else None
         finished = end.line if end is not None else ""
-        points = own_points(context, shown)
-        if not points and (count := _by_count(context, shown, _failed_job(context), restart_step)) is not None:
-            return progress_seen(shown, count.began, count.after, finished=finished)
-        stateless = not points and not restart_step and _keeps_no_state(context, shown)
+        points = own_points(context, restarted_job)
+        if not points and (count := _by_count(context, restarted_job, _failed_job(context), restart_step)) is not None:
+            return progress_seen(restarted_job, count.began, count.after, finished=finished)
+        stateless = not points and not restart_step and _keeps_no_state(context, restarted_job)
         at = context.clock.now() if stateless else None
-        return progress_seen(shown, max(restart_step, past_step), points, finished=finished, stateless_at=at)
+        return progress_seen(restarted_job, max(restart_step, past_step), points, finished=finished, stateless_at=at)
 
-    return {**_until(context, look, timeout_s), "job": job}
+    return {**_wait_for_verdict(context, look, timeout_s), "job": job}
 
 
 def own_points(context: Context, job: Job) -> list[MetricPoint]:
@@ -81,13 +81,13 @@ def _keeps_no_state(context: Context, job: Job) -> bool:
 
 def _failed_job(context: Context) -> str:
     """Return the job that the call's incident is about; empty for none."""
-    incidents = [one for one in context.history.incidents(limit=MOST_WAITING) if one.id == context.incident]
+    incidents = [incident for incident in context.history.incidents(limit=MOST_WAITING) if incident.id == context.incident]
     return incidents[0].job or "" if incidents else ""
 
 
-def _by_count(context: Context, shown: Job, before_job: str, chosen_step: int) -> Comparison | None:
+def _by_count(context: Context, restarted_job: Job, before_job: str, chosen_step: int) -> Comparison | None:
     """Return what a restarted job and the one before count alike in forms of their own; None where one numbers its steps."""
-    if not before_job or before_job == shown.id:
+    if not before_job or before_job == restarted_job.id:
         return None
     try:
         before = context.scheduler.job(before_job)
@@ -95,7 +95,7 @@ def _by_count(context: Context, shown: Job, before_job: str, chosen_step: int) -
         return None
     if log_points(before):
         return None
-    return compared(before, shown, marks_before(context.history, shown), chosen_step=chosen_step)
+    return compared(before, restarted_job, marks_before(context.history, restarted_job), chosen_step=chosen_step)
 
 
 @tool(risk=Risk.READ)
@@ -108,11 +108,11 @@ def training_finished(context: Context, job: str) -> dict[str, Any]:
     Args:
         job: Scheduler job id of the attempt that ended.
     """
-    shown = context.scheduler.job(job)
-    end = training_end(line.text for line in log_lines(shown))
-    if end is None or not shown.state.ended:
+    ended_job = context.scheduler.job(job)
+    end = training_end(line.text for line in log_lines(ended_job))
+    if end is None or not ended_job.state.ended:
         return {"finished": False, "note": f"the log of job {job} does not say that its training is over", "job": job}
-    search = search_of(context, shown)
+    search = search_of(context, ended_job)
     later = behind_training(search.programs, search.place.folder) if search.place is not None else ()
     stages = search.stages
     if later or (stages is not None and stages.failed != len(stages.stages) - 1):
@@ -120,12 +120,12 @@ def training_finished(context: Context, job: str) -> dict[str, Any]:
         then = f", and its script goes on with {', '.join(later)}" if later else ""
         note = f"the log of job {job} says that a training is over ({end.line}){then}{stage}"
         return {"finished": False, "note": note, "job": job}
-    last = max((point.step for point in log_points(shown)), default=0)
-    saved = "its last step is saved" if end.saved_after or _saved_step(context, job) >= last > 0 else _saved_end(shown, search)
+    last = max((point.step for point in log_points(ended_job)), default=0)
+    saved = "its last step is saved" if end.saved_after or _saved_step(context, job) >= last > 0 else _saved_end(ended_job, search)
     words = saved or "no checkpoint of its last step is known, so its end may be lost"
     note = f"the log of job {job} says that its training is over ({end.line}); {words}"
-    logs = [[line.text for line in lines] for _, lines in log_parts(shown)] if saved else []
-    return {"finished": bool(saved), "note": note, "job": job, "at_exit": aborted_at_exit(shown, logs, end.line)}
+    logs = [[line.text for line in lines] for _, lines in log_parts(ended_job)] if saved else []
+    return {"finished": bool(saved), "note": note, "job": job, "at_exit": aborted_at_exit(ended_job, logs, end.line)}
 
 
 def _saved_end(job: Job, search: CheckpointSearch) -> str:
@@ -162,25 +162,36 @@ def loss_continues(context: Context, job: str, before_job: str, restart_step: in
     before = log_points(context.scheduler.job(before_job))
 
     def look() -> Seen:
-        shown = context.scheduler.job(job)
-        own = own_points(context, shown)
-        count = _by_count(context, shown, before_job, restart_step) if not own and not before else None
+        restarted_job = context.scheduler.job(job)
+        own = own_points(context, restarted_job)
+        count = _by_count(context, restarted_job, before_job, restart_step) if not own and not before else None
         if count is not None:
-            seen = loss_seen(count.before, count.after, restart_step=count.began, ended=shown.state.ended)
+            verdict = loss_seen(count.before, count.after, restart_step=count.began, ended=restarted_job.state.ended)
         else:
-            seen = loss_seen(before, own, restart_step=restart_step, ended=shown.state.ended)
-        if shown.state.failed:
-            return Seen(Look.FAILED, f"job {job} {shown.state} under verification; {seen.note}", seen.step)
-        if seen.status is Look.WAITING and not own and not restart_step and not before and _keeps_no_state(context, shown):
+            verdict = loss_seen(before, own, restart_step=restart_step, ended=restarted_job.state.ended)
+        if restarted_job.state.failed:
+            return Seen(Look.FAILED, f"job {job} {restarted_job.state} under verification; {verdict.note}", verdict.step)
+        if (
+            verdict.status is Look.WAITING
+            and not own
+            and not restart_step
+            and not before
+            and _keeps_no_state(context, restarted_job)
+        ):
             return Seen(Look.CONTINUES, f"job {job} makes no steps and keeps no state")
-        if seen.status is Look.UNKNOWN and (end := training_end(line.text for line in log_lines(shown))) is not None:
-            return Seen(Look.CONTINUES, f"nothing was left to train: {end.line}", seen.step)
-        if seen.status is Look.UNKNOWN and shown.state is JobState.COMPLETED and not shown.exit_code and not shown.signal:
+        if verdict.status is Look.UNKNOWN and (end := training_end(line.text for line in log_lines(restarted_job))) is not None:
+            return Seen(Look.CONTINUES, f"nothing was left to train: {end.line}", verdict.step)
+        if (
+            verdict.status is Look.UNKNOWN
+            and restarted_job.state is JobState.COMPLETED
+            and not restarted_job.exit_code
+            and not restarted_job.signal
+        ):
             # what it came to is judged by all that it shows, at the end of the playbook
-            return Seen(Look.CONTINUES, f"job {job} completed with exit code 0; {seen.note}", seen.step)
-        return seen
+            return Seen(Look.CONTINUES, f"job {job} completed with exit code 0; {verdict.note}", verdict.step)
+        return verdict
 
-    return {**_until(context, look, timeout_s), "job": job}
+    return {**_wait_for_verdict(context, look, timeout_s), "job": job}
 
 
 @tool(risk=Risk.READ)
@@ -198,18 +209,18 @@ def live_run(context: Context, job: str, timeout_s: float = 0.0) -> dict[str, An
         alive = _alive(context, job)
         if alive is not None:
             return Seen(Look.ALIVE, f"job {alive.id} is {alive.state}")
-        shown = context.scheduler.job(job)
-        if shown.never_requeued:
+        ended_job = context.scheduler.job(job)
+        if ended_job.never_requeued:
             why = "Slurm cancelled it for another and did not queue it again (PreemptMode=CANCEL, or --no-requeue)"
-            why = why if shown.state is JobState.PREEMPTED else "it may not be requeued (--no-requeue)"
+            why = why if ended_job.state is JobState.PREEMPTED else "it may not be requeued (--no-requeue)"
             return Seen(Look.GONE, f"job {job} does not come back by itself: {why}")
-        if shown.state in ENDED_BY_ITSELF:
-            return Seen(Look.GONE, f"job {job} does not come back by itself: the scheduler calls it {shown.state}")
+        if ended_job.state in ENDED_BY_ITSELF:
+            return Seen(Look.GONE, f"job {job} does not come back by itself: the scheduler calls it {ended_job.state}")
         return Seen(Look.WAITING, f"job {job} has not come back")
 
-    found = _until(context, look, timeout_s)
-    alive = _alive(context, job) if found["status"] == Look.ALIVE else None
-    return {**found, "job": alive.id if alive is not None else ""}
+    answer = _wait_for_verdict(context, look, timeout_s)
+    alive = _alive(context, job) if answer["status"] == Look.ALIVE else None
+    return {**answer, "job": alive.id if alive is not None else ""}
 
 
 def _alive(context: Context, job_id: str) -> Job | None:
@@ -230,10 +241,10 @@ def job_ended(context: Context, job: str, timeout_s: float = 60.0) -> dict[str, 
     """
 
     def look() -> Seen:
-        shown = context.scheduler.job(job)
-        return Seen(Look.ENDED if shown.state.ended else Look.WAITING, f"job {job} is {shown.state}")
+        job_record = context.scheduler.job(job)
+        return Seen(Look.ENDED if job_record.state.ended else Look.WAITING, f"job {job} is {job_record.state}")
 
-    return _until(context, look, timeout_s)
+    return _wait_for_verdict(context, look, timeout_s)
 
 
 @tool(risk=Risk.READ)
@@ -256,7 +267,7 @@ def saved_since(context: Context, job: str, step: int | None = None, timeout_s: 
         saved = bool(choice["restart_from"] and choice["path"]) and (step is None or choice["step"] >= step)
         return Seen(Look.SAVED if saved else Look.WAITING, str(choice["note"]))
 
-    return _until(context, look, timeout_s)
+    return _wait_for_verdict(context, look, timeout_s)
 
 
 @tool(risk=Risk.READ)
@@ -282,13 +293,13 @@ def wait_storage(
     account = account_of(context.scheduler.job(job).account) if job else None
 
     def look() -> Seen:
-        problem = _storage_problem(context, target, account, listed) or before_me(context, apart_s)
+        problem = _storage_problem(context, target, account, listed) or turn_before(context, apart_s)
         return Seen(Look.WAITING, problem) if problem else Seen(Look.STORAGE_ANSWERS, f"{target} can be written and read")
 
-    return _until(context, look, timeout_s)
+    return _wait_for_verdict(context, look, timeout_s)
 
 
-def before_me(context: Context, apart_s: float) -> str:
+def turn_before(context: Context, apart_s: float) -> str:
     """Return whose turn it is before the incident that the call is made for; empty when it is its own.
 
     An incident that waits for a person keeps nobody waiting, and neither does one that the storage keeps waiting by itself.
@@ -297,21 +308,21 @@ def before_me(context: Context, apart_s: float) -> str:
         return ""
     now = context.clock.now()
     recent = timedelta(seconds=max(apart_s, LONGEST_TURN_S))
-    for other in reversed(context.history.incidents(limit=MOST_WAITING)):
-        if other.id == context.incident or (other.closed is not None and now - other.closed > recent):
+    for incident in reversed(context.history.incidents(limit=MOST_WAITING)):
+        if incident.id == context.incident or (incident.closed is not None and now - incident.closed > recent):
             continue
-        calls = context.history.calls(other.id)
-        asked = [call for call in calls if call.tool == "wait_storage"]
-        if not asked:
+        calls = context.history.calls(incident.id)
+        waits = [call for call in calls if call.tool == "wait_storage"]
+        if not waits:
             continue
         restarts = [call.at for call in calls if call.tool == "resubmit_job"]
         if restarts and (now - restarts[-1]).total_seconds() < apart_s:
-            return f"incident {other.id} was restarted a moment ago; one after the other"
-        said = context.history.outcome(asked[-1].id)
-        about_to = said is None or (isinstance(said.value, dict) and said.value.get("status") == Look.STORAGE_ANSWERS)
-        in_turn = other.id < context.incident and not restarts and other.state is IncidentState.RECOVERING
-        if about_to and in_turn and (now - asked[-1].at).total_seconds() <= LONGEST_TURN_S:
-            return f"incident {other.id} waits for longer and comes first"
+            return f"incident {incident.id} was restarted a moment ago; one after the other"
+        outcome = context.history.outcome(waits[-1].id)
+        about_to = outcome is None or (isinstance(outcome.value, dict) and outcome.value.get("status") == Look.STORAGE_ANSWERS)
+        in_turn = incident.id < context.incident and not restarts and incident.state is IncidentState.RECOVERING
+        if about_to and in_turn and (now - waits[-1].at).total_seconds() <= LONGEST_TURN_S:
+            return f"incident {incident.id} waits for longer and comes first"
     return ""
 
 
@@ -334,20 +345,20 @@ def _folder(context: Context, job_id: str) -> tuple[Path, Path | None]:
 
 
 def _lowest(context: Context, job: Job, folder: Path) -> Path:
-    """Return the folder that a probe is to use, as `_standing` finds it; of storage that does not answer the probe tells."""
+    """Return the folder that a probe is to use, as `_lowest_existing` finds it; of storage that does not answer the probe tells."""
     try:
         with reading_as(job.account):
-            return within(context.command_timeout_s, lambda: _standing(context, job, folder), f"{folder}")
+            return within(context.command_timeout_s, lambda: _lowest_existing(context, job, folder), f"{folder}")
     except (ToolError, Unavailable, OSError):
         return folder
 
 
-def _standing(context: Context, job: Job, folder: Path) -> Path:
+def _lowest_existing(context: Context, job: Job, folder: Path) -> Path:
     """Return the lowest folder that stands of the path of one that a job has proven never to have made; any other as it is.
 
     A folder that saves lie in and that is missing is storage that is away, and so is one above it that holds nothing.
     """
-    missing = [folder, *folder.parents][: next(at for at, one in enumerate([folder, *folder.parents]) if _is_there(one))]
+    missing = [folder, *folder.parents][: next(at for at, place in enumerate([folder, *folder.parents]) if _is_there(place))]
     above = missing[-1].parent if missing else folder
     if not missing or len(above.parts) <= HIGHEST_PARTS or not _holds_something(above):
         return folder
@@ -371,15 +382,15 @@ def _is_there(path: Path) -> bool:
 
 def _storage_problem(context: Context, folder: Path, account: Account | None, listed: Path | None = None) -> str:
     """Return why a folder cannot be used now, empty when it can."""
-    found: list[str] = []
+    problems: list[str] = []
 
     def write_and_read() -> str:
         if listed is not None:
             with suppress(FileNotFoundError):
                 next(listed.iterdir(), None)
         until = folder / DOWN_MARKER
-        said = read_start(until, 64).decode("utf-8", "replace").strip() if until.is_file() else ""
-        if float(said or 0) > context.clock.now().timestamp():
+        marker_text = read_start(until, 64).decode("utf-8", "replace").strip() if until.is_file() else ""
+        if float(marker_text or 0) > context.clock.now().timestamp():
             return f"{folder}: {DOWN_MARKER} says it is not back yet"
         file = folder / f".nightshift-probe-{context.incident or 0}-{context.random.randrange(1 << 32):08x}"
         file.write_text("nightshift", encoding="utf-8")
@@ -390,26 +401,26 @@ def _storage_problem(context: Context, folder: Path, account: Account | None, li
     def probe() -> None:
         try:
             with as_account(account):
-                found.append(write_and_read())
+                problems.append(write_and_read())
         except (OSError, ValueError) as error:
-            found.append(f"{folder}: {error}")
+            problems.append(f"{folder}: {error}")
 
     # A hung mount blocks for ever, in a way that no timeout of the call itself can end.
     thread = threading.Thread(target=probe, daemon=True)
     thread.start()
     thread.join(context.command_timeout_s)
-    return found[0] if found else f"{folder} did not answer within {context.command_timeout_s:g} s"
+    return problems[0] if problems else f"{folder} did not answer within {context.command_timeout_s:g} s"
 
 
-def _until(context: Context, look: Callable[[], Seen], timeout_s: float) -> dict[str, Any]:
-    """Look until something else than `waiting` is seen or the time is over."""
+def _wait_for_verdict(context: Context, look: Callable[[], Seen], timeout_s: float) -> dict[str, Any]:
+    """Return the first verdict other than `waiting`, or the last one when the time is over."""
     end = context.clock.now() + timedelta(seconds=timeout_s)
     pause = FIRST_PAUSE_S
     while True:
-        seen = look()
-        left = (end - context.clock.now()).total_seconds()
-        if seen.status is not Look.WAITING or left <= 0:
-            queued = {"queued": True} if seen.queued else {}
-            return {"status": str(seen.status), "note": seen.note, "step": seen.step, **queued}
-        context.clock.sleep(min(pause, left))
+        verdict = look()
+        left_s = (end - context.clock.now()).total_seconds()
+        if verdict.status is not Look.WAITING or left_s <= 0:
+            queued = {"queued": True} if verdict.queued else {}
+            return {"status": str(verdict.status), "note": verdict.note, "step": verdict.step, **queued}
+        context.clock.sleep(min(pause, left_s))
         pause = min(pause * 1.5, LONGEST_PAUSE_S)

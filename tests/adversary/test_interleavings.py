@@ -26,7 +26,7 @@ import pytest
 from assistant.gate import gate as gate_module
 from assistant.records import Job
 from assistant.records.jobs import tags_in
-from assistant.tools import _meant, jobs, resubmit
+from assistant.tools import jobs, preconditions, resubmit
 from tests.adversary.explorer import Counterexample, Search
 from tests.adversary.interleaving import Night, RequeueCluster
 
@@ -59,11 +59,11 @@ def search(folder: Path, cast: str, **more: Any) -> Iterator[Search]:
     """Make the night of a cast, and end it afterwards."""
     stores, works = CAST[cast]
     night = Night(folder, stores, may_give_up=GIVES_UP.get(cast, ""))
-    longest_s, _meant.HELD_AT_MOST_S = _meant.HELD_AT_MOST_S, _meant.LOOK_S
+    longest_s, preconditions.HELD_AT_MOST_S = preconditions.HELD_AT_MOST_S, preconditions.LOOK_S
     try:
         yield Search(night, night.begin(works(night)), **more)
     finally:
-        _meant.HELD_AT_MOST_S = longest_s
+        preconditions.HELD_AT_MOST_S = longest_s
         night.close()
 
 
@@ -105,7 +105,7 @@ SEEDED: dict[str, tuple[str, Any, str, Callable[[Any], Any], str]] = {
         "alive at once",
     ),
     "no hold": ("watch, second store", resubmit, "plan_submission", not_held, "alive at once"),
-    "no check of tags": ("watch, second store", resubmit, "_is_of_call", lambda _: any_tag, "of another for its own"),
+    "no check of tags": ("watch, second store", resubmit, "is_of_call", lambda _: any_tag, "of another for its own"),
     "a requeue looks no more": (
         "watch, requeue of a second store",
         jobs,

@@ -23,8 +23,8 @@ from assistant.records import (
     tag_of,
 )
 from assistant.tooling import Context
-from assistant.tools._second import _blamed_before
 from assistant.tools.jobs import cancel_job
+from assistant.tools.nodes import _blamed_before
 from assistant.tools.resubmit import resubmit_job
 from tests.scenarios.scene import START, Scene
 
@@ -86,7 +86,7 @@ def test_a_store_that_was_restored_makes_no_restart_twice(
         # the call's own row is there, without its outcome: what it submitted is its answer
         assert resubmit_job(context, "1")["job"] == job.id
         # without the row nothing but the tag tells that it was made
-        monkeypatch.setattr("assistant.tools.resubmit.restart_of", lambda *_: None)
+        monkeypatch.setattr("assistant.tools.restarts.restart_of", lambda *_: None)
         with pytest.raises(ToolError, match="was not submitted again"):
             resubmit_job(context, "1")
     assert len(scene.cluster.jobs()) - before == made_again

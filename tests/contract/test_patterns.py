@@ -66,7 +66,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("schedulers/slurm_spec.py", "letter"): "a literal of the caller",
     ("schedulers/slurm_spec.py", "long"): "a literal of the caller",
     ("transports/ssh_hosts.py", "translate(pattern.replace('[', '[[]'))"): "a Host line of the account's own ssh_config",
-    ("tools/_stacks.py", "pattern"): "of the constant PLACES",
+    ("tools/stacks.py", "pattern"): "of the constant PLACES",
     ("tools/processes.py", "form"): "of the constant DAEMONS",
 }
 """(file, expression as written): why it is ours."""

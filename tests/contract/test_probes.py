@@ -7,6 +7,8 @@ come of it (`[expect]`); `[limits]` sets limits of nodes.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +23,7 @@ from assistant.counting import Kept, Reading, past
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, worst
 from assistant.tooling import Probe
+from assistant.tools import probes as package
 from assistant.tools.probes import probes
 from assistant.tools.probes._check import judged_by
 
@@ -169,6 +172,13 @@ def test_a_missing_program_is_named_with_the_package_to_install(probe: Probe) ->
     assert probe.needs in found.text
     assert probe.package in found.remedy
     assert found.missing
+
+
+def test_every_probe_of_the_folder_is_run_and_has_a_name_of_its_own() -> None:
+    modules = [importlib.import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
+    defined = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Probe)}
+    assert sorted(probe.name for probe in defined.values()) == sorted(probe.name for probe in probes())
+    assert len(defined) > 25
 
 
 def test_reachable_comes_first() -> None:

@@ -15,8 +15,7 @@ from assistant.ports import SystemClock
 from assistant.store import Store
 from assistant.tooling import Context
 from assistant.tools.cordons import cordon_node, uncordon_node
-from assistant.tools.diagnostics import diagnose_gpus
-from assistant.tools.nodes import check_nodes
+from assistant.tools.nodes import check_nodes, diagnose_gpus
 from assistant.transports.ssh import SshTransport
 from tests.own_cordons import earlier_cordon
 

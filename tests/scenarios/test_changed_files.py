@@ -13,7 +13,7 @@ import pytest
 from assistant.ports import Reply
 from assistant.records import IncidentState, JobSpec
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.files import _CHANGED, _WRITERS
+from assistant.tools.holders import _CHANGED, _WRITERS
 from tests.scenarios.scene import Scene
 
 TOKENS = "/data/corpus/tokens.bin"

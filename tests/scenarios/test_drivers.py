@@ -13,7 +13,7 @@ from assistant.daemon.notifications import notices
 from assistant.ports import Reply
 from assistant.records import IncidentState, JobSpec
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.probes._shell import MOUNTS
+from assistant.tools.probes.mounts import MOUNTS_COMMAND
 from assistant.tools.storage import _HOLDERS, _SUMMED, _WRITTEN
 from tests.scenarios.scene import ECC, XID, Scene
 from tests.scenarios.test_full_disk import ENOSPC, FULL, Disk, answering, writers
@@ -143,7 +143,7 @@ def test_a_disk_that_strangers_left_full_is_set_aside_before_the_driver_goes_on(
     monkeypatch.setattr("assistant.engine.black_holes._uid", lambda user: {"ada": 1, "bob": 2}.get(user))
     scene = Scene(tmp_path)
     disk = Disk()
-    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, "/scratch", mounts=True)
+    scene.cluster.answers[shlex.join(MOUNTS_COMMAND)] = answering(disk, "/scratch", mounts=True)
     held = f"held 131072 {holder}/featdump\nend\n"
     scene.cluster.answers[shlex.join(("sh", "-c", _HOLDERS, "sh", "/scratch"))] = lambda node: Reply(node, True, 0, held, "")
     work = tmp_path / "work"
@@ -163,7 +163,7 @@ def test_a_disk_that_strangers_left_full_is_set_aside_before_the_driver_goes_on(
         scene.cluster.plan("other", SimulatedRun(steps=4000))
         scene.cluster.submit(JobSpec("other", "srun x", nodes=7, user="bob"))
     full = replace(disk, answers={"node02": FULL})
-    scene.cluster.answers[shlex.join(MOUNTS)] = answering(full, "/scratch", mounts=True)
+    scene.cluster.answers[shlex.join(MOUNTS_COMMAND)] = answering(full, "/scratch", mounts=True)
     looks = ("sh", "-c", _SUMMED, _WRITTEN, "/scratch", "ada", str(int(started.timestamp())))
     scene.cluster.answers[shlex.join(looks)] = partial(writers, full)
     scene.watch(1500)

@@ -16,7 +16,7 @@ from assistant.engine.storage import _kept
 from assistant.ports import Reply
 from assistant.records import IncidentState, Job, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.probes._shell import MOUNTS
+from assistant.tools.probes.mounts import MOUNTS_COMMAND
 from assistant.tools.storage import _HOLDERS, _PROGRAM, _SUMMED, _WRITTEN
 from tests.scenarios.scene import Scene
 
@@ -119,7 +119,7 @@ def test_a_job_goes_on_without_the_node_whose_own_disk_is_full(name: str, tmp_pa
         tmp_path, run=SimulatedRun(fails_at=50, lines=lines, only_on=next(iter({**disk.answers, **disk.options}), "node01"))
     )
     asked = [place, disk.named.strip(": '")]
-    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, place, mounts=True)
+    scene.cluster.answers[shlex.join(MOUNTS_COMMAND)] = answering(disk, place, mounts=True)
     for path in filter(None, asked):
         words = ("sh", "-c", _PROGRAM, "sh", path)
         scene.cluster.answers[shlex.join(words)] = answering(disk, place, mounts=False)
@@ -157,7 +157,7 @@ CUT = (
 def test_a_write_that_was_cut_short_names_the_full_file_system_of_the_job(answers: dict[str, str], tmp_path: Path) -> None:
     disk = Disk(kind="lustre", answers=answers)
     scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=CUT))
-    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, disk.place, mounts=True)
+    scene.cluster.answers[shlex.join(MOUNTS_COMMAND)] = answering(disk, disk.place, mounts=True)
     scene.cluster.submit(replace(scene.spec, script=scene.spec.script.replace("train.py", f"train.py {disk.script}")))
     scene.watch(600)
     (incident,) = scene.engine.store.incidents()
@@ -173,7 +173,7 @@ def test_people_hear_of_a_crowded_disk_also_where_it_is_not_known_what_the_job_k
     disk = Disk(answers={"node01": CROWDED})
     lines = tuple(line.format(named=disk.named, error=disk.error) for line in ENOSPC)
     scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=lines))
-    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, disk.place, mounts=True)
+    scene.cluster.answers[shlex.join(MOUNTS_COMMAND)] = answering(disk, disk.place, mounts=True)
     scene.cluster.submit(replace(scene.spec, script="srun python train.py --stage /scratch/ada\n"))
     scene.watch(600)
     (incident,) = scene.engine.store.incidents()
@@ -187,7 +187,7 @@ def test_people_hear_who_fills_the_disk_that_a_job_leaves(tmp_path: Path) -> Non
     disk = Disk()
     lines = tuple(line.format(named="", error=disk.error) for line in ENOSPC)
     scene = Scene(tmp_path, run=SimulatedRun(fails_at=50, lines=lines, only_on="node01"))
-    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, "/scratch", mounts=True)
+    scene.cluster.answers[shlex.join(MOUNTS_COMMAND)] = answering(disk, "/scratch", mounts=True)
     scene.cluster.submit(replace(scene.spec, script=scene.spec.script.replace("train.py", "train.py --stage /scratch/ada")))
     first = scene.cluster.job("1")
     assert first.started is not None
@@ -245,7 +245,7 @@ def test_a_node_whose_disk_strangers_have_filled_is_set_aside_once_it_has_failed
     disk = Disk()
     lines = tuple(line.format(named="", error=disk.error) for line in ENOSPC)
     scene = Scene(tmp_path, nodes=4)
-    scene.cluster.answers[shlex.join(MOUNTS)] = answering(disk, "/scratch", mounts=True)
+    scene.cluster.answers[shlex.join(MOUNTS_COMMAND)] = answering(disk, "/scratch", mounts=True)
     held = f"held 131072 {holder}/featdump\nend\n"
     scene.cluster.answers[shlex.join(("sh", "-c", _HOLDERS, "sh", "/scratch"))] = lambda node: Reply(node, True, 0, held, "")
     for number in range(2):

@@ -11,9 +11,9 @@ import pytest
 from assistant.ports import Reply
 from assistant.records import IncidentState, JobState, NodeState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools import _stacks
-from assistant.tools.probes import reachable
-from assistant.tools.probes._shell import INFINIBAND
+from assistant.tools import stacks
+from assistant.tools.probes.links import INFINIBAND_COMMAND
+from assistant.tools.probes.system import REACHABLE
 from tests.scenarios.scene import Scene
 
 PORT_ERROR = ("node02:117:157 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : port error",)
@@ -54,11 +54,11 @@ def standing_still(
         state = ("1: DOWN", "2: Polling", 1) if node == down else ("4: ACTIVE", "5: LinkUp", 0)
         return Reply(node, True, 0, PORTS.format(state=state[0], physical=state[1], downed=state[2]), "")
 
-    scene.cluster.answers[shlex.join(reachable.PROBE.command)] = lambda node: Reply(node, True, 0, "", "")
-    scene.cluster.answers[shlex.join(INFINIBAND)] = ports
+    scene.cluster.answers[shlex.join(REACHABLE.command)] = lambda node: Reply(node, True, 0, "", "")
+    scene.cluster.answers[shlex.join(INFINIBAND_COMMAND)] = ports
     if works:
-        typed = shlex.join(_stacks.command("1"))
-        scene.cluster.answers[typed] = lambda node: Reply(node, True, 0, f"{_stacks.LISTED}\n{WORKS}", "")
+        typed = shlex.join(stacks.command("1"))
+        scene.cluster.answers[typed] = lambda node: Reply(node, True, 0, f"{stacks.LISTED}\n{WORKS}", "")
     scene.cluster.submit(scene.spec)
     return scene
 

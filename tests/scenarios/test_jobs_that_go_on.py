@@ -13,7 +13,7 @@ from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobState, Verdict
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools._gpu_activity import COMMAND
+from assistant.tools.gpu import DMON_COMMAND
 from tests.scenarios.scene import Scene
 from tests.scenarios.test_watch_on_cluster import stacks
 
@@ -27,7 +27,7 @@ def standing(tmp_path: Path, mode: Mode, *, proven: bool = True) -> tuple[Scene,
     if proven:
         stacks(scene, job, moves=False)
     else:
-        scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+        scene.cluster.answers[shlex.join(DMON_COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     passes(scene, 900 if not proven else 300)
     return scene, job
 
@@ -176,7 +176,7 @@ def test_lines_of_ranks_that_wait_for_one_another_excuse_no_hang(tmp_path: Path)
 def test_a_job_that_has_made_no_step_yet_and_waits_is_told_of_as_well(tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=0))
     job = scene.cluster.submit(scene.spec)
-    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    scene.cluster.answers[shlex.join(DMON_COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     waiting(scene, job, 900)
     (incident,) = scene.engine.store.incidents()
     assert incident.state is IncidentState.ESCALATED

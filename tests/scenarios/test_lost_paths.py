@@ -14,7 +14,7 @@ import pytest
 from assistant.ports import Reply
 from assistant.records import Diagnosis, IncidentState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.files import _CHANGED as LISTING
+from assistant.tools.holders import _CHANGED as LISTING
 from assistant.tools.storage import _PROGRAM as STORAGE
 from tests.scenarios.scene import START, Scene
 from tests.scenarios.test_one_node import MOUNT, said

@@ -11,7 +11,7 @@ import pytest
 from assistant.ports import Reply
 from assistant.records import Category, IncidentState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.host_memory import _PROGRAM as MEMORY
+from assistant.tools.holders import _MEMORY_PROGRAM as MEMORY
 from tests.scenarios.scene import Scene
 
 KILLED = (

@@ -12,7 +12,7 @@ import pytest
 from assistant.ports import Reply
 from assistant.records import IncidentState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.installed import _PROGRAM as INSTALLED
+from assistant.tools.storage import _INSTALLED_PROGRAM as INSTALLED
 from assistant.tools.storage import _PROGRAM as STORAGE
 from tests.scenarios.scene import Scene
 from tests.scenarios.test_one_node import SYSTEM, said

@@ -14,7 +14,7 @@ from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools._gpu_activity import COMMAND
+from assistant.tools.gpu import DMON_COMMAND
 from tests.scenarios.scene import Scene
 
 
@@ -101,7 +101,7 @@ def test_a_node_that_joined_is_named_in_the_message_about_the_job(scene: Scene) 
 def test_a_job_that_ends_after_a_person_was_asked_about_its_hang_is_brought_back_under_the_same_incident(tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
-    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    scene.cluster.answers[shlex.join(DMON_COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     for _ in range(30):
         scene.clock.sleep(30)
         scene.engine.tick(owner="watch")

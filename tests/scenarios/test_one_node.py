@@ -16,8 +16,8 @@ from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, JobSpec
 from assistant.recover.page_facts import facts_of_page
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.ports import _GPU_PROGRAM as GPUS
-from assistant.tools.ports import _PROGRAM as PORTS
+from assistant.tools.holders import _GPU_PROGRAM as GPUS
+from assistant.tools.holders import _PORT_PROGRAM as PORTS
 from assistant.tools.storage import _PROGRAM as STORAGE
 from tests.scenarios.scene import Scene
 

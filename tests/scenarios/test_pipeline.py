@@ -13,7 +13,7 @@ from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import CallStatus, IncidentState, JobSpec, JobState, Verdict
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools import _stacks
+from assistant.tools import stacks
 from tests.scenarios.scene import ECC, XID, Scene
 
 BUG = (
@@ -161,8 +161,8 @@ def test_a_hung_job_is_cancelled_and_goes_on(tmp_path: Path) -> None:
 def test_a_silent_job_with_idle_gpus_is_not_ended_while_it_works_or_may_work_on_the_cpu(ticks: str, tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(hangs_at=50))
     scene.cluster.submit(scene.spec)
-    typed = shlex.join(_stacks.command("1"))
-    scene.cluster.answers[typed] = lambda node: Reply(node, True, 0, f"{_stacks.LISTED}\n{ticks}", "")
+    typed = shlex.join(stacks.command("1"))
+    scene.cluster.answers[typed] = lambda node: Reply(node, True, 0, f"{stacks.LISTED}\n{ticks}", "")
     (incident,) = scene.watch(3600)
     assert (incident.state, scene.cluster.changes) == (IncidentState.ESCALATED, ["submit 1"])
     assert scene.cluster.job("1").state is JobState.RUNNING

@@ -14,7 +14,8 @@ from assistant.policy import Mode
 from assistant.ports import Reply
 from assistant.records import EventKind, IncidentState, Job, JobState, NodeState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.probes import gpu_clocks, reachable
+from assistant.tools.probes.gpu_state import GPU_CLOCKS
+from assistant.tools.probes.system import REACHABLE
 from tests.scenarios.scene import Scene
 
 PROBED = Path(__file__).parents[1] / "cases" / "probes" / "gpu_clocks"
@@ -31,10 +32,8 @@ def slow_scene(
     scene = Scene(folder, mode=mode, run=run)
     if not saves:
         scene.cluster.plan("llm", run)
-    scene.cluster.answers[shlex.join(reachable.PROBE.command)] = lambda node: Reply(node, True, 0, "", "")
-    scene.cluster.answers[shlex.join(gpu_clocks.PROBE.command)] = lambda node: Reply(
-        node, True, 0, HOT if node == hot else COOL, ""
-    )
+    scene.cluster.answers[shlex.join(REACHABLE.command)] = lambda node: Reply(node, True, 0, "", "")
+    scene.cluster.answers[shlex.join(GPU_CLOCKS.command)] = lambda node: Reply(node, True, 0, HOT if node == hot else COOL, "")
     scene.cluster.submit(scene.spec)
     return scene
 

@@ -13,7 +13,9 @@ from assistant.engine.repeated_spikes import with_repeated_spike
 from assistant.ports import Reply
 from assistant.records import Action, Category, Event, EventKind, IncidentState, NodeState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.probes import gpu_memory, kernel_log, reachable
+from assistant.tools.probes.gpu_state import GPU_MEMORY
+from assistant.tools.probes.kernel_log import KERNEL_LOG
+from assistant.tools.probes.system import REACHABLE
 from tests.scenarios.scene import START, Scene
 
 GPU = """<?xml version="1.0" ?>
@@ -45,8 +47,8 @@ def spiking(folder: Path, counts: dict[str, int], first: SimulatedRun | None = N
         shown = {"volatile": 0, "life": 0, "corrected": 0} | (counts if node == "node02" else {})
         return Reply(node, True, 0, GPU.format(**shown), "")
 
-    scene.cluster.answers[shlex.join(reachable.PROBE.command)] = lambda node: Reply(node, True, 0, "", "")
-    scene.cluster.answers[shlex.join(gpu_memory.PROBE.command)] = gpus
+    scene.cluster.answers[shlex.join(REACHABLE.command)] = lambda node: Reply(node, True, 0, "", "")
+    scene.cluster.answers[shlex.join(GPU_MEMORY.command)] = gpus
     scene.cluster.submit(scene.spec)
     return scene
 
@@ -84,7 +86,7 @@ def test_a_node_whose_gpu_kernel_and_driver_call_faulty_is_taken_out_of_service(
         return Reply(node, True, 0, f"{at} {xid}\n" if node == "node02" and shown else "", "")
 
     scene.cluster.answers["dmesg"] = kernel
-    scene.cluster.answers[shlex.join(kernel_log.PROBE.command)] = kernel
+    scene.cluster.answers[shlex.join(KERNEL_LOG.command)] = kernel
     (incident,) = scene.watch(3600)
     assert incident.state is IncidentState.RECOVERED, incident.note
     assert scene.cluster.changes == ["submit 1", "cordon node02", "cancel 1", "submit 2"]

@@ -18,8 +18,8 @@ from assistant.logs.phases import LogPhase
 from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState, JobState
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools import _stacks
-from assistant.tools._gpu_activity import COMMAND, QUERY
+from assistant.tools.gpu import DMON_COMMAND, QUERY_COMMAND
+from assistant.tools.stacks import BEGIN, LISTED, command
 from assistant.tools.storage import _PROGRAM
 from assistant.watch.hang import Still, Suspicion
 from assistant.watch.witness import WitnessVote
@@ -87,16 +87,16 @@ def stacks(scene: Scene, job: str, *, moves: bool) -> None:
 
     def answer(node: str) -> Reply:
         mine = (0, 1) if node == "node01" else (2, 3)
-        out = f"{_stacks.LISTED} " + " ".join(f"{70 + rank}:{rank}:4:{node}" for rank in mine) + "\n"
+        out = f"{LISTED} " + " ".join(f"{70 + rank}:{rank}:4:{node}" for rank in mine) + "\n"
         for rank in mine:
             place = ("_next_data", "torch/utils/data/dataloader.py") if rank == 3 else ("all_reduce", "torch/distributed/c10d.py")
-            out += "".join(f"{_stacks.BEGIN} {rank} {70 + rank} {look} S\n{dump(look, *place)}" for look in (1, 2))
+            out += "".join(f"{BEGIN} {rank} {70 + rank} {look} S\n{dump(look, *place)}" for look in (1, 2))
         return Reply(node, True, 0, out, "")
 
     power = 620 if moves else 125
     gpus = "# gpu pwr sm mem rxpci txpci\n" + f"    0 {power} 100 {40 * moves} {4000 * moves} 3\n" * 3
-    scene.cluster.answers[shlex.join(_stacks.command(job))] = answer
-    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 0, gpus, "")
+    scene.cluster.answers[shlex.join(command(job))] = answer
+    scene.cluster.answers[shlex.join(DMON_COMMAND)] = lambda node: Reply(node, True, 0, gpus, "")
 
 
 def test_a_hang_that_gpus_and_stacks_confirm_is_called_at_once_and_names_the_odd_rank(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_watch_that_goes_on_does_not_wait_for_the_second_look(tmp_path: Path) 
         answers.wait(10)
         return Reply(node, True, 127, "", "")
 
-    scene.cluster.answers[shlex.join(COMMAND)] = late
+    scene.cluster.answers[shlex.join(DMON_COMMAND)] = late
     look = NodeLook(scene.engine.gate, scene.clock, beside=True)
     suspicion = Suspicion(Still.SILENT, scene.clock.now(), 60.0, 50.0, LogPhase.TRAINING, certain=False)
     assert look.ask(job, suspicion) is None
@@ -201,7 +201,7 @@ def test_a_silent_job_that_is_seen_at_work_is_left_alone(tmp_path: Path) -> None
 def test_a_silent_job_of_which_nothing_is_known_is_left_to_a_person(tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
-    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    scene.cluster.answers[shlex.join(DMON_COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     (incident,) = scene.watch(3000, every=20)
     assert (incident.kind, incident.state) == (EventKind.HANG, IncidentState.ESCALATED)
     assert "that it hangs is not proven; could not be looked at: GPUs (node01: nvidia-smi is not there" in incident.note
@@ -224,7 +224,7 @@ def test_a_hang_that_is_proven_after_a_person_was_asked_is_taken_up_again_unless
 ) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
-    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    scene.cluster.answers[shlex.join(DMON_COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     scene.watch(900, every=20)
     (incident,) = scene.engine.store.incidents()
     assert incident.state is IncidentState.ESCALATED
@@ -241,7 +241,7 @@ def test_a_hang_that_is_proven_after_a_person_was_asked_is_taken_up_again_unless
 def test_a_job_that_moves_again_after_a_person_was_asked_is_not_ended(tmp_path: Path) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     job = scene.cluster.submit(scene.spec)
-    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 127, "", "")
+    scene.cluster.answers[shlex.join(DMON_COMMAND)] = lambda node: Reply(node, True, 127, "", "")
     scene.watch(900, every=20)
     stacks(scene, job, moves=True)
     passes(scene, 1800)
@@ -254,8 +254,8 @@ def test_a_job_that_moves_again_after_a_person_was_asked_is_not_ended(tmp_path: 
 def test_gpus_are_queried_where_dmon_shows_nothing(tmp_path: Path, sample: str, changes: list[str]) -> None:
     scene = Scene(tmp_path, run=SimulatedRun(steps=1000, hangs_at=60))
     scene.cluster.submit(scene.spec)
-    scene.cluster.answers[shlex.join(COMMAND)] = lambda node: Reply(node, True, 0, "", "")
-    scene.cluster.answers[shlex.join(QUERY)] = lambda node: Reply(node, True, 0, f"{sample}\n{sample}\n", "")
+    scene.cluster.answers[shlex.join(DMON_COMMAND)] = lambda node: Reply(node, True, 0, "", "")
+    scene.cluster.answers[shlex.join(QUERY_COMMAND)] = lambda node: Reply(node, True, 0, f"{sample}\n{sample}\n", "")
     scene.watch(700, every=20)
     assert scene.cluster.changes == changes
 

@@ -17,7 +17,7 @@ from assistant.diagnose.knowledge import Knowledge
 from assistant.diagnose.verdict import diagnose
 from assistant.engine.changed_files import changed_files, data_places, writer_of
 from assistant.records import Job, JobSpec, JobState
-from assistant.tools.files import _CHANGED, _WRITERS, writers_of
+from assistant.tools.holders import _CHANGED, _WRITERS, writers_of
 
 FOLDER = Path(__file__).parents[1] / "cases" / "changed_files"
 BUS_ERRORS = tomllib.loads((FOLDER / "bus_errors.toml").read_text(encoding="utf-8"))["case"]

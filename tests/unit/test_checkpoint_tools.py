@@ -16,8 +16,8 @@ from assistant.recover.trial.trial import spec_digest
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tools import checkpoints
 from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, verify_checkpoint
-from assistant.tools.prospect import restart_prospect
 from assistant.tools.resubmit import resubmit_job
+from assistant.tools.trial import restart_prospect
 from tests.unit.failed_job import World
 
 

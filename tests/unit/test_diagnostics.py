@@ -17,7 +17,7 @@ from assistant.records import JobSpec
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.store import Store
 from assistant.tooling import Context
-from assistant.tools.diagnostics import diagnose_gpus, judge
+from assistant.tools.nodes import diagnose_gpus, judge_diagnostic
 
 
 def said(report: Mapping[str, Any], status: int = 0) -> Reply:
@@ -32,7 +32,7 @@ PASS = {"name": "Denylist", "results": [{"status": "Pass"}]}
 
 
 def test_a_diagnostic_that_passes_is_well() -> None:
-    assert [one.status for one in judge(said(three(PASS, {"name": "x", "results": [{"status": "Skip"}]})))] == ["ok"]
+    assert [one.status for one in judge_diagnostic(said(three(PASS, {"name": "x", "results": [{"status": "Skip"}]})))] == ["ok"]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_diagnostic_that_passes_is_well() -> None:
     ids=["dcgm3", "dcgm2", "dcgm4", "bare"],
 )
 def test_a_failed_test_is_named_with_its_gpu(result: Mapping[str, Any], wanted: str) -> None:
-    (found,) = judge(said(three(PASS, {"name": "PCIe", "results": [result]}), status=226))
+    (found,) = judge_diagnostic(said(three(PASS, {"name": "PCIe", "results": [result]}), status=226))
     assert (found.status, found.text) == ("critical", wanted)
 
 
@@ -66,7 +66,7 @@ def test_the_fourth_version_nests_otherwise() -> None:
             ]
         }
     }
-    assert "memory" in judge(said(report))[0].text
+    assert "memory" in judge_diagnostic(said(report))[0].text
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_fourth_version_nests_otherwise() -> None:
     ],
 )
 def test_what_did_not_run_is_unknown(reply: Reply) -> None:
-    assert [one.status for one in judge(reply)] == ["unknown"]
+    assert [one.status for one in judge_diagnostic(reply)] == ["unknown"]
 
 
 @pytest.fixture

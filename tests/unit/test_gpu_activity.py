@@ -11,7 +11,7 @@ import pytest
 
 from assistant.ports import Reply
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools._gpu_activity import activities, allotted, allotted_command, queried
+from assistant.tools.gpu import activities, allotted_command, allotted_gpus, queried_gpus
 from assistant.watch.witness import WitnessVote, gpu_vote, joined
 from tests.scenarios.scene import Scene
 
@@ -21,7 +21,7 @@ CASES = sorted((Path(__file__).parents[1] / "cases" / "gpu_activity").glob("*.to
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_counters_tell_what_gpus_are_at(path: Path) -> None:
     case = tomllib.loads(path.read_text())
-    found = [one.state() for one in (queried(case["query"]) if "query" in case else activities(case["out"]))]
+    found = [one.state() for one in (queried_gpus(case["query"]) if "query" in case else activities(case["out"]))]
     assert found == case["states"]
     assert gpu_vote({"nodes": {"node01": {"gpus": [{"state": state} for state in found]}}}) is WitnessVote(case["vote"])
 
@@ -45,7 +45,7 @@ def test_witnesses_that_contradict_one_another_leave_it_open() -> None:
     ],
 )
 def test_the_gpus_of_a_job_are_those_that_its_steps_were_given(text: str, first: bool, numbers: set[int]) -> None:
-    assert allotted(text, first=first) == numbers
+    assert allotted_gpus(text, first=first) == numbers
 
 
 @pytest.mark.parametrize(

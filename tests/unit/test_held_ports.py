@@ -13,7 +13,7 @@ import pytest
 
 from assistant.engine.held_ports import PortHolder, holder_of, port_in_use
 from assistant.records import Job, JobSpec, JobState
-from assistant.tools.ports import _PROGRAM, holders_of
+from assistant.tools.holders import _PORT_PROGRAM, holders_of
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_program_finds_the_process_that_listens_and_its_job() -> None:
     assert child.stdout is not None
     try:
         port = child.stdout.readline().strip()
-        done = subprocess.run(["sh", "-c", _PROGRAM, "sh", port], capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(["sh", "-c", _PORT_PROGRAM, "sh", port], capture_output=True, text=True, check=False, timeout=30)
         (holder,) = holders_of(done.stdout)
         assert (holder["pid"], holder["job"], holder["listens"]) == (child.pid, "4711", True)
         assert "create_server" in holder["program"]
@@ -116,7 +116,7 @@ def test_the_program_finds_the_process_that_listens_and_its_job() -> None:
         child.communicate()
     with socket.create_server(("127.0.0.1", 0)) as free:
         number = free.getsockname()[1]
-    done = subprocess.run(["sh", "-c", _PROGRAM, "sh", str(number)], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(["sh", "-c", _PORT_PROGRAM, "sh", str(number)], capture_output=True, text=True, check=False, timeout=30)
     assert (holders_of(done.stdout), done.stdout) == ([], "end\n")
 
 

@@ -15,7 +15,7 @@ from assistant.records import Job, JobSpec, JobState
 from assistant.recover.batch_script import launches_of
 from assistant.recover.lookup_folders import LookupKind, MissingName, lookup_of, missing_name
 from assistant.recover.modulefiles import modulefile_settings
-from assistant.tools.installed import _PROGRAM, _rows
+from assistant.tools.storage import _INSTALLED_PROGRAM, _installed_rows
 
 PROGRAM, MODULE, LIBRARY, MODULEFILE = LookupKind
 
@@ -122,10 +122,10 @@ def test_the_nodes_tell_programs_from_other_files(tmp_path: Path) -> None:
         (tmp_path / "bin" / name).chmod(mode)
     paths = []
     for kind, name in ((PROGRAM, "augment"), (MODULE, "nvjpeg"), (PROGRAM, "nvjpeg"), (MODULE, "absent")):
-        command = ["sh", "-c", _PROGRAM, "sh", name, str(tmp_path / "none"), str(tmp_path / "bin")]
+        command = ["sh", "-c", _INSTALLED_PROGRAM, "sh", name, str(tmp_path / "none"), str(tmp_path / "bin")]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert printed.endswith("end\n")
-        rows = _rows(Reply("node01", True, 0, printed, ""))
+        rows = _installed_rows(Reply("node01", True, 0, printed, ""))
         paths.append([Path(path).name for path in matching_paths(rows, MissingName(kind, name))])
     assert paths == [["augment"], ["nvjpeg.cpython-311-x86_64-linux-gnu.so"], [], []]
 

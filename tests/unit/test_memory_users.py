@@ -11,7 +11,7 @@ import pytest
 
 from assistant.diagnose.readers.kernel import MemoryUser, memory_hogs, memory_users
 from assistant.engine.memory_hogs import room_again
-from assistant.tools.host_memory import _AMOUNT, _PROCESS, _PROGRAM
+from assistant.tools.holders import _AMOUNT, _LIVE_PROCESS, _MEMORY_PROGRAM
 
 AT = "2026-11-27T04:06:{second},054038+00:00 "
 KILLED = (
@@ -105,9 +105,9 @@ def test_a_node_has_room_again_where_the_process_is_gone_and_memory_is_free(row:
 
 
 def test_a_node_tells_its_memory_and_who_lives() -> None:
-    command = ["sh", "-c", _PROGRAM, "sh", "1", "4194999"]
+    command = ["sh", "-c", _MEMORY_PROGRAM, "sh", "1", "4194999"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert {name for name, _ in _AMOUNT.findall(printed)} == {"MemTotal", "MemAvailable"}
     name = Path("/proc/1/comm").read_text().strip()
-    assert [(pid, comm) for pid, _, comm in _PROCESS.findall(printed)] == [("1", name)]
+    assert [(pid, comm) for pid, _, comm in _LIVE_PROCESS.findall(printed)] == [("1", name)]
     assert printed.endswith("end\n")

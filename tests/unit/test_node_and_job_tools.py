@@ -15,8 +15,9 @@ from assistant.records import JobSpec, JobState, NodeState
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context, find_tool
+from assistant.tools.cordons import cordon_node, uncordon_node
 from assistant.tools.jobs import cancel_job, list_jobs, show_job
-from assistant.tools.nodes import check_nodes, cordon_node, kernel_log, node_states, uncordon_node
+from assistant.tools.nodes import check_nodes, kernel_log, node_states
 from tests.no_history import MadeCalls, cordon_call
 
 

@@ -15,7 +15,7 @@ import pytest
 from assistant.ports import Reply
 from assistant.records import Job, JobSpec, JobState
 from assistant.recover.job_program import programs_of
-from assistant.tools._node_saves import NodeSaves, node_saves, saves_in_words
+from assistant.tools.storage import NodeSaves, node_saves, saves_in_words
 
 BEGAN = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
 

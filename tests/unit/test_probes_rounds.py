@@ -20,20 +20,19 @@ from assistant.probing import Circumstances, Finding, Health, Weight, guilty, wo
 from assistant.tooling import Context
 from assistant.tools.nodes import check_nodes
 from assistant.tools.probes import probes
-from assistant.tools.probes._check import judged_by
-from assistant.tools.probes._kernel import lines
-from assistant.tools.probes._rounds import KEPT_BYTES, Wanted, frames, together
-from assistant.tools.probes._shell import MOUNTS
+from assistant.tools.probes._check import KEPT_BYTES, RoundCommand, framed_replies, judged_by, round_command
+from assistant.tools.probes.kernel_log import kernel_lines
+from assistant.tools.probes.mounts import MOUNTS_COMMAND
 from assistant.transports.local import HereTransport
 
 NOW = datetime(2026, 2, 11, 12, 0, tzinfo=UTC)
 
 
 def run(*commands: Sequence[str], shell: str = "sh", before: str = "") -> list[Reply]:
-    wanted = [Wanted(tuple(command)) for command in commands]
-    script = together(wanted)
+    wanted = [RoundCommand(tuple(command)) for command in commands]
+    script = round_command(wanted)
     done = subprocess.run([shell, "-c", before + script[2]], capture_output=True, check=False, timeout=20)
-    found = frames(Reply("n", True, done.returncode, done.stdout.decode("utf-8", "replace"), ""), len(wanted))
+    found = framed_replies(Reply("n", True, done.returncode, done.stdout.decode("utf-8", "replace"), ""), len(wanted))
     assert found is not None
     return found
 
@@ -90,7 +89,9 @@ def test_a_process_that_cannot_be_killed_keeps_nobody_waiting(tmp_path: Path) ->
 
 
 def test_a_file_system_that_hangs_is_named_and_the_others_answer(tmp_path: Path) -> None:
-    (reply,) = faked(tmp_path, "stat", 'for last in "$@"; do :; done; [ "$last" = / ] && sleep 30; exec /usr/bin/stat "$@"', MOUNTS)
+    (reply,) = faked(
+        tmp_path, "stat", 'for last in "$@"; do :; done; [ "$last" = / ] && sleep 30; exec /usr/bin/stat "$@"', MOUNTS_COMMAND
+    )
     found = judged_by(next(probe for probe in probes() if probe.name == "disk"), reply, Circumstances(limits(), NOW))
     assert any(one.status == "unknown" and one.text.startswith("/ (") for one in found)
     assert "answer /dev/shm 0 " in reply.out or "mount tmpfs /dev/shm" not in reply.out
@@ -103,10 +104,10 @@ def test_nothing_is_left_on_the_node(tmp_path: Path) -> None:
 
 
 def test_an_answer_cut_short_leaves_the_rest_unknown() -> None:
-    found = frames(Reply("n", True, 0, "\n#nightshift round\n0.rc:0\n0.out:x\n1.ou", ""), 2)
+    found = framed_replies(Reply("n", True, 0, "\n#nightshift round\n0.rc:0\n0.out:x\n1.ou", ""), 2)
     assert found is not None
     assert [(one.status, one.out) for one in found] == [(0, "x\n"), (None, "")]
-    assert frames(Reply("n", True, 0, "Welcome\n", ""), 2) is None
+    assert framed_replies(Reply("n", True, 0, "Welcome\n", ""), 2) is None
 
 
 class Nodes:
@@ -269,7 +270,7 @@ def test_a_window_moves_with_the_clock() -> None:
     known = Circumstances(limits(), NOW)
     old = NOW - timedelta(hours=25)
     reply = said(f"{old:%Y-%m-%dT%H:%M:%S},000000+00:00 old\n{NOW:%Y-%m-%dT%H:%M:%S},000000+00:00 new\n[bad stamp] odd\n")
-    assert [line.text for line in lines(reply, known)] == ["new", "[bad stamp] odd"]
+    assert [line.text for line in kernel_lines(reply, known)] == ["new", "[bad stamp] odd"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +278,7 @@ def test_a_window_moves_with_the_clock() -> None:
     [("[Fri Feb 31 12:00:00 2026]", "x"), ("2026-02-31T12:00:00,0+00:00", "x"), ("Feb 31 12:00:00 n kernel:", "x")],
 )
 def test_a_day_that_is_none_counts_when_in_doubt(stamp: str, text: str) -> None:
-    assert [line.text for line in lines(said(f"{stamp} {text}\n"), Circumstances(limits(), NOW))] == [text]
+    assert [line.text for line in kernel_lines(said(f"{stamp} {text}\n"), Circumstances(limits(), NOW))] == [text]
 
 
 def test_limits_are_those_of_the_longest_name_that_fits() -> None:

@@ -13,7 +13,8 @@ from assistant.errors import ToolError
 from assistant.records import Job, JobState
 from assistant.recover.checkpoints.search import search_checkpoints
 from assistant.schedulers.simulated_run import SimulatedRun
-from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints, saved_state
+from assistant.tools.checkpoints import choose_checkpoint, list_checkpoints
+from assistant.tools.report import saved_state
 from assistant.tools.resubmit import resubmit_job
 from tests.unit.failed_job import World
 from tests.unit.logged_job import START, job_in, write

@@ -12,8 +12,7 @@ from typing import Any
 
 from assistant.ports import JumpingClock
 from assistant.records import Job, JobSpec, JobState
-from assistant.tools.checkpoints import saved_state
-from assistant.tools.report import tell_owner
+from assistant.tools.report import saved_state, tell_owner
 from tests.unit.logged_job import START, job_in, write
 
 TRAINER = """

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from assistant.tools import _stacks
-from assistant.tools._stacks import NodeStacks, node_stacks
-from assistant.tools.stacks import merged
+from assistant.tools import stacks
+from assistant.tools.stacks import NodeStacks, merged, node_stacks
 from assistant.watch.witness import BUSY_SHARE, WitnessVote, stack_vote
 
 CASES = sorted((Path(__file__).parents[1] / "cases" / "stacks").glob("*.toml"))
@@ -27,11 +26,11 @@ def said(case: dict[str, Any]) -> dict[str, NodeStacks]:
     for node in case["node"]:
         ranks = node.get("ranks", {})
         listed = " ".join(f"{100 + int(rank)}:{rank}:{case['world']}" for rank in ranks)
-        parts = [f"Welcome to {node['name']}", f"{_stacks.LISTED} {listed}", node.get("says", "")]
+        parts = [f"Welcome to {node['name']}", f"{stacks.LISTED} {listed}", node.get("says", "")]
         for rank, dumps in ranks.items():
             looks = dumps if isinstance(dumps, list) else [dumps, dumps]
             for number, name in enumerate(looks, 1):
-                parts += [f"{_stacks.BEGIN} {rank} {100 + int(rank)} {number} {node.get('state', 'S')}", case["dump"].get(name, "")]
+                parts += [f"{stacks.BEGIN} {rank} {100 + int(rank)} {number} {node.get('state', 'S')}", case["dump"].get(name, "")]
         nodes[node["name"]] = node_stacks(node["name"], "\n".join(parts)) if "why" not in node else NodeStacks((), why=node["why"])
     return nodes
 
@@ -46,7 +45,7 @@ def test_ranks_are_merged_into_classes(path: Path) -> None:
 
 
 def test_numbers_of_ranks_are_folded() -> None:
-    assert _stacks.numbers([3, 0, 1, 2, 7, 9, 8]) == "0-3,7-9"
+    assert stacks.numbers([3, 0, 1, 2, 7, 9, 8]) == "0-3,7-9"
 
 
 def test_an_answer_that_is_cut_off_says_nothing() -> None:
@@ -68,7 +67,7 @@ def ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def _run(job: str, py_spy: tuple[str, ...]) -> NodeStacks:
-    done = subprocess.run(_stacks.command(job, py_spy), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(stacks.command(job, py_spy), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return node_stacks("here", done.stdout)
 
@@ -88,7 +87,7 @@ def test_the_script_finds_the_ranks_and_not_their_workers(ranks: list[subprocess
         time.sleep(0.1)
     assert [stack.rank for stack in found.stacks] == [0, 1]
     assert (found.world, found.why) == (2, "")
-    assert {_stacks.place_of(stack.frames) for stack in found.stacks} == {("all_reduce", True)}
+    assert {stacks.place_of(stack.frames) for stack in found.stacks} == {("all_reduce", True)}
 
 
 SHUFFLES = "import time\nwhile True: sum(n * n for n in range(200000)); time.sleep(0.02)"
@@ -120,9 +119,9 @@ def test_ranks_of_srun_and_mpi_are_found_and_their_cpu_time_is_read_without_py_s
     found = NodeStacks(())
     for _ in range(10):  # the processes may still be on their way to their environment
         found = _run(job, ("no-such-py-spy",))
-        if found.unseen == numbers and found.cpu_share is not None and (found.cpu_share >= BUSY_SHARE) is works:
+        if found.undumped == numbers and found.cpu_share is not None and (found.cpu_share >= BUSY_SHARE) is works:
             break
-    assert (found.unseen, found.world) == (numbers, world)
+    assert (found.undumped, found.world) == (numbers, world)
     assert found.cpu_share is not None
     assert (found.cpu_share >= BUSY_SHARE) is works
 
@@ -130,7 +129,7 @@ def test_ranks_of_srun_and_mpi_are_found_and_their_cpu_time_is_read_without_py_s
 def test_a_node_without_py_spy_says_so(ranks: list[subprocess.Popen[bytes]]) -> None:
     found = _run("77", ("no-such-py-spy",))
     assert found.why == "no-such-py-spy is not there; install it (pip install py-spy)"
-    assert found.unseen == (0, 1)
+    assert found.undumped == (0, 1)
 
 
 def test_a_job_that_is_not_there_has_no_ranks() -> None:

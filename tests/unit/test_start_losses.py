@@ -16,7 +16,8 @@ from assistant.recover.job_program import programs_of
 from assistant.recover.resume import resume_way
 from assistant.recover.resume_means import ResumeMeans
 from assistant.recover.start_losses import loss_words, start_losses
-from assistant.tools.checkpoints import choose_checkpoint, saved_state
+from assistant.tools.checkpoints import choose_checkpoint
+from assistant.tools.report import saved_state
 from tests.unit.logged_job import START, job_in, write
 from tests.unit.test_saved_state import context
 

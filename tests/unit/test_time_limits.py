@@ -12,8 +12,8 @@ import pytest
 from assistant.records import JobState
 from assistant.recover.training_end import training_end, training_goal
 from assistant.schedulers.simulated_run import SimulatedRun
+from assistant.tools.report import time_limit_outlook
 from assistant.tools.resubmit import resubmit_job
-from assistant.tools.time_limits import time_limit_outlook
 from assistant.tools.verification import job_progress, loss_continues
 from tests.unit.failed_job import World
 

@@ -34,7 +34,7 @@ from assistant.recover.wrong_start import Saves, proof_of_lost_numbers, proof_of
 from assistant.schedulers.simulated import SimulatedCluster
 from assistant.schedulers.simulated_run import SimulatedRun
 from assistant.tooling import Context
-from assistant.tools.wrong_start import is_over, stop_restart, stopping, was_stopped
+from assistant.tools.jobs import is_over, stop_restart, stopping, was_stopped
 from tests.no_history import MadeCalls
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)

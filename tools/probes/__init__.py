@@ -1,7 +1,8 @@
-"""Health probes, one a file: a command and a pure parser of what it prints; every module here names its `PROBE`.
+"""Health probes by subject: each is a `Probe`, a command and a pure parser of what it prints, in a module of this folder.
 
-Modules whose names begin with `_` hold what several probes share: readings of nvidia-smi, of the kernel log, and the one script
-that runs all commands on a node at once.
+`system`, `mounts` and `hardware` are about the machine, `links` about its networks, `gpu_state` and `gpu_reports` about GPUs,
+`kernel_log` and `kernel_signs` about what the kernel says. `_check` runs them all, `_counters` judges counters, `_nvidia_smi` reads
+the report of GPUs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,6 @@ from assistant.tooling import Probe
 @cache
 def probes() -> tuple[Probe, ...]:
     """Return every probe, `reachable` first: nothing else is asked of a node that does not answer."""
-    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-    found = [importlib.import_module(f"{__name__}.{name}").PROBE for name in names]
-    return tuple(sorted(found, key=lambda probe: (probe.name != "reachable", probe.name)))
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    by_name = {probe.name: probe for module in modules for probe in vars(module).values() if isinstance(probe, Probe)}
+    return tuple(sorted(by_name.values(), key=lambda probe: (probe.name != "reachable", probe.name)))

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 from assistant.ports import Reply
 from assistant.probing import Circumstances, Finding, Health, Weight, merged, ok, unknown
 from assistant.tooling import Probe
-from assistant.tools.probes._counters import Counter, counts, judged
+from assistant.tools.probes._counters import Counter, counts_by, judge_counters
 
-COMMAND = ("nvidia-smi", "-q", "-x")
-PACKAGE = "the NVIDIA driver (nvidia-utils-<version>, on RHEL nvidia-driver-cuda)"
+NVIDIA_SMI_COMMAND = ("nvidia-smi", "-q", "-x")
+NVIDIA_PACKAGE = "the NVIDIA driver (nvidia-utils-<version>, on RHEL nvidia-driver-cuda)"
 LOST = re.compile(r"GPU is lost|fallen off the bus|[Uu]nable to determine the device handle|requires reset", re.IGNORECASE)
 ABSENT = {
     "",
@@ -56,9 +56,9 @@ class Gpu:
     def text(self, *paths: str) -> str:
         """Return the value of the first path that has one; empty when none has."""
         for path in paths:
-            found = (self.element.findtext(path) or "").strip()
-            if found.casefold() not in ABSENT:
-                return found
+            value = (self.element.findtext(path) or "").strip()
+            if value.casefold() not in ABSENT:
+                return value
         return ""
 
     def number(self, *paths: str) -> float | None:
@@ -68,8 +68,8 @@ class Gpu:
 
     def total(self, *paths: str) -> float | None:
         """Return the sum over all paths that have a number; None when none has."""
-        found = [number for path in paths if (number := self.number(path)) is not None]
-        return sum(found) if found else None
+        numbers = [number for path in paths if (number := self.number(path)) is not None]
+        return sum(numbers) if numbers else None
 
 
 def gpus(reply: Reply) -> list[Gpu] | None:
@@ -88,8 +88,8 @@ def _parsed(out: str) -> list[Gpu] | None:
     except ElementTree.ParseError:
         return None
     return [
-        Gpu(number, (one.findtext("product_name") or "").strip(), (one.findtext("serial") or "").strip(), one)
-        for number, one in enumerate(root.findall("gpu"))
+        Gpu(number, (element.findtext("product_name") or "").strip(), (element.findtext("serial") or "").strip(), element)
+        for number, element in enumerate(root.findall("gpu"))
     ]
 
 
@@ -99,7 +99,7 @@ def gpu_probe(
     source: str,
     good: str,
     counters: Count | None = None,
-    well: Callable[[Sequence[Gpu]], Finding | None] | None = None,
+    summary: Callable[[Sequence[Gpu]], Finding | None] | None = None,
 ) -> Probe:
     """Return a probe that judges each GPU by itself.
 
@@ -109,22 +109,24 @@ def gpu_probe(
         source: Where its limits come from.
         good: What to say when all is well.
         counters: Gives the counters of a GPU that only ever grow.
-        well: Gives what to say of all GPUs when all is well, in place of `good`; None where they do not say it.
+        summary: Gives what to say of all GPUs when all is well, in place of `good`; None where they do not say it.
     """
     if counters is None:
-        return smi_probe(name, partial(_each, judge, good, well=well), source)
-    return smi_probe(name, partial(_each, judge, good, counters=counters), source, counts=counts(partial(_counters, counters)))
+        return smi_probe(name, partial(_judge_gpus, judge, good, summary=summary), source)
+    return smi_probe(
+        name, partial(_judge_gpus, judge, good, counters=counters), source, counts=counts_by(partial(_counters, counters))
+    )
 
 
 def smi_probe(name: str, parse: Callable[[Reply, Circumstances], Sequence[Finding]], source: str, **more: Any) -> Probe:
     """Return a probe that reads `nvidia-smi -q -x`."""
     return Probe(
         name=name,
-        command=COMMAND,
+        command=NVIDIA_SMI_COMMAND,
         needs="nvidia-smi",
         parse=parse,
         source=source,
-        package=PACKAGE,
+        package=NVIDIA_PACKAGE,
         witness="nvml",
         reading="nvidia_smi",
         hardware="nvidia",
@@ -137,29 +139,29 @@ def _counters(counters: Count, reply: Reply, circumstances: Circumstances) -> It
         yield from counters(gpu, circumstances)
 
 
-def _each(
+def _judge_gpus(
     judge: Judge,
     good: str,
     reply: Reply,
     circumstances: Circumstances,
     counters: Count | None = None,
-    well: Callable[[Sequence[Gpu]], Finding | None] | None = None,
+    summary: Callable[[Sequence[Gpu]], Finding | None] | None = None,
 ) -> Sequence[Finding]:
-    found = gpus(reply)
-    if found is None:
+    node_gpus = gpus(reply)
+    if node_gpus is None:
         return [unknown("nvidia-smi -q -x printed no report that can be read")]
-    if not found:
+    if not node_gpus:
         return [unknown("nvidia-smi reports no GPU")]
-    wrong = [(gpu.name, finding) for gpu in found for finding in judge(gpu, circumstances)]
-    every = [one for gpu in found for one in counters(gpu, circumstances)] if counters else []
-    wrong += [(one.device, finding) for one in every if (finding := judged(one, circumstances)) is not None]
-    told = f"; counters {circumstances.past.told}" if every else ""
-    if wrong:
-        return merged(wrong)
-    return [(well(found) if well else None) or ok(f"{good} ({len(found)} GPUs{told})", len(found))]
+    problems = [(gpu.name, finding) for gpu in node_gpus for finding in judge(gpu, circumstances)]
+    all_counters = [counter for gpu in node_gpus for counter in counters(gpu, circumstances)] if counters else []
+    problems += judge_counters(all_counters, circumstances)
+    counters_note = f"; counters {circumstances.past.told}" if all_counters else ""
+    if problems:
+        return merged(problems)
+    return [(summary(node_gpus) if summary else None) or ok(f"{good} ({len(node_gpus)} GPUs{counters_note})", len(node_gpus))]
 
 
-def wrong(
+def gpu_finding(
     status: Health,
     text: str,
     value: float | str | None,
@@ -168,5 +170,5 @@ def wrong(
     remedy: str,
     weight: Weight = Weight.COUNTS,
 ) -> Finding:
-    """Return what is wrong with a GPU."""
+    """Return a finding of one GPU; `{}` in the text stands for its name."""
     return Finding(status, text, value, limit, unit, remedy, weight)

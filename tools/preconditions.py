@@ -1,4 +1,4 @@
-"""Whether a job is still the attempt that an incident is about, and still ours to restart: the world goes on between two steps."""
+"""Preconditions of a change, checked right before it: the job is the attempt meant, ours to restart, alone of its run."""
 
 from __future__ import annotations
 
@@ -160,13 +160,17 @@ def must_be_alone_of_its_run(context: Context, job: Job, *, by_name: bool = Fals
         ToolError: One is: two would write over each other's checkpoints.
     """
     own = runs.SaveFolders(job, context.checkpoint_folders)
-    for other in runs.jobs_beside(context.scheduler, own):
-        if other.id == job.id or other.state.ended:
+    for candidate in runs.jobs_beside(context.scheduler, own):
+        if candidate.id == job.id or candidate.state.ended:
             continue
-        alike = by_name and (other.name, other.work_dir) == (job.name, job.work_dir) and not _saves_elsewhere(context, job, other)
-        if alike or is_of_run(context, job, other, own):
+        alike = (
+            by_name
+            and (candidate.name, candidate.work_dir) == (job.name, job.work_dir)
+            and not _saves_elsewhere(context, job, candidate)
+        )
+        if alike or is_of_run(context, job, candidate, own):
             raise ToolError(
-                f"job {other.id} ({other.state}) is of the same run as job {job.id}: a second one would write over its "
+                f"job {candidate.id} ({candidate.state}) is of the same run as job {job.id}: a second one would write over its "
                 "checkpoints; end one of the two first"
             )
 
@@ -214,12 +218,16 @@ def wait_until_alone(context: Context, before: Job) -> None:
     ends = context.clock.ticks() + HELD_AT_MOST_S
     folders = runs.SaveFolders(before, context.checkpoint_folders)
     while True:
-        listed = {one.id: one for one in runs.jobs_beside(context.scheduler, folders)}
+        listed = {candidate.id: candidate for candidate in runs.jobs_beside(context.scheduler, folders)}
         own = listed.pop(before.id, before)
         if own.state.ended and (own.attempt > before.attempt or before.requeued_held):
             raise ToolError(f"job {before.id} was queued again and ended before it was released: somebody ended it")
-        others = [one for one in listed.values() if not one.state.ended and is_of_run(context, before, one, folders)]
-        first = next((one for one in others if not is_claim(one)), None) or next(iter(others), None)
+        rivals = [
+            candidate
+            for candidate in listed.values()
+            if not candidate.state.ended and is_of_run(context, before, candidate, folders)
+        ]
+        first = next((candidate for candidate in rivals if not is_claim(candidate)), None) or next(iter(rivals), None)
         if own.held and not is_held_by(own, context.tag):
             raise ToolError(HELD_UNKNOWN.format(job=before.id))
         if own.held and first is None:
@@ -229,8 +237,8 @@ def wait_until_alone(context: Context, before: Job) -> None:
                 context, first, f"job {before.id} waits held until job {first.id} of the same run is released or withdrawn"
             )
         if (first is not None and not is_claim(first)) or context.clock.ticks() >= ends:
-            seen = f"job {first.id} ({first.state}) is of the same run" if first is not None else f"it is {own.state}, not held"
-            raise ToolError(f"job {before.id} was not queued again: {seen}, so it was withdrawn before it began")
+            obstacle = f"job {first.id} ({first.state}) is of the same run" if first is not None else f"it is {own.state}, not held"
+            raise ToolError(f"job {before.id} was not queued again: {obstacle}, so it was withdrawn before it began")
         context.clock.sleep(LOOK_S)
 
 
@@ -240,19 +248,19 @@ def _submitted_since(context: Context, job: Job, since: datetime) -> Job | None:
     return next(runs.successor_of(context.scheduler, context.checkpoint_folders, over), None)
 
 
-def is_of_run(context: Context, job: Job, other: Job, own: runs.SaveFolders | None = None) -> bool:
+def is_of_run(context: Context, job: Job, candidate: Job, own: runs.SaveFolders | None = None) -> bool:
     """Return whether another job is of the same run; `assistant.recover.runs.is_of_run` says by what.
 
     Args:
         context: Of the call.
         job: The attempt that the call is about, with its spec where there is one.
-        other: As a list of jobs shows it.
+        candidate: As a list of jobs shows it.
         own: Of the first job, where it is compared with several.
 
     Raises:
         Unavailable: The scheduler did not answer.
     """
-    return runs.is_of_run(context.scheduler, context.checkpoint_folders, job, other, own=own)
+    return runs.is_of_run(context.scheduler, context.checkpoint_folders, job, candidate, own=own)
 
 
 def must_be_unwritten(context: Context, job: Job, before: Files | None = None) -> Files:
@@ -305,32 +313,32 @@ def _by_hand(context: Context, job: Job, ended: datetime) -> str:
 
     What runs in it the scheduler does not show.
     """
-    for other in context.scheduler.user_jobs(job.user):
-        begun = other.state is JobState.RUNNING and other.started is not None and other.started >= ended
-        if not begun or other.id == job.id or job.work_dir is None or other.work_dir != job.work_dir:
+    for allocation in context.scheduler.user_jobs(job.user):
+        is_later = allocation.state is JobState.RUNNING and allocation.started is not None and allocation.started >= ended
+        if not is_later or allocation.id == job.id or job.work_dir is None or allocation.work_dir != job.work_dir:
             continue
         try:
-            if context.scheduler.job(other.id).interactive:
-                return f"{job.user} works in {job.work_dir} by hand since, in the allocation {other.id} ({other.name})"
+            if context.scheduler.job(allocation.id).interactive:
+                return f"{job.user} works in {job.work_dir} by hand since, in the allocation {allocation.id} ({allocation.name})"
         except ToolError:
             continue
     return ""
 
 
-def _saves_elsewhere(context: Context, job: Job, other: Job) -> bool:
+def _saves_elsewhere(context: Context, job: Job, candidate: Job) -> bool:
     """Return whether it is known of both jobs where they save, and that these are different folders."""
     try:
-        shown = other if other.spec is not None else context.scheduler.job(other.id)
+        with_spec = candidate if candidate.spec is not None else context.scheduler.job(candidate.id)
     except ToolError:
         return False
-    folders = [runs.SaveFolders(one, context.checkpoint_folders).certain for one in (job, shown)]
+    folders = [runs.SaveFolders(entry, context.checkpoint_folders).certain for entry in (job, with_spec)]
     return None not in folders and folders[0] != folders[1]
 
 
 def _incident(context: Context, job: Job) -> Incident | None:
     if context.incident is None:
         return None
-    return next((one for one in context.history.incidents(job=job.id) if one.id == context.incident), None)
+    return next((incident for incident in context.history.incidents(job=job.id) if incident.id == context.incident), None)
 
 
 def _cancelled_here(context: Context, incident: Incident, job: Job) -> bool:
