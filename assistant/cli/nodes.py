@@ -19,7 +19,7 @@ from assistant.records import Verdict
 if TYPE_CHECKING:
     from assistant.diagnose.learning.ledger import Score
     from assistant.engine import Engine
-    from assistant.engine.leases import Leases
+    from assistant.engine.reconciliation import Leases
     from assistant.records import Node, NodePattern, Sighting
 
 
@@ -321,7 +321,7 @@ def leases(
     if not settle:
         _list(engine, as_json)
         return
-    from assistant.engine.leases import Leases
+    from assistant.engine.reconciliation import Leases
 
     keeper = Leases(engine.store, engine.gate, engine.scheduler, engine.clock, f"cli:{user()}")
     raise typer.Exit(_foresee(keeper, as_json, approved_by=keeper.by if yes else None) if dry_run else _settle(keeper, as_json))
@@ -352,14 +352,14 @@ def _list(engine: Engine, as_json: bool) -> None:
 
 
 def _settle(leases: Leases, as_json: bool) -> Exit:
-    from assistant.engine.leases import Ending
+    from assistant.engine.reconciliation import CordonEnding
 
     codes = {
-        Ending.KEPT: Exit.ERROR,
-        Ending.ESCALATED: Exit.ERROR,
-        Ending.REFUSED: Exit.REFUSED,
-        Ending.WAITS: Exit.WAITS,
-        Ending.UNKNOWN: Exit.TRY_AGAIN,
+        CordonEnding.KEPT: Exit.ERROR,
+        CordonEnding.ESCALATED: Exit.ERROR,
+        CordonEnding.REFUSED: Exit.REFUSED,
+        CordonEnding.WAITS: Exit.WAITS,
+        CordonEnding.UNKNOWN: Exit.TRY_AGAIN,
     }
     settled = leases.settle()
     for result in settled:
@@ -407,7 +407,7 @@ def ledger(
     A blame counts half after 14 days. Below stand what the nodes to blame share, more than chance explains.
     """
     from assistant.diagnose.learning.ledger import patterns, scores
-    from assistant.engine.ledger import fleet, known_traits
+    from assistant.engine.faulty_nodes import fleet, known_traits
 
     engine = invocation_of(context).engine()
     now = engine.clock.now()

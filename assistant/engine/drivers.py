@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from assistant.content.playbooks import DRIVER
-from assistant.engine.black_holes import OUT, make_cordons, with_left_files
+from assistant.engine.faulty_nodes import OUT_OF_SERVICE, make_cordons, with_left_files
 from assistant.errors import NightshiftError, ToolError, Unavailable
 from assistant.records import Action, Category, Diagnosis, EventKind, Incident, Job, JobState
 from assistant.recover.driver_reruns import LOG_BYTES, goes_on_words, jobs_named_by
@@ -223,7 +223,7 @@ def _set_aside_first(engine: Engine, incident: Incident, diagnosis: Diagnosis, j
 
 
 def _in_service(engine: Engine, nodes: Collection[str]) -> list[str]:
-    return [node.name for node in engine.scheduler.nodes() if node.name in nodes and node.state not in OUT]
+    return [node.name for node in engine.scheduler.nodes() if node.name in nodes and node.state not in OUT_OF_SERVICE]
 
 
 def _at_work(engine: Engine, job: Job) -> Job | None:

@@ -1,4 +1,7 @@
-"""Bring the evidence of one attempt together, by reading calls through the gate."""
+"""Bring the evidence of one attempt together, by reading calls through the gate, and name who ended the job.
+
+`ask` is the reading call that the modules of `evidence/` make, too: its answer is kept as evidence of the incident.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from assistant.recover.gpus import gpu_hours
 from assistant.recover.identity import restart_of
 from assistant.recover.joblog import LOGS, log_lines, logs_of, marks_before, noted
 from assistant.recover.never_saved import ONE_PIECE_LOST, cost_of_beginning, without_checkpoint
+from assistant.schedulers.slurm_jobs import killer_in
 from assistant.store import Store
 from assistant.untrusted import LOOK_S, READ_S, is_regular, status_of, within
 
@@ -322,3 +326,32 @@ def worth_probing(found: Diagnosis, job: Job) -> bool:
     """Tell whether a look at the nodes could decide: a machine may be behind it, and none is named."""
     open_ended = found.category is Category.INFRASTRUCTURE or found.reason in ("unknown", "hang", "slow_job")
     return open_ended and not found.faulty_nodes and 0 < len(job.nodes) <= MOST_PROBED
+
+
+def with_sender(found: Diagnosis, job: Job | None) -> Diagnosis:
+    """Return the diagnosis of a cancelled job with who did it; as it is where no cited line of the controller says so."""
+    sender = _sender(found, job)
+    if not sender or job is None:
+        return found
+    if sender == job.user:
+        who = f"Its owner {sender} ended it"
+        advice = f"{who}; it is not started again by itself. Where that was not meant, {sender} submits it again."
+    else:
+        who = f"{sender} ended it, not its owner {job.user}" if job.user else f"{sender} ended it"
+        advice = f"{who}; it is not started again before {sender} says why."
+    return replace(found, summary=f"{found.summary} {who}.", advice=advice)
+
+
+def in_spite_of_its_end(found: Diagnosis, job: Job) -> str:
+    """Return why a job that the scheduler says has failed is not left alone by a diagnosis by which nothing is broken."""
+    sender = _sender(found, job)
+    if not sender:
+        return f"the scheduler says that job {job.id} {job.state}; {found.reason} does not explain that"
+    of = "its owner " if sender == job.user else ""
+    return f"{of}{sender} ended job {job.id} by a signal, and the scheduler says that it {job.state}: is it to go on?"
+
+
+def _sender(found: Diagnosis, job: Job | None) -> str:
+    if found.reason != "cancelled" or job is None:
+        return ""
+    return killer_in("\n".join(line.text for line in found.root_cause if line.file == "slurmctld.log"), job)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assistant.content.playbooks import DRIVER, Playbook
 from assistant.display import shorten
-from assistant.engine.black_holes import set_aside_at_once, set_aside_proven
 from assistant.engine.drivers import GOES_ON, DriverTurn, driver_turn
-from assistant.engine.job_failures import failure_of
+from assistant.engine.faulty_nodes import set_aside_at_once, set_aside_proven
+from assistant.engine.intake import failure_of
 from assistant.errors import NightshiftError, ToolError, Unavailable
-from assistant.records import Call, CallStatus, Diagnosis, Event, EventKind, Incident, IncidentState, Job
+from assistant.records import Diagnosis, Event, EventKind, Incident, IncidentState, Job
 from assistant.recover.start_lines import task_line
 from assistant.watch.outages import (
     SETTLING,
@@ -363,17 +363,6 @@ class Outages:
                 return None
             self._read[incident.id] = failure_of(incident, found, _job(engine, incident.job))
         return self._read[incident.id]
-
-
-def interrupted_calls(engine: Engine, number: int) -> list[Call]:
-    """Return the calls of an incident that a crash has left open.
-
-    A shared cause is probed without the lease of its incident: a young call of it may be under way in another thread.
-    """
-    calls = engine.store.calls(number, status=CallStatus.INTENT)
-    if engine.store.incident(number).kind is not EventKind.OUTAGE:
-        return list(calls)
-    return [call for call in calls if engine.clock.now() - call.at >= timedelta(seconds=engine.lease_s)]
 
 
 def tried_by_restart(parent: Incident | None) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from assistant.engine.second_look import NodeLook
+from assistant.engine.outcomes.living_jobs import NodeLook
 from assistant.logs.phases import LogPhase
 from assistant.ports import Reply
 from assistant.records import Event, EventKind, IncidentState, JobState

@@ -21,8 +21,8 @@ from assistant.diagnose.learning.ranked import RankerOpinion
 from assistant.engine.backtest.accounts import NodeEvents
 from assistant.engine.backtest.attempts import Attempt, Next, Runs, ran_s
 from assistant.engine.backtest.traces import Trace, Traces, lost_s
+from assistant.engine.dry_runs import silent_log
 from assistant.engine.engine import Engine
-from assistant.engine.untold import untold
 from assistant.errors import NightshiftError, ToolError
 from assistant.gate import Gate
 from assistant.policy import Breaker, Policy
@@ -364,7 +364,7 @@ class Replay:
         runs = Runs(self.attempts)
         first = next((one.job.ended for one in self.attempts if one.job.ended is not None), _LONG_AGO)
         clock = JumpingClock(first)
-        with tempfile.TemporaryDirectory(prefix="nightshift-backtest-") as folder, untold():
+        with tempfile.TemporaryDirectory(prefix="nightshift-backtest-") as folder, silent_log():
             store = _OwnStore(Path(folder) / "store.db", clock)
             # nothing here has to survive a power cut
             store.rows("PRAGMA synchronous = OFF")
